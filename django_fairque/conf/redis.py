@@ -245,7 +245,9 @@ class RedisConfig(Options):
         if not self.cluster:
             return
         if self.sentinel or (self.url and self.url.startswith("unix:")):
-            yield Mistake("conflict", ("cluster",), "expected url (redis://, rediss://) or host together with it; got neither")
+            yield Mistake(
+                "conflict", ("cluster",), "expected url (redis://, rediss://) or host together with it; got neither"
+            )
         if self.db:
             yield Mistake("conflict", ("db",), f"expected 0, the only database of a cluster; got {shown(self.db)}")
 

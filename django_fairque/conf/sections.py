@@ -133,9 +133,7 @@ class WorkerConfig(Options):
         for name in ("users", "steal"):
             users = getattr(self, name)
             if EVERYONE in users and len(users) > 1:
-                yield Mistake(
-                    "conflict", (name,), f'expected "*" alone or user ids; got "*" and {len(users) - 1} more'
-                )
+                yield Mistake("conflict", (name,), f'expected "*" alone or user ids; got "*" and {len(users) - 1} more')
             if (count := len(set(users))) > MAX_LISTED_USERS:
                 text = f'expected at most {MAX_LISTED_USERS:,} user ids, or "*" for everyone; got {count:,}'
                 yield Mistake("value", (name,), text)

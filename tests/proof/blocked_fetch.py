@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def fetched_ahead(queue: FairQueue, worker: str, now: float, lease: float, *, again: bool = False) -> Settled:
     """As `engine.wait` makes it; ``again``: as it is repeated."""
-    steps = leasing.settle(queue._shards.home, [], Fetch(2, worker, lease=lease), now, has_waited=True)
+    steps = leasing.settle_on_shard(queue._shards.home, [], Fetch(2, worker, lease=lease), now, has_waited=True)
     call = next(steps)
     assert isinstance(call, ScriptCall)
     try:

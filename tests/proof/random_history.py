@@ -383,7 +383,7 @@ class Walk:
         now, worker = self.now, self.random.choice(WORKERS)
 
         def act(queue: FairQueue) -> Any:
-            steps = leasing.pop_batch(queue._shards.home, leasing.Fetch(2, worker, lease=LEASE), now)
+            steps = leasing.pop_batch_from_shard(queue._shards.home, leasing.Fetch(2, worker, lease=LEASE), now)
             request = next(steps)
             queue._transport.send(request)
             return queue._run(_answered(steps, request))

@@ -151,7 +151,7 @@ def a_fetch_for_some_users(scene: Scene) -> Act:
 
 def a_fetch_whose_reply_was_lost(scene: Scene) -> Act:
     scene.push("one")
-    asked = leasing.pop_batch(scene.queue._shards.home, leasing.Fetch(2, "w1", lease=LEASE), scene.now)
+    asked = leasing.pop_batch_from_shard(scene.queue._shards.home, leasing.Fetch(2, "w1", lease=LEASE), scene.now)
     request = next(asked)
     scene.queue._transport.send(request)
     return lambda queue: queue._transport.send(request)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from django_fairque.engine.model.lease import Lease
-    from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.scripting.operations import Operation
+    from django_fairque.engine.sharding.shards import Shards
 
 LEASE = 30.0
 DELIVERIES = 2
@@ -127,7 +127,7 @@ class Move:
 class Moves:
     """All that can happen in a state."""
 
-    commands: Commands
+    shards: Shards
     policy: str
     pushes: tuple[tuple[str, ...], ...] = (("t0",), ("t1", "t2"))
     users: dict[str, str] = field(default_factory=lambda: {"t0": "a", "t1": "b", "t2": "a"})
@@ -142,7 +142,7 @@ class Moves:
             if known.state not in ENDED:
                 yield self._cancel(state, known)
         yield from (self._crash(state, worker) for worker in WORKERS)
-        yield Move("sweep", lambda: maintenance.sweep(self.commands, state.now), _catch_up)
+        yield Move("sweep", lambda: maintenance.sweep(self.shards, state.now), _catch_up)
 
     def _push(self, state: State, names: tuple[str, ...]) -> Move:
         made = [
@@ -172,7 +172,7 @@ class Moves:
             ]
             after.oracle.push(known, after.now)
 
-        return Move(f"push {names}", lambda: pushing.push_graph(self.commands, made, "", state.now), apply)
+        return Move(f"push {names}", lambda: pushing.push_graph(self.shards, made, "", state.now), apply)
 
     def _pop(self, state: State, worker: str) -> Move:
         def apply(after: State, leases: list[Lease]) -> None:
@@ -184,7 +184,7 @@ class Moves:
                 after.leases = (*after.leases, lease)[-4:]
 
         fetch = leasing.Fetch(1, worker, lease=LEASE)
-        return Move(f"pop {worker}", lambda: leasing.pop_batch(self.commands, fetch, state.now), apply)
+        return Move(f"pop {worker}", lambda: leasing.pop_batch_from_shard(self.shards.home, fetch, state.now), apply)
 
     def _settle(self, state: State, lease: Lease, how: str) -> Move:
         outcome = {
@@ -206,7 +206,7 @@ class Moves:
             after.catch_up()
             after.leases = tuple(each for each in after.leases if each is not lease or status is None)
 
-        return Move(f"{how} {lease.task_id}", lambda: leasing.settle_one(self.commands, outcome, state.now), apply)
+        return Move(f"{how} {lease.task_id}", lambda: leasing.settle_one(self.shards, outcome, state.now), apply)
 
     def _renew(self, state: State, lease: Lease) -> Move:
         def apply(after: State, renewed: list[bool]) -> None:
@@ -216,7 +216,7 @@ class Moves:
             if is_current:
                 known.lease_end = after.now + LEASE
 
-        return Move(f"renew {lease.task_id}", lambda: leasing.renew(self.commands, [lease], LEASE, state.now), apply)
+        return Move(f"renew {lease.task_id}", lambda: leasing.renew(self.shards, [lease], LEASE, state.now), apply)
 
     def _cancel(self, state: State, known: Known) -> Move:
         def apply(after: State, is_canceled: bool) -> None:
@@ -225,7 +225,7 @@ class Moves:
             after.tell()
 
         name = known.task_id
-        return Move(f"cancel {name}", lambda: lookup.cancel(self.commands, name, "", state.now), apply)
+        return Move(f"cancel {name}", lambda: lookup.cancel(self.shards, name, "", state.now), apply)
 
     def _crash(self, state: State, worker: str) -> Move:
         tokens = [lease.token for lease in state.leases if lease.worker == worker]
@@ -249,7 +249,7 @@ class Moves:
 
         return Move(
             f"crash {worker}",
-            lambda: leasing.release_worker(self.commands, worker, tokens, "died", False, state.now),  # noqa: FBT003
+            lambda: leasing.release_worker(self.shards, worker, tokens, "died", False, state.now),  # noqa: FBT003
             apply,
         )
 

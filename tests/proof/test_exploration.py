@@ -40,7 +40,7 @@ class Explorer:
         self.redis = redis
         self.queue = FairQueue(redis, config=config)
         redis.function_load(scripts.functions(), replace=True)
-        self.moves = Moves(self.queue._shards.home, policy)
+        self.moves = Moves(self.queue._shards, policy)
         self.dump, self.restore, self.outline = (redis.script_load(text) for text in (DUMP, RESTORE, OUTLINE))
         self.known: set[Any] = set()
         self.transitions = self.checked = self.replays = 0

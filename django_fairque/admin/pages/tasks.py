@@ -199,7 +199,10 @@ def _summary(sentence: str, done: int, selected: int) -> str:
         raise ValueError(_("Nothing was done: all of them had moved on before."))
     if done == selected:
         return sentence
-    return _("%(summary)s The others (%(missing)d) had moved on before.") % {"summary": sentence, "missing": selected - done}
+    return _("%(summary)s The others (%(missing)d) had moved on before.") % {
+        "summary": sentence,
+        "missing": selected - done,
+    }
 
 
 def _selected(request: HttpRequest) -> list[str]:

@@ -112,9 +112,9 @@ class WorkersPage(FormPage):
 
     def drain(self, queue: FairQueue, request: HttpRequest) -> str:
         worker = _send_command(queue, request, "drain")
-        return _(
-            "Worker %(worker)s will drain from its next heartbeat on: running tasks end, and no others start."
-        ) % {"worker": worker}
+        return _("Worker %(worker)s will drain from its next heartbeat on: running tasks end, and no others start.") % {
+            "worker": worker
+        }
 
     def work(self, queue: FairQueue, request: HttpRequest) -> str:
         worker = _send_command(queue, request, "work")

@@ -22,7 +22,7 @@ from django_fairque.engine.dead_letters.letters import (
     normalize_error,
 )
 from django_fairque.engine.inspection.pages import ResultPage, check_limit, cursor_error, parse_cursor
-from django_fairque.engine.inspection.task_lookup import attempt, get_tasks, server_time
+from django_fairque.engine.inspection.task_lookup import attempt, read_tasks, server_time
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import duration, seconds
 from django_fairque.engine.model.errors import TaskNotFoundError, TaskValidationError, short
@@ -68,7 +68,7 @@ def entries(commands: Commands, chosen: Sequence[Letter]) -> Operation[list[DLQE
     if not chosen:
         return []
     histories = yield from read_sound([("LRANGE", commands.keys.history(letter.task_id), 0, -1) for letter in chosen])
-    tasks = yield from get_tasks(commands, [letter.task_id for letter in chosen])
+    tasks = yield from read_tasks(commands, [letter.task_id for letter in chosen])
     return [
         DLQEntry(
             entry_id=letter.entry_id,

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, overload
 
-from django_fairque.engine.inspection.task_lookup import get_tasks
+from django_fairque.engine.inspection.task_lookup import read_tasks
 from django_fairque.engine.model.durations import check_integer, number
 from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.ids import check_id
@@ -121,7 +121,7 @@ def tasks(
     while at < len(states):
         key = commands.keys.state(states[at].value)
         (ids,) = yield Read([("ZRANGE", key, index, index + limit - 1)])
-        found = yield from get_tasks(commands, [task_id.decode() for task_id in ids])
+        found = yield from read_tasks(commands, [task_id.decode() for task_id in ids])
         items = [task for task in found if task and task.state is states[at] and user_id in (None, task.user_id)]
         if len(ids) == limit:
             return ResultPage(items, f"{at}:{index + limit}")

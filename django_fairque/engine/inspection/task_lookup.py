@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,13 +23,14 @@ from django_fairque.engine.model.records import Attempt, TaskState
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS
 from django_fairque.engine.scripting.operations import Operation, Read, read_sound
+from django_fairque.engine.sharding.shards import sum_over_shards
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from django_fairque.engine.model.lease import Lease
     from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import Operation
+    from django_fairque.engine.sharding.shards import Shards
 
 TASKS_CHANGED_PER_CALL = 200
 """Tasks changed in one call: the server does nothing else meanwhile."""
@@ -47,7 +48,8 @@ class Progress:
     message: str = ""
 
 
-def cancel(commands: Commands, task_id: str, reason: str, now: float | None) -> Operation[bool]:
+def cancel(shards: Shards, task_id: str, reason: str, now: float | None) -> Operation[bool]:
+    commands = yield from shards.of_task(task_id)
     (code,) = yield from cancel_many(commands, [check_id(task_id, "task_id")], reason, now)
     if code == 0:
         raise commands.unknown(task_id)
@@ -72,32 +74,50 @@ def cancel_noting(
     return done
 
 
-def cancel_some(
-    commands: Commands, task_ids: Sequence[str], reason: str, note: Note, now: float | None
-) -> Operation[int]:
+def cancel_some(shards: Shards, task_ids: Sequence[str], reason: str, note: Note, now: float | None) -> Operation[int]:
     """Cancel those of these that have not ended, in slices; returns how many."""
-    total, ids = 0, checked_ids(task_ids)
-    for first in range(0, len(ids), TASKS_CHANGED_PER_CALL):
-        total += len(
-            (yield from cancel_noting(commands, ids[first : first + TASKS_CHANGED_PER_CALL], reason, note, now))
-        )
-    return total
+    parts = yield from _by_shard(shards, checked_ids(task_ids))
+
+    def cancel_there(shard: Commands, _: object) -> Operation[int]:
+        total = 0
+        for ids in _slices(parts[shard]):
+            total += len((yield from cancel_noting(shard, ids, reason, note, now)))
+        return total
+
+    return (yield from sum_over_shards(shards, cancel_there, "tasks were canceled", wanted=parts))
 
 
-def ignore_dependencies(commands: Commands, task_id: str, now: float | None) -> Operation[bool]:
+def _by_shard(shards: Shards, task_ids: Sequence[str]) -> Operation[dict[Commands, list[str]]]:
+    """The ids that lie on each shard, in their order."""
+    places = yield from shards.locate(task_ids)
+    found: dict[Commands, list[str]] = {}
+    for task_id in task_ids:
+        found.setdefault(places[task_id], []).append(task_id)
+    return found
+
+
+def _slices(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (ids[first : first + TASKS_CHANGED_PER_CALL] for first in range(0, len(ids), TASKS_CHANGED_PER_CALL))
+
+
+def ignore_dependencies(shards: Shards, task_id: str, now: float | None) -> Operation[bool]:
+    commands = yield from shards.of_task(task_id)
     (code,) = yield from _run_now_slice(commands, [check_id(task_id, "task_id")], TaskState.DEFERRED, now)
     if code == 0:
         raise commands.unknown(task_id)
     return bool(code == 1)
 
 
-def run_now(commands: Commands, task_ids: Sequence[str], now: float | None) -> Operation[int]:
-    total, ids = 0, checked_ids(task_ids)
-    for first in range(0, len(ids), TASKS_CHANGED_PER_CALL):
-        total += (
-            yield from _run_now_slice(commands, ids[first : first + TASKS_CHANGED_PER_CALL], TaskState.SCHEDULED, now)
-        ).count(1)
-    return total
+def run_now(shards: Shards, task_ids: Sequence[str], now: float | None) -> Operation[int]:
+    parts = yield from _by_shard(shards, checked_ids(task_ids))
+
+    def run_there(shard: Commands, _: object) -> Operation[int]:
+        total = 0
+        for ids in _slices(parts[shard]):
+            total += (yield from _run_now_slice(shard, ids, TaskState.SCHEDULED, now)).count(1)
+        return total
+
+    return (yield from sum_over_shards(shards, run_there, "tasks were queued", wanted=parts))
 
 
 def _run_now_slice(
@@ -112,14 +132,25 @@ def checked_ids(task_ids: Sequence[str]) -> list[str]:
     return check_ids(task_ids, "task ids")
 
 
-def get_task(commands: Commands, task_id: str) -> Operation[Task]:
+def get_task(shards: Shards, task_id: str) -> Operation[Task]:
+    commands = yield from shards.of_task(task_id)
     record, payload = yield Read(_reads_of(commands, [check_id(task_id, "task_id")]))
     if not record:
         raise commands.unknown(task_id)
     return _task(commands, task_id, record, payload)
 
 
-def get_tasks(commands: Commands, task_ids: Sequence[str]) -> Operation[list[Task | None]]:
+def get_tasks(shards: Shards, task_ids: Sequence[str]) -> Operation[dict[str, Task]]:
+    ids = checked_ids(task_ids)
+    commands = yield from shards.around(ids)
+    found: dict[str, Task] = {}
+    for some in _slices(ids):
+        tasks = yield from read_tasks(commands, some)
+        found.update((task.task_id, task) for task in tasks if task is not None)
+    return found
+
+
+def read_tasks(commands: Commands, task_ids: Sequence[str]) -> Operation[list[Task | None]]:
     """The tasks of these ids, None for each that is not known, or whose record can't be read."""
     if not task_ids:
         return []
@@ -161,13 +192,14 @@ def server_time(now: float | None) -> Operation[float]:
     return int(clock[0]) + int(clock[1]) / 1_000_000
 
 
-def history(commands: Commands, task_id: str) -> Operation[list[Attempt]]:
+def history(shards: Shards, task_id: str) -> Operation[list[Attempt]]:
+    commands = yield from shards.of_task(task_id)
     (lines,) = yield Read([("LRANGE", commands.keys.history(task_id), 0, -1)])
     return [attempt(line) for line in lines]
 
 
 def set_progress(
-    commands: Commands, lease: Lease, current: float, total: float, message: str, now: float | None
+    shards: Shards, lease: Lease, current: float, total: float, message: str, now: float | None
 ) -> Operation[None]:
     for value, what in ((current, "current"), (total, "total")):
         if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -175,12 +207,13 @@ def set_progress(
     if not isinstance(message, str):
         raise TaskValidationError(f"the message of a task's progress must be a string, got {short(message)}")
     body = json_payload.dumps([current, total, message], limit=4096, what="progress")
-    recorded = yield commands.call("progress", [lease.task_id, lease.token, body], now)
+    recorded = yield shards.of_lease(lease).call("progress", [lease.task_id, lease.token, body], now)
     if not recorded:
         raise StaleLeaseError(f"the lease of task {lease.task_id!r} is not its current one; progress was not kept")
 
 
-def get_progress(commands: Commands, task_id: str) -> Operation[Progress | None]:
+def get_progress(shards: Shards, task_id: str) -> Operation[Progress | None]:
+    commands = yield from shards.of_task(task_id)
     (body,) = yield Read([("HGET", commands.keys.task(task_id), "progress")])
     return None if body is None else Progress(*json_payload.loads(body, what="progress"))
 
@@ -244,12 +277,36 @@ class RunView:
         return "canceled" if states.get(TaskState.CANCELED) else "finished"
 
 
-def view_run(commands: Commands, run_id: str) -> Operation[RunView]:
-    tasks = yield from _run_tasks(commands, run_id)
+def view_run(shards: Shards, run_id: str) -> Operation[RunView]:
+    tasks = yield from _run_tasks((yield from around_run(shards, run_id)), run_id)
     return RunView(run_id, tuple(tasks))
 
 
-def cancel_run(commands: Commands, run_id: str, reason: str, note: Note, now: float | None) -> Operation[int]:
+def around_run(shards: Shards, run_id: str) -> Operation[Commands]:
+    """Commands that read the tasks of a run. Its members with chosen ids are looked for at once."""
+    if len(shards) == 1:
+        return shards.home
+    return (yield from shards.around((yield from run_members(shards.across(), run_id))))
+
+
+def cancel_run(shards: Shards, run_id: str, reason: str, note: Note, now: float | None) -> Operation[int]:
+    check_id(run_id, "run_id")
+    unknown = list[TaskNotFoundError]()
+
+    def cancel_there(shard: Commands, _: object) -> Operation[int]:
+        try:
+            return (yield from _cancel_run_on_shard(shard, run_id, reason, note, now))
+        except TaskNotFoundError as error:  # it has no members there
+            unknown.append(error)
+            return 0
+
+    total = yield from sum_over_shards(shards, cancel_there, f"tasks of run {run_id!r} were canceled")
+    if len(unknown) == len(shards):
+        raise unknown[0]
+    return total
+
+
+def _cancel_run_on_shard(commands: Commands, run_id: str, reason: str, note: Note, now: float | None) -> Operation[int]:
     """The last of the graph first, so that nothing of it is released meanwhile; returns how many were canceled."""
     tasks = yield from _run_tasks(commands, run_id)
     ids = [task.task_id for task in reversed(tasks) if not task.state.is_ended]
@@ -257,7 +314,7 @@ def cancel_run(commands: Commands, run_id: str, reason: str, note: Note, now: fl
     for first in range(0, len(ids), MAX_CALL_ITEMS):
         some, why = ids[first : first + MAX_CALL_ITEMS], reason or f"run {run_id} was canceled"
         done.update((yield from cancel_noting(commands, some, why, note, now)))
-    after = zip(ids, (yield from get_tasks(commands, ids)), strict=True)
+    after = zip(ids, (yield from read_tasks(commands, ids)), strict=True)
     # What depends on those of the slice before went with them.
     more = [each for each, task in after if each not in done and (task is None or task.state is TaskState.CANCELED)]
     if note is not None and more:
@@ -279,6 +336,6 @@ def _run_tasks(commands: Commands, run_id: str) -> Operation[list[Task]]:
     ids = yield from run_members(commands, run_id)
     tasks: list[Task] = []
     for first in range(0, len(ids), RUN_TASKS_PER_CALL):
-        found = yield from get_tasks(commands, ids[first : first + RUN_TASKS_PER_CALL])
+        found = yield from read_tasks(commands, ids[first : first + RUN_TASKS_PER_CALL])
         tasks += [task for task in found if task is not None]
     return sorted(tasks, key=lambda task: (task.created_at, task.task_id))

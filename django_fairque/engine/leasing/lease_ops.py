@@ -1,4 +1,8 @@
-"""Leases: fetching tasks, reporting their outcomes, renewing and giving back the leases of a worker, and waiting for work."""
+"""Leases: fetching tasks, reporting their outcomes, renewing and giving back the leases of a worker, and waiting for work.
+
+Functions that take ``shards`` send each call to the shard of the task; a fetch goes to the shard whose turn it is first
+(`ShardScheduler`). Those whose names end in ``from_shard`` and ``on_shard`` are about one shard.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from django_fairque.engine.model.outcome import Outcome, Settled, ShardHead, que
 from django_fairque.engine.model.payload import pack
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, NEVER_MICROSECONDS, Commands
-from django_fairque.engine.scripting.operations import BlockingCommand, Operation, ScriptCall
+from django_fairque.engine.scripting.operations import BlockingCommand, Operation, Read, ScriptCall, parse_scores
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Window
 from django_fairque.engine.transport import cluster as clusters
 from django_fairque.engine.transport.retry_policy import CLIENT_ERRORS, translate_error
@@ -23,12 +27,14 @@ from django_fairque.engine.transport.retry_policy import CLIENT_ERRORS, translat
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from django_fairque.engine.scripting.operations import Operation
+    from django_fairque.engine.sharding.shard_scheduler import ShardScheduler, ShardSchedulers
     from django_fairque.engine.sharding.shards import Shards
     from django_fairque.engine.transport.connection import Transport
 
 WOKEN_ARGUMENT_INDEX = 6
 """Where `Fetch.woken` stands among the arguments of a call that settles nothing."""
+SHARD_WAIT_SECONDS = 0.1
+"""Seconds for which one shard is waited for when there are several."""
 SETTLE_STATUSES = ("stale", "finished", "retried", "dead", "released", "canceled")
 
 
@@ -128,13 +134,209 @@ def _user_list(users: Users, what: str) -> list[Any]:
     return [len(names), *names]
 
 
-def pop_batch(commands: Commands, fetch: Fetch, now: float | None) -> Operation[list[Lease]]:
+def pop_batch(shards: Shards, orders: ShardSchedulers, fetch: Fetch, now: float | None) -> Operation[list[Lease]]:
+    if len(shards) == 1:
+        return (yield from pop_batch_from_shard(shards.home, fetch, now))
+    return (yield from _settle_all(shards, orders, [], fetch, now)).leases
+
+
+def settle(
+    shards: Shards, orders: ShardSchedulers, outcomes: Sequence[Outcome], fetch: Fetch, now: float | None
+) -> Operation[Settled]:
+    fetch = with_worker(fetch, outcomes)
+    if len(shards) == 1:
+        return (yield from settle_on_shard(shards.home, outcomes, fetch, now))
+    return (yield from _settle_all(shards, orders, outcomes, fetch, now))
+
+
+def _settle_all(
+    shards: Shards, orders: ShardSchedulers, outcomes: Sequence[Outcome], fetch: Fetch, now: float | None
+) -> Operation[Settled]:
+    """The outcomes to their shards, then fetches from one shard after the other, as their turns are."""
+    fetch.to_lua_args(shards.config.lease_seconds)  # says what is wrong with it before anything is sent
+    statuses: dict[int, str] = {}
+    replies: list[Settled] = []
+    parts: dict[Commands, list[int]] = {}
+    for index, outcome in enumerate(outcomes):
+        parts.setdefault(shards.of_lease(outcome.lease), []).append(index)
+    for shard, indexes in parts.items():
+        reply = yield from settle_on_shard(shard, [outcomes[index] for index in indexes], replace(fetch, limit=0), now)
+        statuses.update(zip(indexes, reply.statuses, strict=True))
+        replies.append(reply)
+    leases: list[Lease] = []
+    serving, is_first = _serving(shards, fetch), True
+    order = orders.of(fetch.users, fetch.steal, shards.number_of)
+    while len(leases) < fetch.limit and serving:
+        ready = (yield from _look(shards, order, serving, is_first=is_first)) or serving
+        is_first = False
+        index = order.next(ready)
+        share = max(1, (fetch.limit - len(leases)) // (1 + len(order.same_order_shards(index, ready))))
+        window = order.window(index, [each for each in ready if each != index])
+        reply = yield from settle_on_shard(shards.all[index], [], replace(fetch, limit=share, window=window), now)
+        order.served(index, reply)
+        replies.append(reply)
+        leases += reply.leases
+        has_more = bool(reply.leases) or order.has(index)
+        serving = [each for each in serving if each != index or has_more]
+    looks = [reply.look_at for reply in replies if reply.look_at is not None]
+    return Settled(
+        [statuses[index] for index in range(len(outcomes))],
+        leases,
+        max((reply.now for reply in replies), default=0.0),
+        min(looks, default=None),
+        has_messages=any(reply.has_messages for reply in replies),
+    )
+
+
+def _serving(shards: Shards, fetch: Fetch) -> list[int]:
+    """The shards on which the users live that are to be served."""
+    if fetch.users == "*" or fetch.steal == "*":
+        return [index for index, shard in enumerate(shards.all) if shards.is_present(shard)]
+    numbers = {shards.number_of(user) for user in (*fetch.users, *fetch.steal)}
+    return sorted(index for index in numbers if shards.is_present(shards.all[index]))
+
+
+def _look(shards: Shards, order: ShardScheduler, among: Sequence[int], *, is_first: bool) -> Operation[list[int]]:
+    """Those that have somebody to serve, in one look, which tells where they stand."""
+    rings = yield Read([("ZRANGE", shards.all[index].keys("ring"), 0, 0, "WITHSCORES") for index in among])
+    firsts = {index: parse_scores(ring) for index, ring in zip(among, rings, strict=True)}
+    for index, first in firsts.items():
+        order.looked(index, first[0][1] if first else None, is_first=is_first)
+    return [index for index, first in firsts.items() if first]
+
+
+def finish(shards: Shards, lease: Lease, result: Any, took: float | None, now: float | None) -> Operation[None]:
+    outcome = Outcome.finish(lease, result, took=took, limit=shards.config.max_payload_bytes)
+    yield from settle_one(shards, outcome, now)
+
+
+def fail(
+    shards: Shards,
+    lease: Lease,
+    error: BaseException | str,
+    delay: float | None,
+    took: float | None,
+    now: float | None,
+) -> Operation[TaskState]:
+    status = yield from settle_one(shards, Outcome.fail(lease, error, delay=delay, took=took), now)
+    return TaskState.FAILED if status == "dead" else TaskState.SCHEDULED
+
+
+def settle_one(shards: Shards, outcome: Outcome, now: float | None) -> Operation[str]:
+    """Report one outcome; `StaleLeaseError` if its lease is not the current one."""
+    settled = yield from settle_on_shard(shards.of_lease(outcome.lease), [outcome], Fetch(), now)
+    status = settled.statuses[0]
+    if status == "stale":
+        lease = outcome.lease
+        raise StaleLeaseError(
+            f"the lease of task {lease.task_id!r} (token {lease.token}, worker {lease.worker!r}) is not its "
+            f"current one; nothing was changed"
+        )
+    return status
+
+
+def renew(shards: Shards, leases: Sequence[Lease], lease: float | None, now: float | None) -> Operation[list[bool]]:
+    if len(shards) == 1:
+        return (yield from renew_on_shard(shards.home, leases, lease, now))
+    parts: dict[Commands, list[int]] = {}
+    for index, each in enumerate(leases):
+        parts.setdefault(shards.of_lease(each), []).append(index)
+    renewed: dict[int, bool] = {}
+    for shard, indexes in parts.items():
+        answers = yield from renew_on_shard(shard, [leases[index] for index in indexes], lease, now)
+        renewed.update(zip(indexes, answers, strict=True))
+    return [renewed[index] for index in range(len(leases))]
+
+
+def take_over(
+    shards: Shards, key: LeaseKey, worker: str, lease: float | None, now: float | None
+) -> Operation[Lease | None]:
+    for shard in shards:
+        taken = yield from take_over_on_shard(shard, key, worker, lease, now)
+        if taken is not None:
+            return taken
+    return None
+
+
+def wait_for_work(shards: Shards, timeout: float) -> Operation[bool]:
+    """Of several shards each is waited for in turn, for a tenth of a second; workers wait for all at once."""
+    if len(shards) == 1:
+        return (yield from wait_for_shard(shards.home, timeout))
+    pause = min(SHARD_WAIT_SECONDS, timeout / len(shards))
+    for turn in range(max(len(shards), int(timeout / SHARD_WAIT_SECONDS)) if pause > 0 else 1):
+        if (yield from wait_for_shard(shards.all[turn % len(shards)], pause)):
+            return True
+    return False
+
+
+def heartbeat(
+    shards: Shards, worker: str, info: Mapping[str, str], lease: float | None, ttl: float, now: float | None
+) -> Operation[Heartbeat]:
+    beats = []
+    for shard in shards:
+        beats.append((yield from heartbeat_on_shard(shard, worker, info, lease, ttl, now)))
+    revoked = [key for beat in beats for key in beat.revoked]
+    worker_commands = [beat.command for beat in beats if beat.command is not None]
+    command = max(worker_commands, key=lambda each: each.at, default=None)
+    return Heartbeat(
+        sum(beat.renewed for beat in beats),
+        revoked,
+        command,
+        max(beat.epoch for beat in beats),
+        sum(beat.token for beat in beats),
+        max(beat.at for beat in beats),
+        " ".join(beat.server for beat in beats),
+    )
+
+
+def set_worker_command(shards: Shards, worker: str, command: str, now: float | None) -> Operation[bool]:
+    is_known = False
+    for shard in shards:
+        is_known = (yield from set_worker_command_on_shard(shard, worker, command, now)) or is_known
+    return is_known
+
+
+def release_worker(
+    shards: Shards,
+    worker: str,
+    crashed: Iterable[int],
+    reason: str,
+    forget: bool,
+    now: float | None,
+    started: Iterable[int] = (),
+) -> Operation[int]:
+    tokens, others, total = list(crashed), list(started), 0
+    if (tokens or others) and len(shards) > 1:  # each counts for itself: one's token 7 is not another's
+        raise TaskValidationError(
+            f"crashed: tokens are of one shard, and queue {shards.name!r} has {len(shards)}; "
+            "call release_worker of the one that handed them out (queue.shards)"
+        )
+    for shard in shards:
+        total += yield from release_worker_on_shard(shard, worker, tokens, reason, forget, now, others)
+    return total
+
+
+def reconcile_worker(
+    shards: Shards, worker: str, held: Iterable[int], reason: str, now: float | None
+) -> Operation[int]:
+    tokens, total = list(held), 0
+    if tokens and len(shards) > 1:
+        raise TaskValidationError(
+            f"held: tokens belong to one shard, and queue {shards.name!r} has {len(shards)}; "
+            "call reconcile_worker of the shard that handed them out (queue.shards)"
+        )
+    for shard in shards:
+        total += yield from reconcile_worker_on_shard(shard, worker, tokens, reason, now)
+    return total
+
+
+def pop_batch_from_shard(commands: Commands, fetch: Fetch, now: float | None) -> Operation[list[Lease]]:
     args = fetch.to_lua_args(commands.config.lease_seconds)
     reply = yield commands.call("pop", args, now, reply=new_nonce(), leases=fetch.worker)
     return _leases(commands, reply, 5, fetch.worker)
 
 
-def settle(
+def settle_on_shard(
     commands: Commands, outcomes: Sequence[Outcome], fetch: Fetch, now: float | None, *, has_waited: bool = False
 ) -> Operation[Settled]:
     """``has_waited``: the call was sent before there was anything for it, and its worker may have left since (`wait`)."""
@@ -168,37 +370,6 @@ def _leases(commands: Commands, reply: Sequence[Any], first: int, worker: str) -
     return [Lease(reply[i : i + size], worker, started, shard) for i in range(first, len(reply), size)]
 
 
-def settle_one(commands: Commands, outcome: Outcome, now: float | None) -> Operation[str]:
-    """Report one outcome; `StaleLeaseError` if its lease is not the current one."""
-    settled = yield from settle(commands, [outcome], Fetch(), now)
-    status = settled.statuses[0]
-    if status == "stale":
-        lease = outcome.lease
-        raise StaleLeaseError(
-            f"the lease of task {lease.task_id!r} (token {lease.token}, worker {lease.worker!r}) is not its "
-            f"current one; nothing was changed"
-        )
-    return status
-
-
-def finish(commands: Commands, lease: Lease, result: Any, took: float | None, now: float | None) -> Operation[None]:
-    yield from settle_one(
-        commands, Outcome.finish(lease, result, took=took, limit=commands.config.max_payload_bytes), now
-    )
-
-
-def fail(
-    commands: Commands,
-    lease: Lease,
-    error: BaseException | str,
-    delay: float | None,
-    took: float | None,
-    now: float | None,
-) -> Operation[TaskState]:
-    status = yield from settle_one(commands, Outcome.fail(lease, error, delay=delay, took=took), now)
-    return TaskState.FAILED if status == "dead" else TaskState.SCHEDULED
-
-
 def failure_delay(commands: Commands, lease: Lease, *, retry: bool, delay: float | None) -> float | None:
     """Seconds before the next attempt of a task that failed, as requested or by the queue's settings."""
     check_lease(lease)
@@ -209,7 +380,9 @@ def failure_delay(commands: Commands, lease: Lease, *, retry: bool, delay: float
     return queue_retry_delay(commands.config, lease)
 
 
-def renew(commands: Commands, leases: Sequence[Lease], lease: float | None, now: float | None) -> Operation[list[bool]]:
+def renew_on_shard(
+    commands: Commands, leases: Sequence[Lease], lease: float | None, now: float | None
+) -> Operation[list[bool]]:
     length = to_us(commands.config.lease_seconds) if lease is None else positive_us(lease, "lease")
     renewed: list[bool] = []
     for first in range(0, len(leases), MAX_CALL_ITEMS):
@@ -220,7 +393,7 @@ def renew(commands: Commands, leases: Sequence[Lease], lease: float | None, now:
     return renewed
 
 
-def heartbeat(
+def heartbeat_on_shard(
     commands: Commands, worker: str, info: Mapping[str, str], lease: float | None, ttl: float, now: float | None
 ) -> Operation[Heartbeat]:
     check_id(worker, "worker")
@@ -241,14 +414,14 @@ def _lease_keys(texts: Iterable[bytes]) -> list[LeaseKey]:
     return [LeaseKey(task_id.decode(), int(token)) for token, _, task_id in pairs if token.isdigit()]
 
 
-def set_worker_command(commands: Commands, worker: str, command: str, now: float | None) -> Operation[bool]:
+def set_worker_command_on_shard(commands: Commands, worker: str, command: str, now: float | None) -> Operation[bool]:
     if command not in WORKER_COMMANDS:
         raise TaskValidationError(f"a command is one of {', '.join(WORKER_COMMANDS)}, got {short(command)}")
     is_known = yield commands.call("set_worker_command", [command], now, worker=check_id(worker, "worker"))
     return bool(is_known)
 
 
-def release_worker(
+def release_worker_on_shard(
     commands: Commands,
     worker: str,
     crashed: Iterable[int],
@@ -277,7 +450,7 @@ def release_worker(
             return total
 
 
-def take_over(
+def take_over_on_shard(
     commands: Commands, key: LeaseKey, worker: str, lease: float | None, now: float | None
 ) -> Operation[Lease | None]:
     length = to_us(commands.config.lease_seconds) if lease is None else positive_us(lease, "lease")
@@ -286,7 +459,7 @@ def take_over(
     return next(iter(_leases(commands, reply, 1, worker)), None)
 
 
-def reconcile_worker(
+def reconcile_worker_on_shard(
     commands: Commands, worker: str, held: Iterable[int], reason: str, now: float | None
 ) -> Operation[int]:
     check_id(worker, "worker")
@@ -300,7 +473,7 @@ def reconcile_worker(
             return total
 
 
-def wait_for_work(commands: Commands, timeout: float) -> Operation[bool]:
+def wait_for_shard(commands: Commands, timeout: float) -> Operation[bool]:
     reply = yield wake(commands, timeout)
     return reply is not None
 
@@ -384,7 +557,7 @@ class PrefetchingWait:
         """Send a fetch behind the wait, once; `end` returns its reply. Return False if it can't be sent."""
         if self._pending_command is None:
             return False
-        steps = settle(self._commands, [], fetch, None, has_waited=True)
+        steps = settle_on_shard(self._commands, [], fetch, None, has_waited=True)
         call = next(steps)
         assert isinstance(call, ScriptCall)  # noqa: S101 - it settles nothing on other shards
         command = self._transport.first_command(call)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from django_fairque.engine.maintenance.invariants.checker import WRONG_TYPE_INVARIANT, check_invariants
 from django_fairque.engine.maintenance.invariants.snapshot import bytes_of
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, Commands
 from django_fairque.engine.scripting.operations import Read
+from django_fairque.engine.sharding.shards import sum_over_shards
 
 if TYPE_CHECKING:
     from django_fairque.engine.maintenance.invariants.snapshot import Violation
     from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.scripting.operations import Operation
+    from django_fairque.engine.sharding.shards import Shards
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,44 @@ class Sweep:
     messages: int = 0
 
 
-def sweep(commands: Commands, now: float | None = None) -> Operation[Sweep]:
+def sweep(shards: Shards, now: float | None) -> Operation[Sweep]:
+    whole: Sweep | None = None
+    for shard in shards:
+        one = yield from sweep_shard(shard, now)
+        whole = one if whole is None else _together(whole, one)
+    assert whole is not None  # noqa: S101 - a queue has a shard
+    return whole
+
+
+def _together(left: Sweep, right: Sweep) -> Sweep:
+    counted = (
+        "due",
+        "reaped",
+        "expired",
+        "overdue",
+        "freed",
+        "forgotten",
+        "dropped",
+        "at_risk",
+        "promoted",
+        "alerts",
+        "messages",
+    )
+    return replace(
+        left,
+        more=left.more or right.more,
+        now=max(left.now, right.now),
+        **{name: getattr(left, name) + getattr(right, name) for name in counted},
+        look_at=_earlier(left.look_at, right.look_at),
+        schedule_at=_earlier(left.schedule_at, right.schedule_at),
+    )
+
+
+def _earlier(left: float | None, right: float | None) -> float | None:
+    return min((each for each in (left, right) if each is not None), default=None)
+
+
+def sweep_shard(commands: Commands, now: float | None = None) -> Operation[Sweep]:
     reply = [int(float(value)) for value in (yield commands.call("sweep", [], now))]
     (
         due,
@@ -70,7 +109,14 @@ def _moment(us: int) -> float | None:
     return None if us >= NEVER_MICROSECONDS else us / 1_000_000
 
 
-def set_paused(commands: Commands, now: float | None, *, paused: bool) -> Operation[None]:
+def set_paused(shards: Shards, now: float | None, *, paused: bool) -> Operation[None]:
+    """The shards that can be reached, then `ShardsAwayError` for the others."""
+    for shard in shards:
+        yield from set_shard_paused(shard, now, paused=paused)
+    shards.check_present(f"{'paused' if paused else 'resumed'} without some")
+
+
+def set_shard_paused(commands: Commands, now: float | None, *, paused: bool) -> Operation[None]:
     yield commands.call("pause", [int(paused)], now)
 
 
@@ -106,7 +152,19 @@ class Repair:
         return f"{'fixed' if self.is_fixed else 'NOT FIXED'}: {self.violation}"
 
 
-def repair(commands: Commands, now: float | None) -> Operation[list[Repair]]:
+def repair(shards: Shards, now: float | None) -> Operation[list[Repair]]:
+    done: list[Repair] = []
+
+    def fix(shard: Commands, _: object) -> Operation[int]:
+        some = yield from repair_shard(shard, now)
+        done.extend(some)
+        return len(some)
+
+    yield from sum_over_shards(shards, fix, "repairs were made")
+    return done
+
+
+def repair_shard(commands: Commands, now: float | None) -> Operation[list[Repair]]:
     """Check and fix until nothing is left that a program can fix, at most twelve rounds."""
     done: dict[Violation, Repair] = {}
     for _ in range(MAX_REPAIR_ROUNDS):

@@ -1,4 +1,4 @@
 """Accepting tasks: single ones, batches, graphs, and those from an outbox.
 
-`push` works on one shard, `push_sharded` on several, and `batching` splits a bulk push into calls.
+`push` has the operations, and `batching` decides which tasks of one call belong together.
 """

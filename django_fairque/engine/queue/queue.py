@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from django_fairque.engine.dead_letters.facade import DeadLetterQueue
 from django_fairque.engine.dependencies import messages
 from django_fairque.engine.dependencies.xcom import XCom
+from django_fairque.engine.inspection import task_lookup as lookup
 from django_fairque.engine.leasing import lease_ops as leasing
-from django_fairque.engine.leasing import lease_ops_sharded as routed
 from django_fairque.engine.leasing.lease_ops import Fetch, Heartbeat, check_leases, check_outcomes
-from django_fairque.engine.maintenance import sharded as upkeep
+from django_fairque.engine.maintenance import operations as maintenance
 from django_fairque.engine.model.errors import FairQueueError, RedisConnectionError
 from django_fairque.engine.model.ids import Users, check_id
 from django_fairque.engine.model.outcome import Outcome, Settled
 from django_fairque.engine.model.task import check_task
-from django_fairque.engine.pushing import push_sharded as pushing
+from django_fairque.engine.pushing import push as pushing
 from django_fairque.engine.queue import read_operations as reading
 from django_fairque.engine.queue.executor import (
     ALL_SHARDS_READ_SECONDS,
@@ -33,14 +33,14 @@ from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS
 from django_fairque.engine.sharding import resharding
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Window
 from django_fairque.engine.sharding.shards import Shards
-from django_fairque.engine.statistics.health import Health, health
+from django_fairque.engine.statistics.health import Health, health, take_alerts
 from django_fairque.engine.statistics.queue_stats import QueueStats, ShardStats, shard_stats, stats
 from django_fairque.engine.statistics.timeline import activity
 from django_fairque.engine.transport import node_health as nodes
 from django_fairque.engine.transport.connection import Transport
 from django_fairque.engine.users import organization_facade as organizations
 from django_fairque.engine.users.organization_facade import OrganizationQueue
-from django_fairque.engine.users.users import UserQueue
+from django_fairque.engine.users.users import UserQueue, purge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -193,7 +193,7 @@ class FairQueue(QueueOfShards):
     ) -> Lease | None:
         """Lease the next task, or None. See `pop_batch`."""
         leases = self._run(
-            routed.pop_batch(self._reachable_shards(), self._schedulers, Fetch(1, worker, users, steal, lease), now)
+            leasing.pop_batch(self._reachable_shards(), self._schedulers, Fetch(1, worker, users, steal, lease), now)
         )
         return leases[0] if leases else None
 
@@ -216,7 +216,7 @@ class FairQueue(QueueOfShards):
             lease: seconds until the lease must be renewed; ``lease_seconds`` by default.
         """
         return self._run(
-            routed.pop_batch(self._reachable_shards(), self._schedulers, Fetch(n, worker, users, steal, lease), now)
+            leasing.pop_batch(self._reachable_shards(), self._schedulers, Fetch(n, worker, users, steal, lease), now)
         )
 
     def settle(
@@ -247,7 +247,7 @@ class FairQueue(QueueOfShards):
             TaskValidationError: something is to be fetched, and neither ``worker`` nor the outcomes say for whom.
         """
         return self._run(
-            routed.settle(
+            leasing.settle(
                 self._reachable_shards(),
                 self._schedulers,
                 check_outcomes(outcomes),
@@ -258,7 +258,7 @@ class FairQueue(QueueOfShards):
 
     def finish(self, lease: Lease, result: Any = None, *, took: float | None = None, now: float | None = None) -> None:
         """The task is done; ``result`` (any JSON value) is kept for ``result_ttl``. `StaleLeaseError` if fenced."""
-        self._run(routed.finish(self._shards, lease, result, took, now))
+        self._run(leasing.finish(self._shards, lease, result, took, now))
 
     def fail(
         self,
@@ -275,15 +275,15 @@ class FairQueue(QueueOfShards):
         It is a dead letter when its retries are used up or ``retry`` is False. `StaleLeaseError` if fenced.
         """
         wait = leasing.failure_delay(self._shards.home, lease, retry=retry, delay=delay)
-        return self._run(routed.fail(self._shards, lease, error, wait, took, now))
+        return self._run(leasing.fail(self._shards, lease, error, wait, took, now))
 
     def release(self, lease: Lease, *, now: float | None = None) -> None:
         """Give the task back unharmed: to its old place, not counted, not charged. `StaleLeaseError` if fenced."""
-        self._run(routed.settle_one(self._shards, Outcome.release(lease), now))
+        self._run(leasing.settle_one(self._shards, Outcome.release(lease), now))
 
     def renew(self, leases: Sequence[Lease], *, lease: float | None = None, now: float | None = None) -> list[bool]:
         """Lengthen leases; for each whether it was still the current one."""
-        return self._run(routed.renew(self._shards, check_leases(leases), lease, now))
+        return self._run(leasing.renew(self._shards, check_leases(leases), lease, now))
 
     def take_over(
         self, key: LeaseKey, worker: str, *, lease: float | None = None, now: float | None = None
@@ -292,7 +292,7 @@ class FairQueue(QueueOfShards):
 
         Its token stays the same. From now on it is renewed and given back with the leases of that worker.
         """
-        return self._run(routed.take_over(self._shards, key, worker, lease, now))
+        return self._run(leasing.take_over(self._shards, key, worker, lease, now))
 
     def heartbeat(
         self,
@@ -304,14 +304,14 @@ class FairQueue(QueueOfShards):
         now: float | None = None,
     ) -> Heartbeat:
         """Lengthen every lease of a worker, record ``info`` of it for ``ttl`` seconds, learn what was canceled."""
-        return self._run(upkeep.heartbeat(self._shards, worker, info, lease, ttl, now))
+        return self._run(leasing.heartbeat(self._shards, worker, info, lease, ttl, now))
 
     def set_worker_command(self, worker: str, command: str, *, now: float | None = None) -> bool:
         """Send a worker the command to ``"drain"`` (fetch no more tasks), to ``"work"`` again, or to ``"stop"`` as on SIGTERM.
 
         It gets the command with its next heartbeat, for all its processes and queues. False when no such worker lives.
         """
-        return self._run(upkeep.set_worker_command(self._shards, worker, command, now))
+        return self._run(leasing.set_worker_command(self._shards, worker, command, now))
 
     def release_worker(
         self,
@@ -330,7 +330,7 @@ class FairQueue(QueueOfShards):
         ``forget`` removes its record too. `TaskValidationError` for tokens if the queue has several shards: say it to
         the shard whose they are (`shards`).
         """
-        return self._run(upkeep.release_worker(self._shards, worker, crashed, reason, forget, now, started))
+        return self._run(leasing.release_worker(self._shards, worker, crashed, reason, forget, now, started))
 
     def reconcile_worker(
         self, worker: str, held: Iterable[int], *, reason: str = "the worker does not hold it", now: float | None = None
@@ -349,11 +349,11 @@ class FairQueue(QueueOfShards):
             TaskValidationError: tokens were given and the queue has several shards: call this for the shard that handed them
                 out (`shards`).
         """
-        return self._run(upkeep.reconcile_worker(self._shards, worker, held, reason, now))
+        return self._run(leasing.reconcile_worker(self._shards, worker, held, reason, now))
 
     def sweep(self, *, now: float | None = None) -> Sweep:
         """One bounded round of maintenance: start what is due, take back ended leases, expire, forget."""
-        return self._run(upkeep.sweep(self._shards, now))
+        return self._run(maintenance.sweep(self._shards, now))
 
     def carry_messages(self, limit: int = 100, *, now: float | None = None) -> int:
         """Carry news between the shards, at most ``limit`` messages of each; returns how many arrived. Workers do."""
@@ -361,25 +361,25 @@ class FairQueue(QueueOfShards):
 
     def wait_for_work(self, timeout: float) -> bool:
         """Sleep on the server until work comes, at most ``timeout`` seconds; whether it came."""
-        return self._run(routed.wait_for_work(self._shards, timeout))
+        return self._run(leasing.wait_for_work(self._shards, timeout))
 
     def pause(self, *, now: float | None = None) -> None:
         """Hand out nothing more; pushes and outcomes go on.
 
         `ShardsAwayError` names shards that could not be reached; the others are paused.
         """
-        self._read_all_shards(lambda shards: upkeep.set_paused(shards, now, paused=True))
+        self._read_all_shards(lambda shards: maintenance.set_paused(shards, now, paused=True))
 
     def resume(self, *, now: float | None = None) -> None:
         """End the `pause`: hand out tasks again; `ShardsAwayError` as there."""
-        self._read_all_shards(lambda shards: upkeep.set_paused(shards, now, paused=False))
+        self._read_all_shards(lambda shards: maintenance.set_paused(shards, now, paused=False))
 
     def cancel(self, task_id: str, *, reason: str = "", now: float | None = None) -> bool:
         """Cancel a task; False if it had ended before, `TaskNotFoundError` if it is not known.
 
         A running task loses its lease (its outcome will be refused) and its worker gets the command to stop it.
         """
-        return self._run(upkeep.cancel(self._shards, task_id, reason, now))
+        return self._run(lookup.cancel(self._shards, task_id, reason, now))
 
     def cancel_many(
         self, task_ids: Sequence[str], *, reason: str = "", note: Note = None, now: float | None = None
@@ -393,7 +393,7 @@ class FairQueue(QueueOfShards):
             ShardsAwayError: some of their shards can't be reached; on the others it is done, and the text says how many
                 tasks that were.
         """
-        return self._write_all_shards(lambda shards: upkeep.cancel_some(shards, task_ids, reason, note, now))
+        return self._write_all_shards(lambda shards: lookup.cancel_some(shards, task_ids, reason, note, now))
 
     def run_now(self, *task_ids: str, now: float | None = None) -> int:
         """Queue those of these tasks that are SCHEDULED now, whatever their time, in bounded slices; returns how many.
@@ -401,17 +401,17 @@ class FairQueue(QueueOfShards):
         Raises:
             ShardsAwayError: as `cancel_many`.
         """
-        return self._write_all_shards(lambda shards: upkeep.run_now(shards, task_ids, now))
+        return self._write_all_shards(lambda shards: lookup.run_now(shards, task_ids, now))
 
     def ignore_dependencies(self, task_id: str, *, now: float | None = None) -> bool:
         """Let a DEFERRED task wait for no other any more, only for its time; False if it is not (any more) one."""
-        return self._run(upkeep.ignore_dependencies(self._shards, task_id, now))
+        return self._run(lookup.ignore_dependencies(self._shards, task_id, now))
 
     def set_progress(
         self, lease: Lease, current: float, total: float, message: str = "", *, now: float | None = None
     ) -> None:
         """Record how far a leased task is; `StaleLeaseError` if fenced."""
-        self._run(routed.set_progress(self._shards, lease, current, total, message, now))
+        self._run(lookup.set_progress(self._shards, lease, current, total, message, now))
 
     def cancel_run(self, run_id: str, *, reason: str = "", note: Note = None, now: float | None = None) -> int:
         """Cancel what has not ended of a run; returns how many tasks.
@@ -423,7 +423,7 @@ class FairQueue(QueueOfShards):
             TaskNotFoundError: nobody knows the run. ShardsAwayError: some shards can't be reached; on the others it is done,
                 and the text says how many tasks that were.
         """
-        return self._write_all_shards(lambda shards: upkeep.cancel_run(shards, run_id, reason, note, now))
+        return self._write_all_shards(lambda shards: lookup.cancel_run(shards, run_id, reason, note, now))
 
     def xcom(self, namespace: str) -> XCom:
         """The values that tasks pass to each other under a name (a run's id, or one of your own)."""
@@ -434,7 +434,7 @@ class FairQueue(QueueOfShards):
 
         Those of shards that can't be reached stay there; an error is raised only if there is nothing else to hand out.
         """
-        return self._write_all_shards(lambda shards: upkeep.take_alerts(shards, limit, now))
+        return self._write_all_shards(lambda shards: take_alerts(shards, limit, now))
 
     def purge(self, limit: int = 10_000, *, note: Note = None, now: float | None = None) -> int:
         """Cancel at most ``limit`` tasks of what waits, of all users; returns how many. Running tasks go on.
@@ -446,7 +446,7 @@ class FairQueue(QueueOfShards):
             ShardsAwayError: some shards can't be reached, and the others had fewer than ``limit``: those are canceled, and
                 the text says how many they were.
         """
-        return self._write_all_shards(lambda shards: upkeep.purge(shards, limit, note, now))
+        return self._write_all_shards(lambda shards: purge(shards, limit, note, now))
 
     def user(self, user_id: str) -> UserQueue:
         """What holds for one user, and how to change it."""
@@ -462,7 +462,7 @@ class FairQueue(QueueOfShards):
         Raises:
             ShardsAwayError: some shards can't be reached; the others are fixed.
         """
-        return self._write_all_shards(lambda shards: upkeep.repair(shards, now))
+        return self._write_all_shards(lambda shards: maintenance.repair(shards, now))
 
     # --- reads: each is a bounded part of the queue, in one round trip or a few, unless it says otherwise ---
 
@@ -490,19 +490,19 @@ class FairQueue(QueueOfShards):
 
     def get_task(self, task_id: str) -> Task:
         """The task as it is now; `TaskNotFoundError` when the queue does not know it (any more)."""
-        return self._read_task(task_id, lambda shards: reading.get_task(shards, task_id))
+        return self._read_task(task_id, lambda shards: lookup.get_task(shards, task_id))
 
     def get_tasks(self, task_ids: Sequence[str]) -> dict[str, Task]:
         """Those of these tasks that the queue knows, by id, each as it is now; two hundred in a round trip."""
-        return self._run(reading.get_tasks(self._shards, task_ids))
+        return self._run(lookup.get_tasks(self._shards, task_ids))
 
     def history(self, task_id: str) -> list[Attempt]:
         """The attempts that did not finish the task and what brought it back, oldest first, at most 25."""
-        return self._read_task(task_id, lambda shards: reading.history(shards, task_id))
+        return self._read_task(task_id, lambda shards: lookup.history(shards, task_id))
 
     def get_progress(self, task_id: str) -> Progress | None:
         """The progress that the task has reported; None if it reported none, or is not known."""
-        return self._read_task(task_id, lambda shards: reading.get_progress(shards, task_id))
+        return self._read_task(task_id, lambda shards: lookup.get_progress(shards, task_id))
 
     def position(self, task_id: str) -> int | None:
         """How many tasks of the same user are before it by class and age; None unless it is QUEUED."""
@@ -530,7 +530,7 @@ class FairQueue(QueueOfShards):
 
     def run(self, run_id: str) -> RunView:
         """The tasks that were pushed together under this id; `TaskNotFoundError` when there are none (any more)."""
-        return self._run(reading.run(self._shards, run_id))
+        return self._run(lookup.view_run(self._shards, run_id))
 
     def tasks(
         self,

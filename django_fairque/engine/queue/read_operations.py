@@ -10,7 +10,6 @@ from django_fairque.engine.dependencies import dependencies
 from django_fairque.engine.inspection import pages as listing
 from django_fairque.engine.inspection import search as finding
 from django_fairque.engine.inspection import task_lookup as lookup
-from django_fairque.engine.inspection import task_lookup as runs
 from django_fairque.engine.inspection.pages import (
     PartialList,
     ResultPage,
@@ -23,7 +22,7 @@ from django_fairque.engine.inspection.search import MatchingTasks, SearchResult,
 from django_fairque.engine.maintenance import operations as maintenance
 from django_fairque.engine.maintenance.invariants.checker import check_invariants as check_one
 from django_fairque.engine.model.ids import check_ids
-from django_fairque.engine.pushing import push as delivering
+from django_fairque.engine.pushing import push as pushing
 from django_fairque.engine.scripting.operations import read_together
 from django_fairque.engine.statistics import queue_stats as waiting
 from django_fairque.engine.statistics.health import health
@@ -38,9 +37,8 @@ if TYPE_CHECKING:
     from django_fairque.engine.dependencies.dependencies import Blockers, DependencyGraph, DependencyView
     from django_fairque.engine.inspection.pages import Sizes
     from django_fairque.engine.inspection.search import Search
-    from django_fairque.engine.inspection.task_lookup import Progress, RunView
     from django_fairque.engine.maintenance.invariants.snapshot import Violation
-    from django_fairque.engine.model.records import Attempt, EventCount, TaskState
+    from django_fairque.engine.model.records import EventCount, TaskState
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.scripting.operations import Operation
@@ -53,7 +51,7 @@ __all__ = ["activity", "health", "stats"]
 
 
 def event_counts(shards: Shards) -> Operation[dict[str, EventCount]]:
-    return (yield from delivering.event_counts(shards.home))
+    return (yield from pushing.event_counts(shards.home))
 
 
 def is_paused(shards: Shards) -> Operation[bool]:
@@ -99,28 +97,6 @@ def matching(shards: Shards, search: Search) -> Operation[MatchingTasks]:
     return MatchingTasks(found, is_whole and not shards.missing, shards.missing)
 
 
-def get_task(shards: Shards, task_id: str) -> Operation[Task]:
-    return (yield from lookup.get_task((yield from shards.of_task(task_id)), task_id))
-
-
-def get_tasks(shards: Shards, task_ids: Sequence[str]) -> Operation[dict[str, Task]]:
-    ids = lookup.checked_ids(task_ids)
-    commands = yield from shards.around(ids)
-    found: dict[str, Task] = {}
-    for first in range(0, len(ids), lookup.TASKS_CHANGED_PER_CALL):
-        some = yield from lookup.get_tasks(commands, ids[first : first + lookup.TASKS_CHANGED_PER_CALL])
-        found.update((task.task_id, task) for task in some if task is not None)
-    return found
-
-
-def history(shards: Shards, task_id: str) -> Operation[list[Attempt]]:
-    return (yield from lookup.history((yield from shards.of_task(task_id)), task_id))
-
-
-def get_progress(shards: Shards, task_id: str) -> Operation[Progress | None]:
-    return (yield from lookup.get_progress((yield from shards.of_task(task_id)), task_id))
-
-
 def position(shards: Shards, task_id: str) -> Operation[int | None]:
     return (yield from lookup.position((yield from shards.of_task(task_id)), task_id))
 
@@ -145,18 +121,7 @@ def parent_results(shards: Shards, task_id: str) -> Operation[dict[str, Any]]:
 
 
 def run_graph(shards: Shards, run_id: str, nodes: int) -> Operation[DependencyGraph]:
-    return (yield from dependencies.run_graph((yield from _around_run(shards, run_id)), run_id, nodes))
-
-
-def run(shards: Shards, run_id: str) -> Operation[RunView]:
-    return (yield from runs.view_run((yield from _around_run(shards, run_id)), run_id))
-
-
-def _around_run(shards: Shards, run_id: str) -> Operation[Commands]:
-    """The members with chosen ids of a run are looked for at once."""
-    if len(shards) == 1:
-        return shards.home
-    return (yield from shards.around((yield from runs.run_members(shards.across(), run_id))))
+    return (yield from dependencies.run_graph((yield from lookup.around_run(shards, run_id)), run_id, nodes))
 
 
 def tasks(

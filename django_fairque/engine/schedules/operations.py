@@ -15,7 +15,7 @@ from django_fairque.engine.model.errors import TaskNotFoundError, TaskValidation
 from django_fairque.engine.model.ids import check_id, new_nonce
 from django_fairque.engine.model.signature import SignedFields, sign_payload
 from django_fairque.engine.model.task import Task
-from django_fairque.engine.pushing.push import push, push_args
+from django_fairque.engine.pushing.push import push_args, push_to_shard
 from django_fairque.engine.schedules.due_times import Timing
 from django_fairque.engine.scripting.operations import Operation, Read, parse_scores
 
@@ -245,7 +245,7 @@ def remove(commands: Commands, name: str, now: float | None) -> Operation[bool]:
 def run_now(commands: Commands, name: str, now: float | None) -> Operation[str]:
     schedule = yield from get(commands, name)
     run_time = None if schedule.expires is None else (yield from server_time(now))
-    result = yield from push(commands, schedule.make_task(None, run_time), now)
+    result = yield from push_to_shard(commands, schedule.make_task(None, run_time), now)
     return result.task_id
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.inspection import pages as listing
-from django_fairque.engine.maintenance import sharded as upkeep
+from django_fairque.engine.maintenance import operations as maintenance
 from django_fairque.engine.model.durations import to_us
 from django_fairque.engine.model.errors import ConfigurationError, FairQueueError, QueueNotDrainedError
 from django_fairque.engine.model.ids import new_nonce
@@ -63,7 +63,7 @@ def reshard(old: Shards, new: Shards, now: float | None) -> Operation[ReshardRes
     users = yield from _move_users(old, new, now)
     moved = yield from _move_schedules(old, new, now)
     if (yield from reading.is_paused(old)):
-        yield from upkeep.set_paused(new, now, paused=True)
+        yield from maintenance.set_paused(new, now, paused=True)
     kept = {shard.keys.shard for shard in new}
     for shard in old:
         if shard.keys.shard not in kept:

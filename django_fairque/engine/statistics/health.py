@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from django_fairque.engine.inspection import pages as listing
+from django_fairque.engine.model.durations import check_integer
 from django_fairque.engine.model.ids import new_nonce
 from django_fairque.engine.model.payload import unpack
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, Commands
 from django_fairque.engine.scripting.operations import Operation, Read, read_each
-from django_fairque.engine.sharding.shards import describe_shards
+from django_fairque.engine.sharding.shards import change_each, describe_shards
 from django_fairque.engine.transport.server_checks import (
     BLOCKING_FINDINGS,
     CHECKED_INFO_SECTIONS,
@@ -91,7 +92,22 @@ class Alert:
         return f"started {seconds:.1f} s later than promised"
 
 
-def take_alerts(commands: Commands, limit: int, now: float | None) -> Operation[list[Alert]]:
+def take_alerts(shards: Shards, limit: int, now: float | None) -> Operation[list[Alert]]:
+    """What was taken is handed out, whatever can't be reached: the others' are there the next time."""
+    check_integer(limit, "limit", 1, MAX_ALERTS)
+    found: list[Alert] = []
+
+    def take(shard: Commands) -> Operation[None]:
+        if len(found) < limit:
+            found.extend((yield from _take_alerts_of_shard(shard, limit - len(found), now)))
+
+    failures = yield from change_each(shards, shards.all, take)
+    if failures and not found:
+        raise next(iter(failures.values()))
+    return sorted(found, key=lambda alert: alert.at)
+
+
+def _take_alerts_of_shard(commands: Commands, limit: int, now: float | None) -> Operation[list[Alert]]:
     reply = yield commands.call("alerts", [limit], now, reply=new_nonce())
     return [_alert(commands.name, packed) for packed in reply]
 

@@ -17,6 +17,7 @@ from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.ids import check_id
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS
 from django_fairque.engine.scripting.operations import AsyncDriver, Driver, Operation, Read, read_sound
+from django_fairque.engine.sharding.shards import sum_over_shards
 from django_fairque.engine.statistics.recent_usage import LastHour, last_hour
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.inspection.task_lookup import Note
     from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import Operation
+    from django_fairque.engine.sharding.shards import Shards
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _RATE = re.compile(r"^\s*(\d{1,9})\s*/\s*(\d{0,6})\s*([smhd])[a-z]*\s*$")
@@ -383,7 +384,14 @@ NOT_READY_COUNTERS = {"deferred": "deferred", "scheduled": "sched"}
 ready meanwhile."""
 
 
-def purge(commands: Commands, limit: int, note: Note, now: float | None) -> Operation[int]:
+def purge(shards: Shards, limit: int, note: Note, now: float | None) -> Operation[int]:
+    def cancel(shard: Commands, left: int | None) -> Operation[int]:
+        return (yield from _purge_shard(shard, left if left is not None else limit, note, now))
+
+    return (yield from sum_over_shards(shards, cancel, "tasks were canceled", limit))
+
+
+def _purge_shard(commands: Commands, limit: int, note: Note, now: float | None) -> Operation[int]:
     """Cancel what a shard has waiting, at most ``limit`` tasks; how many. `TaskValidationError` for a limit below 1."""
     check_integer(limit, "limit", 1)
     total = 0

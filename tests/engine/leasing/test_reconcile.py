@@ -64,8 +64,7 @@ def test_a_late_copy_of_a_call_gives_back_nothing_more(queue: FairQueue, redis: 
     """A call over a connection that was given up may be carried out after the worker has fetched new tasks."""
     push_many(queue, "a", 2)
     pop(queue)
-    commands = queue._shards.home
-    steps = leasing.reconcile_worker(commands, "w", [], "the reply was lost", NOW)
+    steps = leasing.reconcile_worker(queue._shards, "w", [], "the reply was lost", NOW)
     call = next(steps)
     assert isinstance(call, ScriptCall)
     request = ("FCALL", scripts.load(call.script).function, len(call.keys), *call.keys, *call.args)

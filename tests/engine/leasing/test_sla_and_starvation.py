@@ -128,7 +128,7 @@ def test_alerts_are_handed_out_once_and_again_only_to_the_same_call(queue: FairQ
 
     queue.push_batch([task(sla=10) for _ in range(3)], now=NOW)
     queue.sweep(now=NOW + 6)
-    request = next(alerts.take_alerts(queue._shards.home, 2, NOW))
+    request = next(alerts.take_alerts(queue._shards, 2, NOW))
     first, second = queue._transport.send(request), queue._transport.send(request)
     assert first == second
     assert len(first) == 2

@@ -163,7 +163,7 @@ class TestQuarantine:
         queue.push(task("mallory", name="blocks", max_retries=3), now=NOW)
         self.exceed(queue)
         queue.push(task("mallory", name="blocks"), now=NOW)
-        request = next(leasing.pop_batch(queue._shards.home, Fetch(1, "w"), NOW))
+        request = next(leasing.pop_batch_from_shard(queue._shards.home, Fetch(1, "w"), NOW))
         replies = [queue._transport.send(request) for _ in range(2)]
         assert [reply[-1] for reply in replies] == [b"2", b"2"]
 

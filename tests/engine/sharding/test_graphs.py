@@ -8,7 +8,7 @@ import pytest
 
 from django_fairque.engine.model.errors import BacklogFullError, TaskNotFoundError, TaskValidationError
 from django_fairque.engine.model.records import TaskState
-from django_fairque.engine.pushing import push_sharded as pushing
+from django_fairque.engine.pushing import push as pushing
 from tests.engine.conftest import NOW, task
 from tests.engine.sharding.sharded import ONE, THREE, TWO, finish_all, names_of
 

@@ -44,7 +44,7 @@ def counts(queue: FairQueue) -> dict[str, int]:
 def test_push(queue: FairQueue) -> None:
     commands = queue._shards.home
     for made in (task("a"), task("a", task_id="chosen"), task("a", unique_key="k", unique_for=9)):
-        first, second, result = repeated(queue, pushing.push(commands, made, NOW))
+        first, second, result = repeated(queue, pushing.push_to_shard(commands, made, NOW))
         assert first == second
         assert result.accepted
     assert counts(queue)["pushed"] == 3
@@ -52,7 +52,7 @@ def test_push(queue: FairQueue) -> None:
 
 def test_pop(queue: FairQueue) -> None:
     push_many(queue, "a", 5)
-    first, second, leases = repeated(queue, leasing.pop_batch(queue._shards.home, Fetch(3, "w"), NOW))
+    first, second, leases = repeated(queue, leasing.pop_batch_from_shard(queue._shards.home, Fetch(3, "w"), NOW))
     assert first[5:] == second[5:]
     assert len(leases) == 3
     assert counts(queue)["started"] == 3
@@ -60,13 +60,13 @@ def test_pop(queue: FairQueue) -> None:
 
 def test_a_pop_that_took_the_last_task(queue: FairQueue) -> None:
     push_many(queue, "a", 1)
-    first, second, _ = repeated(queue, leasing.pop_batch(queue._shards.home, Fetch(3, "w"), NOW))
+    first, second, _ = repeated(queue, leasing.pop_batch_from_shard(queue._shards.home, Fetch(3, "w"), NOW))
     assert first[5:] == second[5:]
 
 
 def test_a_repeated_pop_returns_only_what_is_still_leased(queue: FairQueue) -> None:
     push_many(queue, "a", 2)
-    steps = leasing.pop_batch(queue._shards.home, Fetch(2, "w"), NOW)
+    steps = leasing.pop_batch_from_shard(queue._shards.home, Fetch(2, "w"), NOW)
     request = next(steps)
     reply = queue._transport.send(request)
     queue.cancel(reply[5].decode(), now=NOW)
@@ -87,7 +87,7 @@ def test_settle(queue: FairQueue, kind: str) -> None:
         "crash": Outcome.crash(lease, "x"),
         "poison": Outcome.poison(lease, "x"),
     }[kind]
-    first, second, settled = repeated(queue, leasing.settle(queue._shards.home, [outcome], Fetch(2, "w"), NOW))
+    first, second, settled = repeated(queue, leasing.settle_on_shard(queue._shards.home, [outcome], Fetch(2, "w"), NOW))
     assert first[5:] == second[5:]
     assert settled.statuses != ["stale"]
     assert counts(queue)["started"] == 3  # once before, and two with the outcome
@@ -97,7 +97,7 @@ def test_settle(queue: FairQueue, kind: str) -> None:
 def test_cancel_requeue_and_discard(queue: FairQueue) -> None:
     commands = queue._shards.home
     ids = push_many(queue, "a", 3)
-    first, second, code = repeated(queue, lookup.cancel(commands, ids[0], "", NOW))
+    first, second, code = repeated(queue, lookup.cancel(queue._shards, ids[0], "", NOW))
     assert (first, second, code) == (b"1", b"1", True)
     for lease in queue.pop_batch(2, "w", now=NOW):
         queue.fail(lease, "x", retry=False, now=NOW)
@@ -112,7 +112,7 @@ def test_a_heartbeat_that_told_of_a_canceled_task(queue: FairQueue) -> None:
     (task_id,) = push_many(queue, "a", 1)
     lease = queue.pop("w", now=NOW)
     queue.cancel(task_id, now=NOW)
-    _, _, beat = repeated(queue, leasing.heartbeat(queue._shards.home, "w", {}, None, 60, NOW))
+    _, _, beat = repeated(queue, leasing.heartbeat(queue._shards, "w", {}, None, 60, NOW))
     assert lease is not None
     assert beat.revoked == [lease.key]
     assert queue.heartbeat("w", {}, now=NOW).revoked == []
