@@ -37,42 +37,34 @@ _warned: set[str] = set()
 def send(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
     """Push the tasks, or leave them to the commit; a result for each."""
     with around_sending(options.queue, tasks):
-        return _send(options, tasks)
-
-
-def _send(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
-    if interceptors:
-        return interceptors[-1].intercept(options, tasks)
-    if may_wait(options) and (left := _leave_to_commit(options, tasks)) is not None:
-        return left
-    try:
-        pushed = conf.get_queue(options.queue).push_batch(tasks)
-    except PushRefusedError as error:
-        task_signals.send_task_pushed(options.queue, tasks, _answers(error))
-        raise
-    task_signals.send_task_pushed(options.queue, tasks, pushed)
-    return _results(options, pushed)
+        if interceptors:
+            return interceptors[-1].intercept(options, tasks)
+        if may_wait(options) and (left := _leave_to_commit(options, tasks)) is not None:
+            return left
+        try:
+            pushed = conf.get_queue(options.queue).push_batch(tasks)
+        except PushRefusedError as error:
+            task_signals.send_task_pushed(options.queue, tasks, _answers(error))
+            raise
+        task_signals.send_task_pushed(options.queue, tasks, pushed)
+        return _results(options, pushed)
 
 
 async def asend(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
     """As `send`; a transaction is looked for in the thread in which synchronous code runs, where Django's are."""
     with around_sending(options.queue, tasks):
-        return await _asend(options, tasks)
-
-
-async def _asend(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
-    if interceptors:
-        return await sync_to_async(interceptors[-1].intercept)(options, tasks)
-    if may_wait(options) and (left := await sync_to_async(_leave_to_commit)(options, tasks)) is not None:
-        return left
-    queue = await conf.aget_queue(options.queue)
-    try:
-        pushed = await queue.push_batch(tasks)
-    except PushRefusedError as error:
-        await task_signals.asend_task_pushed(options.queue, tasks, _answers(error))
-        raise
-    await task_signals.asend_task_pushed(options.queue, tasks, pushed)
-    return _results(options, pushed)
+        if interceptors:
+            return await sync_to_async(interceptors[-1].intercept)(options, tasks)
+        if may_wait(options) and (left := await sync_to_async(_leave_to_commit)(options, tasks)) is not None:
+            return left
+        queue = await conf.aget_queue(options.queue)
+        try:
+            pushed = await queue.push_batch(tasks)
+        except PushRefusedError as error:
+            await task_signals.asend_task_pushed(options.queue, tasks, _answers(error))
+            raise
+        await task_signals.asend_task_pushed(options.queue, tasks, pushed)
+        return _results(options, pushed)
 
 
 def _answers(error: PushRefusedError) -> list[PushResult]:

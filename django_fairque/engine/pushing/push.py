@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from django_fairque.engine.model.options import QueueConfig
-    from django_fairque.engine.model.push_template import PushTemplate
-    from django_fairque.engine.model.task import Task
+    from django_fairque.engine.model.task import PushTemplate, Task
     from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.sharding.shards import Shards
 
@@ -328,8 +327,10 @@ def push_batch_to_shard(
     size = commands.config.pipeline_batch_size
     order = range(len(waiting)) if len(waiting) <= size else _user_by_user(waiting)
     parts = [order[first : first + size] for first in range(0, len(waiting), size)]
-    if len(parts) > 1:
-        check_limits(commands.config, waiting)  # before any of them is sent
+    if len(parts) == 1:
+        reply = yield commands.call("push", push_args(commands, waiting), now, reply=new_nonce())
+        return all_accepted(commands, push_results(waiting, reply))
+    check_limits(commands.config, waiting)  # before any of them is sent
     found: dict[int, PushResult] = {}
     slices = ([waiting[index] for index in part] for part in parts)
     calls = (commands.call("push", push_args(commands, some), now, reply=new_nonce()) for some in slices)

@@ -113,8 +113,10 @@ class AsyncFairQueue(QueueOfShards):
 
     async def _run_and_carry(self, steps: Operation[T]) -> T:
         """As `_run`, then carry what these left for other shards."""
-        result = await self._run(steps)
-        await self._carry_messages()
+        await self._check()
+        result = await self._drive(steps)
+        if len(self._shards) > 1:
+            await self._carry_messages()
         return result
 
     async def push(self, task: Task, *, now: float | None = None) -> PushResult:
@@ -649,9 +651,8 @@ class AsyncFairQueue(QueueOfShards):
 
     async def _carry_messages(self) -> None:
         """Carry what was left for other shards. If that fails workers do it: it is written down."""
-        if len(self._shards) > 1:
-            with suppress(FairQueueError):
-                await self._read_all_shards(lambda shards: messages.deliver_messages(shards, MAX_CALL_ITEMS, None))
+        with suppress(FairQueueError):
+            await self._read_all_shards(lambda shards: messages.deliver_messages(shards, MAX_CALL_ITEMS, None))
 
     async def _check(self) -> None:
         """The number of shards that is written down is the configured one."""

@@ -112,8 +112,10 @@ class FairQueue(QueueOfShards):
 
     def _run_and_carry(self, steps: Operation[T]) -> T:
         """As `_run`, then carry what these left for other shards."""
-        result = self._run(steps)
-        self._carry_messages()
+        self._check()
+        result = self._drive(steps)
+        if len(self._shards) > 1:
+            self._carry_messages()
         return result
 
     def push(self, task: Task, *, now: float | None = None) -> PushResult:
@@ -640,9 +642,8 @@ class FairQueue(QueueOfShards):
 
     def _carry_messages(self) -> None:
         """Carry what was left for other shards. If that fails workers do it: it is written down."""
-        if len(self._shards) > 1:
-            with suppress(FairQueueError):
-                self._read_all_shards(lambda shards: messages.deliver_messages(shards, MAX_CALL_ITEMS, None))
+        with suppress(FairQueueError):
+            self._read_all_shards(lambda shards: messages.deliver_messages(shards, MAX_CALL_ITEMS, None))
 
     def _check(self) -> None:
         """The number of shards that is written down is the configured one."""

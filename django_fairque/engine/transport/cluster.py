@@ -68,10 +68,9 @@ def underlying_error(error: Exception) -> Exception:
     return error
 
 
-def declared_keys(client: Any, request: ScriptCall) -> tuple[str, ...]:
-    """The keys that a call says it uses."""
-    keys = tuple(request.keys)
-    return (*keys, absent_key(keys[0])) if is_cluster(client) else keys
+def declared_keys(request: ScriptCall) -> tuple[str, ...]:
+    """The keys that a call to a cluster says it uses."""
+    return (*request.keys, absent_key(request.keys[0]))
 
 
 def absent_key(key: str) -> str:
@@ -128,17 +127,15 @@ def stale_pool(client: Any, error: Exception) -> Any:
     return client.connection_pool if isinstance(error, redis_errors.ReadOnlyError) and not is_cluster(client) else None
 
 
-def load_topology(client: Any, *, again: bool) -> None:
-    """Load a cluster's slot map ``again``. Requests without a key go to another node than before, which may be gone."""
-    if again and is_cluster(client) and knows_nodes(client):
+def load_topology(client: Any) -> None:
+    """Load a cluster's slot map again. Requests without a key go to another node than before, which may be gone."""
+    if is_cluster(client) and knows_nodes(client):
         client.nodes_manager.initialize()
         client.replace_default_node()
 
 
 async def load_topology_async(client: Any, *, again: bool) -> None:
-    """As `load_topology`, for coroutines, whose clients look for the first time when they are first used."""
-    if not is_cluster(client):
-        return
+    """Load a cluster's slot map, if it is the first time or ``again``, for coroutines."""
     await client.initialize()
     if again:
         await client.nodes_manager.initialize()

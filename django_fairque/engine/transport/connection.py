@@ -25,11 +25,11 @@ import redis
 from redis import client as redis_client
 from redis import exceptions as redis_errors
 
+from django_fairque.engine.model.errors import NotReplicatedError
 from django_fairque.engine.scripting.operations import BlockingCommand, Read, Request, Scan, ScriptCall, Stream
 from django_fairque.engine.scripting.scripts import Script, adelete_unused, delete_unused, functions, load
 from django_fairque.engine.transport import cluster as clusters
 from django_fairque.engine.transport import node_health as nodes
-from django_fairque.engine.transport.function_calls import FunctionCaller, check_confirmed, with_confirmation
 from django_fairque.engine.transport.retry_policy import CLIENT_ERRORS, RetryPolicy
 from django_fairque.engine.transport.server_checks import check_server
 
@@ -194,6 +194,66 @@ def _needs_command_name(client: Any) -> bool:
     return parameter is not None and parameter.default is inspect.Parameter.empty
 
 
+class FunctionCaller:
+    """How commands are called: as functions, or as scripts where this user or server has no functions."""
+
+    def __init__(self) -> None:
+        self.as_functions = True
+
+    def use_functions(self, policy: RetryPolicy) -> bool:
+        return self.as_functions and not policy.as_script
+
+    def command(self, request: ScriptCall, keys: Sequence[str], script: Script, policy: RetryPolicy) -> tuple[Any, ...]:
+        if self.use_functions(policy):
+            how: tuple[Any, ...] = ("FCALL", script.function)
+        else:
+            how = ("EVAL", script.source) if policy.loads > 1 else ("EVALSHA", script.sha)
+        return (*how, len(keys), *keys, *request.args)
+
+    def handle_load_error(self, error: Exception, policy: RetryPolicy) -> None:
+        """A function can't be loaded: this call goes as a script. A server that is full still drains so.
+
+        Who may call functions and not load them will find them when a deployment has loaded them: they are tried again.
+        """
+        policy.as_script, policy.loads_function, policy.loads = True, False, 0
+        if not isinstance(error, redis_errors.NoPermissionError):
+            self.switch_to_scripts(error)
+
+    def switch_to_scripts(self, error: Exception) -> bool:
+        """Whether this error of calling or loading one means that there are none here; from then on scripts are used."""
+        text = str(error).lower()
+        if isinstance(error, redis_errors.NoPermissionError) or text.startswith(("noperm", "unknown command")):
+            was, self.as_functions = self.as_functions, False
+            return was
+        return False
+
+
+def with_confirmation(request: ScriptCall, command: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    yield command
+    yield "HINCRBY", request.keys[0], "confirmations", 1
+    yield "WAIT", request.replicas, max(1, round(request.replication_timeout * 1000))
+
+
+def check_confirmed(request: ScriptCall, replies: Sequence[Any]) -> Any:
+    """The reply to the call itself.
+
+    Raises:
+        NotReplicatedError: it was executed, and too few replicas have confirmed it.
+    """
+    failure = next((reply for reply in replies if isinstance(reply, Exception)), None)
+    if failure is not None:
+        raise failure
+    reply, _, count = replies
+    if int(count) < request.replicas:
+        raise NotReplicatedError(
+            f"{int(count)} of {request.replicas} replicas (replicas_to_confirm) confirmed within "
+            f"{request.replication_timeout:g} s what the primary has taken: whether it outlives a failover is unknown",
+            int(count),
+            request.replicas,
+        )
+    return reply
+
+
 INFO_COMMAND = ("INFO", "server", "memory")
 
 
@@ -207,6 +267,7 @@ class Transport:
         """Called after a failure: whether nobody is waiting for the reply any more, so that there is no other attempt."""
         self._checked = False
         self._caller = FunctionCaller()
+        self._is_cluster = clusters.is_cluster(client)
         self._unreachable = nodes.unreachable_nodes(client)
         self._connection = Connection(client)
 
@@ -220,23 +281,7 @@ class Transport:
         policy.is_in_doubt = in_doubt
         while True:
             try:
-                clusters.load_topology(self.client, again=policy.reloads_topology)
-                if not self._checked:
-                    check_server(self._info(request))
-                    self._checked = True
-                if isinstance(request, ScriptCall):
-                    reply = self._call(request, load(request.script), policy)
-                    if self._unreachable:
-                        nodes.record_result(self.client, request, None)
-                    return reply
-                if isinstance(request, Read):
-                    return self._read(request)
-                if isinstance(request, Scan):
-                    near = clusters.nearest_node_option(self.client, request)
-                    return clusters.parse_scan(
-                        self.client.execute_command(*clusters.scan_command(request), **clusters.NEVER_DECODE, **near)
-                    )
-                return self._block(request)
+                return self._attempt(request, policy)
             except CLIENT_ERRORS as error:
                 nodes.record_result(self.client, request, error)
                 pool = clusters.stale_pool(self.client, error)
@@ -244,6 +289,26 @@ class Transport:
                     pool.disconnect(inuse_connections=False)
                 pause = policy.pause_after(error)
             time.sleep(pause)
+
+    def _attempt(self, request: ScriptCall | Read | Scan | BlockingCommand, policy: RetryPolicy) -> Any:
+        if policy.reloads_topology:
+            clusters.load_topology(self.client)
+        if not self._checked:
+            check_server(self._info(request))
+            self._checked = True
+        if isinstance(request, ScriptCall):
+            reply = self._call(request, load(request.script), policy)
+            if self._is_cluster and self._unreachable:
+                nodes.record_result(self.client, request, None)
+            return reply
+        if isinstance(request, Read):
+            return self._read(request)
+        if isinstance(request, Scan):
+            near = clusters.nearest_node_option(self.client, request)
+            return clusters.parse_scan(
+                self.client.execute_command(*clusters.scan_command(request), **clusters.NEVER_DECODE, **near)
+            )
+        return self._block(request)
 
     def open_blocking(self, block: BlockingCommand) -> PendingCommand | None:
         """Send a blocking command behind which a call can be sent. None where that can't be: `send` it then."""
@@ -259,7 +324,8 @@ class Transport:
         return self._caller.command(call, call.keys, load(call.script), RetryPolicy(call, self.retry_seconds))
 
     def _call(self, request: ScriptCall, script: Script, policy: RetryPolicy) -> Any:
-        calls, keys = self._caller, clusters.declared_keys(self.client, request)
+        calls = self._caller
+        keys = clusters.declared_keys(request) if self._is_cluster else request.keys
         if policy.loads_function and calls.use_functions(policy):
             try:
                 home = clusters.node_of(self.client, request)
@@ -299,7 +365,7 @@ class Transport:
 
     def _execute(self, request: ScriptCall, command: tuple[Any, ...]) -> Any:
         if not request.replicas:
-            if clusters.is_cluster(self.client):
+            if self._is_cluster:
                 return clusters.node_of(self.client, request).execute_command(*command, **clusters.NEVER_DECODE)
             return self._connection.call(command, **clusters.NEVER_DECODE)
         with clusters.node_of(self.client, request).pipeline(transaction=False) as pipe:
@@ -309,13 +375,13 @@ class Transport:
 
     def _info(self, request: Request) -> Any:
         """Of the server that is to work on the request."""
-        if not clusters.is_cluster(self.client):
+        if not self._is_cluster:
             return self.client.execute_command(*INFO_COMMAND)
         key = clusters.key_of(request)
         return nodes.read(self.client, Read([INFO_COMMAND, *([("EXISTS", key)] if key else [])]))[0]
 
     def _read(self, request: Read) -> list[Any]:
-        if clusters.is_cluster(self.client):
+        if self._is_cluster:
             return nodes.read(self.client, request)
         if len(request.commands) == 1:
             return [self.client.execute_command(*request.commands[0], **clusters.NEVER_DECODE)]
@@ -339,6 +405,7 @@ class AsyncTransport:
         """Called after a failure: whether nobody is waiting for the reply any more, so that there is no other attempt."""
         self._checked = False
         self._caller = FunctionCaller()
+        self._is_cluster = clusters.is_cluster(client)
         self._unreachable = nodes.unreachable_nodes(client)
 
     async def send(self, request: Request, seconds: float | None = None) -> Any:
@@ -349,25 +416,7 @@ class AsyncTransport:
         )
         while True:
             try:
-                await clusters.load_topology_async(self.client, again=policy.reloads_topology)
-                if not self._checked:
-                    check_server(await self._info(request))
-                    self._checked = True
-                if isinstance(request, ScriptCall):
-                    reply = await self._call(request, load(request.script), policy)
-                    if self._unreachable:
-                        nodes.record_result(self.client, request, None)
-                    return reply
-                if isinstance(request, Read):
-                    return await self._read(request)
-                if isinstance(request, Scan):
-                    near = clusters.nearest_node_option(self.client, request)
-                    return clusters.parse_scan(
-                        await self.client.execute_command(
-                            *clusters.scan_command(request), **clusters.NEVER_DECODE, **near
-                        )
-                    )
-                return await self._block(request)
+                return await self._attempt(request, policy)
             except CLIENT_ERRORS as error:
                 nodes.record_result(self.client, request, error)
                 pool = clusters.stale_pool(self.client, error)
@@ -376,8 +425,29 @@ class AsyncTransport:
                 pause = policy.pause_after(error)
             await asyncio.sleep(pause)
 
+    async def _attempt(self, request: ScriptCall | Read | Scan | BlockingCommand, policy: RetryPolicy) -> Any:
+        if self._is_cluster:
+            await clusters.load_topology_async(self.client, again=policy.reloads_topology)
+        if not self._checked:
+            check_server(await self._info(request))
+            self._checked = True
+        if isinstance(request, ScriptCall):
+            reply = await self._call(request, load(request.script), policy)
+            if self._is_cluster and self._unreachable:
+                nodes.record_result(self.client, request, None)
+            return reply
+        if isinstance(request, Read):
+            return await self._read(request)
+        if isinstance(request, Scan):
+            near = clusters.nearest_node_option(self.client, request)
+            return clusters.parse_scan(
+                await self.client.execute_command(*clusters.scan_command(request), **clusters.NEVER_DECODE, **near)
+            )
+        return await self._block(request)
+
     async def _call(self, request: ScriptCall, script: Script, policy: RetryPolicy) -> Any:
-        calls, keys = self._caller, clusters.declared_keys(self.client, request)
+        calls = self._caller
+        keys = clusters.declared_keys(request) if self._is_cluster else request.keys
         if policy.loads_function and calls.use_functions(policy):
             try:
                 home = clusters.node_of(self.client, request)
@@ -402,7 +472,7 @@ class AsyncTransport:
         if not request.replicas:
             return await clusters.node_of(self.client, request).execute_command(*command, **clusters.NEVER_DECODE)
         sent = list(with_confirmation(request, command))
-        if clusters.is_cluster(self.client):
+        if self._is_cluster:
             return check_confirmed(request, await clusters.pipeline_on(clusters.node_of(self.client, request), sent))
         async with self.client.pipeline(transaction=False) as pipe:
             for each in sent:
@@ -411,13 +481,13 @@ class AsyncTransport:
 
     async def _info(self, request: Request) -> Any:
         """Of the server that is to work on the request."""
-        if not clusters.is_cluster(self.client):
+        if not self._is_cluster:
             return await self.client.execute_command(*INFO_COMMAND)
         key = clusters.key_of(request)
         return (await nodes.read_async(self.client, Read([INFO_COMMAND, *([("EXISTS", key)] if key else [])])))[0]
 
     async def _read(self, request: Read) -> list[Any]:
-        if clusters.is_cluster(self.client):
+        if self._is_cluster:
             return await nodes.read_async(self.client, request)
         if len(request.commands) == 1:
             return [await self.client.execute_command(*request.commands[0], **clusters.NEVER_DECODE)]

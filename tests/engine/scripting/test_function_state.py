@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_fairque.engine.model import push_template as form
+from django_fairque.engine.model import task as form
 from django_fairque.engine.model.errors import BacklogFullError
 from tests.engine.conftest import NOW, MakeQueue, task
 
