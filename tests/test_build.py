@@ -1,60 +1,49 @@
-"""A build does as many parts of the check as fit into its time, and says which it left out."""
+"""The check runs all its parts, and hosted builds run the same ones."""
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from pathlib import Path
 
+import yaml
+
 ROOT = Path(__file__).parent.parent
-PARTS = {"first": 100, "second": 200, "third": 300}
+RUN = ROOT / ".ci" / "run"
 
 
-def build(minutes: float, *, spent: int = 50, usual: int = 50, commit: str = "0000000") -> tuple[list[str], list[str]]:
-    """What was done, in its order, and what was left out."""
-    parts = "\n".join(
-        f'{name}() {{ echo "done: {name}"; }}\npart {time} {name} "{name}"' for name, time in PARTS.items()
-    )
-    script = f". .ci/steps.sh\n. .ci/parts.sh\ngit() {{ echo {commit}; }}\n{parts}\nSECONDS={spent}\nrun_parts {usual}\nsummary 0"
-    result = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script],
-        cwd=ROOT,
-        env={**os.environ, "FAIRQUE_CI_MINUTES": str(minutes)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return re.findall(r"^done: (.*)", result.stdout, re.MULTILINE), re.findall(
-        r"^skipped: (.*)", result.stdout, re.MULTILINE
-    )
+def parts() -> list[str]:
+    listed = subprocess.run([RUN, "--list"], capture_output=True, text=True, check=True)
+    return listed.stdout.split()
 
 
-def test_with_time_everything_is_done_once() -> None:
-    done, left_out = build(60)
-    assert done == list(PARTS)
-    assert left_out == []
+def test_each_part_is_listed_once_and_defined() -> None:
+    script = RUN.read_text()
+    assert len(parts()) == len(set(parts())) >= 15
+    for part in parts():
+        assert len(re.findall(rf"^{part}\(\) {{", script, re.MULTILINE)) == 1, part
 
 
-def test_what_does_not_fit_is_left_out_and_named() -> None:
-    done, left_out = build(4)  # 240 s, of which 50 are over
-    assert done == ["first"]
-    assert left_out == ["second", "third"]
+def test_an_unknown_part_is_refused_before_anything_runs() -> None:
+    refused = subprocess.run([RUN, "static", "statik"], capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert 'there is no part "statik"; the parts are: quick static ' in refused.stderr
+    assert refused.stdout == ""
 
 
-def test_a_slow_machine_does_less() -> None:
-    assert build(4, spent=100)[0] == []
-    assert build(6, spent=25)[0] == list(PARTS)
+def test_the_quick_check_is_a_part_of_the_whole() -> None:
+    (quick,) = re.findall(r"^quick_parts=\((.*)\)$", RUN.read_text(), re.MULTILINE)
+    assert set(quick.split()) < set(parts())
 
 
-def test_the_commit_draws_the_first_part() -> None:
-    assert build(60, commit="0000000")[0] == ["first", "second", "third"]
-    assert build(60, commit="0000001")[0] == ["second", "third", "first"]
-    assert build(60, commit="000000e")[0] == ["third", "first", "second"]
+def test_hosted_builds_run_every_part() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "check.yml").read_text())
+    assert workflow["jobs"]["part"]["strategy"]["matrix"]["part"] == parts()
 
 
-def test_every_part_of_the_check_is_there() -> None:
-    run = (ROOT / ".ci" / "run").read_text()
-    parts = re.findall(r"^part \d+ (\w+) \"", run, re.MULTILINE)
-    assert len(parts) == len(set(parts)) >= 10
-    assert all(re.search(rf"^{part}\(\) {{", run, re.MULTILINE) for part in parts)
+def test_hooks_of_pre_commit_run_what_the_check_runs() -> None:
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    entries = [hook["entry"] for repository in config["repos"] for hook in repository["hooks"]]
+    for command in ("ruff check", "ruff format", "mypy"):
+        assert any(command in entry for entry in entries), command
+        assert f"uv run --no-sync {command}" in RUN.read_text()

@@ -134,7 +134,7 @@ class TestUrl:
         ({"url": "embedded://", "password": "x"}, "password: expected nothing here with embedded://"),
         ({"url": "embedded://", "cluster": True}, "cluster: expected nothing here with embedded://"),
         ({"cluster": True, "db": 1}, "db: expected 0, the only database of a cluster; got 1"),
-        ({"cluster": True, "url": "unix:///s"}, "cluster: expected url (redis://, rediss://) or host beside it"),
+        ({"cluster": True, "url": "unix:///s"}, "cluster: expected url (redis://, rediss://) or host together with it"),
     ],
 )
 def test_mistakes(options: dict[str, Any], expected: str) -> None:

@@ -116,8 +116,8 @@ def test_a_frozen_worker_comes_back_to_find_its_task_taken(
 
 
 def test_a_long_task_keeps_its_lease(queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker) -> None:
-    start_worker("--processes", "2", FAIRQUE_WORKER__LEASE_SECONDS="0.5")
-    task_id = push("deaf", 2.0)
+    start_worker("--processes", "2", FAIRQUE_WORKER__LEASE_SECONDS="1.5")
+    task_id = push("deaf", 4.0)
     eventually(lambda: queue.get_task(task_id).state is TaskState.FINISHED)
     assert len(recorded(redis, STARTED)) == 1
     assert queue.history(task_id) == []
