@@ -42,7 +42,7 @@ from django_fairque import AsyncWorker
 asyncio.run(AsyncWorker(["default"], burst=True).run())
 """
 WAYS = ("forked", "spawned", "AsyncWorker")
-TASKS = int(os.environ.get("ISOLATION_TASKS", "2000"))
+TASKS = int(os.environ.get("ISOLATION_TASKS", "500"))
 """Tasks of each kind that set and read all carriers. Set it to 100000 for a long run."""
 SECONDS = 300.0 + 0.1 * TASKS
 """How long a worker may take for all tasks of a test; on two idle cores it takes a tenth of that."""
