@@ -21,7 +21,8 @@ from pydantic import (
     Field,
     SecretStr,
     SerializationInfo,
-    field_serializer,
+    SerializerFunctionWrapHandler,
+    WrapSerializer,
     field_validator,
     model_validator,
 )
@@ -69,7 +70,13 @@ SENTINEL_PORT = 26379
 REVEAL = "with secrets"
 """The context of a dump that is to hold the passwords themselves."""
 
-Secret = Annotated[SecretStr | None, Field(repr=False)]
+
+def _reveal(value: SecretStr, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> Any:
+    return value.get_secret_value() if info.context == REVEAL else handler(value)
+
+
+Secret = Annotated[SecretStr, WrapSerializer(_reveal)]
+"""Hidden in a dump unless its context is `REVEAL`."""
 File = Annotated[str, BeforeValidator(lambda value: os.fspath(value) if isinstance(value, os.PathLike) else value)]
 
 
@@ -85,7 +92,7 @@ class SentinelConfig(BaseModel):
     )
     service: str = Field(min_length=1, description="the name under which the sentinels know the primary")
     username: str | None = Field(default=None, description="a text")
-    password: SecretStr | None = Field(default=None, repr=False, description="a text")
+    password: Secret | None = Field(default=None, repr=False, description="a text")
 
     @field_validator("nodes", mode="before")
     @classmethod
@@ -93,24 +100,12 @@ class SentinelConfig(BaseModel):
         nodes = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
         return [_node(node) for node in nodes] if isinstance(nodes, (list, tuple)) else nodes
 
-    @field_serializer("password")
-    def _reveal(self, value: SecretStr | None, info: SerializationInfo) -> Any:
-        return _revealed(value, info)
-
 
 def _node(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     host, _, port = value.rpartition(":")
     return (host.strip("[]"), port) if host else (value, SENTINEL_PORT)
-
-
-def _revealed(value: SecretStr | None, info: SerializationInfo) -> Any:
-    if value is None:
-        return None
-    if info.context == REVEAL:
-        return value.get_secret_value()
-    return str(value) if info.mode_is_json() else value
 
 
 class RedisConfig(Options):
@@ -137,7 +132,7 @@ class RedisConfig(Options):
     port: Whole = whole(6379, least=1, most=65535)
     db: Whole = whole(0, least=0, most=2**31 - 1)
     username: str | None = Field(default=None, description="a text")
-    password: SecretStr | None = Field(default=None, repr=False, description="a text")
+    password: Secret | None = Field(default=None, repr=False, description="a text")
     cache: str | None = Field(default=None, min_length=1, description="an alias of settings.CACHES")
     sentinel: SentinelConfig | None = Field(default=None, description="a mapping with nodes and service")
     cluster: bool = Field(default=False, description="true or false")
@@ -170,10 +165,6 @@ class RedisConfig(Options):
         if value is not None and (wrong := urls.find_url_problem(value, options)):
             raise problem(wrong)
         return value
-
-    @field_serializer("password")
-    def _reveal(self, value: SecretStr | None, info: SerializationInfo) -> Any:
-        return _revealed(value, info)
 
     @property
     def is_embedded(self) -> bool:
@@ -260,11 +251,13 @@ class RedisConfig(Options):
         Raises:
             ConfigurationError: the cache alias, or the directory of ``embedded://``, can't be found.
         """
-        return create_client(self, decode_responses=decode_responses)
+        client: Redis | RedisCluster = _create(self, SYNC, decode_responses=decode_responses)
+        return client
 
     def create_async_redis_client(self, *, decode_responses: bool = False) -> AsyncRedis | AsyncRedisCluster:
         """As `create_redis_client`, for the event loop that first uses it; close it with ``aclose()``."""
-        return create_async_client(self, decode_responses=decode_responses)
+        client: AsyncRedis | AsyncRedisCluster = _create(self, ASYNC, decode_responses=decode_responses)
+        return client
 
 
 SYNC = "redis"
@@ -272,18 +265,6 @@ ASYNC = "redis.asyncio"
 
 # A dead peer is noticed after 30 + 3 × 5 seconds even while nothing is sent. The names differ between systems.
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
-
-
-def create_client(config: RedisConfig, *, decode_responses: bool = False) -> Redis | RedisCluster:
-    """A new client; see `RedisConfig.create_redis_client`."""
-    client: Redis | RedisCluster = _create(config, SYNC, decode_responses=decode_responses)
-    return client
-
-
-def create_async_client(config: RedisConfig, *, decode_responses: bool = False) -> AsyncRedis | AsyncRedisCluster:
-    """A new client for coroutines; see `RedisConfig.create_async_redis_client`."""
-    client: AsyncRedis | AsyncRedisCluster = _create(config, ASYNC, decode_responses=decode_responses)
-    return client
 
 
 def close_client(client: Any) -> None:

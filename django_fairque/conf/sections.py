@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
     SecretStr,
-    SerializationInfo,
-    field_serializer,
     field_validator,
 )
 
-from django_fairque.conf.redis import REVEAL
+from django_fairque.conf.redis import Secret
 from django_fairque.engine.model.errors import TaskValidationError
 from django_fairque.engine.model.ids import MAX_ID_BYTES, MAX_LISTED_USERS, check_id
 from django_fairque.engine.model.options import (
+    EarlierName,
     Mistake,
     Number,
     Options,
     PriorityName,
     Whole,
-    earlier_name,
     problem,
     seconds,
     shown,
@@ -79,15 +76,6 @@ def _users(default: list[str]) -> Any:
 class WorkerConfig(Options):
     """One worker. Durations are seconds; docs/configuration.md explains each field."""
 
-    renamed: ClassVar[Mapping[str, str]] = {
-        "assigned_users": "users",
-        "steal_targets": "steal",
-        "poll_interval_seconds": "poll_interval",
-        "task_timeout_seconds": "task_timeout",
-        "max_concurrent_tasks": "concurrency",
-        "graceful_shutdown_timeout": "shutdown_timeout",
-    }
-
     id: str | None = Field(default=None, pattern=r"^[^\s,]{1,128}$", description="a name without spaces and commas")
     users: Users = _users([EVERYONE])
     steal: Users = _users([])
@@ -122,12 +110,12 @@ class WorkerConfig(Options):
     )
     close_database_connections: bool = Field(default=False, description="true or false")
 
-    assigned_users = earlier_name("users")
-    steal_targets = earlier_name("steal")
-    poll_interval_seconds = earlier_name("poll_interval")
-    task_timeout_seconds = earlier_name("task_timeout")
-    max_concurrent_tasks = earlier_name("concurrency")
-    graceful_shutdown_timeout = earlier_name("shutdown_timeout")
+    assigned_users = EarlierName("users")
+    steal_targets = EarlierName("steal")
+    poll_interval_seconds = EarlierName("poll_interval")
+    task_timeout_seconds = EarlierName("task_timeout")
+    max_concurrent_tasks = EarlierName("concurrency")
+    graceful_shutdown_timeout = EarlierName("shutdown_timeout")
 
     def contradictions(self) -> Iterator[Mistake]:
         for name in ("users", "steal"):
@@ -144,20 +132,14 @@ class WorkerConfig(Options):
                 f'expected nothing here, because users is "*" and leaves nobody to steal from; got {_format_users(self.steal)}',
             )
         elif both := [user for user in self.steal if user in set(self.users)]:
-            yield Mistake(
-                "conflict",
-                ("steal",),
-                f"expected users that are not in users; got {_format_users(both)}, who {_is_or_are(both)} in both",
-            )
+            are = "is" if len(both) == 1 else "are"
+            text = f"expected users that are not in users; got {_format_users(both)}, who {are} in both"
+            yield Mistake("conflict", ("steal",), text)
 
 
 def _format_users(users: list[str]) -> str:
     more = len(users) - MAX_NAMED_USERS
     return ", ".join(map(repr, users[:MAX_NAMED_USERS])) + (f" and {more} more" if more > 0 else "")
-
-
-def _is_or_are(users: list[str]) -> str:
-    return "is" if len(users) == 1 else "are"
 
 
 def _switched(value: Any) -> Any:
@@ -238,7 +220,7 @@ class MonitorConfig(Options):
     limits: dict[str, Annotated[Number, Field(ge=0)]] = Field(
         default_factory=dict, description="a mapping of figures to numbers", title="a number, at least 0"
     )
-    token: Annotated[list[Annotated[SecretStr, AfterValidator(_token)]], BeforeValidator(_token_list)] = Field(
+    token: Annotated[list[Annotated[Secret, AfterValidator(_token)]], BeforeValidator(_token_list)] = Field(
         default_factory=list,
         repr=False,
         description="a token, or a list of tokens",
@@ -249,12 +231,6 @@ class MonitorConfig(Options):
         yield from (unknown(("limits", name), LIMIT_NAMES) for name in self.limits if name not in LIMIT_NAMES)
         if (share := self.limits.get("failure_share", 0)) > 1:
             yield Mistake("value", ("limits", "failure_share"), f"expected a fraction from 0 to 1; got {shown(share)}")
-
-    @field_serializer("token")
-    def _reveal(self, value: list[SecretStr], info: SerializationInfo) -> Any:
-        if info.context == REVEAL:
-            return [each.get_secret_value() for each in value]
-        return [str(each) for each in value] if info.mode_is_json() else value
 
 
 class ScheduleConfig(Options):

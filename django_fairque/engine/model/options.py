@@ -22,6 +22,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -143,9 +144,13 @@ class Options(BaseModel):
     obsolete: ClassVar[Mapping[str, str]] = {}
     """Former settings, which are ignored with a warning, each with what replaced it."""
     renamed: ClassVar[Mapping[str, str]] = {}
-    """Earlier names of options, which are still accepted, each with the current name."""
+    """Earlier names of options, which are still accepted, each with the current name. `EarlierName` adds to it."""
     rarely_needed: ClassVar[Collection[str]] = ()
     """Options of the public interface that hardly any project sets. They take effect, but are not listed as settings."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        cls.renamed = {name: each.current for name, each in vars(cls).items() if isinstance(each, EarlierName)}
 
     @classmethod
     def option_names(cls) -> list[str]:
@@ -292,9 +297,12 @@ def seconds(default: float | None, *, least: float | None = None, is_setting: bo
     )
 
 
-def earlier_name(current: str) -> property:
-    """An attribute of a section by the earlier name of the option ``current``."""
-    return property(lambda section: getattr(section, current), doc=f"The earlier name of `{current}`.")
+class EarlierName(property):
+    """An earlier name of the option ``current``: an attribute of the section, and accepted as a key."""
+
+    def __init__(self, current: str) -> None:
+        super().__init__(lambda section: getattr(section, current), doc=f"The earlier name of `{current}`.")
+        self.current = current
 
 
 MAX_SHARDS = 256
@@ -321,11 +329,6 @@ class QueueConfig(Options):
         "sweep_batch_size": "a sweep maintains up to 100 tasks and continues with the next sweep",
         "stats_minutes_ttl": "the statistics of each minute are kept for 25 hours",
     }
-    renamed: ClassVar[Mapping[str, str]] = {
-        "pipeline_timeout": "request_timeout",
-        "queue_cleanup_interval": "sweep_interval",
-    }
-
     rarely_needed: ClassVar[Collection[str]] = (
         "head_start_seconds",
         "max_retry_attempts",
@@ -379,8 +382,8 @@ class QueueConfig(Options):
     sweep_batch_size: Whole = whole(100, least=1, most=1000, is_setting=False)
     stats_minutes_ttl: Number = seconds(90000, least=60, is_setting=False)
 
-    pipeline_timeout = earlier_name("request_timeout")
-    queue_cleanup_interval = earlier_name("sweep_interval")
+    pipeline_timeout = EarlierName("request_timeout")
+    queue_cleanup_interval = EarlierName("sweep_interval")
 
     @field_validator("sweep_interval")
     @classmethod
@@ -393,19 +396,13 @@ class QueueConfig(Options):
             )
         return min(value, MAX_SWEEP_INTERVAL_SECONDS)
 
-    @field_validator("sla", mode="before")
+    @field_validator("sla", "starvation", mode="before")
     @classmethod
-    def _complete(cls, value: Any) -> Any:
+    def _complete(cls, value: Any, info: ValidationInfo) -> Any:
         if not isinstance(value, Mapping):
             return value
-        return {**DEFAULT_SLA, **{str(name).upper(): duration for name, duration in value.items()}}
-
-    @field_validator("starvation", mode="before")
-    @classmethod
-    def _complete_starvation(cls, value: Any) -> Any:
-        if not isinstance(value, Mapping):
-            return value
-        return {**DEFAULT_STARVATION, **{str(name).upper(): duration for name, duration in value.items()}}
+        defaults = DEFAULT_SLA if info.field_name == "sla" else DEFAULT_STARVATION
+        return {**defaults, **{str(name).upper(): duration for name, duration in value.items()}}
 
     def contradictions(self) -> Iterator[Mistake]:
         if self.request_timeout > MAX_RETRY_TIMEOUT_SECONDS:
