@@ -33,21 +33,14 @@ __all__ = [
     "set_overrides",
 ]
 
-_HOMES = {
-    "FairQueueConfig": "models",
-    "MonitorConfig": "sections",
-    "QueueConfig": "models",
-    "RedisConfig": "redis",
-    "SentinelConfig": "redis",
-    "WorkerConfig": "sections",
-    "aclose_queues": "queues",
-    "aget_queue": "queues",
-    "close_queues": "queues",
-    "get_config": "current",
-    "get_queue": "queues",
-    "reset_config": "current",
-    "set_overrides": "current",
+_MODULES = {
+    "current": ("get_config", "reset_config", "set_overrides"),
+    "models": ("FairQueueConfig", "QueueConfig"),
+    "queues": ("aclose_queues", "aget_queue", "close_queues", "get_queue"),
+    "redis": ("RedisConfig", "SentinelConfig"),
+    "sections": ("MonitorConfig", "WorkerConfig"),
 }
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 
 if not TYPE_CHECKING:  # or every name would be there for a type checker

@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from django_fairque.engine.model.options import nearest, shown
 
 from . import urls
+from .redis import PARTS_OF_URL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,16 +22,7 @@ if TYPE_CHECKING:
 DJANGO = "django.core.cache.backends.redis.RedisCache"
 DJANGO_REDIS = "django_redis.cache.RedisCache"
 
-TAKEN = (
-    "db",
-    "username",
-    "password",
-    "ssl_ca_certs",
-    "ssl_certfile",
-    "ssl_keyfile",
-    "ssl_cert_reqs",
-    "ssl_check_hostname",
-)
+TAKEN = tuple(name for name in PARTS_OF_URL if name not in ("host", "port", "ssl"))
 """The options of a cache that say where and who; a `RedisConfig` has them under the same names."""
 
 _NOT_TAKEN = re.compile(

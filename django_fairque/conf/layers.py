@@ -5,13 +5,13 @@ A mistake is reported with the key as the user wrote it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django_fairque.conf import urls
-from django_fairque.conf.redis import ADDRESSES, RedisConfig
-from django_fairque.conf.sections import MonitorConfig, TopLevelOptions, WorkerConfig
+from django_fairque.conf.redis import ADDRESSES, PARTS_OF_URL, RedisConfig
+from django_fairque.conf.sections import SECTIONS, TopLevelOptions, WorkerConfig
 from django_fairque.engine.model.options import (
     InvalidOptionsError,
     Mistake,
@@ -30,31 +30,23 @@ KeyPath = tuple[str, ...]
 SECTION_NAMES = ("redis", "worker", "workers", "queue", "queues", "schedules", "monitor")
 SCALARS = (*TopLevelOptions.model_fields, "config_file")
 
-ABOUT_SERVER = {*ADDRESSES, "port", "db", "username", "password", "cluster"}
-ABOUT_SERVER |= {name for name in RedisConfig.model_fields if name.startswith("ssl")}
+ABOUT_SERVER = {*ADDRESSES, *PARTS_OF_URL, "cluster"}
+
+_OPTIONS_AT: dict[KeyPath, type[Options]] = {
+    **{(name,): kind for name, kind in SECTIONS.items()},
+    ("workers", "*"): WorkerConfig,
+    ("queues", "*"): QueueConfig,
+}
 
 # The paths at which the configuration nests; "*" is a name that the user chose. All other paths hold values.
 _NESTING = {
     (),
     *((section,) for section in SECTION_NAMES),
-    ("redis", "sentinel"),
-    ("workers", "*"),
-    ("monitor", "limits"),
-    ("queue", "sla"),
-    ("queues", "*"),
-    ("queues", "*", "sla"),
+    *_OPTIONS_AT,
     ("schedules", "*"),
-    ("queue", "starvation"),
-    ("queues", "*", "starvation"),
-}
-
-_OPTIONS_AT: dict[KeyPath, type[Options]] = {
-    ("redis",): RedisConfig,
-    ("worker",): WorkerConfig,
-    ("workers", "*"): WorkerConfig,
-    ("queue",): QueueConfig,
-    ("monitor",): MonitorConfig,
-    ("queues", "*"): QueueConfig,
+    ("redis", "sentinel"),
+    ("monitor", "limits"),
+    *((*queue, option) for queue in (("queue",), ("queues", "*")) for option in ("sla", "starvation")),
 }
 
 
@@ -94,9 +86,8 @@ class Layer:
         if nests(path):
             value = {} if value is None else value
             if not isinstance(value, Mapping):
-                self.mistakes.append(
-                    Mistake("value", path, f"expected a mapping; got {_shown_value(path, value)}", key=key)
-                )
+                came = "a value that is not shown" if path[:1] == ("redis",) else shown(value)
+                self.mistakes.append(Mistake("value", path, f"expected a mapping; got {came}", key=key))
                 return
             self._add_nested(path, value, written, label)
         elif path in self.entries:
@@ -142,10 +133,6 @@ def nests(path: KeyPath) -> bool:
 
 def _section_at(path: KeyPath) -> type[Options] | None:
     return _OPTIONS_AT.get(path) or _OPTIONS_AT.get((*path[:1], "*", *path[2:]))
-
-
-def _shown_value(path: KeyPath, value: Any) -> str:
-    return "a value that is not shown" if path[:1] == ("redis",) else shown(value)
 
 
 def merge_layers(layers: Iterable[Layer]) -> dict[KeyPath, Entry]:

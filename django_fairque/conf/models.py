@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 from django_fairque.conf.sections import (
     QUEUE_NAME_PATTERN,
     QUEUE_NAME_WORDS,
+    SECTIONS,
     MonitorConfig,
     ScheduleConfig,
     TopLevelOptions,
@@ -26,6 +27,7 @@ from django_fairque.engine.model.errors import ConfigurationError
 from django_fairque.engine.model.options import (
     InvalidOptionsError,
     Mistake,
+    Options,
     QueueConfig,
     nearest,
     shown,
@@ -159,22 +161,26 @@ class _Builder:
 
     def build(self, data: Mapping[str, Any]) -> dict[str, Any]:
         self._mistakes += [unknown((str(name),), self._fields) for name in data if name not in self._fields]
-        switches = self._make(
+        top = self._make(
             TopLevelOptions, (), {name: data[name] for name in TopLevelOptions.model_fields if name in data}
         )
-        built = {
-            **(switches.model_dump() if switches else {}),
-            "redis": self._make(RedisConfig, ("redis",), data.get("redis")),
-            "worker": self._make(WorkerConfig, ("worker",), data.get("worker")),
-            "workers": self._workers(data.get("workers") or {}),
-            "queue": self._make(QueueConfig, ("queue",), data.get("queue")),
-            "monitor": self._make(MonitorConfig, ("monitor",), data.get("monitor")),
+        built: dict[str, Any] = dict(top) if top else {}
+        built |= {name: self._make(kind, (name,), data.get(name)) for name, kind in SECTIONS.items()}
+        workers, queues = _by_name(data, "workers"), {"default": None, **_by_name(data, "queues")}
+        for name in queues:
+            if not re.fullmatch(QUEUE_NAME_PATTERN, name):
+                text = f"expected a queue's name: {QUEUE_NAME_WORDS}; got {shown(name)}"
+                self._mistakes.append(Mistake("value", ("queues", name), text))
+        named: dict[str, tuple[type[Options], dict[str, Any]]] = {
+            "workers": (WorkerConfig, {name: _with_id(name, options) for name, options in workers.items()}),
+            "queues": (
+                QueueConfig,
+                {name: _merge_queue_options(built["queue"], each) for name, each in queues.items()},
+            ),
+            "schedules": (ScheduleConfig, _by_name(data, "schedules")),
         }
-        built["queues"] = self._queues(built["queue"], data.get("queues") or {})
-        built["schedules"] = {
-            str(name): self._make(ScheduleConfig, ("schedules", str(name)), schedule)
-            for name, schedule in (data.get("schedules") or {}).items()
-        }
+        for section, (kind, each) in named.items():
+            built[section] = {name: self._make(kind, (section, name), options) for name, options in each.items()}
         if self._mistakes:
             raise InvalidOptionsError(self._mistakes)
         return built
@@ -188,27 +194,18 @@ class _Builder:
             self._mistakes += [replace(mistake, path=(*path, *mistake.path), key="") for mistake in error.mistakes]
             return None
 
-    def _workers(self, workers: Mapping[str, Any]) -> dict[str, WorkerConfig | None]:
-        made = {}
-        for name, worker in workers.items():
-            options = {**worker, "id": name} if isinstance(worker, Mapping) else worker
-            made[name] = self._make(WorkerConfig, ("workers", name), options)
-        return made
 
-    def _queues(self, defaults: QueueConfig | None, queues: Mapping[str, Any]) -> dict[str, QueueConfig | None]:
-        made = {}
-        for name, queue in {"default": None, **queues}.items():
-            if not re.fullmatch(QUEUE_NAME_PATTERN, str(name)):
-                text = f"expected a queue's name: {QUEUE_NAME_WORDS}; got {shown(name)}"
-                self._mistakes.append(Mistake("value", ("queues", str(name)), text))
-            made[name] = self._make(
-                QueueConfig, ("queues", str(name)), _merge_queue_options(defaults, {} if queue is None else queue)
-            )
-        return made
+def _by_name(data: Mapping[str, Any], section: str) -> dict[str, Any]:
+    return {str(name): options for name, options in (data.get(section) or {}).items()}
+
+
+def _with_id(name: str, options: Any) -> Any:
+    return {**options, "id": name} if isinstance(options, Mapping) else options
 
 
 def _merge_queue_options(defaults: QueueConfig | None, options: Any) -> Any:
     """Merge a queue's options into those of all queues, unless those have mistakes."""
+    options = {} if options is None else options
     if defaults is None or not isinstance(options, Mapping):
         return options
     merged = {

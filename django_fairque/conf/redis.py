@@ -365,13 +365,8 @@ def _keepalive() -> dict[str, Any]:
 def _tls(config: RedisConfig) -> dict[str, Any]:
     if not config.ssl:
         return {}
-    return {
-        "ssl_ca_certs": config.ssl_ca_certs,
-        "ssl_certfile": config.ssl_certfile,
-        "ssl_keyfile": config.ssl_keyfile,
-        "ssl_cert_reqs": config.ssl_cert_reqs,
-        "ssl_check_hostname": config.ssl_check_hostname and config.ssl_cert_reqs != "none",
-    }
+    options = {name: getattr(config, name) for name in PARTS_OF_URL if name.startswith("ssl_")}
+    return {**options, "ssl_check_hostname": config.ssl_check_hostname and config.ssl_cert_reqs != "none"}
 
 
 def _primary_of_sentinels(config: RedisConfig, package: str, common: dict[str, Any]) -> Any:

@@ -15,7 +15,7 @@ from pydantic import (
     field_validator,
 )
 
-from django_fairque.conf.redis import Secret
+from django_fairque.conf.redis import RedisConfig, Secret
 from django_fairque.engine.model.errors import TaskValidationError
 from django_fairque.engine.model.ids import MAX_ID_BYTES, MAX_LISTED_USERS, check_id
 from django_fairque.engine.model.options import (
@@ -24,6 +24,7 @@ from django_fairque.engine.model.options import (
     Number,
     Options,
     PriorityName,
+    QueueConfig,
     Whole,
     problem,
     seconds,
@@ -260,3 +261,12 @@ class ScheduleConfig(Options):
         except TaskValidationError as error:
             field = "timezone" if "time zone" in str(error) else "cron" if self.cron is not None else "every"
             yield Mistake("timing" if field == "cron" else "value", (field,), str(error))
+
+
+SECTIONS: dict[str, type[Options]] = {
+    "redis": RedisConfig,
+    "worker": WorkerConfig,
+    "queue": QueueConfig,
+    "monitor": MonitorConfig,
+}
+"""The sections that exist once, by their names in the configuration."""

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.conf.layers import SCALARS, Entry, Layer, merge_layers
-from django_fairque.conf.redis import ADDRESSES, RedisConfig
-from django_fairque.conf.sections import MonitorConfig, WorkerConfig
-from django_fairque.engine.model.options import Mistake, Options, QueueConfig, shown
+from django_fairque.conf.redis import ADDRESSES
+from django_fairque.conf.sections import SECTIONS
+from django_fairque.engine.model.options import Mistake, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -107,12 +107,6 @@ SIMILARITY_CUTOFF = 0.8
 """How much a variable must be like an option to be called a mistake: others may begin alike."""
 
 _KEYS_WITHOUT_LEVEL = ("redis", *SCALARS)
-_SECTION_OPTIONS: dict[str, type[Options]] = {
-    "redis": RedisConfig,
-    "worker": WorkerConfig,
-    "queue": QueueConfig,
-    "monitor": MonitorConfig,
-}
 
 
 def environment_layer(environ: Mapping[str, str]) -> Layer:
@@ -128,7 +122,7 @@ def find_misspelled_variables(environ: Mapping[str, str]) -> Iterator[tuple[str,
     """Variables that are not read, each with the one that was probably meant."""
     meant = {
         f"{section}_{option}": f"{VARIABLE_PREFIX}{section}{LEVEL_SEPARATOR}{option}".upper()
-        for section, options in _SECTION_OPTIONS.items()
+        for section, options in SECTIONS.items()
         for option in options.option_names()
     }
     for name, value in sorted(environ.items()):

@@ -150,7 +150,8 @@ class Options(BaseModel):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
-        cls.renamed = {name: each.current for name, each in vars(cls).items() if isinstance(each, EarlierName)}
+        own = {name: each.current for name, each in vars(cls).items() if isinstance(each, EarlierName)}
+        cls.renamed = {**cls.renamed, **own}
 
     @classmethod
     def option_names(cls) -> list[str]:
