@@ -14,16 +14,12 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from django_fairque.engine.model.options import nearest, shown
 
 from . import urls
-from .redis import PARTS_OF_URL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DJANGO = "django.core.cache.backends.redis.RedisCache"
 DJANGO_REDIS = "django_redis.cache.RedisCache"
-
-TAKEN = tuple(name for name in PARTS_OF_URL if name not in ("host", "port", "ssl"))
-"""The options of a cache that say where and who; a `RedisConfig` has them under the same names."""
 
 _NOT_TAKEN = re.compile(
     r"ssl_.*|credential_provider|connection_class|redis_connect_func|CONNECTION_FACTORY|CLIENT_CLASS|REDIS_CLIENT_CLASS"
@@ -110,7 +106,7 @@ def _at(alias: str, location: str, options: Mapping[str, Any]) -> dict[str, Any]
     """What the URL says wins over the options, as it does in redis-py."""
     parts = urlsplit(location)
     _refuse(alias, dict(parse_qsl(parts.query)))
-    query = [(name, value) for name, value in parse_qsl(parts.query) if name in TAKEN]
+    query = [(name, value) for name, value in parse_qsl(parts.query) if name in urls.ACCESS_OPTIONS]
     base = location.partition("?")[0]
     from_url = urls.split_url(location)[1]
     taken = {name: value for name, value in _taken(alias, options).items() if name not in from_url}
@@ -119,7 +115,7 @@ def _at(alias: str, location: str, options: Mapping[str, Any]) -> dict[str, Any]
 
 def _taken(alias: str, options: Mapping[str, Any]) -> dict[str, Any]:
     _refuse(alias, options)
-    taken = {name: options[name] for name in TAKEN if options.get(name) is not None}
+    taken = {name: options[name] for name in urls.ACCESS_OPTIONS if options.get(name) is not None}
     if "ssl_cert_reqs" in options:
         taken["ssl_cert_reqs"] = _cert_reqs(options["ssl_cert_reqs"])
     return taken
@@ -135,7 +131,7 @@ def _cert_reqs(value: Any) -> Any:
 def _refuse(alias: str, options: Mapping[str, Any]) -> None:
     """Stop at an option without which the server could not be reached, or not as safely."""
     for name in options:
-        if _NOT_TAKEN.fullmatch(name) and name not in TAKEN:
+        if _NOT_TAKEN.fullmatch(name) and name not in urls.ACCESS_OPTIONS:
             hint = "; for a cluster set CLUSTER to True together with CACHE" if name in _CLASSES else ""
             raise UnusableCacheError(
                 f"cache {alias!r} has the option {name}, which can't be taken over; configure REDIS itself{hint}"
@@ -154,5 +150,5 @@ def _sentinel(alias: str, location: str, options: Mapping[str, Any], own: Mappin
         )
     sentinel = {name: ask[name] for name in ("username", "password") if ask.get(name)}
     sentinel |= {"service": urlsplit(location).hostname or "", "nodes": options["SENTINELS"]}
-    from_url = {name: found[name] for name in TAKEN if name in found}
+    from_url = {name: found[name] for name in urls.ACCESS_OPTIONS if name in found}
     return {**_taken(alias, own), **from_url, "ssl": secure, "sentinel": sentinel}

@@ -50,19 +50,7 @@ if TYPE_CHECKING:
 ADDRESSES = ("url", "host", "cache", "sentinel")
 """The ways to say where the server is; exactly one is used."""
 
-PARTS_OF_URL = (
-    "host",
-    "port",
-    "db",
-    "username",
-    "password",
-    "ssl",
-    "ssl_ca_certs",
-    "ssl_certfile",
-    "ssl_keyfile",
-    "ssl_cert_reqs",
-    "ssl_check_hostname",
-)
+PARTS_OF_URL = ("host", "port", "ssl", *urls.ACCESS_OPTIONS)
 """Options that can be given in ``url`` or by themselves."""
 
 SENTINEL_PORT = 26379
@@ -365,7 +353,7 @@ def _keepalive() -> dict[str, Any]:
 def _tls(config: RedisConfig) -> dict[str, Any]:
     if not config.ssl:
         return {}
-    options = {name: getattr(config, name) for name in PARTS_OF_URL if name.startswith("ssl_")}
+    options = {name: getattr(config, name) for name in urls.ACCESS_OPTIONS if name.startswith("ssl_")}
     return {**options, "ssl_check_hostname": config.ssl_check_hostname and config.ssl_cert_reqs != "none"}
 
 

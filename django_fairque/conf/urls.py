@@ -11,6 +11,17 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 SCHEMES = ("redis", "rediss", "unix", "embedded")
+ACCESS_OPTIONS = (
+    "db",
+    "username",
+    "password",
+    "ssl_ca_certs",
+    "ssl_certfile",
+    "ssl_keyfile",
+    "ssl_cert_reqs",
+    "ssl_check_hostname",
+)
+"""Database, credentials and certificates. `RedisConfig`, a URL and the options of a cache use the same names."""
 EXAMPLES = "redis://, rediss://, unix:// or embedded://, for example redis://127.0.0.1:6379/0"
 
 
