@@ -21,6 +21,14 @@ NAME = PACKAGE.name
 BANNED_WORDS = frozenset({"told", "said", "asked", "met", "heard", "beside"})
 """Words that no identifier may contain: they do not say what a thing is or does."""
 
+BANNED_PHRASES = (
+    *("told", "tell", "tells", "said", "asked", "met", "heard", "beside", "whoever", "mend", "mended", "eldest"),
+    *("a look", "so many", "of its own", "none of a cluster", "it lives", "had its turn", "whose work it is"),
+)
+"""Words and phrases of which texts have fewer each time: a standard word says the same and is understood at once."""
+TEXT_KINDS = (".py", ".lua", ".html", ".md", ".txt", ".js", ".po")
+DOCS = PACKAGE.parent / "docs"
+
 
 @cache
 def trees() -> dict[str, ast.Module]:
@@ -178,6 +186,16 @@ def _identifiers(tree: ast.Module) -> Iterator[str]:
             yield node.name
         elif isinstance(node, ast.alias):
             yield node.asname or node.name.rsplit(".", 1)[-1]
+
+
+def banned_phrases(folder: Path) -> Counter[str]:
+    """How often each of `BANNED_PHRASES` is in the texts and comments below a folder. Of translations the originals count."""
+    found: Counter[str] = Counter()
+    for file in folder.rglob("*"):
+        if file.suffix in TEXT_KINDS and "migrations" not in file.parts:
+            text = " ".join(file.read_text().lower().split())
+            found.update({each: len(re.findall(rf"\b{each}\b", text)) for each in BANNED_PHRASES})
+    return +found
 
 
 def names(found: Iterable[str]) -> str:

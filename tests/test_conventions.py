@@ -37,6 +37,7 @@ DIVIDED_CLASSES: set[str] = set()
 SINGLE_EXTENSIONS = {"FairqueBackend", "Stop", "UserSource"}
 """Classes that a single other one extends for a reason: they are used by themselves, too, or are named in settings."""
 BANNED_IDENTIFIERS = 0
+BANNED_PHRASES_IN_THE_PACKAGE, BANNED_PHRASES_IN_THE_DOCUMENTATION = 0, 0
 ENQUEUE = {"files": 25, "functions": 90, "depth": 12}
 POP = {"files": 10, "functions": 33, "depth": 8}
 FINISH = {"files": 11, "functions": 36, "depth": 9}
@@ -79,6 +80,15 @@ def test_the_methods_of_a_class_are_in_one_file() -> None:
 def test_identifiers_are_plain_words() -> None:
     found = conventions.banned_identifiers()
     hold(sum(found.values()), BANNED_IDENTIFIERS, f"banned words in identifiers ({dict(found)})")
+
+
+def test_texts_use_plain_words() -> None:
+    for folder, limit in (
+        (conventions.PACKAGE, BANNED_PHRASES_IN_THE_PACKAGE),
+        (conventions.DOCS, BANNED_PHRASES_IN_THE_DOCUMENTATION),
+    ):
+        found = conventions.banned_phrases(folder)
+        hold(sum(found.values()), limit, f"banned words in {folder.name} ({dict(found.most_common())})")
 
 
 def test_an_enqueue_a_pop_and_a_finish_pass_few_files_and_functions(server: Server, redis: Redis) -> None:

@@ -63,7 +63,7 @@ def _embedded(redis: RedisConfig) -> Iterator[CheckMessage]:
         yield warning(
             "fairque.W009",
             f"the queues are on the embedded server ({redis.address}), which one user on one machine can reach",
-            "Name a server of its own in REDIS. Silence this number where one machine is all there is.",
+            "Name a separate server in REDIS. Silence this number where one machine is all there is.",
         )
 
 

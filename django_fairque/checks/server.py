@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from django_fairque.conf import RedisConfig
 
     Infos = Mapping[str, Mapping[str, Any]]
-    """What each node says, by its name; a server of its own has none."""
+    """What each node says, by its name; a single server has none."""
 
 DEADLINE = 2.5
 """Seconds for all questions together."""
@@ -91,7 +91,7 @@ def _unlimited(info: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _some(nodes: list[str]) -> str:
-    """The nodes of a cluster that are meant; nothing for a server of its own."""
+    """The nodes of a cluster that are meant; nothing for a single server."""
     more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
     return f" (node {nodes[0]}{more})" if nodes[0] else ""
 
@@ -113,7 +113,7 @@ def _hidden_caches(queue_alias: str | None, mine: RedisConfig, infos: Infos, unt
 
 
 def _runs(infos: Infos) -> set[object]:
-    """What tells one server process from every other."""
+    """What identifies one server process."""
     return {info["run_id"] for info in infos.values() if info.get("run_id")}
 
 

@@ -117,7 +117,7 @@ allocators don't know the variable."""
 def launch(site: ServerSite, directory: PrivateDirectory, server_lock: int) -> subprocess.Popen[bytes]:
     """Start the server and give it the lock, which is closed here in every case.
 
-    The process returned is only the launcher: it ends at once with 0, leaving the daemon behind, or tells in the log
+    The process returned is only the launcher: it ends at once with 0, leaving the daemon behind, or reports in the log
     why it could not. The caller holds start.lock.
     """
     try:

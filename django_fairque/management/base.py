@@ -75,7 +75,7 @@ class PrintingCommand(BaseCommand):
         open_what_is_closed()
         super().__init__(*args, **options)
 
-    def tell(self, *lines: str, style: Callable[[str], str] = str) -> None:
+    def write_lines(self, *lines: str, style: Callable[[str], str] = str) -> None:
         """Print lines, each of which stays one, whatever somebody's ids, names and errors have in them."""
         self.stdout.write("\n".join(style(plain(line)) for line in lines))
 
@@ -123,7 +123,7 @@ class QueueCommand(PrintingCommand):
 
         def add(name: str, text: str) -> ArgumentParser:
             action = actions.add_parser(name, help=text)
-            # Without a default of its own, which would take the place of what was given before the action.
+            # Without a separate default, which would take the place of what was given before the action.
             action.add_argument(
                 "--queue", default=SUPPRESS, metavar="NAME", help="the queue, here or before the action"
             )

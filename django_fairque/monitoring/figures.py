@@ -109,7 +109,7 @@ FAMILIES = (
         lambda stats: stats.dependencies.resolving,
         "Ended tasks whose dependents must be notified.",
     ),
-    Family("gauge", "queue_health", "1 for the status that fairque_health tells.", _statuses, ("status",)),
+    Family("gauge", "queue_health", "1 for the status that fairque_health reports.", _statuses, ("status",)),
     Family(
         "gauge",
         "shard_up",

@@ -1,4 +1,4 @@
-"""A queue's health with the limits of the configuration: what the command and the probes tell."""
+"""A queue's health with the limits of the configuration: what the command and the probes report."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def examined(queue: FairQueue) -> Health:
 
 
 def is_memorydb(host: str) -> bool:
-    """Whether it is Amazon MemoryDB, which nothing but its name tells: its INFO knows no log."""
+    """Whether it is Amazon MemoryDB, which only its name shows: its INFO has no field about the log."""
     return ".memorydb." in host and host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
 
 
@@ -70,7 +70,7 @@ STATUS_FILE_MAX_AGE_SECONDS = 10.0
 
 
 def worker_health(path: Path) -> Health:
-    """Good when the worker is healthy, degraded when it lives and is not, down when it does not write its file.
+    """Good when the worker is healthy, degraded when it runs and is not, down when it does not write its file.
 
     No request is sent to the server: this is the state of one worker.
     """

@@ -70,7 +70,7 @@ METRICS: Mapping[str, Metric] = {
 class AlertRule:
     """``metric`` (one of `METRICS`) must not be over ``over`` for longer than ``for_seconds``.
 
-    ``name`` tells rules about one metric apart; it is the metric's when none is given.
+    ``name`` distinguishes rules about one metric; it is the metric's when none is given.
     """
 
     metric: str
@@ -110,7 +110,7 @@ class MonitorAlert:
 
 
 class StatsMonitor:
-    """Looks at a queue's figures when `check` is called, and tells of each change once.
+    """Looks at a queue's figures when `check` is called, and reports each change once.
 
     While shards are missing from them, nothing that was over its limit counts as back below it.
 

@@ -1,7 +1,7 @@
 """Looking at every declared queue within a bounded time: what probes and scrapes are answered from.
 
-A look has connections of its own with short time-outs, so that it finds what a new connection would find and waits for
-none that is busy. It runs in a thread of its own, because a name server or a sentinel may take its time where no
+A probe has connections of its own with short time-outs, so that it finds what a new connection would find and waits for
+none that is busy. It runs in a separate thread, because a name server or a sentinel may take its time where no
 time-out reaches; who asks while one runs shares its answer, so that a server that hangs costs one thread, not one for
 each probe. Errors have our own texts, because the client's texts contain host names.
 """
@@ -108,7 +108,7 @@ class Probe(Generic[T]):
         except FairQueueError as failure:
             error = failure
         except Exception as failure:
-            logger.exception("a look at the queues failed in a way that was not expected")
+            logger.exception("checking the queues failed unexpectedly")
             error = failure
         # All queues are on one server: what ends the look at one would end it at the next.
         result.troubles.update((name, _words(error)) for name in config.queues if name not in result.readings)

@@ -58,7 +58,7 @@ WORKER_FAMILIES = {
 
 
 class WorkerCollector(Collector):
-    """What a worker tells of itself: numbers by name, those of `WORKER`."""
+    """What a worker reports about itself: numbers by name, those of `WORKER`."""
 
     def __init__(self, figures: Callable[[], Mapping[str, float]]) -> None:
         self._figures = figures

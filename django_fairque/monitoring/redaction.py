@@ -45,7 +45,7 @@ def redacted(value: Any, patterns: Iterable[str] | None = None) -> Any:
 
 
 def _configured() -> Iterable[str]:
-    """The words of ``FAIRQUE["REDACT"]``; while the configuration has mistakes the usual ones: pages have to tell of those."""
+    """The words of ``FAIRQUE["REDACT"]``; while the configuration has mistakes the usual ones: pages must report those."""
     try:
         return get_config().redact
     except ConfigurationError:

@@ -70,7 +70,7 @@ def purge_user(queue: FairQueue, user_id: str) -> int:
 
 
 def cancel_and_send_signals(queue: FairQueue, act: Callable[[Note], int]) -> int:
-    """Do it, and tell of what it notes; also of what it had canceled before it raised."""
+    """Cancel, and send signals for what was canceled; also for what was canceled before an error."""
     if not has_canceled_receivers():
         return act(None)
     ids: list[str] = []

@@ -5,7 +5,7 @@
     FairQueueError
     ├── TaskValidationError
     │   └── TaskUsageError          declared or called in a way that can't work (a TypeError as well)
-    ├── TaskSignatureError          the application did not make the task, as far as its signature tells
+    ├── TaskSignatureError          the application did not make the task, according to its signature
     ├── TaskNotRegisteredError      no task of that name was declared in this process
     ├── TaskNotFinishedError        there is no result yet
     │   └── TaskWaitTimeoutError    nor was there one in the time given (a TimeoutError as well)

@@ -80,7 +80,7 @@ def limit_of(own: float | None, definition: AnyDefinition, services: Services) -
 
 
 def execute(run: Run) -> Outcome:
-    """Run it in this thread; an ``async def`` task on an event loop of its own."""
+    """Run it in this thread; an ``async def`` task on a separate event loop."""
     definition = run.definition
     if definition.is_async:
         return async_to_sync(aexecute)(run)
@@ -104,7 +104,7 @@ def execute(run: Run) -> Outcome:
 
 
 async def aexecute(run: Run) -> Outcome:
-    """As `execute`, for an ``async def`` task on the running loop, in an `asyncio.Task` of its own.
+    """As `execute`, for an ``async def`` task on the running loop, in a separate `asyncio.Task`.
 
     `asyncio.CancelledError` goes through: the one who canceled it says what becomes of the task.
     """

@@ -388,7 +388,7 @@ class _UnsentCounts:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew; in a forked child the counts are its parent's to tell."""
+        """Begin anew; in a forked child its parent reports the counts."""
         self.lock = threading.Lock()
         self.counts: dict[str, dict[str, EventCount]] = {}
 
@@ -408,7 +408,7 @@ def keep_event_counts(queue: str, counts: Mapping[str, EventCount]) -> None:
 
 
 def take_event_counts(queue: str) -> dict[str, EventCount]:
-    """All that is to be sent to a queue; the caller tells it, or keeps it again."""
+    """All that is to be sent to a queue; the caller sends it, or keeps it again."""
     with _unsent_counts.lock:
         return _unsent_counts.counts.pop(queue, {})
 

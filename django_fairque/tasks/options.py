@@ -117,7 +117,7 @@ class TaskOptions:
 
     @property
     def is_separate(self) -> bool:
-        """Whether each run has a process of its own."""
+        """Whether each run has a separate process."""
         return self.isolated or self.max_memory is not None
 
     @property
@@ -197,9 +197,7 @@ def _contradictions(options: TaskOptions) -> list[str]:
         problems.append("batch_wait is how long a batch waits to be filled: give batch (its size) as well")
     if options.is_separate and options.batch:
         option = "isolated" if options.isolated else "max_memory"
-        problems.append(
-            f"{option} runs each task in a process of its own, and batch many in one call: give one of them"
-        )
+        problems.append(f"{option} runs each task in a separate process, and batch many in one call: give one of them")
     return problems
 
 

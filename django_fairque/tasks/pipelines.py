@@ -318,7 +318,7 @@ def _taken(given: Pipeline | DeclaredTask) -> Pipeline:
 
 
 def _check_bare(steps: Iterable[Step]) -> None:
-    """A step that is written twice is one task, and each ``.s()`` another: of a task without it nobody can tell."""
+    """A step that is written twice is one task, and each ``.s()`` another: a task without it gives no way to know."""
     seen: dict[int, Step] = {}
     for step in steps:
         if step.bare is not None and seen.setdefault(id(step.bare), step) is not step:

@@ -35,7 +35,7 @@ _listeners: list[Callable[[str], None]] = []
 
 
 def on_register(listener: Callable[[str], None]) -> None:
-    """Tell ``listener`` the name of each task that is registered from now on; the same listener once."""
+    """Call ``listener`` with the name of each task that is registered from now on; the same listener once."""
     if listener not in _listeners:
         _listeners.append(listener)
 
@@ -44,7 +44,7 @@ def register(definition: AnyDefinition) -> None:
     """Make it runnable under its name. Only the same function, imported again (autoreload), may replace one.
 
     A second function of the same name in the same module replaces the first as well, as it does in the module itself;
-    `duplicates` tells of it.
+    `duplicates` lists it.
     """
     name = definition.name
     known = _tasks.setdefault(name, definition)

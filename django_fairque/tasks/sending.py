@@ -107,12 +107,12 @@ def hook_in(database: str) -> CommitBuffer | None:
         if _is_on_commit_supported(connection) or hook.has_outbox:
             return hook
         raise TaskUsageError(
-            f"AUTOCOMMIT of database {connection.alias!r} is False, so Django tells nobody when it commits: use the outbox, "
+            f"AUTOCOMMIT of database {connection.alias!r} is False, so Django does not report when it commits: use the outbox, "
             "or enqueue after the commit with using(on_commit=False)"
         )
     if connection.connection is not None and not connection.autocommit:
         raise TaskUsageError(
-            f"autocommit of database {connection.alias!r} is off and no atomic() is open, so nobody can tell when it "
+            f"autocommit of database {connection.alias!r} is off and no atomic() is open, so it is unknown when it "
             "commits: use atomic(), or enqueue after the commit with using(on_commit=False)"
         )
     return None

@@ -37,7 +37,7 @@ def duration(seconds: Any) -> str:
 
 @register.filter
 def rate(per_second: Any) -> str:
-    """So many a second: ``0.5`` -> ``30 /min``."""
+    """A rate per second in readable units: ``0.5`` -> ``30 /min``."""
     return _formatted(formatting.rate, per_second)
 
 

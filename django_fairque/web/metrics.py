@@ -43,7 +43,7 @@ def bearer(header: str) -> str:
 
 
 def is_known(token: str, config: MonitorConfig) -> bool:
-    """Whether it is one of the configured tokens. How long this takes does not tell how much of it is right."""
+    """Whether it is one of the configured tokens. The time that it takes does not show how much of it is right."""
     given = token.encode(errors="backslashreplace")
     return any(hmac.compare_digest(given, each.get_secret_value().encode()) for each in config.token)
 

@@ -30,13 +30,13 @@ STOP_POLL_SECONDS = 0.1
 
 
 class MetricsServer:
-    """Answers ``/metrics`` and ``/live`` in threads of its own, as a context manager.
+    """Answers ``/metrics`` and ``/live`` in separate threads, as a context manager.
 
     The operator who opens the port decides who reaches it: without a configured token it asks for none.
 
     Args:
         port: 0 for any free one, which the log names.
-        worker: what the worker tells of itself, see `django_fairque.monitoring.prometheus.WORKER`; from any thread.
+        worker: what the worker reports about itself, see `django_fairque.monitoring.prometheus.WORKER`; from any thread.
 
     Raises:
         ConfigurationError: prometheus-client is not installed, or the port can't be had.

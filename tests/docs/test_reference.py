@@ -102,7 +102,7 @@ class TestCommands:
 
     def test_defaults_and_choices_are_filled_in(self) -> None:
         page = commands.markdown("fairque_dlq")
-        assert "| `--limit N` | at most so many (default: 50) |" in page
+        assert "| `--limit N` | show at most N (default: 50) |" in page
         assert "`--type {failed,expired,poisoned}`" in page
         assert "**`fairque_dlq show`**: one entry with its payload and history." in page
         assert "with `--all`: don't ask" in page

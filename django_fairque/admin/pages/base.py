@@ -362,7 +362,7 @@ def purge(
 
     Args:
         subject: whose they are, for the audit trail: each slice is a line of it.
-        cancel: the engine's purge of them: at most so many, which it notes; how many it canceled.
+        cancel: cancels at most this number of them, notes their ids, and returns how many it canceled.
         said: the sentence about the number of canceled tasks.
         question: the question about the tasks that still wait, after that sentence.
     """
@@ -378,7 +378,7 @@ def purge(
 
 
 def at_most(count: int) -> str:
-    """What is to be known of so many; empty if they are canceled at once."""
+    """What to say about this number of tasks; empty if all are canceled at once."""
     text = _("At most %(most)s tasks are canceled at once; then you confirm to go on.")
     return text % {"most": number(PURGES_PER_REQUEST)} if count > PURGES_PER_REQUEST else ""
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 WAITING_TASKS_PER_PAGE = 25
 BLOCKERS_PER_TASK = 10
-"""Of one task, so many of those that block it are shown in the list."""
+"""The most tasks that the list shows as blocking one task."""
 GRAPH_MAX_TASKS = 2000
 """Tasks of a graph; of one task's surroundings `DRAWING_MAX_TASKS`."""
 

@@ -373,7 +373,7 @@ class SchedulesPage(FormPage):
 
 
 def cron_in_words(cron: str) -> str:
-    """Every so many minutes, at a minute of each hour, at a time each day, on some days of the week, on a day of the
+    """Every N minutes, at a minute of each hour, at a time each day, on some days of the week, on a day of the
     month; anything else as it is written."""
     fields = cron.split()
     if len(fields) != 5:

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 WORKERS_PER_PAGE = 100
 DEFAULT_LEASE_SECONDS = 30.0
-"""Seconds, of a worker that does not tell its own."""
+"""Seconds, for a worker that does not report its own."""
 
 
 @dataclass(frozen=True)
 class WorkerRow:
-    """One process that runs tasks, as its last heartbeat described it. What it did not tell is a dash."""
+    """One process that runs tasks, as its last heartbeat described it. What it did not report is a dash."""
 
     record: WorkerRecord
     now: float

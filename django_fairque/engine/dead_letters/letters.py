@@ -1,4 +1,4 @@
-"""Which dead letters are meant, and the little that has to be known of one to tell."""
+"""Filters of dead letters, and the fields of a dead letter that they need."""
 
 from __future__ import annotations
 

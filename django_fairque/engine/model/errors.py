@@ -142,7 +142,7 @@ class UnsupportedServerError(ConfigurationError, RedisConnectionError):
 
 
 class LuaScriptError(FairQueueError):
-    """A script failed in a way that has no error of its own.
+    """A script failed in a way for which there is no other error.
 
     Args:
         script_name: the script's file name without ``.lua``.

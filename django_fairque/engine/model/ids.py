@@ -28,7 +28,7 @@ Users = Union[str, Sequence[str]]  # noqa: UP007 - evaluated on 3.10 too
 """Whom a worker serves: ``"*"`` for everyone, or a sequence of user ids."""
 
 USER_BUCKETS = 4096
-"""Users are spread over so many buckets, and these over the shards of a queue."""
+"""The number of buckets over which users are spread, and these over the shards of a queue."""
 
 _GENERATED = re.compile(r"[0-9a-v]{12}[0-9a-f]{8,}-([0-9a-f]{3})")
 _ALPHABET = "0123456789abcdefghijklmnopqrstuv"

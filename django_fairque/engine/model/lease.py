@@ -48,7 +48,7 @@ class Lease:
 
     @property
     def key(self) -> LeaseKey:
-        """What tells it from all other leases of its queue."""
+        """What distinguishes it from all other leases of its queue."""
         return LeaseKey(self.task_id, self.token)
 
     @property

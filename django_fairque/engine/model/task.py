@@ -474,7 +474,7 @@ class PushArguments(list[Any]):
 
 
 _ALL = set(Task.model_fields)
-"""One set for all tasks: of its own it would take more than a task's fields do (and pydantic copies it for a copy)."""
+"""One set for all tasks: a separate one would take more than a task's fields do (and pydantic copies it for a copy)."""
 _DEFAULTS = {name: field.default for name, field in Task.model_fields.items() if not field.is_required()}
 _template_values = itemgetter(*PushTemplate._fields[:-1])
 

@@ -48,7 +48,7 @@ class Command(PrintingCommand):
                 role, mode, options["prefix"] or config.queue.prefix, cluster=options["cluster"] or config.redis.cluster
             )
             start = f"user {name} on" if options["aclfile"] else f"ACL SETUSER {name} on"
-            self.tell(f"{start} {' '.join(words)}")
+            self.write_lines(f"{start} {' '.join(words)}")
 
 
 def _name(pattern: str, role: str) -> str:

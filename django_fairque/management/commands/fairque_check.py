@@ -32,17 +32,17 @@ class Command(QueueCommand):
     def run(self, queue: FairQueue, options: dict[str, Any]) -> None:
         if options["repair"]:
             for repair in queue.repair():
-                self.tell(str(repair), style=self.style.WARNING if repair.is_fixed else self.style.ERROR)
+                self.write_lines(str(repair), style=self.style.WARNING if repair.is_fixed else self.style.ERROR)
         violations = queue.check_invariants()
         for violation in violations:
-            self.tell(str(violation), style=self.style.ERROR)
+            self.write_lines(str(violation), style=self.style.ERROR)
         if violations:
-            self.tell(f"queue {queue.name!r}: {len(violations)} violations")
+            self.write_lines(f"queue {queue.name!r}: {len(violations)} violations")
             sys.exit(1)
         if violations.missing_shards:
             words = missing_words(violations.missing_shards)
-            self.tell(f"queue {queue.name!r}: no violation on the others, but {words}", style=self.style.ERROR)
+            self.write_lines(f"queue {queue.name!r}: no violation on the others, but {words}", style=self.style.ERROR)
             sys.exit(1)
         states = queue.get_stats().states
         tasks = ", ".join(f"{number:,} {state}" for state, number in states.items() if number) or "empty"
-        self.tell(f"queue {queue.name!r}: no violation ({tasks})", style=self.style.SUCCESS)
+        self.write_lines(f"queue {queue.name!r}: no violation ({tasks})", style=self.style.SUCCESS)

@@ -60,7 +60,7 @@ class Command(QueueCommand):
         add_action = self.add_actions(parser)
         listing = add_action("list", "the oldest first")
         listing.add_argument(
-            "--limit", type=positive, metavar="N", default=50, help="at most so many (default: %(default)s)"
+            "--limit", type=positive, metavar="N", default=50, help="show at most N (default: %(default)s)"
         )
         listing.add_argument("--json", action="store_true", help="as one JSON object per line, a line per letter")
         show = add_action("show", "one entry with its payload and history")
@@ -76,9 +76,7 @@ class Command(QueueCommand):
         for moving in (requeue, discard):
             moving.add_argument("entries", nargs="*", metavar="ENTRY", help="ids of entries")
             moving.add_argument("--all", action="store_true", help="every entry that matches the filters")
-            moving.add_argument(
-                "--limit", type=positive, metavar="N", help="with --all: at most so many, the oldest first"
-            )
+            moving.add_argument("--limit", type=positive, metavar="N", help="with --all: at most N, the oldest first")
             moving.add_argument("--yes", action="store_true", help="with --all: don't ask")
         for filtered in (listing, groups, requeue, discard):
             _add_filters(filtered)
@@ -93,14 +91,14 @@ class Command(QueueCommand):
         while shown < options["limit"]:
             page = queue.dlq.list(min(DEAD_LETTERS_PER_CALL, options["limit"]), cursor, **_filters(options))
             for entry in page.items[: options["limit"] - shown]:
-                self.tell(json.dumps(_fields(entry, redact)) if options["json"] else _line(entry, redact))
+                self.write_lines(json.dumps(_fields(entry, redact)) if options["json"] else _line(entry, redact))
                 shown += 1
             cursor = page.cursor
             if cursor is None:
                 break
         if not options["json"]:
             counts = queue.dlq.counts()
-            self.tell(f"{shown:,} shown of {sum(counts.values()):,} dead letters in queue {queue.name!r}")
+            self.write_lines(f"{shown:,} shown of {sum(counts.values()):,} dead letters in queue {queue.name!r}")
 
     def _show(self, queue: FairQueue, options: dict[str, Any]) -> None:
         entry = queue.dlq.get(options["entry"])
@@ -115,27 +113,27 @@ class Command(QueueCommand):
             ("died", when(entry.moved_at)),
             ("payload", escaped(written(task) if options["unredacted"] else as_line(task))),
         ):
-            self.tell(f"{name:8} {value}")
+            self.write_lines(f"{name:8} {value}")
         for attempt in entry.retry_history:
             line = f"- {when(attempt.at)}  {attempt.kind}  {attempt.worker}  {redact(attempt.error)}"
-            self.tell(line.rstrip())
+            self.write_lines(line.rstrip())
             for line in redact(attempt.traceback).splitlines():
-                self.tell(f"    {line}")
+                self.write_lines(f"    {line}")
 
     def _groups(self, queue: FairQueue, options: dict[str, Any]) -> None:
         redact = _redaction(options)
         found = queue.dlq.groups(MAX_DEAD_LETTERS_READ, **_filters(options))
         for group in found.groups:
             head = f"{group.count:>7,}  {group.fingerprint}  {group.failure_type.value:8}  {group.name or '-'}"
-            self.tell(f"{head}  {plain(redact(group.error))[:100]}  ({_span(group)})")
+            self.write_lines(f"{head}  {plain(redact(group.error))[:100]}  ({_span(group)})")
         matching = sum(group.count for group in found.groups)
         looked = f", of {found.looked_at:,} looked at" if found.looked_at != matching else ""
         rest = "" if found.is_whole else ", the oldest; there are more"
-        self.tell(f"{len(found.groups):,} groups of {matching:,} dead letters{looked}{rest}")
+        self.write_lines(f"{len(found.groups):,} groups of {matching:,} dead letters{looked}{rest}")
 
     def _count(self, queue: FairQueue, options: dict[str, Any]) -> None:
         counts = queue.dlq.counts()
-        self.tell("  ".join(f"{kind} {number:,}" for kind, number in counts.items()))
+        self.write_lines("  ".join(f"{kind} {number:,}" for kind, number in counts.items()))
 
     def _requeue(self, queue: FairQueue, options: dict[str, Any]) -> None:
         payload = None if options["payload"] is None else _json(options["payload"])
@@ -162,10 +160,10 @@ class Command(QueueCommand):
         missing = len(set(options["entries"])) - count
         if options["entries"] and missing:
             raise ValueError(f"{count:,} {done}; the other {missing:,} were not there (any more)")
-        self.tell(f"{count:,} {done}")
+        self.write_lines(f"{count:,} {done}")
 
     def _cleanup(self, queue: FairQueue, options: dict[str, Any]) -> None:
-        self.tell(f"{queue.dlq.cleanup(options['older_than']):,} dead letters forgotten")
+        self.write_lines(f"{queue.dlq.cleanup(options['older_than']):,} dead letters forgotten")
 
     def _means_all(self, queue: FairQueue, options: dict[str, Any], verb: str) -> bool:
         filters = _filters(options)

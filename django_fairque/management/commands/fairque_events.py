@@ -31,7 +31,7 @@ class Command(PrintingCommand):
         known = overview(get_queue)
         about = [_about(event) for event in known.events]
         if options["json"]:
-            self.tell(json.dumps(about))
+            self.write_lines(json.dumps(about))
         else:
             self._print(about)
         for queue, error in known.unreachable.items():
@@ -41,7 +41,7 @@ class Command(PrintingCommand):
 
     def _print(self, about: list[dict[str, Any]]) -> None:
         if not about:
-            self.tell("No model events are declared: put them into a module events of an app (docs/events.md).")
+            self.write_lines("No model events are declared: put them into a module events of an app (docs/events.md).")
             return
         rows: list[tuple[str, ...]] = [("event", "task", "fired", "coalesced", "failed", "last fired")]
         rows += [
@@ -54,13 +54,13 @@ class Command(PrintingCommand):
             for each in about
         ]
         for line in table(rows):
-            self.tell(line)
+            self.write_lines(line)
         for each in about:
             for what in ("condition", "error"):
                 if each[what]:
-                    self.tell(f"{each['name']}: {what}: {each[what]}")
+                    self.write_lines(f"{each['name']}: {what}: {each[what]}")
             for problem in each["problems"]:
-                self.tell(f"{each['name']}: switched off: {problem}", style=self.style.ERROR)
+                self.write_lines(f"{each['name']}: switched off: {problem}", style=self.style.ERROR)
 
 
 def _about(event: EventFacts) -> dict[str, Any]:

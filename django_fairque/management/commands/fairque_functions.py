@@ -25,4 +25,4 @@ class Command(PrintingCommand):
             delete_unused(client.execute_command)
         except CLIENT_ERRORS as error:
             raise CommandError(str(translate_error(error, "FUNCTION LOAD"))) from error
-        self.tell(f"{len(names())} functions are loaded")
+        self.write_lines(f"{len(names())} functions are loaded")

@@ -41,13 +41,13 @@ class Command(QueueCommand):
         path = options["worker_file"]
         health = worker_health(path) if path else _of_queue(options["queue"])
         if options["json"]:
-            self.tell(json.dumps(dataclasses.asdict(health)))
+            self.write_lines(json.dumps(dataclasses.asdict(health)))
         else:
-            self.tell(health.status)
+            self.write_lines(health.status)
             for reason in health.reasons:
-                self.tell(f"- {reason}")
+                self.write_lines(f"- {reason}")
             if "name" in health.server:
-                self.tell(_server(health.server))
+                self.write_lines(_server(health.server))
         sys.exit(EXIT[health.status])
 
 

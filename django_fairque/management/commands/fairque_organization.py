@@ -59,8 +59,8 @@ class Command(QueueCommand):
         line = "{:30}  {:>7}  {:>9}  {:>7}  {:>7}  {:>7}  {}"
         if heading:
             names = ("organization", "members", "with work", "running", "weight", "at once", "")
-            self.tell(line.format(*names).rstrip())
+            self.write_lines(line.format(*names).rstrip())
         for each in organizations:
             figures = (each.members, each.members_ready, each.running, f"{each.weight:g}", each.max_running or "-")
             state = "paused" if each.paused else ""
-            self.tell(line.format(ascii(each.organization)[1:-1], *figures, state).rstrip())
+            self.write_lines(line.format(ascii(each.organization)[1:-1], *figures, state).rstrip())

@@ -48,7 +48,7 @@ class Command(PrintingCommand):
         except DatabaseError as error:
             raise CommandError(f"{error}; has `migrate` run?") from error
         if not get_config().outbox:
-            self.tell("The outbox is off: nothing new is written into it (OUTBOX in settings.FAIRQUE).")
+            self.write_lines("The outbox is off: nothing new is written into it (OUTBOX in settings.FAIRQUE).")
         if stuck:
             raise SystemExit(1)
 
@@ -57,19 +57,19 @@ class Command(PrintingCommand):
         entries = OutboxEntry.objects.using(alias)
         if relays:
             entries.filter(retry_at__isnull=False).update(retry_at=None)
-            self.tell(f"database {alias}: {number(_relay_all(alias))} tasks relayed")
+            self.write_lines(f"database {alias}: {number(_relay_all(alias))} tasks relayed")
         facts = entries.aggregate(
             all=Count("pk"),
             stuck=Count("pk", filter=Q(is_stuck=True)),
-            eldest=Min("created_at"),
+            oldest=Min("created_at"),
             failing=Count("pk", filter=Q(attempts__gt=0)),
         )
         if not facts["all"]:
-            self.tell(f"database {alias}: nothing waits")
+            self.write_lines(f"database {alias}: nothing waits")
             return 0
-        age = (timezone.now() - facts["eldest"]).total_seconds()
-        self.tell(
-            f"database {alias}: {number(facts['all'])} wait, the eldest for {duration(age)}; "
+        age = (timezone.now() - facts["oldest"]).total_seconds()
+        self.write_lines(
+            f"database {alias}: {number(facts['all'])} wait, the oldest for {duration(age)}; "
             f"{number(facts['failing'])} have failed, {number(facts['stuck'])} are stuck"
         )
         failing = entries.filter(attempts__gt=0).order_by("id")[:ENTRIES_SHOWN]
@@ -86,7 +86,7 @@ class Command(PrintingCommand):
             for each in failing
         ]
         for line in table(rows) if len(rows) > 1 else ():
-            self.tell(f"  {line}")
+            self.write_lines(f"  {line}")
         return int(facts["stuck"])
 
 

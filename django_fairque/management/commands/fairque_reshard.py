@@ -30,12 +30,14 @@ class Command(QueueCommand):
         wanted = options["shards"]
         before, moved = queue.reshard(wanted)
         if moved is None:
-            self.tell(f"queue {queue.name!r} lies on {before} shards already; nothing was changed")
+            self.write_lines(f"queue {queue.name!r} lies on {before} shards already; nothing was changed")
             return
-        self.tell(
+        self.write_lines(
             f"{moved.users} users with settings and {moved.schedules} schedules were moved, "
             f"{moved.forgotten} ended tasks forgotten"
         )
-        self.tell(f"queue {queue.name!r} lies on {wanted} shards now (before: {before})", style=self.style.SUCCESS)
+        self.write_lines(
+            f"queue {queue.name!r} lies on {wanted} shards now (before: {before})", style=self.style.SUCCESS
+        )
         if queue.config.shards != wanted:
-            self.tell(f"set SHARDS to {wanted} before anybody uses it again", style=self.style.WARNING)
+            self.write_lines(f"set SHARDS to {wanted} before anybody uses it again", style=self.style.WARNING)

@@ -76,15 +76,15 @@ class Command(QueueCommand):
         name = options["name"]
         if action == "add":
             schedule = self._add(queue, options)
-            return self.tell(f"{name}: {schedule.when}, next {_local(schedule.next_at, schedule)}")
+            return self.write_lines(f"{name}: {schedule.when}, next {_local(schedule.next_at, schedule)}")
         if action == "run":
-            return self.tell(f"{name}: task {schedules.run_now(name)} sent")
+            return self.write_lines(f"{name}: task {schedules.run_now(name)} sent")
         if action == "next":
             return self._next(schedules.get(name), options["n"])
         if action == "remove":
             if not schedules.remove(name):
                 raise ValueError(f"queue {queue.name!r} has no schedule {name!r}")
-            return self.tell(f"{name}: removed")
+            return self.write_lines(f"{name}: removed")
         act, done = {
             "enable": (schedules.enable, "enabled"),
             "disable": (schedules.disable, "disabled"),
@@ -92,7 +92,7 @@ class Command(QueueCommand):
         }[action]
         act(name)
         schedule = schedules.get(name)
-        return self.tell(f"{name}: {done}, next {_local(schedule.next_at, schedule)}")
+        return self.write_lines(f"{name}: {done}, next {_local(schedule.next_at, schedule)}")
 
     def _add(self, queue: FairQueue, options: dict[str, Any]) -> Schedule:
         definition = registry.find(options["task"])
@@ -121,20 +121,20 @@ class Command(QueueCommand):
             for schedule in found:
                 fields = dataclasses.asdict(schedule)
                 del fields["stored"], fields["signature"]
-                self.tell(json.dumps(fields))
+                self.write_lines(json.dumps(fields))
             return
         if not found:
-            self.tell(f"queue {queue.name!r} has no schedules")
+            self.write_lines(f"queue {queue.name!r} has no schedules")
             return
         rows = [("NAME", "WHEN", "TASK", "USER", "NEXT", "LAST", "FROM"), *map(_row, found)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for cells in rows:
             line = "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True))
-            self.tell(line.rstrip())
+            self.write_lines(line.rstrip())
 
     def _next(self, schedule: Schedule, count: int) -> None:
         for run_time in schedule.following(timezone.now().timestamp(), count):
-            self.tell(_local(run_time, schedule))
+            self.write_lines(_local(run_time, schedule))
 
 
 def _row(schedule: Schedule) -> tuple[str, ...]:

@@ -40,21 +40,21 @@ class Command(PrintingCommand):
         getattr(self, f"_{action}")(EmbeddedServer(options["dir"] or _configured_directory()))
 
     def _start(self, server: EmbeddedServer) -> None:
-        self.tell(f"{'started' if server.start() else 'was running already'}, listening on {server.socket}")
+        self.write_lines(f"{'started' if server.start() else 'was running already'}, listening on {server.socket}")
 
     def _stop(self, server: EmbeddedServer) -> None:
-        self.tell("stopped" if server.stop() else f"was not running in {server.directory}")
+        self.write_lines("stopped" if server.stop() else f"was not running in {server.directory}")
 
     def _restart(self, server: EmbeddedServer) -> None:
         server.restart()
-        self.tell(f"restarted, listening on {server.socket}")
+        self.write_lines(f"restarted, listening on {server.socket}")
 
     def _status(self, server: EmbeddedServer) -> None:
         status = server.status()
         if not status.running:
             raise CommandError(f"no server is running in {status.directory}", returncode=NOT_RUNNING)
         for name, value in _rows(status):
-            self.tell(f"{name:<12} {value}")
+            self.write_lines(f"{name:<12} {value}")
         if not status.answers:
             raise CommandError("the server does not answer: see the note")
 
@@ -64,7 +64,7 @@ def _configured_directory() -> Path:
     if not url or not is_embedded_url(url):
         # The URL is not shown: it may hold a password.
         raise CommandError(
-            "FAIRQUE['REDIS'] names a server of its own, expected embedded:// or embedded:///absolute/dir: "
+            "FAIRQUE['REDIS'] names another server, expected embedded:// or embedded:///absolute/dir: "
             "manage that server with its own tools, or name an embedded server's directory with --dir"
         )
     return embedded_directory(url)

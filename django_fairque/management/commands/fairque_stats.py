@@ -37,7 +37,7 @@ class Command(QueueCommand):
         parser.add_argument(
             "--watch", nargs="?", type=float, const=2.0, metavar="SECONDS", help="again and again (every 2 seconds)"
         )
-        parser.add_argument("--count", type=int, metavar="N", help="with --watch: stop after so many times")
+        parser.add_argument("--count", type=int, metavar="N", help="with --watch: stop after N times")
         parser.add_argument("--user", metavar="ID", help="one user's figures instead")
         parser.add_argument(
             "--top", type=int, metavar="N", help="with the N users who have most ready tasks (of 1,000 looked at)"
@@ -76,7 +76,7 @@ class Command(QueueCommand):
         self._write(lines)
 
     def _write(self, lines: Iterator[str] | list[str]) -> None:
-        self.tell(*lines)
+        self.write_lines(*lines)
         self.stdout.flush()  # into a pipe, the next look may be long in coming
 
 

@@ -33,7 +33,9 @@ class Command(QueueCommand):
         states = [state.value for state in TaskState]
         listing.add_argument("--state", type=str.lower, choices=states, help="only in this state")
         listing.add_argument("--user", metavar="ID", help="only of this user")
-        listing.add_argument("--limit", type=positive, default=50, help="at most so many (default: %(default)s)")
+        listing.add_argument(
+            "--limit", type=positive, default=50, help="show at most N (default: %(default)s)", metavar="N"
+        )
         for name, text in (
             ("show", "a task: its record, why it waits, its history and dependencies"),
             ("cancel", "cancel a task, and what depends on it"),
@@ -59,7 +61,7 @@ class Command(QueueCommand):
         else:
             lines = {"show": _task, "xcom": _values}[action](queue, options["id"], redacts=not options["unredacted"])
         for line in lines:
-            self.tell(line)
+            self.write_lines(line)
 
 
 def _listed(queue: FairQueue, options: dict[str, Any]) -> Iterator[str]:

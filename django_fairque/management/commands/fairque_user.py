@@ -65,7 +65,7 @@ class Command(QueueCommand):
                 "task on, until it has been idle for an hour. To set it up before, add --create"
             )
         if options["action"] == "purge":
-            self.tell(f"{canceling.purge_user(queue, user.user_id):,} tasks of {user.user_id!r} canceled")
+            self.write_lines(f"{canceling.purge_user(queue, user.user_id):,} tasks of {user.user_id!r} canceled")
             return None
         {"pause": user.pause, "resume": user.resume}.get(options["action"], lambda: self._change(user, options))()
         return self._show([user.stats()])
@@ -100,13 +100,13 @@ class Command(QueueCommand):
                 self._show(users, heading=number == 0)
                 continue
             for stats in users:
-                self.tell(json.dumps(asdict(stats)))
+                self.write_lines(json.dumps(asdict(stats)))
 
     def _show(self, users: list[UserStats], *, heading: bool = True) -> None:
         line = "{:30}  {:>8}  {:>7}  {:>8}  {:>8}  {:>7}  {:>10}  {:>9}  {}"
         if heading:
             names = ("user", "waiting", "running", "finished", "dead", "weight", "at once", "rate", "")
-            self.tell(line.format(*names).rstrip())
+            self.write_lines(line.format(*names).rstrip())
         for stats in users:
             waiting = stats.sizes.total - stats.sizes.running
             state = ", ".join(
@@ -114,7 +114,7 @@ class Command(QueueCommand):
             )
             figures = (waiting, stats.sizes.running, stats.finished, stats.dead, f"{stats.weight:g}")
             limits = (stats.max_running or "-", stats.rate or "-")
-            self.tell(line.format(ascii(stats.user_id)[1:-1], *figures, *limits, state).rstrip())
+            self.write_lines(line.format(ascii(stats.user_id)[1:-1], *figures, *limits, state).rstrip())
 
 
 def add_user(parser: ArgumentParser, *, can_create: bool = True) -> None:

@@ -72,7 +72,7 @@ class Command(BaseCommand):
         )
         add("--concurrency", metavar="N", type=int, help="how many tasks each process runs at once")
         add("--burst", action="store_true", help="end when nothing is left to do now (later tasks do not count)")
-        add("--max-tasks", metavar="N", type=int, help="replace a process after it has run so many tasks")
+        add("--max-tasks", metavar="N", type=int, help="replace a process after it has run N tasks")
         add("--max-memory", metavar="MB", type=int, help="replace a process that uses more memory")
         add(
             "--reload",

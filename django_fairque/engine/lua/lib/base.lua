@@ -385,7 +385,7 @@ end
 local alert
 do
 
--- Something that people should hear of; workers fetch it. Nobody fetching, the eldest are dropped.
+-- An alert for operators. Workers fetch alerts; if no worker does, the oldest are dropped.
 local MOST_ALERTS = 10000
 function alert(kind, task, detail) -- a text or a number
   detail = type(detail) == 'number' and exact(detail) or detail

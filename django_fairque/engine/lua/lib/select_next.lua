@@ -3,7 +3,7 @@
 --
 -- The calls: `take_for`, `take_from`, then `take_from_ring` or `take_from_list`, `take`, `take_turn` (a user), `take_one` (its task).
 --
--- Of several shards each keeps a virtual time of its own, which stands still while the shard has nobody to serve or those whom
+-- Of several shards each keeps its virtual time, which stands still while the shard has nobody to serve or those whom
 -- it has are far ahead. So the caller, which knows all shards, passes two positions (as this shard counts): `begin`, the virtual
 -- time of the queue, at which a user starts that has come since its last turn and would start before it; and `until_then`, the
 -- position of the next user on another shard: users beyond it wait until that one was served. A list has no position among shards;
