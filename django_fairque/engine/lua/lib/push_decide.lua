@@ -4,10 +4,10 @@
 local ITEMS, STRIDE = 5, 4 -- where the tasks begin, behind `at` as in `accept`; arguments of one
 local POLICY_WAIT, POLICY_RUN = 'wait', 'run'
 
-local forms, record_keys, items, codes, others, accepted, moved
+local record_keys, items, codes, others, accepted, moved
 local accepted_by_id, alias, seen, uniques, pending, delivered, remotes, is_posted
 each_call(function()
-  forms, record_keys, items, codes, accepted, accepted_by_id, seen, pending = {}, {}, {}, {}, {}, {}, {}, {}
+  record_keys, items, codes, accepted, accepted_by_id, seen, pending = {}, {}, {}, {}, {}, {}, {}
   others, moved, alias, uniques = emptied(others), emptied(moved), emptied(alias), emptied(uniques)
   delivered, remotes, is_posted = emptied(delivered), emptied(remotes), false
 end)
@@ -176,7 +176,7 @@ end
 
 -- An item is the task that it will be (see `read_task`), as far as it is known before it is written.
 local NOTHING = {}
-local function read_item(index, at)
+local function read_item(index, at, forms)
   local id, form = ARGV[at], forms[ARGV[at + 3]]
   local item = { index = index, id = id, at = at, form = form, priority = form.priority, raw = NOTHING, owner = false, ready = 0 }
   if form.expires then item.expires = form.expires end
@@ -187,9 +187,9 @@ end
 
 function read_items(at)
   local size, kinds = tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
-  local first_form = at + ITEMS + size * STRIDE
+  local first_form, forms = at + ITEMS + size * STRIDE, {}
   for i = 1, kinds do forms[tostring(i)] = form_of(ARGV[first_form + i - 1]) end
-  for i = 1, size do items[i] = read_item(i, at + ITEMS + (i - 1) * STRIDE) end
+  for i = 1, size do items[i] = read_item(i, at + ITEMS + (i - 1) * STRIDE, forms) end
   local some_exist = false
   -- Of a new task the record alone: had the slot begun to move, a key that is not here would have ended the call at it.
   for chunk = 1, size, CHUNK do

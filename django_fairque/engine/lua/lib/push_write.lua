@@ -12,31 +12,25 @@ local function read_traces(at)
   return at + 1 + 2 * tonumber(ARGV[at] or '0')
 end
 
--- The fields of its record and how many strings they are: in the list of its form, valid until the next one is requested.
-local fields_of
-do
-
-local list, size
-local function put(field, value)
+local function put(list, size, field, value)
   list[size + 1], list[size + 2] = field, value
-  size = size + 2
+  return size + 2
 end
 
-function fields_of(item, run, state, due)
-  list, size = item.form.record, item.form.size
+-- The fields of its record and how many strings they are: in the list of its form, valid until the next one is requested.
+local function fields_of(item, run, state, due)
+  local list, size = item.form.record, item.form.size
   list[2], list[4], list[6] = state, item.owner.name, exact(item.ready)
-  if due then put('due', exact(due)) end
-  if run ~= '' then put('run', run) end
-  if item.size and state ~= 'canceled' then put('size', exact(item.size)) end
-  if item.parents and #item.parents > 0 then put('parents', pack(item.parents)) end
-  if item.is_blocked and item.policy ~= POLICY_WAIT then put('policy', item.policy) end
-  if item.waited then put('waited', '1') end
-  if item.before and item.before.raw.watched then put('watched', '1') end
+  if due then size = put(list, size, 'due', exact(due)) end
+  if run ~= '' then size = put(list, size, 'run', run) end
+  if item.size and state ~= 'canceled' then size = put(list, size, 'size', exact(item.size)) end
+  if item.parents and #item.parents > 0 then size = put(list, size, 'parents', pack(item.parents)) end
+  if item.is_blocked and item.policy ~= POLICY_WAIT then size = put(list, size, 'policy', item.policy) end
+  if item.waited then size = put(list, size, 'waited', '1') end
+  if item.before and item.before.raw.watched then size = put(list, size, 'watched', '1') end
   local trace = (item.last or item).trace
-  if trace then put('trace', trace) end
+  if trace then size = put(list, size, 'trace', trace) end
   return list, size
-end
-
 end
 
 -- Payloads and edges are written before the records: a push that ended between them and is repeated gets the reply that the task
