@@ -16,6 +16,7 @@ local limit = tonumber(ARGV[FIRST_ARG])
 
 start_due_if_needed()
 local reply = { exact(now), '', '', '', '' }
-fetch(reply, limit, FIRST_ARG + 1)
-reply[2], reply[3], reply[4], reply[5] = exact(stat.look), exact(stat.vtime), next_place(limit, FIRST_ARG + 1), posted and '1' or '0'
+local served_lists = fetch(reply, limit, FIRST_ARG + 1)
+reply[2], reply[3] = exact(stat.look), exact(stat.vtime)
+reply[4], reply[5] = next_place(served_lists, limit, FIRST_ARG + 1), posted and '1' or '0'
 return reply

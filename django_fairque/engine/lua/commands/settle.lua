@@ -172,6 +172,6 @@ start_due_if_needed()
 local reply = { exact(now), '', '', '', '', table.concat(codes) }
 local at = FIRST_ARG + 1 + size * STRIDE
 local limit = tonumber(ARGV[at])
-fetch(reply, limit, at + 1, size == 0)
-reply[2], reply[3], reply[4], reply[5] = exact(stat.look), exact(stat.vtime), next_place(limit, at + 1), posted and '1' or '0'
+local served_lists = fetch(reply, limit, at + 1, size == 0)
+reply[2], reply[3], reply[4], reply[5] = exact(stat.look), exact(stat.vtime), next_place(served_lists, limit, at + 1), posted and '1' or '0'
 return reply

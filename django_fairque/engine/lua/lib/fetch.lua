@@ -5,7 +5,7 @@ do
 
 do
 
-local function place_in_ring(limit)
+local function place_in_ring(served_lists, limit)
   local last = served_lists[#served_lists]
   if limit > 0 and #taken < limit and not (last and last.is_held_back) then return '' end
   return redis.call('ZRANGE', K.ring, 0, 0, 'WITHSCORES')[2] or ''
@@ -13,13 +13,13 @@ end
 
 -- What the caller needs to decide which shard is next. If it serves all users: the position of the next one in the ring, '' if
 -- there is none. If it serves lists: for each list that was looked at (the steal targets may be all users), separated by blanks,
--- this position (0 for a list of names), a slash, and what was taken for the list.
-function next_place(limit, at)
+-- this position (0 for a list of names), a slash, and what was taken for the list. `served_lists` is what `fetch` returned.
+function next_place(served_lists, limit, at)
   if not is_spread then return '' end
-  if ARGV[at + 5] == '*' then return place_in_ring(limit) end
+  if ARGV[at + 5] == '*' then return place_in_ring(served_lists, limit) end
   local texts = {}
   for i, one in ipairs(served_lists) do
-    local place = one.is_left == nil and place_in_ring(limit) or one.is_left and '0' or ''
+    local place = one.is_left == nil and place_in_ring(served_lists, limit) or one.is_left and '0' or ''
     texts[i] = table.concat({ place, '/', exact(one.got) })
   end
   return table.concat(texts, ' ')
@@ -94,7 +94,7 @@ end
 
 -- Appends the leases of up to `limit` turns to `reply`. ARGV from `at`: worker, lease (us), woken, begin and until (`take_for`), users,
 -- steal targets, batch sizes.
--- With `is_look` and a limit of 0 only what `next_place` says.
+-- With `is_look` and a limit of 0 only what `next_place` says. Returns what `take_for` returned, for `next_place`.
 function fetch(reply, limit, at, is_look)
   local worker, lease, woken_as = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2]
   local woken, has_waited, is_again = woken_as ~= '0', woken_as == '2' or woken_as == '3', woken_as == '3'
@@ -102,8 +102,11 @@ function fetch(reply, limit, at, is_look)
   if has_waited and not redis.call('ZSCORE', P .. 'workers', worker) then limit = 0 end
   is_look = is_look and is_spread and limit == 0 and ARGV[at + 5] ~= '*'
   local steal = at + 6 + (tonumber(ARGV[at + 5]) or 0)
-  read_batch_sizes(ARGV[steal + 1 + (tonumber(ARGV[steal]) or 0)] or '')
-  if (limit > 0 or is_look) and stat.paused == 0 then take_for(limit, at + 5, ARGV[at + 3], ARGV[at + 4]) end
+  local batch_sizes = batch_sizes_of(ARGV[steal + 1 + (tonumber(ARGV[steal]) or 0)] or '')
+  local served_lists = {}
+  if (limit > 0 or is_look) and stat.paused == 0 then
+    served_lists = take_for(limit, at + 5, ARGV[at + 3], ARGV[at + 4], batch_sizes)
+  end
   local lease_end = now + lease
   local lease_end_text = exact(lease_end)
   if #taken == 0 and #expired + #dropped_ids == 0 then
@@ -116,7 +119,7 @@ function fetch(reply, limit, at, is_look)
     if stored then replay(reply, stored, lease_end_text) end
     commit()
     wake_if(woken or ring_grew)
-    return
+    return served_lists
   end
 
   local payloads, record = payloads_of(taken), {}
@@ -134,7 +137,8 @@ function fetch(reply, limit, at, is_look)
   local stored = redis.call('SET', K.reply, packed, 'NX', 'GET', 'PX', reply_ttl(#packed))
   if stored then
     replay(reply, stored, lease_end_text)
-    return wake_if(woken) -- the marker may have been for others: over a connection that was given up it is taken for nobody
+    wake_if(woken) -- the marker may have been for others: over a connection that was given up it is taken for nobody
+    return served_lists
   end
 
   set_stat('token', stat.token + #taken)
@@ -165,6 +169,7 @@ function fetch(reply, limit, at, is_look)
   for _, user in ipairs(user_order) do remove_taken(user) end
   commit()
   wake_if(woken or ring_grew)
+  return served_lists
 end
 
 end

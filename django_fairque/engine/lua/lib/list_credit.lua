@@ -4,32 +4,32 @@
 -- does not move, and the cost of a list's tasks (`credit`, kept for each user and organization) is subtracted from the tags again:
 -- as much as all users of the list that can be served have received, so that their order among each other stays.
 
-local list_credit = { ring_owners = {} } -- `ring_owners`: whose rings they stand in
+local list_credit = {}
 do
 
-local some -- by ring owner: each of them, and whether it has come since its last turn
+-- What is kept of one list: `ring_owners` in whose rings its users stand, and `has_come`, by ring owner and user: whether the user has
+-- come since its last turn.
+function list_credit.new() return { ring_owners = {}, has_come = {} } end
 
-function list_credit.clear() some, list_credit.ring_owners = {}, emptied(list_credit.ring_owners) end
-
-function list_credit.note(one, position)
-  local ring_owner = one.ring_owner
-  if not some[ring_owner] then
-    some[ring_owner] = {}
-    list_credit.ring_owners[#list_credit.ring_owners + 1] = ring_owner
+function list_credit.note(credit, one, position)
+  local ring_owner, has_come = one.ring_owner, credit.has_come
+  if not has_come[ring_owner] then
+    has_come[ring_owner] = {}
+    credit.ring_owners[#credit.ring_owners + 1] = ring_owner
   end
   -- On several shards all that return to the ring stand `margin` before their tags. This has no meaning here and stays.
   local margin = is_spread and ring_owner == stat and position < one.tag and step_at(one.tag) / 2 or 0
   if margin > 0 then one.margin = one.margin or margin end
-  some[ring_owner][one] = one.tag == one.was_tag and position < one.tag - 1.5 * margin
+  has_come[ring_owner][one] = one.tag == one.was_tag and position < one.tag - 1.5 * margin
 end
 
-function list_credit.has_come(one) return some[one.ring_owner][one] end
+function list_credit.has_come(credit, one) return credit.has_come[one.ring_owner][one] end
 
-function list_credit.served(one) some[one.ring_owner][one] = false end
+function list_credit.served(credit, one) credit.has_come[one.ring_owner][one] = false end
 
-local function least(ring_owner, value_of)
+local function least(credit, ring_owner, value_of)
   local found
-  for one, has_come in pairs(some[ring_owner]) do
+  for one, has_come in pairs(credit.has_come[ring_owner]) do
     if not has_come then found = math.min(found or math.huge, value_of(one)) end
   end
   return found
@@ -37,15 +37,15 @@ end
 
 -- Where the first of them is, of those that have not come since. What runs is taken off again when it ends.
 local function certain(one) return fair_by_tasks and one.tag or one.tag - pending(one) / one.weight end
-function list_credit.first(ring_owner) return least(ring_owner, certain) end
+function list_credit.first(credit, ring_owner) return least(credit, ring_owner, certain) end
 
 -- An eighth of an expected task at once, or more: so that it writes some eight records a task, however long the list is. Not more
 -- than brings the first of them to the virtual time.
-function list_credit.take_off()
-  for _, ring_owner in ipairs(list_credit.ring_owners) do
-    local all_got = least(ring_owner, function(one) return math.min(one.credit, one.tag - ring_owner.vtime) end)
+function list_credit.take_off(credit)
+  for _, ring_owner in ipairs(credit.ring_owners) do
+    local all_got = least(credit, ring_owner, function(one) return math.min(one.credit, one.tag - ring_owner.vtime) end)
     if all_got and all_got >= mean_cost() / 8 then
-      for one, has_come in pairs(some[ring_owner]) do
+      for one, has_come in pairs(credit.has_come[ring_owner]) do
         if not has_come then
           add(one, 'tag', -all_got)
           add(one, 'credit', -all_got)

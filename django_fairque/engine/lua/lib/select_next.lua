@@ -12,24 +12,21 @@
 local taken, expired, dropped_ids
 local turns -- how many users' turns gave a task; a turn of a batch task takes many
 local skipped -- users whose next tasks are expired ones that this call does not bury: other users take their turns
-local served_lists -- of each list: whether somebody `is_left` who can be served, and what each of them `got`; of all: tasks, `is_held_back`
-each_call(function() taken, expired, dropped_ids, turns, skipped, served_lists = {}, {}, {}, 0, 0, {} end)
+each_call(function() taken, expired, dropped_ids, turns, skipped = {}, {}, {}, 0, 0 end)
 
-local take_for, remove_taken, read_batch_sizes -- all else here is its own: a script has room for 200 names
+local take_for, remove_taken, batch_sizes_of -- all else here is its own: a script has room for 200 names
 do
 
-local begins, until_then -- by ring owner: where one begins who has come since its last turn and would begin before it
-local is_held_back -- by `until_then`
-local is_in_turn -- those who are next are served, and not those of a list
-local list -- `given`: what its tasks are charged; `weights` of those who share it; how much is `allowed`
-
--- The tasks of which the worker runs many in one call, with how many. The same from call to call, so it is read when it has changed.
+-- By name: the tasks that the worker runs together in one call, and how many of them. The text is the same from call to call, so it
+-- is read only when it has changed.
 local batch_sizes, batch_text = {}, ''
-function read_batch_sizes(text)
-  if text == batch_text then return end
-  local words = unpack_list(text)
-  batch_sizes, batch_text = {}, text
-  for i = 1, #words, 2 do batch_sizes[words[i]] = tonumber(words[i + 1]) end
+function batch_sizes_of(text)
+  if text ~= batch_text then
+    local words = unpack_list(text)
+    batch_sizes, batch_text = {}, text
+    for i = 1, #words, 2 do batch_sizes[words[i]] = tonumber(words[i + 1]) end
+  end
+  return batch_sizes
 end
 
 -- Whether the call has given what it may: a turn of a batch task counts as one, so there is a bound on the tasks too.
@@ -216,8 +213,19 @@ local function heap_pop(heap)
   return item, at
 end
 
-local heap, stale -- users and organizations by their position in the ring; entries of rings that were found to be wrong
-each_call(function() heap, stale = new_heap(), 0 end)
+-- The list of users that is served, or all users (`is_in_turn`): made in `take_from` and passed to the functions below. `begins`, by ring
+-- owner: where a user begins that has come since its last turn and would begin before it. `heap`: users and organizations by their
+-- position in the shard's ring. `is_held_back`: by `until_then`. `credit`: of a list, what lib/list_credit.lua keeps. `given`: what its tasks
+-- are charged; `weights` of its users; how much is `allowed`.
+local function new_list(is_in_turn, begin, until_then, batch_sizes)
+  return {
+    is_in_turn = is_in_turn, until_then = until_then, batch_sizes = batch_sizes, begins = { [stat] = begin }, heap = new_heap(),
+    is_held_back = false, credit = not is_in_turn and list_credit.new(), given = 0, weights = 0, allowed = math.huge,
+  }
+end
+
+local stale -- entries of rings that were found to be wrong
+each_call(function() stale = 0 end)
 
 local function line_of(organization, limit)
   organization.line = { heap = new_heap(), at = 0, step = math.min(limit, 4), last = -math.huge, is_read = false }
@@ -275,10 +283,10 @@ do
 
 -- A user that has left the ring since its last turn and came back must not start before the users that it competes with now: its
 -- tag is raised to `begin`.
-local function raise_late_start(one, position)
-  local begin = begins[one.ring_owner]
+local function raise_late_start(list, one, position)
+  local begin = list.begins[one.ring_owner]
   local is_late = begin and one.tag < begin
-  if is_in_turn then
+  if list.is_in_turn then
     if is_late and position < one.tag then
       move_up(stat, begin)
       begin_at(one, arrive(stat))
@@ -286,16 +294,16 @@ local function raise_late_start(one, position)
     one.margin = nil
     return
   end
-  if begin and (is_late or one.early > 0) and list_credit.has_come(one) then
+  if begin and (is_late or one.early > 0) and list_credit.has_come(list.credit, one) then
     begin_at(one, begin)
-    begins[one.ring_owner] = begin + step_at(begin)
+    list.begins[one.ring_owner] = begin + step_at(begin)
   end
-  list_credit.served(one)
+  list_credit.served(list.credit, one)
 end
 
 -- `place` is where the user stood, `position` where it or its organization stood in the shard's ring.
-local function hand_out(user, task, place, position, is_companion)
-  task.cost, task.charged_as = charge(user, is_in_turn and place, is_in_turn and position, is_companion)
+local function hand_out(list, user, task, place, position, is_companion)
+  task.cost, task.charged_as = charge(user, list.is_in_turn and place, list.is_in_turn and position, is_companion)
   task.is_companion = is_companion
   list.given = list.given + task.cost
   note_wait(user, math.max(0, now - task.ready))
@@ -303,33 +311,34 @@ local function hand_out(user, task, place, position, is_companion)
 end
 
 -- The rest of a batch: the user's waiting tasks of the same name, as many as it may start.
-local function take_companions(user, task, priority, place, position)
-  local size = batch_sizes[task.raw.name]
+local function take_companions(list, user, task, priority, place, position)
+  local size = list.batch_sizes[task.raw.name]
   if not size or size < 2 then return end
   local search, last = { name = task.raw.name, priority = priority, place = 1, left = 2 * size }, #taken + size - 1
   while #taken < last and can_be_served(user) and (user.ring_owner == stat or can_be_served(user.ring_owner)) do
     local another = take_another(user, search)
     if not another then return end
-    hand_out(user, another, place, position, true)
+    hand_out(list, user, another, place, position, true)
   end
 end
 
 -- One turn of the next user: a task, or a batch.
-local function take_turn()
+local function take_turn(list)
+  local heap = list.heap
   local one, position = heap_pop(heap)
-  raise_late_start(one, position)
+  raise_late_start(list, one, position)
   local user, organization, place = one, nil, position
   if one.members then
     user, place = next_member(one)
-    if user then raise_late_start(user, place) end
+    if user then raise_late_start(list, user, place) end
     organization = one
   end
   if not user then return end
   local task, priority = take_one(user)
   if task then
     turns = turns + 1
-    hand_out(user, task, place, position)
-    take_companions(user, task, priority, place, position)
+    hand_out(list, user, task, place, position)
+    take_companions(list, user, task, priority, place, position)
   else
     set(user, 'tag', user.tag) -- to be saved
   end
@@ -338,32 +347,33 @@ local function take_turn()
 end
 
 -- Users with a position up to `horizon`: beyond it others that were not read may come first.
-function take(limit, horizon)
+function take(list, limit, horizon)
+  local heap, until_then = list.heap, list.until_then
   horizon = math.min(horizon or math.huge, until_then)
   while not is_full(limit) and heap.size > 0 and heap.position[1] <= horizon and list.given <= list.allowed
     and skipped < sweep_limit do
-    take_turn()
+    take_turn(list)
   end
-  is_held_back = is_held_back or skipped > 0 or (not is_full(limit) and heap.size > 0 and heap.position[1] > until_then)
+  list.is_held_back = list.is_held_back or skipped > 0 or (not is_full(limit) and heap.size > 0 and heap.position[1] > until_then)
 end
 
 end
 
 -- A user or an organization, and its place in the ring, as long as it is to be served at all.
-local function line_up(one, position)
+local function line_up(heap, one, position)
   if not can_be_served(one) then return false end
   heap_push(heap, one.tag == one.was_tag and position or one.tag - (one.margin or 0), one)
   return true
 end
 
-local function take_from_ring(limit)
+local function take_from_ring(list, limit)
   local first = 0
   while not is_full(limit) and skipped < sweep_limit do
     local found = redis.call('ZRANGE', K.ring, first, first + limit - 1, 'WITHSCORES')
     for i = 1, #found, 2 do
       local entry, one = found[i], nil
-      if tonumber(found[i + 1]) > until_then then
-        is_held_back = true
+      if tonumber(found[i + 1]) > list.until_then then
+        list.is_held_back = true
         found = {}
         break
       end
@@ -373,10 +383,10 @@ local function take_from_ring(limit)
       else
         one = load_user(entry)
       end
-      if not line_up(one, tonumber(found[i + 1])) then zrem(K.ring, entry) end
+      if not line_up(list.heap, one, tonumber(found[i + 1])) then zrem(K.ring, entry) end
     end
-    if #found < 2 * limit then return take(limit) end
-    take(limit, tonumber(found[#found]))
+    if #found < 2 * limit then return take(list, limit) end
+    take(list, limit, tonumber(found[#found]))
     first = first + limit
   end
 end
@@ -389,15 +399,15 @@ local function before_others(one, position)
   return one.early > 0 and math.min(position, one.tag - mean_cost(), one.ring_owner.vtime - mean_cost()) or position
 end
 
-local function line_up_listed(one, position)
-  if line_up(one, before_others(one, position)) then
-    list_credit.note(one, position)
+local function line_up_listed(list, one, position)
+  if line_up(list.heap, one, before_others(one, position)) then
+    list_credit.note(list.credit, one, position)
     list.weights = list.weights + one.weight
   end
 end
 
 -- Members of organizations that are in a list: each behind its organization, which stands where it always does.
-local function line_up_members(names)
+local function line_up_members(list, names)
   local lines, standing, entries = {}, {}, {}
   for _, name in ipairs(names) do
     local user = load_user(name)
@@ -422,73 +432,71 @@ local function line_up_members(names)
       if at then
         local user = load_user(lines[organization][n])
         heap_push(organization.line.heap, before_others(user, tonumber(at)), lines[organization][n])
-        list_credit.note(user, tonumber(at))
+        list_credit.note(list.credit, user, tonumber(at))
       end
     end
-    if is_new and positions[i] then line_up_listed(organization, tonumber(positions[i])) end
+    if is_new and positions[i] then line_up_listed(list, organization, tonumber(positions[i])) end
   end
 end
 
 -- For a look the first of them will do: each is read.
-local function line_up_list(at, size, is_look)
+local function line_up_list(list, at, size, is_look)
   for first = at, at + size - 1, CHUNK do
     local last = math.min(first + CHUNK - 1, at + size - 1)
     local positions = redis.call('ZMSCORE', K.ring, unpack(ARGV, first, last))
     for i, position in ipairs(positions) do
-      if position then line_up_listed(load_user(ARGV[first + i - 1]), tonumber(position)) end
-      if is_look and heap.size > 0 then return end
+      if position then line_up_listed(list, load_user(ARGV[first + i - 1]), tonumber(position)) end
+      if is_look and list.heap.size > 0 then return end
     end
     if stat.groups > 0 then
       local members = {}
       for i, is_member in ipairs(redis.call('ZMSCORE', K.grouped, unpack(ARGV, first, last))) do
         if is_member then members[#members + 1] = ARGV[first + i - 1] end
       end
-      line_up_members(members)
+      line_up_members(list, members)
     end
   end
 end
 
-function take_from_list(limit, at, size, share)
-  line_up_list(at, size, limit == 0)
+function take_from_list(list, limit, at, size, share)
+  line_up_list(list, at, size, limit == 0)
   if limit == 0 then return end
   list.allowed = share * list.weights
-  for _, ring_owner in ipairs(list_credit.ring_owners) do begins[ring_owner] = list_credit.first(ring_owner) end
-  take(limit)
-  list_credit.take_off()
+  for _, ring_owner in ipairs(list.credit.ring_owners) do list.begins[ring_owner] = list_credit.first(list.credit, ring_owner) end
+  take(list, limit)
+  list_credit.take_off(list.credit)
 end
 
 end
 
 -- A list of users in ARGV: its length (or '*') and then its members; the two places, or '' (of a list instead of the second how much
--- each of them may get before the next of the other shards is behind). With a limit of 0 it is only seen who is left.
-local function take_from(limit, at, begin_text, until_text)
-  begins = { [stat] = tonumber(begin_text) }
-  list_credit.clear()
+-- each of them may get before the next of the other shards is behind). With a limit of 0 it is only seen who is left. Returns of a
+-- list: whether somebody `is_left` who can be served, and what each of them `got`; of all users: how many tasks they `got`, and
+-- `is_held_back`; nil if nobody was looked at.
+local function take_from(limit, at, begin_text, until_text, batch_sizes)
   -- Half a second further, or 30 tasks: calls would be twice as many, and fetch a task or two of each user.
   local further = until_text ~= '' and tonumber(until_text) + (fair_by_tasks and 30 * TASK_COST or 5 * FIRST_COST) or math.huge
-  local size, before = tonumber(ARGV[at]) or 0, #taken
-  is_in_turn = ARGV[at] == '*'
-  list, until_then, is_held_back = { given = 0, weights = 0, allowed = math.huge }, math.huge, false
-  if is_in_turn then
-    until_then = further
-    if not is_full(limit) then take_from_ring(limit) end
-    served_lists[#served_lists + 1] = { is_held_back = is_held_back, got = #taken - before }
-    return
+  local begin, size, before = tonumber(begin_text), tonumber(ARGV[at]) or 0, #taken
+  if ARGV[at] == '*' then
+    local list = new_list(true, begin, further, batch_sizes)
+    if not is_full(limit) then take_from_ring(list, limit) end
+    return { is_held_back = list.is_held_back, got = #taken - before }
   end
-  if size == 0 or (limit > 0 and is_full(limit)) then return end
-  take_from_list(limit, at + 1, size, further)
-  served_lists[#served_lists + 1] = { is_left = heap.size > 0 or skipped > 0, got = list.weights > 0 and list.given / list.weights or 0 }
-  heap = new_heap()
+  if size == 0 or (limit > 0 and is_full(limit)) then return nil end
+  local list = new_list(false, begin, math.huge, batch_sizes)
+  take_from_list(list, limit, at + 1, size, further)
   for _, organization in ipairs(organization_order) do organization.line = nil end
+  return { is_left = list.heap.size > 0 or skipped > 0, got = list.weights > 0 and list.given / list.weights or 0 }
 end
 
 -- Two lists, one after the other; the places are those of the last that there is: it is served while other shards have nobody of
--- the first.
-function take_for(limit, at, begin_text, until_text)
+-- the first. Returns what `take_from` returned of each.
+function take_for(limit, at, begin_text, until_text, batch_sizes)
   local second = at + 1 + (tonumber(ARGV[at]) or 0)
-  if ARGV[at] == '*' or ARGV[second] == '0' then return take_from(limit, at, begin_text, until_text) end
-  take_from(limit, at, '', '')
-  take_from(limit, second, begin_text, until_text)
+  if ARGV[at] == '*' or ARGV[second] == '0' then return { take_from(limit, at, begin_text, until_text, batch_sizes) } end
+  local served_lists = { take_from(limit, at, '', '', batch_sizes) }
+  served_lists[#served_lists + 1] = take_from(limit, second, begin_text, until_text, batch_sizes)
+  return served_lists
 end
 
 end
