@@ -442,10 +442,12 @@ def push_args(
         args += (task.task_id, task.user_id, task.payload_bytes + _signature_of(commands, task, run_id), form)
     parts = other_shards.parts
     is_kept = bool(parts) or any(form.is_idempotent for form in forms)
-    tail = [*(dependency_args(tasks, other_shards.shards) if is_graph else []), *_trace_args(tasks)]
+    tail = dependency_args(tasks, other_shards.shards) if is_graph else []
+    traced = [(index, task.trace.stored()) for index, task in enumerate(tasks, 1) if task.traceparent]
+    if traced or parts:
+        tail += [len(traced), *(each for pair in traced for each in pair)]
     if parts:
-        tail = [*(tail if any(task.traceparent for task in tasks) else [*tail, 0]), len(parts)]
-        tail += [each for part in parts.items() for each in part]
+        tail += [len(parts), *(each for part in parts.items() for each in part)]
     mode = 2 if other_shards.is_part else int(is_graph)
     return [int(is_kept), run_id, mode, len(tasks), len(forms), *args, *(form.packed() for form in forms), *tail]
 
@@ -459,12 +461,6 @@ def _signature_of(commands: Commands, task: Task, run_id: str) -> bytes:
     return sign_payload(
         SignedFields(commands.config.prefix, commands.name, task.name, task.user_id, task.payload_bytes, *known),
     )
-
-
-def _trace_args(tasks: Sequence[Task]) -> list[Any]:
-    """Nothing when no task belongs to a trace."""
-    traced = [(index, task.trace.stored()) for index, task in enumerate(tasks, 1) if task.traceparent]
-    return [len(traced), *(part for each in traced for part in each)] if traced else []
 
 
 def all_accepted(commands: Commands, results: list[PushResult]) -> list[PushResult]:
