@@ -10,11 +10,12 @@ from django.core import checks
 from django.utils import timezone
 
 from django_fairque import conf
+from django_fairque.backends import definition, results
+from django_fairque.backends import definition as options
 from django_fairque.engine.model.errors import ConfigurationError, TaskNotFoundError, TaskValidationError
 from django_fairque.engine.model.ids import check_id
 from django_fairque.tasks.results import aqueue_for, current_interceptor, queue_for
 
-from . import definition, options, results
 from .compat import BaseTaskBackend, TaskResultDoesNotExist, normalize_json
 from .definition import FairqueTask
 

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from django.core import checks
 
+from django_fairque.checks.configuration import check_attribution, check_deployment, check_workers
 from django_fairque.checks.server import check_caches
 from django_fairque.checks.tasks import check_events
 
-from .attribution import check_attribution
 from .configuration import check_configuration
-from .deployment import check_deployment
 from .server import check_server
 from .tasks import check_tasks
-from .workers import check_workers
 
 __all__ = [
     "TAG",

@@ -1,20 +1,27 @@
-"""Mistakes in the configuration itself, and what is allowed but hardly meant."""
+"""Checks of settings: mistakes, what is allowed but hardly meant, users in requests, workers, and production servers.
+
+`check_deployment` is part of ``check --deploy`` and reads settings only; checks that ask a server are in `server`.
+"""
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from typing import TYPE_CHECKING, Any
 
+from django.conf import settings
 from django.core import mail
+from django.utils.module_loading import import_string
 from pydantic import TypeAdapter
 
-from .messages import error, warning
+from django_fairque.checks.messages import configured, error, resolved, warning
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from django.core.checks import CheckMessage
 
+    from django_fairque.conf import FairQueueConfig, RedisConfig, WorkerConfig
     from django_fairque.engine.model.options import Mistake
 
 # Kind of mistake -> number and what to do about it.
@@ -91,3 +98,173 @@ def _reduced_intervals() -> Iterator[CheckMessage]:
                     f"{entry.key} is {seconds:g} seconds and is reduced to {MAX_SWEEP_INTERVAL_SECONDS:g}",
                     f"Set SWEEP_INTERVAL to at most {MAX_SWEEP_INTERVAL_SECONDS:g}, or leave it out.",
                 )
+
+
+def check_attribution(**_: Any) -> list[CheckMessage]:
+    """``REQUEST_USER`` and the middleware that calls it."""
+    config = configured()
+    if config is None:
+        return []
+    return [*_request_user(config.request_user), *_middleware(config.request_user)]
+
+
+def _request_user(path: str | None) -> Iterator[CheckMessage]:
+    from django_fairque.engine.model.errors import ConfigurationError
+    from django_fairque.middleware import own_callable
+
+    try:
+        if path:
+            own_callable(path)
+    except ConfigurationError as mistake:
+        yield error(
+            "fairque.E030",
+            str(mistake),
+            "It is called with the request and returns a user's id, or None for nobody.",
+        )
+
+
+def _middleware(path: str | None) -> Iterator[CheckMessage]:
+    installed = set().union(*map(_names_of, settings.MIDDLEWARE))
+    has_ours = "django_fairque.middleware.CurrentUserMiddleware" in installed
+    if path and not has_ours:
+        yield warning(
+            "fairque.W030",
+            f"REQUEST_USER names {path!r}, and nobody calls it",
+            "Add django_fairque.middleware.CurrentUserMiddleware to MIDDLEWARE.",
+        )
+    elif has_ours and not path and "django.contrib.auth.middleware.AuthenticationMiddleware" not in installed:
+        yield warning(
+            "fairque.W031",
+            "CurrentUserMiddleware finds no user: no AuthenticationMiddleware sets request.user",
+            "Add it, or name a callable as REQUEST_USER. Silence this number if something else sets request.user.",
+        )
+
+
+def _names_of(path: str) -> set[str]:
+    """The dotted path of a middleware, and of the classes that it derives from."""
+    try:
+        bases = getattr(import_string(path), "__mro__", ())
+    except ImportError:  # Django says so when the first request comes
+        bases = ()
+    return {path, *(f"{base.__module__}.{base.__qualname__}" for base in bases)}
+
+
+def check_workers(**_: Any) -> list[CheckMessage]:
+    """Handlers that can't be called, leases that a worker can't hold, queues that no worker serves."""
+    config = configured()
+    if config is None:
+        return []
+    workers = (config.worker, *config.workers.values())
+    return [*_handlers(workers), *_short_leases(config, workers), *_unserved(config)]
+
+
+def _handlers(workers: tuple[WorkerConfig, ...]) -> Iterator[CheckMessage]:
+    for path in sorted({each.handler for each in workers if each.handler}):
+        try:
+            problem = "" if callable(import_string(path)) else "it is not callable"
+        except ImportError as failed:
+            problem = str(failed)
+        if problem:
+            text = f"the worker's handler {path!r} can't be used: {problem}"
+            yield error("fairque.E007", text, "HANDLER is the dotted path of a callable.")
+
+
+def _short_leases(config: FairQueueConfig, workers: tuple[WorkerConfig, ...]) -> Iterator[CheckMessage]:
+    from django_fairque.worker.options import WorkerOptions
+
+    patience = config.redis.socket_timeout
+    shortest = min((WorkerOptions.from_config(each) for each in workers), key=lambda options: options.lease_seconds)
+    if shortest.renewal_interval + patience >= shortest.fence_after:
+        yield warning(
+            "fairque.W003",
+            f"a worker with lease_seconds {shortest.lease_seconds:g} renews its leases every {shortest.renewal_interval:g} s and "
+            f"may wait {patience:g} s for the answer (redis.socket_timeout): beyond "
+            f"{shortest.fence_after:g} s it must stop working",
+            "While one renewal waits for an answer, all leases end, and other workers repeat the tasks: make the lease longer "
+            "than twice the time-out.",
+        )
+
+
+def _unserved(config: FairQueueConfig) -> Iterator[CheckMessage]:
+    """Only who lists workers says that there are no others."""
+    served = {name for worker in config.workers.values() for name in worker.queues}
+    for name in config.queues if config.workers else ():
+        if name not in served and name != "default":  # which is always declared
+            yield warning(
+                "fairque.W008",
+                f"none of the WORKERS serves the queue {name!r}: its tasks would wait for ever",
+                "Name it among the QUEUES of a worker. Silence this number if a worker is started with --queue.",
+            )
+
+
+def check_deployment(**_: Any) -> list[CheckMessage]:
+    """A connection that others can read or pose for, tasks that anybody can make, a server that is meant for development, kept
+    connections to databases."""
+    config = configured()
+    if config is None:
+        return []
+    redis = resolved(config.redis)
+    return [
+        *_encryption(redis),
+        *_signing(config.signing),
+        *_embedded(redis),
+        *_kept_connections((config.worker, *config.workers.values())),
+    ]
+
+
+def _encryption(redis: RedisConfig) -> Iterator[CheckMessage]:
+    if all(_is_here(host) for host in redis.hosts):
+        return
+    if not redis.ssl:
+        yield error(
+            "fairque.E008",
+            f"passwords and payloads travel unencrypted to {redis.address}",
+            "Use a rediss:// URL, or SSL: True. Silence this number if the network itself is encrypted.",
+        )
+    elif redis.ssl_cert_reqs == "none" or not redis.ssl_check_hostname:
+        yield error(
+            "fairque.E009",
+            f"anybody can pose as {redis.address}: its certificate or its name is not verified",
+            'Set SSL_CERT_REQS to "required" and SSL_CHECK_HOSTNAME to True, with the authority in SSL_CA_CERTS.',
+        )
+
+
+def _signing(mode: str) -> Iterator[CheckMessage]:
+    if mode != "on":
+        yield warning(
+            "fairque.W050",
+            f"SIGNING is {mode}: anybody who can write to the server can make workers run any task",
+            "Leave it out when nothing waits that has no signature: on is the default.",
+        )
+
+
+def _embedded(redis: RedisConfig) -> Iterator[CheckMessage]:
+    if redis.is_embedded and not settings.DEBUG:
+        yield warning(
+            "fairque.W009",
+            f"the queues are on the embedded server ({redis.address}), which one user on one machine can reach",
+            "Name a separate server in REDIS. Silence this number where one machine is all there is.",
+        )
+
+
+def _kept_connections(workers: Sequence[WorkerConfig]) -> Iterator[CheckMessage]:
+    """Session variables pass from task to task in a connection that is kept. SQLite has hardly any that matter."""
+    if all(each.close_database_connections for each in workers):
+        return
+    databases: dict[str, dict[str, Any]] = settings.DATABASES
+    for alias, database in databases.items():
+        keeps = database.get("CONN_MAX_AGE", 0) != 0 or database.get("OPTIONS", {}).get("pool")
+        if keeps and not database.get("ENGINE", "").endswith("sqlite3"):
+            yield warning(
+                "fairque.W011",
+                f"tasks of different users share connections to the database {alias!r}, and with them session variables "
+                "(SET, SET ROLE) that a task does not reset: CONN_MAX_AGE or a pool keeps connections",
+                "Set CLOSE_DATABASE_CONNECTIONS to true in WORKER. Silence this number if no task changes its session.",
+            )
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

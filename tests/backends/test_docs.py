@@ -12,7 +12,7 @@ import pytest
 
 from django_fairque import Priority, TaskState, get_queue
 from django_fairque.backends.compat import TaskResultStatus
-from django_fairque.backends.options import KNOWN
+from django_fairque.backends.definition import KNOWN
 from django_fairque.backends.results import PRIORITY_BANDS, STATUSES
 from django_fairque.testing import run_tasks
 

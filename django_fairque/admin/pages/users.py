@@ -14,7 +14,7 @@ from django_fairque.admin.pages.base import Action, FormPage, NotHereError, Ques
 from django_fairque.admin.pages.limit_forms import LimitsForm
 from django_fairque.engine.inspection.pages import ResultPage
 from django_fairque.engine.model.errors import TaskValidationError
-from django_fairque.engine.statistics.recent_usage import total_usage
+from django_fairque.engine.statistics.timeline import total_usage
 from django_fairque.monitoring.formatting import duration, number, share
 
 if TYPE_CHECKING:

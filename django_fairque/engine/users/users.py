@@ -18,7 +18,7 @@ from django_fairque.engine.model.ids import check_id
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS
 from django_fairque.engine.scripting.operations import AsyncDriver, Driver, Operation, Read, read_sound
 from django_fairque.engine.sharding.shards import sum_over_shards
-from django_fairque.engine.statistics.recent_usage import LastHour, last_hour
+from django_fairque.engine.statistics.timeline import LastHour, last_hour
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque.engine.model.errors import ConfigurationError
-from django_fairque.worker.supervisor.health_file import HEALTH_WRITE_SECONDS, HealthFile
+from django_fairque.worker.supervisor.supervisor import HEALTH_WRITE_SECONDS, HealthFile
 
 if TYPE_CHECKING:
     from pathlib import Path
