@@ -1,4 +1,4 @@
-"""A task of `django.tasks` as the queue knows one: registered by its module path, sent and run like any other; and ``OPTIONS``."""
+"""A task of `django.tasks` as the queue knows one, registered by its module path, and the backend's ``OPTIONS``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Recent figures: of a queue in spans of whole minutes, for charts, and of a user in the last hour.
 
-A user's record keeps two hours by the clock (``lua/lib/recent_usage.lua``). Of the hour before this one the part counts that the last
-sixty minutes reach into: at twenty minutes past, two thirds of it.
+A user's record keeps two hours by the clock (``lua/lib/recent_usage.lua``). Of the hour before this one the part counts that the
+last sixty minutes reach into: at twenty minutes past, two thirds of it.
 """
 
 from __future__ import annotations
