@@ -29,11 +29,12 @@ if TYPE_CHECKING:
 
 
 class DeadLetterQueue:
-    """The dead letters of one queue (``queue.dlq``).
+    """The dead letters of one queue, returned by ``queue.dlq``.
 
-    The filters of `list`, `letters`, `groups`, `matching`, `requeue_all` and `discard_all` (see `Filters`):
-    ``failure_type`` (failed, expired, poisoned), ``user_id``, task's ``name``, ``fingerprint``, ``older_than`` and
-    ``newer_than`` (seconds), ``moved_until`` (a moment).
+    Most methods take ``now``, as those of the queue do. `list`, `letters`, `groups`, `matching`, `requeue_all` and
+    `discard_all` take ``filters``, by name (`Filters`): ``failure_type`` (failed, expired, poisoned), ``user_id``, the
+    task's ``name``, ``fingerprint``, ``older_than`` and ``newer_than`` (ages in seconds), ``moved_until`` (a Unix
+    time). Without filters they concern all letters.
     """
 
     def __init__(
@@ -49,85 +50,133 @@ class DeadLetterQueue:
     def list(
         self, limit: int = 100, cursor: str | None = None, *, now: float | None = None, **filters: Unpack[Filters]
     ) -> ResultPage[DLQEntry]:
-        """A page of entries, the oldest first; the filters leave out what does not match."""
+        """Return a page of entries, the oldest first.
+
+        ``limit`` is the number of letters that are read, from 1 to 1000; 100 by default. ``cursor`` is that of the
+        page before; None begins. ``filters`` leave out entries that do not match.
+        """
         return self._read_all_shards(lambda shards: page(shards, limit, cursor, Filter.create(filters), now))
 
     def get(self, entry_id: str) -> DLQEntry:
-        """The entry of that id; `TaskNotFoundError` when it was requeued, discarded or forgotten."""
+        """Return an entry.
+
+        ``entry_id`` is its id (``"task id~1"``). Raises `TaskNotFoundError` if it was requeued, discarded or
+        forgotten.
+        """
         return self._run(get(self._shards, entry_id))
 
     def of_task(self, task_id: str) -> DLQEntry | None:
-        """The entry of a task; None when it is no dead letter."""
+        """Return the entry of a task; None if it is no dead letter.
+
+        ``task_id`` is its id.
+        """
         return self._run(of_task(self._shards, task_id))
 
     def count(self) -> int:
-        """Return the number of dead letters; raise `ShardsAwayError` if a shard can't be reached."""
+        """Return the number of dead letters. Raises `ShardsAwayError` if a shard can't be reached."""
         return self._read_all_shards(count)
 
     def counts(self) -> DLQCounts:
-        """How many lie there, by failure type."""
+        """Return the number of dead letters, by failure type."""
         return self._read_all_shards(counts)
 
     def groups(self, look_at: int = 1000, *, now: float | None = None, **filters: Unpack[Filters]) -> DLQGroups:
-        """What they died of: letters of one fingerprint together, among the ``look_at`` oldest (at most 10,000)."""
+        """Return the dead letters grouped by fingerprint, that is, by error.
+
+        ``look_at`` is the number of letters that are read, the oldest first, from 1 to 10,000; 1000 by default.
+        ``filters`` leave out letters that do not match.
+        """
         return self._read_all_shards(lambda shards: groups(shards, look_at, Filter.create(filters), now))
 
     def letters(
         self, limit: int = 100, cursor: str | None = None, *, now: float | None = None, **filters: Unpack[Filters]
     ) -> ResultPage[Letter]:
-        """`list` without payloads and histories, which can be large; at most 1000 letters are looked at."""
+        """Return a page of letters without payloads and histories, which can be large, the oldest first.
+
+        ``limit`` is the largest number, from 1 to 1000; 100 by default. At most 1000 letters are read. ``cursor`` is
+        that of the page before; None begins. ``filters`` leave out letters that do not match.
+        """
         return self._read_all_shards(lambda shards: letters_page(shards, limit, cursor, Filter.create(filters), now))
 
     def matching(self, *, now: float | None = None, **filters: Unpack[Filters]) -> DLQMatching:
-        """How many match, before something is done to all of them; looks at the 4,000 oldest."""
+        """Return how many letters match ``filters``, before all of them are requeued or discarded.
+
+        It reads at most the 4,000 oldest letters. Pass ``until`` of the result as ``moved_until`` to the next call, so
+        that it leaves out letters that came later.
+        """
         return self._read_all_shards(lambda shards: matching(shards, Filter.create(filters), now))
 
     def requeue(self, entry_id: str, payload: Any = None, *, now: float | None = None) -> str:
-        """Another chance, with a fresh retry budget and, if given, another payload; returns the task's id.
+        """Queue the task of an entry again, with a fresh retry budget.
 
-        Here and in the next two: ``payload`` is any JSON value, or JSON as text in bytes (``b"null"`` is how to send a null);
-        None keeps the payload as it is.
+        ``entry_id`` is the entry's id. ``payload`` replaces the task's payload: any JSON value, or JSON as text in
+        bytes (``b"null"`` for a null); by default the payload stays.
+
+        Returns the task's id. Raises `TaskNotFoundError` if the entry was requeued, discarded or forgotten.
         """
         return self._run(requeue(self._shards, entry_id, payload, now))
 
     def requeue_many(self, entry_ids: Sequence[str], payload: Any = None, *, now: float | None = None) -> int:
-        """Requeue those of these that are still there; returns how many. `ShardsAwayError` as of `requeue_all`."""
+        """Requeue those of these entries that are still there, in bounded slices.
+
+        ``entry_ids`` are their ids. ``payload`` is that of `requeue`. Returns how many were requeued.
+
+        Raises `ShardsAwayError` if some shards can't be reached; the entries of the others are requeued.
+        """
         return self._write_all_shards(lambda shards: requeue_some(shards, entry_ids, payload, now))
 
     def requeue_all(
         self, payload: Any = None, *, limit: int | None = None, now: float | None = None, **filters: Unpack[Filters]
     ) -> int:
-        """Requeue every entry that matches (at most ``limit``), in bounded slices; returns how many.
+        """Requeue the entries that match, in bounded slices.
 
-        Here, in `discard_all` and in `cleanup`, `ShardsAwayError` says that some shards can't be reached; on the others it
-        is done, and the text says to how many.
+        ``payload`` is that of `requeue`. ``limit`` is the largest number of entries; all by default. ``filters``
+        choose the entries. Returns how many were requeued.
+
+        Raises `ShardsAwayError` if some shards can't be reached; the entries of the others are requeued, and the
+        message contains their number.
         """
         return self._write_all_shards(lambda shards: requeue_all(shards, Filter.create(filters), payload, limit, now))
 
     def discard(self, entry_id: str, *, now: float | None = None) -> None:
-        """Give an entry up: its task becomes CANCELED, and so does what waits for it."""
+        """Discard an entry: its task becomes CANCELED, and so do the tasks that depend on it, unless they run anyhow.
+
+        ``entry_id`` is the entry's id. Raises `TaskNotFoundError` if it was requeued, discarded or forgotten.
+        """
         self._run(discard(self._shards, entry_id, now))
 
     def discard_many(self, entry_ids: Sequence[str], *, now: float | None = None) -> int:
-        """Give up those of these that are still there; returns how many. `ShardsAwayError` as of `requeue_all`."""
+        """Discard those of these entries that are still there, in bounded slices.
+
+        ``entry_ids`` are their ids. Returns how many were discarded. Raises `ShardsAwayError` as `requeue_many` does.
+        """
         return self._write_all_shards(lambda shards: discard_some(shards, entry_ids, now))
 
     def discard_all(self, *, limit: int | None = None, now: float | None = None, **filters: Unpack[Filters]) -> int:
-        """Give up every entry that matches (at most ``limit``), in bounded slices; returns how many."""
+        """Discard the entries that match, in bounded slices.
+
+        ``limit`` is the largest number of entries; all by default. ``filters`` choose the entries. Returns how many
+        were discarded. Raises `ShardsAwayError` as `requeue_all` does.
+        """
         return self._write_all_shards(lambda shards: discard_all(shards, Filter.create(filters), limit, now))
 
     def cleanup(self, older_than: float, *, now: float | None = None) -> int:
-        """Forget entries that were moved more than ``older_than`` seconds ago; returns how many."""
+        """Forget old entries and their tasks.
+
+        ``older_than`` is the age in seconds. Returns how many were forgotten. Raises `ShardsAwayError` as
+        `requeue_all` does.
+        """
         return self._write_all_shards(lambda shards: cleanup(shards, older_than, now))
 
 
 class AsyncDeadLetterQueue:
     # Generated from `DeadLetterQueue` by python -m tests.async_classes.
-    """The dead letters of one queue (``queue.dlq``).
+    """The dead letters of one queue, returned by ``queue.dlq``.
 
-    The filters of `list`, `letters`, `groups`, `matching`, `requeue_all` and `discard_all` (see `Filters`):
-    ``failure_type`` (failed, expired, poisoned), ``user_id``, task's ``name``, ``fingerprint``, ``older_than`` and
-    ``newer_than`` (seconds), ``moved_until`` (a moment).
+    Most methods take ``now``, as those of the queue do. `list`, `letters`, `groups`, `matching`, `requeue_all` and
+    `discard_all` take ``filters``, by name (`Filters`): ``failure_type`` (failed, expired, poisoned), ``user_id``, the
+    task's ``name``, ``fingerprint``, ``older_than`` and ``newer_than`` (ages in seconds), ``moved_until`` (a Unix
+    time). Without filters they concern all letters.
     """
 
     def __init__(
@@ -147,81 +196,128 @@ class AsyncDeadLetterQueue:
     async def list(
         self, limit: int = 100, cursor: str | None = None, *, now: float | None = None, **filters: Unpack[Filters]
     ) -> ResultPage[DLQEntry]:
-        """A page of entries, the oldest first; the filters leave out what does not match."""
+        """Return a page of entries, the oldest first.
+
+        ``limit`` is the number of letters that are read, from 1 to 1000; 100 by default. ``cursor`` is that of the
+        page before; None begins. ``filters`` leave out entries that do not match.
+        """
         return await self._read_all_shards(lambda shards: page(shards, limit, cursor, Filter.create(filters), now))
 
     async def get(self, entry_id: str) -> DLQEntry:
-        """The entry of that id; `TaskNotFoundError` when it was requeued, discarded or forgotten."""
+        """Return an entry.
+
+        ``entry_id`` is its id (``"task id~1"``). Raises `TaskNotFoundError` if it was requeued, discarded or
+        forgotten.
+        """
         return await self._run(get(self._shards, entry_id))
 
     async def of_task(self, task_id: str) -> DLQEntry | None:
-        """The entry of a task; None when it is no dead letter."""
+        """Return the entry of a task; None if it is no dead letter.
+
+        ``task_id`` is its id.
+        """
         return await self._run(of_task(self._shards, task_id))
 
     async def count(self) -> int:
-        """Return the number of dead letters; raise `ShardsAwayError` if a shard can't be reached."""
+        """Return the number of dead letters. Raises `ShardsAwayError` if a shard can't be reached."""
         return await self._read_all_shards(count)
 
     async def counts(self) -> DLQCounts:
-        """How many lie there, by failure type."""
+        """Return the number of dead letters, by failure type."""
         return await self._read_all_shards(counts)
 
     async def groups(self, look_at: int = 1000, *, now: float | None = None, **filters: Unpack[Filters]) -> DLQGroups:
-        """What they died of: letters of one fingerprint together, among the ``look_at`` oldest (at most 10,000)."""
+        """Return the dead letters grouped by fingerprint, that is, by error.
+
+        ``look_at`` is the number of letters that are read, the oldest first, from 1 to 10,000; 1000 by default.
+        ``filters`` leave out letters that do not match.
+        """
         return await self._read_all_shards(lambda shards: groups(shards, look_at, Filter.create(filters), now))
 
     async def letters(
         self, limit: int = 100, cursor: str | None = None, *, now: float | None = None, **filters: Unpack[Filters]
     ) -> ResultPage[Letter]:
-        """`list` without payloads and histories, which can be large; at most 1000 letters are looked at."""
+        """Return a page of letters without payloads and histories, which can be large, the oldest first.
+
+        ``limit`` is the largest number, from 1 to 1000; 100 by default. At most 1000 letters are read. ``cursor`` is
+        that of the page before; None begins. ``filters`` leave out letters that do not match.
+        """
         return await self._read_all_shards(
             lambda shards: letters_page(shards, limit, cursor, Filter.create(filters), now)
         )
 
     async def matching(self, *, now: float | None = None, **filters: Unpack[Filters]) -> DLQMatching:
-        """How many match, before something is done to all of them; looks at the 4,000 oldest."""
+        """Return how many letters match ``filters``, before all of them are requeued or discarded.
+
+        It reads at most the 4,000 oldest letters. Pass ``until`` of the result as ``moved_until`` to the next call, so
+        that it leaves out letters that came later.
+        """
         return await self._read_all_shards(lambda shards: matching(shards, Filter.create(filters), now))
 
     async def requeue(self, entry_id: str, payload: Any = None, *, now: float | None = None) -> str:
-        """Another chance, with a fresh retry budget and, if given, another payload; returns the task's id.
+        """Queue the task of an entry again, with a fresh retry budget.
 
-        Here and in the next two: ``payload`` is any JSON value, or JSON as text in bytes (``b"null"`` is how to send a null);
-        None keeps the payload as it is.
+        ``entry_id`` is the entry's id. ``payload`` replaces the task's payload: any JSON value, or JSON as text in
+        bytes (``b"null"`` for a null); by default the payload stays.
+
+        Returns the task's id. Raises `TaskNotFoundError` if the entry was requeued, discarded or forgotten.
         """
         return await self._run(requeue(self._shards, entry_id, payload, now))
 
     async def requeue_many(self, entry_ids: Sequence[str], payload: Any = None, *, now: float | None = None) -> int:
-        """Requeue those of these that are still there; returns how many. `ShardsAwayError` as of `requeue_all`."""
+        """Requeue those of these entries that are still there, in bounded slices.
+
+        ``entry_ids`` are their ids. ``payload`` is that of `requeue`. Returns how many were requeued.
+
+        Raises `ShardsAwayError` if some shards can't be reached; the entries of the others are requeued.
+        """
         return await self._write_all_shards(lambda shards: requeue_some(shards, entry_ids, payload, now))
 
     async def requeue_all(
         self, payload: Any = None, *, limit: int | None = None, now: float | None = None, **filters: Unpack[Filters]
     ) -> int:
-        """Requeue every entry that matches (at most ``limit``), in bounded slices; returns how many.
+        """Requeue the entries that match, in bounded slices.
 
-        Here, in `discard_all` and in `cleanup`, `ShardsAwayError` says that some shards can't be reached; on the others it
-        is done, and the text says to how many.
+        ``payload`` is that of `requeue`. ``limit`` is the largest number of entries; all by default. ``filters``
+        choose the entries. Returns how many were requeued.
+
+        Raises `ShardsAwayError` if some shards can't be reached; the entries of the others are requeued, and the
+        message contains their number.
         """
         return await self._write_all_shards(
             lambda shards: requeue_all(shards, Filter.create(filters), payload, limit, now)
         )
 
     async def discard(self, entry_id: str, *, now: float | None = None) -> None:
-        """Give an entry up: its task becomes CANCELED, and so does what waits for it."""
+        """Discard an entry: its task becomes CANCELED, and so do the tasks that depend on it, unless they run anyhow.
+
+        ``entry_id`` is the entry's id. Raises `TaskNotFoundError` if it was requeued, discarded or forgotten.
+        """
         await self._run(discard(self._shards, entry_id, now))
 
     async def discard_many(self, entry_ids: Sequence[str], *, now: float | None = None) -> int:
-        """Give up those of these that are still there; returns how many. `ShardsAwayError` as of `requeue_all`."""
+        """Discard those of these entries that are still there, in bounded slices.
+
+        ``entry_ids`` are their ids. Returns how many were discarded. Raises `ShardsAwayError` as `requeue_many` does.
+        """
         return await self._write_all_shards(lambda shards: discard_some(shards, entry_ids, now))
 
     async def discard_all(
         self, *, limit: int | None = None, now: float | None = None, **filters: Unpack[Filters]
     ) -> int:
-        """Give up every entry that matches (at most ``limit``), in bounded slices; returns how many."""
+        """Discard the entries that match, in bounded slices.
+
+        ``limit`` is the largest number of entries; all by default. ``filters`` choose the entries. Returns how many
+        were discarded. Raises `ShardsAwayError` as `requeue_all` does.
+        """
         return await self._write_all_shards(lambda shards: discard_all(shards, Filter.create(filters), limit, now))
 
     async def cleanup(self, older_than: float, *, now: float | None = None) -> int:
-        """Forget entries that were moved more than ``older_than`` seconds ago; returns how many."""
+        """Forget old entries and their tasks.
+
+        ``older_than`` is the age in seconds. Returns how many were forgotten. Raises `ShardsAwayError` as
+        `requeue_all` does.
+        """
         return await self._write_all_shards(lambda shards: cleanup(shards, older_than, now))
 
 

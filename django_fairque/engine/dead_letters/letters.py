@@ -57,23 +57,33 @@ def fingerprint(name: str, failure_type: str, error: str) -> str:
 
 
 class Filters(TypedDict, total=False):
-    """Which entries are meant; filters that are not given (or None) are not applied. Ages in seconds.
-
-    ``moved_until``, in seconds since the epoch, leaves out what died after that moment: what one has not seen.
-    """
+    """Which dead letters are meant. Filters that are not given, or are None, are not applied."""
 
     failure_type: FailureType | str | None
+    """Why the task became a dead letter."""
     user_id: str | None
+    """The task's user."""
     name: str | None
+    """The task's name."""
     fingerprint: str | None
+    """The error's fingerprint (`DLQEntry.fingerprint`)."""
     older_than: float | None
+    """The least age in seconds."""
     newer_than: float | None
+    """The largest age in seconds."""
     moved_until: float | None
+    """The last moment, as Unix time, at which it became a dead letter: it leaves out those that the caller has not
+    seen.
+    """
 
 
 @dataclass(frozen=True)
 class Letter:
-    """A dead letter without its payload and history: they can be large, and choosing needs neither."""
+    """A dead letter without its payload and history: they can be large, and choosing needs neither.
+
+    ``task_id``, ``user_id`` and ``name`` are its task's. ``died`` is how often the task became a dead letter.
+    ``failure_type`` and ``reason`` (the last error) are why, and ``moved_at`` is when, as Unix time.
+    """
 
     task_id: str
     died: int
@@ -85,10 +95,12 @@ class Letter:
 
     @property
     def entry_id(self) -> str:
+        """The id of the entry, for `DeadLetterQueue.get`."""
         return f"{self.task_id}~{self.died}"
 
     @property
     def fingerprint(self) -> str:
+        """The same for all letters with the same error: see `fingerprint`."""
         return fingerprint(self.name, self.failure_type.value, self.reason)
 
 
@@ -161,22 +173,28 @@ FILTER_CHECKS: dict[str, Callable[[Any, str], Any]] = {
 
 @dataclass(frozen=True)
 class DLQEntry:
-    """A dead letter: a task that will not be tried again by itself, with why."""
+    """A dead letter: a task that will not be tried again by itself, with the reason."""
 
     entry_id: str
+    """Its id, for `DeadLetterQueue.get`: the task's id and how often the task became a dead letter."""
     original_task: Task
+    """The task with its payload."""
     failure_type: FailureType
+    """Why it became a dead letter: it failed, expired or is poisoned."""
     reason: str
+    """The last error, or why it expired."""
     moved_at: float
+    """When it became a dead letter, as Unix time."""
     retry_history: tuple[Attempt, ...] = field(default=())
+    """Its attempts, the oldest first, at most 25."""
 
     @property
     def fingerprint(self) -> str:
-        """The same for all letters that died of the same: see `fingerprint`."""
+        """The same for all letters with the same error: see `fingerprint`."""
         return fingerprint(self.original_task.name, self.failure_type.value, self.reason)
 
     def get_age_seconds(self, now: float | None = None) -> float:
-        """Seconds since it became a dead letter; ``now`` defaults to this machine's clock."""
+        """Return the seconds since it became a dead letter; ``now`` is a Unix time, by default this machine's clock."""
         return max(0.0, (time.time() if now is None else now) - self.moved_at)
 
 
@@ -197,7 +215,9 @@ class DLQGroup:
 
 @dataclass(frozen=True)
 class DLQGroups:
-    """The groups, the largest first, of the ``looked_at`` oldest letters; ``is_whole`` if there are no more."""
+    """Dead letters grouped by error: ``groups``, the largest first, of the ``looked_at`` oldest letters; ``is_whole``
+    if there are no more.
+    """
 
     groups: tuple[DLQGroup, ...]
     looked_at: int
@@ -208,9 +228,9 @@ class DLQGroups:
 
 @dataclass(frozen=True)
 class DLQMatching:
-    """How many letters match, of the ``looked_at`` oldest; ``is_whole`` if there are no more.
+    """How many letters match: ``count`` of the ``looked_at`` oldest; ``is_whole`` if there are no more.
 
-    None of them died after ``until``, in seconds since the epoch.
+    None of them became a dead letter after ``until``, as Unix time.
     """
 
     count: int
@@ -222,7 +242,10 @@ class DLQMatching:
 
 
 class DLQCounts(dict[str, int]):
-    """How many dead letters lie there, by failure type, without those on ``missing_shards``, which can't be reached now."""
+    """How many dead letters there are, by failure type. It is returned by `DeadLetterQueue.counts`.
+
+    Those on ``missing_shards``, which can't be reached now, are not counted. ``counts`` are the numbers.
+    """
 
     def __init__(self, counts: Mapping[str, int], missing_shards: tuple[int, ...] = ()) -> None:
         super().__init__(counts)

@@ -38,9 +38,9 @@ class Node:
 
 @dataclass(frozen=True)
 class DependencyGraph:
-    """What is connected with a task: ``edges`` lead from a task to one that depends on it.
+    """Tasks that are connected with a task: ``nodes`` by id; ``edges`` lead from a task to one that depends on it.
 
-    ``is_whole`` is False when there is more than was looked at.
+    ``is_whole`` is False when there is more than was read.
     """
 
     nodes: dict[str, Node] = field(default_factory=dict)
@@ -52,8 +52,9 @@ class DependencyGraph:
 class DependencyView:
     """A task's place among the others, at one moment.
 
-    ``waiting`` are tasks that wait for it, ``blocked`` those that block it (at most 1,000 of each; the counts are
-    exact), ``parents`` what it was declared to depend on, finished or not.
+    ``task_id`` is its id. ``waiting`` are tasks that wait for it, ``blocked`` those that block it (at most 1,000 of
+    each; ``waiting_count`` and ``blocked_count`` are exact). ``parents`` are the tasks that it was declared to depend
+    on, finished or not. ``graph`` is what surrounds it.
     """
 
     task_id: str

@@ -31,8 +31,8 @@ MAX_PAGE_SIZE = 1000
 class ResultPage(Generic[T]):
     """Some ``items``, over which it can be iterated and indexed, and the ``cursor`` to go on with: None at the end.
 
-    A page may hold fewer items than requested, or none, although more follow (a filter left some out): the cursor says so, not
-    whether the page is empty.
+    A page may hold fewer items than requested, or none, although more follow (a filter left some out): the cursor
+    shows that, not whether the page is empty.
     """
 
     items: list[T]
@@ -57,7 +57,9 @@ class ResultPage(Generic[T]):
 
 
 class PartialList(list[T]):
-    """A list of what the shards know, without what lies on the ``missing_shards``, which can't be reached now."""
+    """A list with what the shards know, without what is on the ``missing_shards``, which can't be reached now.
+    ``items`` are its items. It is made by the package.
+    """
 
     def __init__(self, items: Iterable[T] = (), missing_shards: tuple[int, ...] = ()) -> None:
         super().__init__(items)
@@ -66,7 +68,10 @@ class PartialList(list[T]):
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many tasks a user has: ready ones by priority, waiting for their time, running."""
+    """How many tasks a user has: ready ones in the class ``critical`` and in the others (``normal``), and
+    ``by_priority``; ``scheduled`` ones that wait for their time, ``deferred`` ones that wait for others, and
+    ``running`` ones.
+    """
 
     critical: int
     normal: int
@@ -77,11 +82,12 @@ class Sizes:
 
     @property
     def ready(self) -> int:
+        """Tasks that could start."""
         return self.critical + self.normal
 
     @property
     def total(self) -> int:
-        """Everything that has not ended."""
+        """Tasks that have not ended."""
         return self.ready + self.scheduled + self.deferred + self.running
 
 
@@ -91,7 +97,8 @@ UNKNOWN_TASKS_FIELD = "unknown_tasks"
 
 @dataclass(frozen=True)
 class WorkerRecord:
-    """A worker as its last heartbeat described it; ``seen_at`` in seconds since the epoch, server time.
+    """The ``worker`` as its last heartbeat described it: ``info``; how many ``leases`` it holds; ``seen_at``, the
+    server's Unix time.
 
     ``command`` is the last command sent to it: drain, work or stop.
     """
@@ -104,7 +111,7 @@ class WorkerRecord:
 
     @property
     def unknown_tasks(self) -> list[str]:
-        """Names of which it was handed tasks lately that it can't run, as no function is registered for them there."""
+        """Names of tasks that it got lately and can't run, because no function is registered for them there."""
         try:
             names = json.loads(self.info.get(UNKNOWN_TASKS_FIELD, "[]"))
         except ValueError:

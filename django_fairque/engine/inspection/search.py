@@ -28,14 +28,18 @@ MATCHED_TASK_FIELDS = ("state", "user", "name", "worker")
 
 @dataclass(frozen=True)
 class Search:
-    """Tasks of one state, and if given of one user, of one name and of one worker (that which had it last);
-    ``look_at``: in so many records at most."""
+    """Which tasks are meant. Raises `TaskValidationError` if ``look_at`` is out of range."""
 
     state: TaskState
+    """Their state."""
     user_id: str | None = None
+    """Their user; None for all."""
     name: str | None = None
+    """Their name; None for all."""
     look_at: int = 1000
+    """The largest number of records that are read, from 1 to 10,000."""
     worker: str | None = None
+    """The worker that had them last; None for all."""
 
     def __post_init__(self) -> None:
         check_integer(self.look_at, "look_at", 1, MAX_RECORDS_READ)
@@ -53,7 +57,7 @@ class Search:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What matches among the ``looked_at`` records after the cursor; ``cursor`` to go on, None at the end."""
+    """The ``tasks`` that match among the ``looked_at`` records after the cursor; ``cursor`` to go on, None at the end."""
 
     tasks: tuple[Task, ...]
     looked_at: int
@@ -64,7 +68,7 @@ class SearchResult:
 
 @dataclass(frozen=True)
 class MatchingTasks:
-    """The ids of all that match; unless ``is_whole`` only of the first ``look_at`` records."""
+    """The ids of all that match (``task_ids``); unless ``is_whole`` only of the first ``look_at`` records."""
 
     task_ids: list[str]
     is_whole: bool

@@ -41,7 +41,9 @@ Note = Callable[[Sequence[str]], object] | None
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a task says it is."""
+    """How far a task is, as it has reported it: ``current`` of ``total``, in any unit, and a ``message``, empty by
+    default.
+    """
 
     current: float
     total: float
@@ -252,21 +254,21 @@ RUN_TASKS_PER_CALL = 200
 
 @dataclass(frozen=True)
 class RunView:
-    """A run at one moment. ``tasks`` are those not forgotten, in the order of their push.
-
-    ``state``: "running" while anything can go on by itself; "failed" when only a dead letter's requeueing could;
-    else "finished" when all tasks did, "canceled" when some were canceled.
-    """
+    """A run at one moment. ``run_id`` is its id; ``tasks`` are those not forgotten, in the order of their push."""
 
     run_id: str
     tasks: tuple[Task, ...]
 
     @property
     def states(self) -> Mapping[TaskState, int]:
+        """How many of its tasks are in each state."""
         return Counter(task.state for task in self.tasks)
 
     @property
     def state(self) -> str:
+        """ "running" while anything can go on by itself; "failed" when only requeueing a dead letter could go on; else
+        "finished" when all tasks did, "canceled" when some were canceled.
+        """
         states = self.states
         if any(states.get(state) for state in (TaskState.SCHEDULED, TaskState.QUEUED, TaskState.STARTED)):
             return "running"

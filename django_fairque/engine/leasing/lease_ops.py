@@ -52,11 +52,12 @@ class WorkerCommand:
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """``renewed`` leases were lengthened; the tasks of those in ``revoked`` were canceled, and should be stopped.
+    """The reply to `FairQueue.heartbeat`. ``renewed`` leases were lengthened; the tasks of those in ``revoked`` were
+    canceled, and should be stopped.
 
-    ``command`` is the last one, which comes with every heartbeat. ``epoch`` stays the same and ``token``, the last one that was
-    handed out, never falls, unless the server loses data. ``server`` is another one after a restart or a failover. ``at`` and
-    ``epoch`` in seconds since the epoch.
+    ``command`` is the last one, which comes with every heartbeat. ``epoch`` stays the same and ``token``, the last one
+    that was handed out, never falls, unless the server loses data. ``server`` is another one after a restart or a
+    failover. ``at`` and ``epoch`` are Unix times.
     """
 
     renewed: int

@@ -20,10 +20,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What one bounded maintenance did; ``more`` says to call it again at once.
+    """What one bounded round of maintenance did; ``more`` means that it should be called again at once. Moments are
+    Unix times.
+
+    These are numbers of tasks: ``due`` became ready, ``reaped`` lost a lease that had ended, ``expired`` became dead
+    letters because they had not started in time, ``overdue`` missed their SLA while they waited, ``at_risk`` soon
+    will, ``promoted`` moved up a class after a long wait, ``forgotten`` had ended long ago, ``dropped`` were in a
+    registry without belonging there. ``freed`` is the number of users whose rate allows another task.
 
     ``alerts`` wait to be fetched; ``look_at`` is when the next thing is due, ``schedule_at`` the next schedule;
-    ``messages`` wait to be carried to other shards.
+    ``messages`` wait to be carried to other shards. ``now`` is the server's time.
     """
 
     due: int
@@ -143,7 +149,7 @@ FIX_NOT_NEEDED, FIXED, NOT_FIXABLE = b"012"
 
 @dataclass(frozen=True)
 class Repair:
-    """A violation and whether it was fixed. A person must fix the others."""
+    """A ``violation``, and in ``is_fixed`` whether it was fixed. A person must fix the others."""
 
     violation: Violation
     is_fixed: bool

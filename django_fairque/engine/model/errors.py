@@ -40,7 +40,7 @@ class ConfigurationError(FairQueueError):
 
 
 class TaskValidationError(FairQueueError, ValueError):
-    """A task, or another argument of a call, can't be what it is: nothing was written. A `ValueError` as well."""
+    """A task or another argument of a call can't be used: nothing was written. A `ValueError` as well."""
 
 
 class TaskSerializationError(TaskValidationError):
@@ -50,8 +50,8 @@ class TaskSerializationError(TaskValidationError):
 class PushRefusedError(FairQueueError):
     """The queue refused one or more tasks.
 
-    ``refused`` holds the ids that were not accepted, ``results`` the outcome of every task of the call
-    (the others of a bulk push were accepted).
+    ``message`` is the text. ``refused`` holds the ids that were not accepted, ``results`` the outcome of every task of
+    the call (the others of a bulk push were accepted).
     """
 
     def __init__(self, message: str, *, refused: Sequence[str] = (), results: Sequence[object] = ()) -> None:
@@ -84,7 +84,9 @@ class StaleLeaseError(FairQueueError):
 
 
 class DependencyCycleError(TaskValidationError):
-    """A task would, directly or not, wait for itself. ``cycle`` names the tasks, the first one again at the end."""
+    """A task would, directly or not, wait for itself. ``message`` is the text; ``cycle`` names the tasks, the first
+    one again at the end.
+    """
 
     def __init__(self, message: str, cycle: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -96,11 +98,13 @@ class RedisConnectionError(FairQueueError):
 
 
 class ServerRefusedError(RedisConnectionError):
-    """The server answered with a definite no: read-only, loading, out of memory, no permission."""
+    """The server refused the request: it is read-only, loading, out of memory, or does not permit it."""
 
 
 class NotPermittedError(ServerRefusedError):
-    """The server's access rules forbid the request; ``command`` is the command, empty if it is about a key."""
+    """The server's access rules forbid the request. ``message`` is the text; ``command`` is the command, empty if it
+    is about a key.
+    """
 
     def __init__(self, message: str, command: str = "") -> None:
         super().__init__(message)
@@ -108,14 +112,15 @@ class NotPermittedError(ServerRefusedError):
 
 
 class UntrustedServerError(RedisConnectionError):
-    """The server's certificate is not one to trust: another authority's, expired, or for another name. Nothing was sent."""
+    """The server's certificate can't be trusted: another authority's, expired, or for another name. Nothing was sent."""
 
 
 class ShardsAwayError(RedisConnectionError):
     """Some ``shards`` of a queue (their numbers) can't be reached, and the request can't be carried out without them.
 
-    Of a push of many, ``task_ids`` are those that may not have arrived; the others were accepted. Pushing them again under
-    the same ids is safe, as a duplicate while the first has not ended (of an id that you have chosen; afterwards it runs again).
+    ``message`` is the text. Of a push of many, ``task_ids`` are those that may not have arrived; the others were
+    accepted. Pushing them again under the same ids is safe, as a duplicate while the first has not ended (of an id
+    that you have chosen; afterwards it runs again).
     """
 
     def __init__(self, message: str, shards: Sequence[int] = (), task_ids: Sequence[str] = ()) -> None:
@@ -125,10 +130,11 @@ class ShardsAwayError(RedisConnectionError):
 
 
 class NotReplicatedError(RedisConnectionError):
-    """The primary has taken the tasks, and fewer replicas than ``wanted`` have confirmed it in time.
+    """The primary has taken the tasks, and fewer replicas (``confirmed``) than ``wanted`` have confirmed it in time.
+    ``message`` is the text.
 
-    Whether the tasks outlive a failover is unknown, whether they run is not: they will, unless one comes soon. Pushing
-    them again under the same ids is safe, as for `ShardsAwayError`.
+    Whether the tasks outlive a failover is unknown; they will run unless one happens soon. Pushing them again under
+    the same ids is safe, as for `ShardsAwayError`.
     """
 
     def __init__(self, message: str, confirmed: int = 0, wanted: int = 0) -> None:
@@ -144,9 +150,7 @@ class UnsupportedServerError(ConfigurationError, RedisConnectionError):
 class LuaScriptError(FairQueueError):
     """A script failed in a way for which there is no other error.
 
-    Args:
-        script_name: the script's file name without ``.lua``.
-        error_details: the server's text.
+    ``script_name`` is the script's file name without ``.lua``, ``error_details`` the server's text.
     """
 
     def __init__(self, script_name: str, error_details: str) -> None:

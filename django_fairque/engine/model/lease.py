@@ -19,17 +19,21 @@ __all__ = ["LEASE_FIELDS", "Lease", "LeaseKey"]
 
 
 class LeaseKey(NamedTuple):
-    """Which lease it is: not the id alone, under which another task may run as soon as the first has ended."""
+    """Identifies a lease: its ``task_id`` and its ``token``. The id alone does not: another task may run under it as
+    soon as the first has ended.
+    """
 
     task_id: str
     token: int
 
 
 class Lease:
-    """A worker's time-limited right to one task.
+    """A worker's time-limited right to one task, returned by `FairQueue.pop`.
 
-    ``token`` only ever grows within a shard; everything done with the lease carries it and is refused when it
-    is no longer the task's current one. Hand it to your own database writes to fence them (``fence < token``).
+    ``token`` only ever grows within a shard; everything done with the lease carries it and is refused when it is no
+    longer the task's current one. Pass it to your database writes to fence them (``fence < token``). ``task_id`` is
+    the task, ``worker`` the holder, ``started_at`` and ``expires_at`` are Unix times of the server, and ``shard`` is
+    the shard's number. Other attributes are decoded when they are first read.
     """
 
     __slots__ = ("__dict__", "_values", "expires_at", "shard", "started_at", "task_id", "token", "worker")
@@ -48,12 +52,12 @@ class Lease:
 
     @property
     def key(self) -> LeaseKey:
-        """What distinguishes it from all other leases of its queue."""
+        """Identifies it among all leases of its queue."""
         return LeaseKey(self.task_id, self.token)
 
     @property
     def delivery(self) -> int:
-        """How many times it was handed out without an outcome, this time included."""
+        """How many times the task was handed out without an outcome, this time included."""
         return int(self._values[2])
 
     @cached_property
@@ -62,72 +66,76 @@ class Lease:
 
     @property
     def payload_bytes(self) -> bytes:
-        """The payload as it came from the wire."""
+        """The payload as it came from the server, as JSON."""
         return self._opened[0]
 
     @property
     def signature(self) -> bytes:
-        """What the pusher put behind the payload so that workers know it (`sealing`), or nothing."""
+        """The signature that the pusher put behind the payload, by which workers recognize the task; empty for none."""
         return self._opened[1]
 
     @cached_property
     def payload(self) -> Any:
-        """The decoded payload; `TaskSerializationError` if it is not the JSON it should be."""
+        """The decoded payload. Raises `TaskSerializationError` if it is not JSON."""
         return json_payload.loads(self.payload_bytes, quotes=False)  # workers log it
 
     @cached_property
     def user_id(self) -> str:
-        """For whom it is."""
+        """The user that the task is for."""
         return _text(self._values[5])
 
     @cached_property
     def name(self) -> str:
-        """The name of its task, empty for a bare payload."""
+        """The name of the task; empty for a bare payload."""
         return _text(self._values[6])
 
     @property
     def run_id(self) -> str:
-        """The run that it was pushed with, or empty."""
+        """The run that the task was pushed with; empty for none."""
         return _text(self._values[16])
 
     @cached_property
     def trace(self) -> Trace:
-        """The trace that it belongs to."""
+        """The trace that the task belongs to."""
         return restored(self._values[17]) if self._values[17] else NO_TRACE
 
     @property
     def is_suspect(self) -> bool:
-        """Whether it was running when its process died: workers run it alone, so that another death has one cause."""
+        """Whether the task was running when its process died. Workers run it alone, so that another death has one
+        cause.
+        """
         return self._values[18] == b"1"
 
     @property
     def is_quarantined(self) -> bool:
-        """Whether a task of its name and user exceeded its hard limit lately: workers run it alone."""
+        """Whether a task of the same name and user exceeded its hard limit within the last ten minutes. Workers run it
+        alone.
+        """
         return self._values[18] == b"2"
 
     @property
     def deadline(self) -> float:
-        """Until when it should start (SLA)."""
+        """When the task should start by its SLA, as Unix time."""
         return seconds(self._values[15]) or 0.0
 
     @property
     def retry_count(self) -> int:
-        """How many of its retries are used up."""
+        """How many of the task's retries are used up."""
         return int(self._values[10] or 0)
 
     @property
     def max_retries(self) -> int:
-        """How many retries it has in all."""
+        """How many retries the task has in all."""
         return int(self._values[11] or 0)
 
     @property
     def timeout(self) -> float | None:
-        """Seconds the task may run, None for what its function, its queue or the worker says."""
+        """Seconds the task may run; None for the value of its function, its queue or the worker."""
         return seconds(self._values[12])
 
     @property
     def ready_at(self) -> float:
-        """Since when it could have been served."""
+        """Since when the task could be served, as Unix time."""
         return seconds(self._values[9]) or 0.0
 
     def check(self) -> None:
@@ -138,6 +146,7 @@ class Lease:
 
     @cached_property
     def task(self) -> Task:
+        """The task, with its decoded payload."""
         return Task.from_lua_result(self._values)
 
 

@@ -78,8 +78,8 @@ class Mistake:
     """One thing that is wrong with the configuration.
 
     ``kind`` is one of unknown (key), value, conflict (between keys), file, server (none is named), cache, timing (of a
-    schedule, which is never due).
-    ``key`` is the place as the user wrote it; until that is known, ``path`` stands for it.
+    schedule, which is never due). ``problem`` is the text, ``suggestion`` the nearest valid key or value. ``key`` is
+    the place as the user wrote it; until that is known, ``path`` stands for it.
     """
 
     kind: Literal["unknown", "value", "conflict", "file", "server", "cache", "timing"]
@@ -155,20 +155,22 @@ class Options(BaseModel):
 
     @classmethod
     def option_names(cls) -> list[str]:
-        """The fields that can be set in the configuration. The others are for code, and constants in a project."""
+        """Return the names of the fields that can be set in the configuration. The others are for code, and constants
+        in a project.
+        """
         return [name for name, field in cls.model_fields.items() if not field.exclude]
 
     @classmethod
     def setting_names(cls) -> list[str]:
-        """The options that projects set, in their order."""
+        """Return the names of the options that projects set, in their order."""
         return [name for name in cls.option_names() if name not in cls.rarely_needed]
 
     @classmethod
     def with_current_names(cls, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Replace earlier names of options by the current ones, and leave out obsolete ones with a warning.
+        """Return ``options`` with current names in place of earlier ones, and without obsolete ones, for which it
+        logs a warning.
 
-        Raises:
-            InvalidOptionsError: An option is given by both names.
+        Raises `InvalidOptionsError` if an option is given by both names.
         """
         made: dict[str, Any] = {}
         for name, value in options.items():
@@ -183,14 +185,13 @@ class Options(BaseModel):
         return made
 
     def contradictions(self) -> Iterator[Mistake]:
-        """What is wrong between fields that are right one by one; ``path`` begins with the field's name."""
+        """Yield what is wrong between fields that are right one by one; ``path`` begins with the field's name."""
         yield from ()
 
     def validate(self) -> None:  # type: ignore[override]
         """Check all values again. Pydantic checks none in `model_construct` and `model_copy`.
 
-        Raises:
-            ConfigurationError: Values are wrong or contradict each other. The error has all mistakes.
+        Raises `ConfigurationError` with all mistakes if values are wrong or contradict each other.
         """
         type(self).model_validate(_given(self))
 
@@ -341,47 +342,77 @@ class QueueConfig(Options):
     prefix: str = Field(
         default="fq", pattern=r"^[A-Za-z0-9_.-]{1,32}$", description='1 to 32 letters, digits, "_", "." or "-"'
     )
+    """Begins every key: 1 to 32 letters, digits, "_", "." or "-". Default: "fq"."""
     shards: Whole = whole(1, least=1, most=MAX_SHARDS)
+    """The number of shards, from 1 to 256. Default: 1."""
     fair_by: Literal["time", "tasks"] = Field(default="time", description='"time" or "tasks"')
+    """What users share: "time" of workers, or number of "tasks". Default: "time"."""
     head_start_seconds: Number = seconds(21600, least=0)
+    """How much waiting a task's priority is worth at once. Default: 21,600."""
     default_task_timeout: Number | None = seconds(None)
+    """The time limit of a task that has none; by default None, for the worker's ``task_timeout``."""
     default_max_retries: Whole = whole(3, least=0, most=1000)
+    """Retries of a task that has no number, from 0 to 1000. Default: 3."""
     max_retry_attempts: Whole = whole(100, least=0, most=1000)
+    """The largest number of retries of a task, from 0 to 1000. Default: 100."""
     retry_base_seconds: Number = seconds(1, least=0)
+    """The delay before the first retry; it doubles with each. Default: 1."""
     max_payload_bytes: Whole = whole(262144, least=1, most=MAX_PAYLOAD_BYTES)
+    """The largest payload or result in bytes, at most 8,388,608. Default: 262,144."""
     max_deliveries: Whole = whole(5, least=1, most=1000)
+    """How many starts without an outcome make a task a dead letter, from 1 to 1000. Default: 5."""
     max_backlog: Whole = Field(
         default=0, ge=0, le=10**12, description="a whole number of tasks per user, at least 0 (0: no limit)"
     )
+    """The largest number of waiting tasks of a user. Default: 0, for no limit."""
     max_backlog_bytes: Whole = Field(
         default=0, ge=0, le=10**15, description="a whole number of bytes per user, at least 0 (0: no limit)"
     )
+    """The largest number of bytes of a user's tasks that have not ended, each with its payload and 500 bytes.
+    Default: 0, for no limit.
+    """
     result_ttl: Number = seconds(86400, least=60)
+    """How long finished and canceled tasks are kept, at least 60. Default: 86,400."""
     failed_ttl: Number = seconds(604800, least=60)
+    """How long dead letters are kept, at least 60. Default: 604,800."""
     sla: dict[PriorityName, Annotated[Number, Field(gt=0, le=MAX_DURATION_SECONDS)]] = Field(
         default_factory=DEFAULT_SLA.copy,
         description="a mapping of priority names to numbers of seconds",
         title="a number of seconds greater than 0",
     )
+    """Within how many seconds a task should start, by the name of its priority."""
     starvation: dict[PriorityName, Annotated[Number, Field(ge=0, le=MAX_DURATION_SECONDS)]] = Field(
         default_factory=DEFAULT_STARVATION.copy,
         description="a mapping of VERY_LOW, LOW and NORMAL to numbers of seconds (0: never)",
         title="a number of seconds, at least 0",
     )
+    """After how many seconds of waiting a task moves up a class, for VERY_LOW, LOW and NORMAL; 0: never."""
     pipeline_batch_size: Whole = whole(300, least=1, most=1000)
+    """Tasks of a bulk push in one script call, from 1 to 1000. Default: 300."""
     request_timeout: Number = seconds(10, least=0)
+    """How long one call is repeated after lost connections before it fails, at most 60. Default: 10."""
     replicas_to_confirm: Whole = whole(0, least=0, most=10)
+    """Replicas that must confirm each push, from 0 to 10. Default: 0."""
     sweep_interval: Number = seconds(1)
+    """The pause between two sweeps of a worker, at most 5. Default: 1."""
 
     # Constants of a project, which code and tests can change.
     lease_seconds: Number = seconds(30, is_setting=False)
+    """The length of a lease. Default: 30."""
     retry_cap_seconds: Number = seconds(3600, least=0, is_setting=False)
+    """The longest delay before a retry. Default: 3600."""
     retry_jitter: Number = Field(default=0.1, ge=0, le=1, description="a fraction from 0 to 1", exclude=True)
+    """The fraction by which a delay is lengthened at random, from 0 to 1. Default: 0.1."""
     user_ttl: Number = seconds(3600, least=1, is_setting=False)
+    """How long the record of an idle user is kept. Default: 3600."""
     sla_at_risk_seconds: Number = seconds(300, least=0, is_setting=False)
+    """How long before its end an SLA is at risk, at least 0. Default: 300."""
     replication_timeout: Number = seconds(1, is_setting=False)
+    """How long a push waits for its replicas. Default: 1."""
     sweep_batch_size: Whole = whole(100, least=1, most=1000, is_setting=False)
+    """The largest number of tasks of each kind in one sweep, from 1 to 1000. Default: 100."""
     stats_minutes_ttl: Number = seconds(90000, least=60, is_setting=False)
+    """How long the statistics of a minute are kept, at least 60. Default: 90,000."""
 
     pipeline_timeout = EarlierName("request_timeout")
     queue_cleanup_interval = EarlierName("sweep_interval")
@@ -406,6 +437,7 @@ class QueueConfig(Options):
         return {**defaults, **{str(name).upper(): duration for name, duration in value.items()}}
 
     def contradictions(self) -> Iterator[Mistake]:
+        """Yield what is wrong between fields that are right one by one."""
         if self.request_timeout > MAX_RETRY_TIMEOUT_SECONDS:
             yield Mistake(
                 "value",

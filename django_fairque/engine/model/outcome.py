@@ -24,18 +24,24 @@ MAX_TRACEBACK_CHARACTERS = 8_000
 
 @dataclass(frozen=True)
 class Outcome:
-    """One task's outcome, to be sent with `FairQueue.settle`; made by the functions named below.
+    """The outcome of one leased task, to be sent with `FairQueue.settle`. Its class methods make it.
 
-    ``took`` is the worker time it used, in seconds: what its user is charged. None lets the server count from
-    the pop (right for a single task, too much for one that waited in a worker's buffer).
+    They take the ``lease`` of the task, and ``took``, the worker time in seconds that its user is charged. None lets
+    the server count from the pop (right for a single task, too much for one that waited in a worker's buffer). They
+    raise `TaskValidationError` if a value is out of range. An error or reason is kept with at most 2,000 characters,
+    and its traceback with at most 8,000.
     """
 
     lease: Lease
     kind: str
+    """What happened: finish, fail, overdue, later, discard, release, crash or poison."""
     body: bytes = b""
+    """The result as JSON, or the error's text."""
     trace: bytes = b""
+    """The error's traceback."""
     took: float | None = None
     delay: float | None = None
+    """Seconds until the next attempt; None for none."""
     uses_queue_backoff: bool = False
     """The delay is computed from the queue's settings when the outcome is sent; ``delay`` is ignored."""
 
@@ -53,7 +59,11 @@ class Outcome:
     def finish(
         cls, lease: Lease, result: Any = None, *, took: float | None = None, limit: int | None = None
     ) -> Outcome:
-        """Done. ``result`` is any JSON value of at most ``limit`` bytes (`TaskSerializationError` otherwise)."""
+        """Return the outcome of a task that is done.
+
+        ``lease`` and ``took`` are described by `Outcome`. ``result`` is any JSON value, None by default, of at most
+        ``limit`` bytes (8 MiB by default). Raises `TaskSerializationError` if it is something else.
+        """
         body = b""
         if result is not None:
             body = json_payload.dumps(result, limit=limit or json_payload.MAX_PAYLOAD_BYTES, what="result")
@@ -68,10 +78,12 @@ class Outcome:
         delay: float | Literal["backoff"] | None = "backoff",
         took: float | None = None,
     ) -> Outcome:
-        """The attempt failed: a dead letter when its retries are used up, else it is tried again.
+        """Return the outcome of an attempt that failed: a dead letter when its retries are used up, else it is tried
+        again.
 
-        Args:
-            delay: seconds until then; ``"backoff"``, what the queue's settings say, as `FairQueue.fail` does; None for never.
+        ``lease`` and ``took`` are described by `Outcome`. ``error`` is the exception or its text. ``delay`` is the
+        number of seconds until the next attempt; ``"backoff"`` (the default) computes it from the queue's settings, as
+        `FairQueue.fail` does; None makes it a dead letter.
         """
         text, trace = describe(error)
         if delay == "backoff":
@@ -82,44 +94,67 @@ class Outcome:
     def overdue(
         cls, lease: Lease, error: BaseException | str, *, delay: float | None = None, took: float | None = None
     ) -> Outcome:
-        """As `fail`, of a task that did not end at its hard limit, so that its process was killed.
+        """Return the outcome of a task that did not end at its hard limit, so that its process was killed.
 
-        For ten minutes, tasks of its name and user run alone (`Lease.is_quarantined`).
+        ``lease`` and ``took`` are described by `Outcome`. ``error`` is the exception or its text. ``delay`` is the
+        number of seconds until the next attempt; None (the default) makes it a dead letter. For ten minutes, tasks of
+        its name and user run alone (`Lease.is_quarantined`).
         """
         text, trace = describe(error)
         return cls(lease, "overdue", text, trace, took, delay)
 
     @classmethod
     def retry(cls, lease: Lease, reason: BaseException | str, *, delay: float, took: float | None = None) -> Outcome:
-        """Not yet: run again in ``delay`` seconds without using up the retry budget."""
+        """Return the outcome of a task that is to run again without using up its retries.
+
+        ``lease`` and ``took`` are described by `Outcome`. ``reason`` is an exception or a text. ``delay`` is the
+        number of seconds until the next attempt.
+        """
         text, trace = describe(reason)
         return cls(lease, "later", text, trace, took, delay)
 
     @classmethod
     def discard(cls, lease: Lease, reason: BaseException | str, *, took: float | None = None) -> Outcome:
-        """The task's work is no longer wanted: CANCELED, no retry, no dead letter."""
+        """Return the outcome of a task whose work is no longer wanted: CANCELED, no retry, no dead letter.
+
+        ``lease`` and ``took`` are described by `Outcome`. ``reason`` is an exception or a text.
+        """
         text, trace = describe(reason)
         return cls(lease, "discard", text, trace, took)
 
     @classmethod
     def release(cls, lease: Lease, *, took: float | None = 0.0, delay: float | None = None) -> Outcome:
-        """Given back unharmed (a graceful stop): not counted as a delivery, not charged; ready now or in ``delay`` seconds."""
+        """Return the outcome of a task that is given back, as at a graceful stop: not counted as a delivery.
+
+        ``lease`` is described by `Outcome`, and so is ``took``, which is 0 by default. It is ready again after
+        ``delay`` seconds, at once by default.
+        """
         return cls(lease, "release", took=took, delay=delay)
 
     @classmethod
     def crash(cls, lease: Lease, reason: BaseException | str, *, took: float | None = None) -> Outcome:
-        """The worker process died under it: counted as a delivery, and ready again at once; after a pause from the second on."""
+        """Return the outcome of a task whose worker process died: counted as a delivery, and ready again at once;
+        after a pause from the second time on.
+
+        ``lease`` and ``took`` are described by `Outcome`. ``reason`` is an exception or a text.
+        """
         text, trace = describe(reason)
         return cls(lease, "crash", text, trace, took)
 
     @classmethod
     def poison(cls, lease: Lease, reason: BaseException | str, *, took: float | None = None) -> Outcome:
-        """It can never run (its payload can't be decoded): a dead letter of type ``poisoned``."""
+        """Return the outcome of a task that can never run (its payload can't be decoded): a dead letter of type
+        ``poisoned``.
+
+        ``lease`` and ``took`` are described by `Outcome`. ``reason`` is an exception or a text.
+        """
         text, trace = describe(reason)
         return cls(lease, "poison", text, trace, took)
 
     def to_lua_args(self, config: QueueConfig) -> list[Any]:
-        """The arguments of one outcome in ``settle.lua``, in its order."""
+        """Return the arguments of one outcome in ``settle.lua``, in its order. ``config`` are the queue's options, for
+        the delay.
+        """
         delay = queue_retry_delay(config, self.lease) if self.uses_queue_backoff else self.delay
         return [
             self.lease.task_id,
@@ -140,10 +175,11 @@ def queue_retry_delay(config: QueueConfig, lease: Lease) -> float:
 
 
 class ShardHead(NamedTuple):
-    """What a shard's reply says of all, or of a list of users.
+    """What the reply of a shard contains about all users, or about a list of users.
 
-    ``place`` is where the one stands whose turn it is next, of a list any number; None if nobody is there. ``given`` is how many
-    tasks were handed out, of a list what those came to for each of its users (microseconds of worker time, as expected).
+    ``place`` is where the user stands whose turn it is next, of a list any number; None if no user can be served.
+    ``given`` is how many tasks were handed out, of a list what those came to for each of its users (microseconds of
+    worker time, as expected).
     """
 
     place: float | None
@@ -154,12 +190,12 @@ class ShardHead(NamedTuple):
 class Settled:
     """The reply to `FairQueue.settle`.
 
-    ``statuses`` has one word per outcome: finished, retried, dead, released, canceled, or stale (the lease was
-    no longer current, nothing was changed). ``look_at`` is the moment (seconds since the epoch, server time)
-    at which something becomes due, None if nothing will by itself; ``now`` is the server's time.
-    ``virtual_time`` is what each user with constant work has been served so far (microseconds of worker time), on this
-    shard; ``shard_heads`` say who is left to be served: of all, or of each list of users that was looked at, the first list first
-    (nobody, if the queue has one shard). ``has_messages`` says that there is news for other shards.
+    ``statuses`` has one word per outcome: finished, retried, dead, released, canceled, or stale (the lease was no
+    longer current, nothing was changed). ``leases`` are the new ones. ``look_at`` is the Unix time at which something
+    becomes due, None if nothing will by itself; ``now`` is the server's time. ``virtual_time`` is how much each user
+    with constant work has been served so far (microseconds of worker time), on this shard; ``shard_heads`` are the
+    users that are left to be served: of all, or of each list of users that was read, the first list first (empty if
+    the queue has one shard). ``has_messages`` is whether there are messages for other shards.
     """
 
     statuses: list[str]
@@ -172,7 +208,9 @@ class Settled:
 
     @property
     def has_more(self) -> bool:
-        """Whether somebody is left whom the request was for. Of a queue of one shard nothing is known of it."""
+        """Whether users are left that the request was for. It is False if the queue has one shard, as nothing is known
+        then.
+        """
         return any(head.place is not None for head in self.shard_heads)
 
 

@@ -10,17 +10,24 @@ from django_fairque.engine.model.errors import TaskValidationError, short
 
 
 class Priority(IntEnum):
-    """How urgent a task is, from `VERY_LOW` (1) to `CRITICAL` (6, served first and strictly in order)."""
+    """How urgent a task is. `CRITICAL` tasks are served first and strictly in order."""
 
     VERY_LOW = 1
+    """Weight 0.2."""
     LOW = 2
+    """Weight 0.4."""
     NORMAL = 3
+    """Weight 0.6; the default of tasks."""
     HIGH = 4
+    """Weight 0.8."""
     VERY_HIGH = 5
+    """Weight 1."""
     CRITICAL = 6
+    """No weight: served before all others, first in first out."""
 
     @property
     def is_critical(self) -> bool:
+        """Whether it is `CRITICAL`."""
         return self is Priority.CRITICAL
 
     @property
@@ -37,7 +44,10 @@ class Priority(IntEnum):
 
     @classmethod
     def from_int(cls, value: int) -> Priority:
-        """The priority of that number; `TaskValidationError` with the allowed range for any other value."""
+        """Return the priority of a number.
+
+        ``value`` is from 1 to 6. Raises `TaskValidationError` with that range for another one.
+        """
         if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 6:
             return _MEMBERS[value - 1]
         raise TaskValidationError(f"priority must be an integer from 1 (VERY_LOW) to 6 (CRITICAL), got {short(value)}")
@@ -57,10 +67,11 @@ class ScorableTask(Protocol):
 
 
 def calculate_score(task: ScorableTask, now: float | None = None) -> float:
-    """``created_at + weight × (now − created_at)``, in seconds since the epoch; higher is more urgent.
+    """Return a task's score as Unix time: ``created_at + weight × (now − created_at)``; higher is more urgent.
 
-    Minus ``created_at`` it is what the task has earned by waiting; the order of service adds a head start to
-    that (docs: order inside one user). ``now`` defaults to this machine's clock.
+    ``task`` has a ``priority`` and ``created_at``. Minus ``created_at`` the score is what the task has earned by
+    waiting; the order of service adds a head start to that (docs: order inside one user). ``now`` is a Unix time; by
+    default that of this machine's clock. Raises `TaskValidationError` for `CRITICAL`, which has no weight.
     """
     moment = time.time() if now is None else now
     return task.created_at + task.priority.weight * (moment - task.created_at)

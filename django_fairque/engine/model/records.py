@@ -19,19 +19,26 @@ if TYPE_CHECKING:
 
 
 class TaskState(str, Enum):
-    """Where a task is. It is in exactly one of these states from its push until it is forgotten."""
+    """The state of a task. It is in exactly one of these from its push until it is forgotten."""
 
     SCHEDULED = "scheduled"
+    """It waits for its time, or for the next attempt after a failure."""
     DEFERRED = "deferred"
+    """It waits for tasks that it depends on."""
     QUEUED = "queued"
+    """It can start, as soon as it is its turn."""
     STARTED = "started"
+    """A worker has a lease on it."""
     FINISHED = "finished"
+    """It is done; its result is kept for ``result_ttl`` seconds."""
     FAILED = "failed"
+    """It is a dead letter, kept for ``failed_ttl`` seconds."""
     CANCELED = "canceled"
+    """It was canceled or discarded; it is kept for ``result_ttl`` seconds."""
 
     @classmethod
     def named(cls, name: TaskState | str) -> TaskState:
-        """The state of that name, however its letters are written; `TaskValidationError` for any other."""
+        """Return the state of a ``name``, in letters of any case. Raises `TaskValidationError` for another name."""
         found = cls.__members__.get(name.upper()) if isinstance(name, str) else None
         if found is None:
             raise TaskValidationError(
@@ -41,6 +48,7 @@ class TaskState(str, Enum):
 
     @property
     def is_ended(self) -> bool:
+        """Whether a task in this state has ended: FINISHED, FAILED or CANCELED."""
         return self in (TaskState.FINISHED, TaskState.FAILED, TaskState.CANCELED)
 
 
@@ -48,13 +56,16 @@ class FailureType(str, Enum):
     """Why a task became a dead letter."""
 
     FAILED = "failed"
+    """Its last attempt failed, and no retry was left or wanted."""
     EXPIRED = "expired"
+    """It had not started when it expired."""
     POISONED = "poisoned"
+    """It can't run, or its workers died too often while they ran it."""
 
 
 @dataclass(frozen=True)
 class PushResult:
-    """What became of one pushed task: ``status`` is "accepted", "duplicate", "backlog_full" or "id_conflict".
+    """The result of pushing one task: ``status`` is "accepted", "duplicate", "backlog_full" or "id_conflict".
 
     ``task_id`` is the id under which the work is known: for a duplicate the existing task's.
     """
@@ -64,12 +75,12 @@ class PushResult:
 
     @property
     def accepted(self) -> bool:
-        """Whether this push brought the task in."""
+        """Whether this push added the task."""
         return self.status == "accepted"
 
     @property
     def duplicate(self) -> bool:
-        """Whether the work was known already."""
+        """Whether the queue had the work already."""
         return self.status == "duplicate"
 
     @property
@@ -100,9 +111,10 @@ def push_refused(queue: str, results: Sequence[PushResult]) -> PushRefusedError:
 
 @dataclass
 class EventCount:
-    """How often a model event fired, and how often its task was added already.
+    """How often a model event fired (``fired``), and how often its task was added already (``coalesced``).
 
-    ``failed`` is how many tasks could not be sent, ``error`` the last reason; ``last`` seconds since the epoch.
+    ``failed`` is how many tasks could not be sent, ``error`` the last reason; ``last`` when it fired last, as Unix
+    time.
     """
 
     fired: int = 0
@@ -112,6 +124,7 @@ class EventCount:
     last: float | None = None
 
     def add(self, other: EventCount) -> None:
+        """Add the counts of ``other`` to these."""
         self.fired += other.fired
         self.coalesced += other.coalesced
         self.failed += other.failed
@@ -122,7 +135,9 @@ class EventCount:
 class Attempt:
     """One line of a task's history: an attempt that did not finish it, or what brought it back.
 
-    ``kind`` is one of failed, released, crashed, lease_ended, expired, poisoned, discarded, canceled, requeued.
+    ``at`` is when, as Unix time. ``kind`` is one of failed, released, crashed, lease_ended, expired, poisoned,
+    discarded, canceled, requeued. ``worker`` had the task; ``error`` and ``traceback`` are texts. They are empty if
+    there is none.
     """
 
     at: float

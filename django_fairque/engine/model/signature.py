@@ -18,10 +18,11 @@ MAX_SIGNATURE_BYTES = 64
 
 
 class SignedFields(NamedTuple):
-    """What decides which code runs, with what and for whom.
+    """The fields of a task that are signed: they decide which code runs, with which arguments and for which user.
 
-    ``task_id`` and ``run_id`` are empty where they are not known yet: a schedule's tasks get their ids when it fires, and
-    a debounced payload may become that of an earlier task.
+    ``prefix`` and ``queue`` are those of its queue, ``name``, ``user_id`` and ``payload`` the task's. ``task_id`` and
+    ``run_id`` are empty where they are not known yet: a schedule's tasks get their ids when it fires, and a debounced
+    payload may become that of an earlier task.
     """
 
     prefix: str

@@ -67,44 +67,72 @@ class Undecodable:
 class Task(BaseModel):
     """One piece of work. Immutable; made by `Task.create`, or read back from the server.
 
-    Moments are seconds since the epoch, lengths of time seconds. ``created_at``, ``state`` and
-    ``sla_deadline`` of a task that was read back are the server's; before the push they are this process's
-    guess (``sla_deadline`` is None).
+    Moments are Unix times in seconds, lengths of time seconds. ``created_at``, ``state`` and ``sla_deadline`` of a
+    task that was read back are the server's; before the push they are this process's estimates (``sla_deadline`` is
+    None).
     """
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True, extra="forbid")
 
     task_id: str
+    """Its id, unique in its queue."""
     user_id: str
+    """The user that it is for."""
     priority: Priority
+    """How urgent it is."""
     payload: Any = None
+    """Any JSON value."""
     name: str = ""
+    """The kind of work; empty for none."""
     retry_count: int = 0
+    """How many retries are used up."""
     max_retries: int = 3
+    """How many retries it has in all."""
     created_at: float
     execute_after: float | None = None
+    """It does not start before this moment; None for at once."""
     expires_at: float | None = None
+    """If it has not started by this moment it becomes a dead letter; None for never."""
     timeout: float | None = None
+    """Seconds it may run; None for the value of its queue or worker."""
     sla: float | None = None
+    """Seconds within which it should start; None for the value of its user or priority."""
     state: TaskState = TaskState.QUEUED
     sla_deadline: float | None = None
     ready_at: float | None = None
+    """Since when it could start; None if its time has not come."""
     unique_key: str = ""
+    """Tasks of one user with the same key are the same; empty for none."""
     unique_for: float | None = None
+    """Seconds for which the same key is a duplicate; None for no limit on duplicates."""
     debounce: float | None = None
+    """Seconds to wait for a later push of the same key; None for none."""
     debounce_max_wait: float | None = None
+    """Seconds after the first push at which the wait ends at the latest."""
     started_at: float | None = None
+    """When its last attempt started; None if none has."""
     ended_at: float | None = None
+    """When it ended; None if it has not."""
     result: Any = None
+    """What it returned, as a JSON value."""
     worker: str = ""
+    """The worker that had it last; empty for none."""
     delivery: int = 0
+    """How often it was handed out without an outcome."""
     given_back: int = 0
+    """How often it was given back after it had begun."""
     depends_on: tuple[str, ...] = ()
+    """The ids of the tasks that it depends on."""
     on_dependency_failure: DependencyFailurePolicy = "wait"
+    """What happens to it when one of these becomes a dead letter."""
     run_id: str = ""
+    """The run that it was pushed with; empty for none."""
     promoted_from: Priority | None = None
+    """Its priority before a long wait moved it up a class; None if none has."""
     traceparent: str = ""
+    """Its trace, as W3C Trace Context writes it; empty for none."""
     tracestate: str = ""
+    """The state of its trace, as W3C Trace Context writes it."""
 
     _raw: bytes = PrivateAttr(default=b"")
     _chosen: bool = PrivateAttr(default=False)
@@ -135,33 +163,42 @@ class Task(BaseModel):
         tracestate: str = "",
         max_payload_bytes: int = json_payload.MAX_PAYLOAD_BYTES,
     ) -> Task:
-        """Check everything that can be checked here and make the task.
+        """Check the values and make a task. Nothing is sent. Lengths of time are seconds or a timedelta; moments are
+        Unix times, an aware datetime, or a timedelta from now.
 
-        Args:
-            user_id: who must be treated fairly; a non-empty string of at most 256 bytes.
-            payload: any JSON value; see `django_fairque.engine.model.payload`.
-            task_id: an idempotency key: while a task of this id has not ended, pushing it again is a duplicate;
-                afterwards it takes the ended one's place, also that of a dead letter. An id that belongs to a task of
-                another user is refused (`TaskIdConflictError`).
-            name: the kind of work, for run-time estimates and statistics; at most 200 characters.
-            execute_after: not before this moment.
-            expires_at: if not started by this moment it becomes a dead letter of type ``expired``.
-            sla: seconds within which it should start, instead of its priority's.
-            timeout: seconds it may run, instead of its queue's ``default_task_timeout`` or the worker's limit.
-            unique_key, unique_for: within ``unique_for`` seconds of a push the same key of the same user is a duplicate.
-            debounce: wait this many seconds; the same key pushed meanwhile for the same user replaces the payload and starts
-                the wait again.
-            debounce_max_wait: seconds after the first push at which the wait ends at the latest; ten times ``debounce`` by
-                default.
-            depends_on: ids of tasks that must have finished before; known to the queue, or pushed in the same call.
-            on_dependency_failure: when a dependency becomes a dead letter: ``"wait"`` until it is requeued and
-                finishes, ``"cancel"`` this task, or ``"run"`` it anyhow. One that is canceled or given up cancels this
-                task too, unless it is to run anyhow.
-            run_id: keeps tasks together that are pushed in one call (`FairQueue.run`, `FairQueue.cancel_run`).
-            traceparent, tracestate: the trace that it belongs to, as W3C Trace Context writes them.
+        - ``user_id``: the user that must be treated fairly; a non-empty string of at most 256 bytes.
+        - ``priority``: from 1 (very low) to 6 (critical).
+        - ``payload``: any JSON value; see `django_fairque.engine.model.payload`. As JSON it has at most
+          ``max_payload_bytes`` bytes; 8 MiB by default, which is the largest value. The queue's ``max_payload_bytes``
+          is checked by the push.
+        - ``task_id``: an idempotency key; by default a new id. While a task of this id has not ended, pushing it again
+          is a duplicate; afterwards it takes the place of the ended one, also that of a dead letter. An id that
+          belongs to a task of another user is refused by the push (`TaskIdConflictError`).
+        - ``name``: the kind of work, for run-time estimates and statistics; at most 200 characters, empty by default.
+        - ``max_retries``: how often it is tried again after a failure, from 0 to 1000; 3 by default.
+        - ``execute_after``: the moment before which it does not start; at once by default.
+        - ``expires_at``: if it has not started by this moment it becomes a dead letter of type ``expired``; never by
+          default.
+        - ``sla``: the time within which it should start; by default that of its user or priority.
+        - ``timeout``: the time it may run; by default its queue's ``default_task_timeout`` or the worker's limit.
+        - ``unique_key``, ``unique_for``: within ``unique_for`` after a push the same key of the same user is a
+          duplicate; none by default.
+        - ``debounce``: wait for this time; the same key pushed meanwhile for the same user replaces the payload and
+          starts the wait again; none by default.
+        - ``debounce_max_wait``: the time after the first push at which the wait ends at the latest; ten times
+          ``debounce`` by default.
+        - ``depends_on``: ids of tasks that must have finished before, at most 5,000; known to the queue, or pushed in
+          the same call; none by default.
+        - ``on_dependency_failure``: when a dependency becomes a dead letter: ``"wait"`` until it is requeued and
+          finishes (the default), ``"cancel"`` this task, or ``"run"`` it anyhow. A dependency that is canceled or
+          discarded cancels this task too, unless the value is ``"run"``.
+        - ``run_id``: keeps tasks together that are pushed in one call (`FairQueue.run`, `FairQueue.cancel_run`); none
+          by default.
+        - ``traceparent``, ``tracestate``: the trace that it belongs to, as W3C Trace Context writes them; none by
+          default.
 
-        Raises:
-            TaskValidationError, TaskSerializationError: nothing was sent.
+        Returns the task. Raises `TaskValidationError` if a value is out of range, and `TaskSerializationError` if the
+        payload is not JSON or too large.
         """
         level = Priority.from_int(priority)
         if isinstance(max_retries, bool) or not isinstance(max_retries, int) or not 0 <= max_retries <= 1000:
@@ -237,23 +274,26 @@ class Task(BaseModel):
             self._raw = json_payload.dumps(self.payload)
 
     def carrying(self, raw: bytes, chosen_id: str | None = None) -> Task:
-        """This very task, with its payload as bytes (for the engine; a task is made by `create`)."""
+        """Return this very task, with its payload as bytes. For the engine; a task is made by `create`.
+
+        ``raw`` is the payload as JSON, ``chosen_id`` the id if the caller chose it.
+        """
         _private(self).update(_raw=raw, _chosen=chosen_id is not None)
         return self
 
     def traced(self, trace: Trace) -> Task:
-        """This very task, as part of a trace (for who sends it; a task is made by `create`)."""
+        """Return this very task as part of a ``trace``. For the code that sends it; a task is made by `create`."""
         self.__dict__.update(traceparent=trace.parent, tracestate=trace.state)
         return self
 
     def with_signature(self, signature: bytes) -> Task:
-        """This very task, with a signature that was made before (for the engine): pushing it makes no other."""
+        """Return this very task, with a ``signature`` that was made before. For the engine: pushing it makes no other."""
         self._signature = signature
         return self
 
     @property
     def signature(self) -> bytes | None:
-        """What was put behind the payload so that workers know the task, or None."""
+        """The signature that follows the payload, by which workers recognize the task; None for none."""
         signature: bytes | None = _private(self)["_signature"]
         return signature
 
@@ -264,23 +304,21 @@ class Task(BaseModel):
 
     @property
     def payload_bytes(self) -> bytes:
-        """The payload as it is on the wire."""
+        """The payload as it is sent, as JSON."""
         raw: bytes = _private(self)["_raw"]
         return raw
 
     @property
     def has_chosen_id(self) -> bool:
-        """Whether the caller chose the id (then a second push of it is a duplicate, not an accident)."""
+        """Whether the caller chose the id. A second push of it is a duplicate then."""
         chosen: bool = _private(self)["_chosen"]
         return chosen
 
     def is_ready_to_execute(self, now: float | None = None) -> bool:
         """Return whether a worker may start the task now.
 
-        A task is ready from ``execute_after`` until ``expires_at``, unless it waits for other tasks, runs or has ended.
-
-        Args:
-            now: seconds since the epoch; by default this machine's clock.
+        A task is ready from ``execute_after`` until ``expires_at``, unless it waits for other tasks, runs or has
+        ended. ``now`` is a Unix time; by default that of this machine's clock.
         """
         at = time.time() if now is None else now
         is_due = (self.execute_after or 0) <= at and (self.expires_at is None or at < self.expires_at)
@@ -289,8 +327,8 @@ class Task(BaseModel):
     def can_retry(self, config: QueueConfig | None = None) -> bool:
         """Return whether the task has retries left.
 
-        Args:
-            config: the queue's options; its ``max_retry_attempts`` limits the task's ``max_retries``.
+        ``config`` are the queue's options; their ``max_retry_attempts`` limits the task's ``max_retries``. None for no
+        such limit.
         """
         most = self.max_retries if config is None else min(self.max_retries, config.max_retry_attempts)
         return self.retry_count < most
@@ -305,11 +343,9 @@ class Task(BaseModel):
     ) -> float:
         """Return the seconds before the next attempt: ``base × 2^retry_count``, at most ``cap``.
 
-        Args:
-            config: the queue's options, which give ``base``, ``cap`` and ``jitter`` unless they are passed.
-            base: seconds before the first retry; 1 by default.
-            cap: the longest delay in seconds; 3600 by default.
-            jitter: the fraction by which the delay may be lengthened at random; 0 by default.
+        ``config`` are the queue's options, which give ``base``, ``cap`` and ``jitter`` unless they are passed.
+        ``base`` is the delay before the first retry, 1 second by default; ``cap`` the longest delay, 3600 seconds by
+        default; ``jitter`` the fraction by which the delay may be lengthened at random, 0 by default.
         """
         defaults = (1.0, 3600.0, 0.0)
         if config is not None:
@@ -323,27 +359,27 @@ class Task(BaseModel):
     def increment_retry(self, config: QueueConfig | None = None, *, now: float | None = None) -> Task:
         """Return a copy with one retry more, which is due after `get_retry_delay` seconds.
 
-        Args:
-            config: the queue's options, for the delay.
-            now: seconds since the epoch; by default this machine's clock.
+        ``config`` are the queue's options, for the delay. ``now`` is a Unix time; by default that of this machine's
+        clock.
         """
         due = (time.time() if now is None else now) + self.get_retry_delay(config)
         return self.model_copy(update={"retry_count": self.retry_count + 1, "execute_after": rounded(due)})
 
     @property
     def push_template(self) -> PushTemplate:
-        """What it has in common with many others."""
+        """What it has in common with many other tasks."""
         return PushTemplate._make((*_template_values(self.__dict__), _private(self)["_chosen"]))
 
     def to_lua_args(self) -> list[Any]:
-        """What ``push.lua`` takes of a task pushed alone, in its order: the task (without a signature), then its template.
+        """Return the arguments of ``push.lua`` for a task pushed alone, in its order: the task (without a signature),
+        then its template.
 
         `from_lua_result` makes an equal task of it.
         """
         return PushArguments([self.task_id, self.user_id, self.payload_bytes, 1, self.push_template.packed()], self)
 
     def to_redis_dict(self) -> dict[str, str | bytes]:
-        """The fields as the task's hash holds them, with the payload and the other values of a push.
+        """Return the fields of the task's hash, with the payload and the other values of a push.
 
         `from_redis_dict` makes an equal task of it.
         """
@@ -351,10 +387,11 @@ class Task(BaseModel):
 
     @classmethod
     def from_redis_dict(cls, fields: Mapping[Any, Any]) -> Task:
-        """Build a task from its hash plus ``id`` and ``payload``; keys and values may be bytes or text.
+        """Return the task of a hash.
 
-        A payload that can't be decoded becomes an `Undecodable`; anything else that is missing or damaged
-        raises `TaskSerializationError`.
+        ``fields`` are the hash's, in addition to ``id`` and ``payload``; keys and values may be bytes or text. A
+        payload that can't be decoded becomes an `Undecodable`. Raises `TaskSerializationError` if anything else is
+        missing or damaged.
         """
         data = {_text(key): _bytes(value) for key, value in fields.items()}
         raw, _ = split_signature(data.get("payload", b""))
@@ -367,12 +404,11 @@ class Task(BaseModel):
 
     @classmethod
     def from_lua_result(cls, values: Sequence[bytes]) -> Task:
-        """Build a task from the `LEASE_FIELDS` of a pop's reply, or from what `to_lua_args` returned.
+        """Return the task of a script's values.
 
-        A plain list of the latter says nothing of dependencies, run and trace, and the task counts as created now.
-
-        Raises:
-            TaskSerializationError: The values are neither of the two.
+        ``values`` are the `LEASE_FIELDS` of a pop's reply, or what `to_lua_args` returned. A plain list of the latter
+        has no dependencies, run and trace, and the task counts as created now. Raises `TaskSerializationError` if the
+        values are neither of the two.
         """
         try:
             if len(values) == len(PushArguments.FIELDS):

@@ -22,27 +22,30 @@ _MEMBER = re.compile(rf"({_KEY})={_VALUE}")
 
 
 class Trace(NamedTuple):
-    """A place in a trace; both empty for none. What is built by `read` is well-formed."""
+    """A place in a trace, as W3C Trace Context writes it: ``parent`` (traceparent) and ``state`` (tracestate); both
+    empty for none. `read` makes only well-formed ones.
+    """
 
     parent: str = ""
     state: str = ""
 
     @property
     def id(self) -> str:
-        """Of the whole trace: 32 hexadecimal digits."""
+        """The id of the whole trace: 32 hexadecimal digits."""
         return self.parent[3:35]
 
     @property
     def span_id(self) -> str:
-        """Of the span that is the parent of what comes next: 16 hexadecimal digits."""
+        """The id of the span that is the parent of the next one: 16 hexadecimal digits."""
         return self.parent[36:52]
 
     @property
     def flags(self) -> int:
+        """Its flags, as a number."""
         return int(self.parent[53:55] or "0", 16)
 
     def stored(self) -> str:
-        """As the record of a task holds it; `restored` reads it back."""
+        """Return it as the record of a task holds it; `restored` reads it back."""
         return f"{self.parent} {self.state}" if self.state else self.parent
 
 

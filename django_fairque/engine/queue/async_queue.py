@@ -70,23 +70,23 @@ T = TypeVar("T")
 
 class AsyncFairQueue(QueueOfShards):
     # Generated from `FairQueue` by python -m tests.async_classes.
-    """One queue on one server. Every method is a coroutine. It holds no connection of its own, the client's pool does.
+    """One queue on one server. Every method is a coroutine. It holds no connection: the client's pool does.
 
-    Args:
-        client: a client of ``redis.asyncio``, best made by
-            `FairQueueConfig.create_async_redis_client`, whose time-outs and retries fit the queue's.
-        name: the queue's name; part of every key.
-        config: how the queue behaves; the defaults when None.
+    ``client`` is a client of ``redis.asyncio``, best made by `FairQueueConfig.create_async_redis_client`, whose
+    time-outs and retries fit the queue's. ``name`` is the queue's name, ``"default"`` by default; it is part of every key.
+    ``config`` is how the queue behaves, by default a `QueueConfig` with its defaults. ``shard`` is for the package: the number
+    of the one shard that this object uses (`shards`), by default all.
 
-    Every method takes ``now`` (seconds since the epoch) in place of the server's clock: tests move time by
-    passing it. The engine's time never goes back, so a ``now`` before the latest one counts as the latest.
+    Most methods take ``now``, the moment as Unix time in seconds, in place of the server's clock: tests move time by passing
+    it. The engine's time never goes back, so a ``now`` before the latest one counts as the latest.
 
-    While a node of the cluster is away, lists and figures come from the shards that can be reached, and their ``missing_shards``
-    are the numbers of the others. Numbers and yes or no, which can't say that, raise `ShardsAwayError`.
+    While a node of the cluster is away, lists and figures come from the shards that can be reached, and their
+    ``missing_shards`` are the numbers of the others. Numbers and booleans can't express that: their methods raise
+    `ShardsAwayError`.
 
-    Raises:
-        ConfigurationError: when it is made, of what is no client.
-        RedisConnectionError: the server can't be reached, or can't be used (its subclasses say why).
+    Raises `ConfigurationError` if ``client`` is no such client. Every method raises `TaskValidationError` if an argument can't
+    be used, before anything is written, and `RedisConnectionError` if the server can't be reached or can't be used (its
+    subclasses give the reason). `django_fairque.engine` describes what each operation guarantees.
     """
 
     client: AsyncClient
@@ -102,10 +102,15 @@ class AsyncFairQueue(QueueOfShards):
         self.schedules = AsyncSchedules(self._shards, self._run, self._read_all_shards)
 
     async def reshard(self, shards: int, *, now: float | None = None) -> tuple[int, ReshardResult | None]:
-        """Spread a drained queue over another number of shards (1 to 256), whatever is configured.
+        """Move a drained queue to another number of shards, whatever is configured.
 
-        Returns on how many it lay, and what was moved (None: it lies on so many already). ``SHARDS`` must say the same
-        from then on. `QueueNotDrainedError` when it holds live tasks or dead letters, or workers live.
+        ``shards`` is the new number, from 1 to 256. Set ``SHARDS`` to the same number afterwards. Users, their
+        settings, organizations and schedules move; ended tasks are forgotten. An interrupted call can be repeated.
+
+        Returns the number of shards before, and what was moved (None if the number is the same).
+
+        Raises `QueueNotDrainedError` if the queue holds tasks that have not ended or dead letters, or if workers live.
+        Nothing is changed then.
         """
         before = await self._drive(resharding.read_shard_count(self._shards))
         old, new = (self._shards.spread_over(number) for number in (before, shards))
@@ -120,16 +125,26 @@ class AsyncFairQueue(QueueOfShards):
         return result
 
     async def push(self, task: Task, *, now: float | None = None) -> PushResult:
-        """Hand a task to the engine; once this returns it is not lost. `BacklogFullError` if its user has too many."""
+        """Push a task: once this returns the task is not lost.
+
+        ``task`` is what `Task.create` returned. Returns the result: accepted, or a duplicate with the id of the task
+        that is known already.
+
+        Raises `BacklogFullError` if its user has too many tasks, `TaskIdConflictError` if its chosen id belongs to a
+        task of another user, and for a task with dependencies what `push_graph` raises.
+        """
         if check_task(task).depends_on:
             return await self._run_and_carry(pushing.push(self._shards, task, now))
         return await self._run(pushing.push(self._shards, task, now))
 
     async def push_batch(self, tasks: Iterable[Task], *, now: float | None = None) -> list[PushResult]:
-        """Push many tasks, in slices of ``pipeline_batch_size`` per script call; one result for each, in order.
+        """Push many tasks, in slices of ``pipeline_batch_size`` (300 by default) per script call.
 
-        Tasks of one user and priority keep their order. If backlog limits refuse some, the others are accepted
-        and `BacklogFullError` is raised at the end with all results.
+        ``tasks`` are any number of tasks. Those of one user and priority keep their order. Returns one result for
+        each, in their order.
+
+        Raises `BacklogFullError` or `TaskIdConflictError` at the end if some are refused, and `ShardsAwayError` if
+        some shards can't be reached. The other tasks are accepted, and the error has the results or the ids.
         """
         return await self._run_and_carry(pushing.push_batch(await self._reachable_shards(), tasks, now))
 
@@ -138,13 +153,13 @@ class AsyncFairQueue(QueueOfShards):
     ) -> list[PushResult]:
         """Push tasks that depend on each other: all of them or, with an error, none.
 
-        Args:
-            tasks: at most 2,000, in any order, with at most 10,000 dependencies.
-            run_id: keeps them together for `run` and `cancel_run`; a run of this id that exists is added to.
+        ``tasks`` are at most 2,000, in any order, with at most 10,000 dependencies. ``run_id`` keeps them together for
+        `run` and `cancel_run`; a run of this id that exists is added to. By default it is that of the first task, if
+        it has one. Returns one result for each task, in their order.
 
-        Raises:
-            DependencyCycleError: names the cycle. TaskNotFoundError: a dependency is neither known nor among them.
-            BacklogFullError: a user has too many tasks.
+        Raises `DependencyCycleError` if they wait for each other, with the cycle; `TaskNotFoundError` if a dependency
+        is neither known nor among them; `BacklogFullError` if a user has too many tasks; `TaskIdConflictError` if a
+        chosen id belongs to a task of another user.
         """
         return await self._run_and_carry(
             pushing.push_graph(self._shards, tasks, check_id(run_id, "run_id") if run_id else "", now)
@@ -160,14 +175,15 @@ class AsyncFairQueue(QueueOfShards):
         from_outbox: bool = False,
         now: float | None = None,
     ) -> list[PushResult]:
-        """Push at most 1,000 tasks that a database asks for, and count the model events behind them, in one call.
+        """Push at most 1,000 tasks that a database requests, and count the model events behind them, in one call.
 
-        Args:
-            counts: what happened since the last call, by event.
-            run_id, is_graph: these tasks depend on each other, as in `push_graph`.
-            from_outbox: accept each id once, however often it is delivered; until `forget_delivered`.
+        ``tasks`` are pushed as by `push_batch`, except that no `BacklogFullError` is raised for single tasks: their
+        results contain it. ``counts`` is what happened since the last call, by event; nothing by default. With
+        ``is_graph`` (False by default) the tasks depend on each other, as in `push_graph`, and ``run_id`` is that of
+        `push_graph`; empty by default. With ``from_outbox`` (False by default) each id is accepted once, however often
+        it is delivered, until `forget_delivered`.
 
-        Unlike `push_batch` this raises no `BacklogFullError` for single tasks: their results say so.
+        Returns one result for each task, in their order. Raises what `push_graph` raises if ``is_graph`` is set.
         """
         return await self._run_and_carry(
             pushing.deliver(
@@ -182,7 +198,10 @@ class AsyncFairQueue(QueueOfShards):
         )
 
     async def forget_delivered(self, task_ids: Iterable[str], *, now: float | None = None) -> int:
-        """Say that these tasks' rows are gone from their outbox; returns how many were delivered lately."""
+        """Forget that tasks of an outbox were delivered, because their rows are gone.
+
+        ``task_ids`` are the ids of the rows' tasks. Returns how many of them the queue remembered.
+        """
         return await self._run(pushing.forget_delivered(self._shards, task_ids, now))
 
     async def pop(
@@ -194,7 +213,11 @@ class AsyncFairQueue(QueueOfShards):
         lease: float | None = None,
         now: float | None = None,
     ) -> Lease | None:
-        """Lease the next task, or None. See `pop_batch`."""
+        """Lease the next task.
+
+        ``worker``, ``users``, ``steal`` and ``lease`` are those of `pop_batch`. Returns the lease, or None if no task
+        can start.
+        """
         leases = await self._run(
             leasing.pop_batch(
                 await self._reachable_shards(), self._schedulers, Fetch(1, worker, users, steal, lease), now
@@ -212,13 +235,14 @@ class AsyncFairQueue(QueueOfShards):
         lease: float | None = None,
         now: float | None = None,
     ) -> list[Lease]:
-        """Lease up to ``n`` (at most 1000) tasks, fairly, in one script call.
+        """Lease up to ``n`` tasks (at most 1000), fairly, in one script call.
 
-        Args:
-            worker: this worker's id.
-            users: whom it serves: ``"*"`` or a sequence of user ids (at most 3000).
-            steal: whom it serves when none of ``users`` has anything.
-            lease: seconds until the lease must be renewed; ``lease_seconds`` by default.
+        ``worker`` is the id of the worker that gets the leases. ``users`` are the users whom it serves: ``"*"`` (the
+        default) for all, or a sequence of at most 3000 user ids. ``steal`` are users whom it serves when none of
+        ``users`` has a task that can start; none by default. ``lease`` is the number of seconds until a lease ends
+        unless it is renewed; the queue's ``lease_seconds`` (30) by default.
+
+        Returns the leases, fewer than ``n`` or none if fewer tasks can start.
         """
         return await self._run(
             leasing.pop_batch(
@@ -242,16 +266,23 @@ class AsyncFairQueue(QueueOfShards):
     ) -> Settled:
         """Report outcomes and lease up to ``fetch`` new tasks, in one script call.
 
-        Args:
-            worker: who fetches; by default the worker whose leases the outcomes are of.
-            users, steal, lease: as of `pop_batch`.
-            woken: `wait_for_work` has just returned True: the wake marker is passed on if there is more.
-            window: of one of several shards (`shards`): its place among them. A queue as a whole knows it by itself.
-            batches: the batch size of each task name that runs in batches. A task of such a name comes together with waiting
-                tasks of its user and name, up to the batch size; together they count as one of ``fetch``.
+        ``outcomes`` are any number of outcomes, which the class methods of `Outcome` make. ``fetch`` is from 0 (the
+        default) to 1000. These concern the fetch:
 
-        Raises:
-            TaskValidationError: something is to be fetched, and neither ``worker`` nor the outcomes say for whom.
+        - ``worker``: the worker that fetches; by default the worker that holds the leases of the outcomes.
+        - ``users``, ``steal`` and ``lease``: those of `pop_batch`.
+        - ``woken``: whether `wait_for_work` has just returned True, so that the wake marker is passed on if there is
+          more; False by default.
+        - ``window``: the place of one shard (`shards`) among the others; a queue as a whole computes it.
+        - ``batches``: the batch size of each task name that runs in batches; none by default. A task of such a name
+          comes together with waiting tasks of its user and name, up to the batch size; together they count as one of
+          ``fetch``.
+
+        Returns the status of each outcome, in their order, and the new leases. An outcome whose lease is no longer
+        current has the status ``stale`` and changes nothing.
+
+        Raises `TaskValidationError` if something is to be fetched, and neither ``worker`` nor the outcomes name one
+        worker.
         """
         return await self._run(
             leasing.settle(
@@ -266,7 +297,15 @@ class AsyncFairQueue(QueueOfShards):
     async def finish(
         self, lease: Lease, result: Any = None, *, took: float | None = None, now: float | None = None
     ) -> None:
-        """The task is done; ``result`` (any JSON value) is kept for ``result_ttl``. `StaleLeaseError` if fenced."""
+        """Report that a leased task is done: it becomes FINISHED.
+
+        ``lease`` is that of the task. ``result`` is any JSON value, None by default, and is kept for ``result_ttl``
+        seconds. ``took`` is the worker time in seconds that its user is charged; by default the time since the lease
+        began.
+
+        Raises `StaleLeaseError` if the lease is not the task's current one, and `TaskSerializationError` if the result
+        is not JSON or has more than ``max_payload_bytes`` bytes. Nothing is changed then.
+        """
         await self._run(leasing.finish(self._shards, lease, result, took, now))
 
     async def fail(
@@ -279,29 +318,47 @@ class AsyncFairQueue(QueueOfShards):
         took: float | None = None,
         now: float | None = None,
     ) -> TaskState:
-        """The attempt failed: SCHEDULED again after a backoff (or ``delay`` seconds), or FAILED, a dead letter.
+        """Report that an attempt failed: the task is scheduled again, or becomes a dead letter if its retries are used
+        up.
 
-        It is a dead letter when its retries are used up or ``retry`` is False. `StaleLeaseError` if fenced.
+        ``lease`` is that of the task. ``error`` is the exception, or its text. If ``retry`` is False (True by default)
+        it becomes a dead letter at once. ``delay`` is the number of seconds until the next attempt; by default a
+        backoff by the queue's settings. ``took`` is as in `finish`.
+
+        Returns the new state: SCHEDULED, or FAILED for a dead letter. Raises `StaleLeaseError` if the lease is not the
+        task's current one.
         """
         wait = leasing.failure_delay(self._shards.home, lease, retry=retry, delay=delay)
         return await self._run(leasing.fail(self._shards, lease, error, wait, took, now))
 
     async def release(self, lease: Lease, *, now: float | None = None) -> None:
-        """Give the task back unharmed: to its old place, not counted, not charged. `StaleLeaseError` if fenced."""
+        """Give a leased task back to its old place. It is not counted as a delivery, and its user is not charged.
+
+        ``lease`` is that of the task. Raises `StaleLeaseError` if it is not the task's current one.
+        """
         await self._run(leasing.settle_one(self._shards, Outcome.release(lease), now))
 
     async def renew(
         self, leases: Sequence[Lease], *, lease: float | None = None, now: float | None = None
     ) -> list[bool]:
-        """Lengthen leases; for each whether it was still the current one."""
+        """Lengthen leases.
+
+        ``leases`` are any number of leases. ``lease`` is their new length in seconds from now; the queue's
+        ``lease_seconds`` (30) by default. Returns for each whether it was still its task's current one; if not, it was
+        not changed.
+        """
         return await self._run(leasing.renew(self._shards, check_leases(leases), lease, now))
 
     async def take_over(
         self, key: LeaseKey, worker: str, *, lease: float | None = None, now: float | None = None
     ) -> Lease | None:
-        """Move a lease to another worker, for ``lease`` seconds from now; None if it is not its task's current one.
+        """Move a lease to another worker. Its token stays the same. From now on it is renewed and given back with the
+        leases of that worker.
 
-        Its token stays the same. From now on it is renewed and given back with the leases of that worker.
+        ``key`` is that of the lease (`Lease.key`), ``worker`` the id of the worker that takes it over, and ``lease``
+        its new length in seconds from now; the queue's ``lease_seconds`` (30) by default.
+
+        Returns the lease; None if it is not its task's current one.
         """
         return await self._run(leasing.take_over(self._shards, key, worker, lease, now))
 
@@ -314,13 +371,25 @@ class AsyncFairQueue(QueueOfShards):
         ttl: float = 60.0,
         now: float | None = None,
     ) -> Heartbeat:
-        """Lengthen every lease of a worker, record ``info`` of it for ``ttl`` seconds, learn what was canceled."""
+        """Lengthen all leases of a worker, record that it lives, and read its commands and which of its tasks were
+        canceled.
+
+        ``worker`` is its id. ``info`` is recorded as its description, for `workers`, for ``ttl`` seconds (60 by
+        default). ``lease`` is the new length of its leases in seconds from now; the queue's ``lease_seconds`` (30) by
+        default.
+
+        Returns how many leases were lengthened, the keys of the leases whose tasks were canceled, and the last
+        command.
+        """
         return await self._run(leasing.heartbeat(self._shards, worker, info, lease, ttl, now))
 
     async def set_worker_command(self, worker: str, command: str, *, now: float | None = None) -> bool:
-        """Send a worker the command to ``"drain"`` (fetch no more tasks), to ``"work"`` again, or to ``"stop"`` as on SIGTERM.
+        """Send a worker a command, which it gets with its next heartbeat, for all its processes and queues.
 
-        It gets the command with its next heartbeat, for all its processes and queues. False when no such worker lives.
+        ``worker`` is its id. ``command`` is ``"drain"`` (fetch no more tasks), ``"work"`` (fetch again) or ``"stop"``
+        (as on SIGTERM).
+
+        Returns whether such a worker lives; if not, nothing was sent.
         """
         return await self._run(leasing.set_worker_command(self._shards, worker, command, now))
 
@@ -334,144 +403,186 @@ class AsyncFairQueue(QueueOfShards):
         forget: bool = False,
         now: float | None = None,
     ) -> int:
-        """Give back all leases of a worker that is gone; returns how many.
+        """Give back all leases of a worker process that is gone.
 
-        Those whose tokens are in ``crashed`` count as a delivery without an outcome, the others do not. Those in ``started``
-        count as given back after they had begun (``Task.given_back``), as those in ``crashed`` do.
-        ``forget`` removes its record too. `TaskValidationError` for tokens if the queue has several shards: say it to
-        the shard whose they are (`shards`).
+        ``worker`` is its id. ``crashed`` are the tokens of the tasks that it was running when it died by itself: each
+        counts as a delivery without an outcome (none by default). ``started`` are the tokens of the tasks that it was
+        running when it was ended for another reason (none by default). The tasks of both count as given back after
+        they had begun (`Task.given_back`). ``reason`` is written to the tasks' histories. ``forget`` removes the
+        worker's record, too; False by default.
+
+        Returns how many leases were given back.
+
+        Raises `TaskValidationError` if tokens are passed and the queue has several shards: call this for the shard
+        that handed them out (`shards`).
         """
         return await self._run(leasing.release_worker(self._shards, worker, crashed, reason, forget, now, started))
 
     async def reconcile_worker(
         self, worker: str, held: Iterable[int], *, reason: str = "the worker does not hold it", now: float | None = None
     ) -> int:
-        """Give back all leases of a worker except those with these tokens; returns how many were given back.
+        """Give back all leases of a worker except those that it holds. They do not count as deliveries.
 
-        For leases that a worker has never received (the reply that handed them out was lost) or cannot begin (its process
-        is blocked). They do not count as deliveries.
+        Use it for leases that a worker has never received (the reply that handed them out was lost) or cannot begin
+        (its process is blocked). ``worker`` is its id, ``held`` are the tokens of the leases that stay with it, and
+        ``reason`` is written to the tasks' histories.
 
-        Args:
-            worker: its id.
-            held: the tokens of the leases that stay with it.
-            reason: is written to the tasks' histories.
+        Returns how many leases were given back.
 
-        Raises:
-            TaskValidationError: tokens were given and the queue has several shards: call this for the shard that handed them
-                out (`shards`).
+        Raises `TaskValidationError` if tokens are passed and the queue has several shards: call this for the shard
+        that handed them out (`shards`).
         """
         return await self._run(leasing.reconcile_worker(self._shards, worker, held, reason, now))
 
     async def sweep(self, *, now: float | None = None) -> Sweep:
-        """One bounded round of maintenance: start what is due, take back ended leases, expire, forget."""
+        """Do one bounded round of maintenance: start tasks that are due, take back leases that have ended, expire and
+        forget tasks. Workers do this every ``sweep_interval`` seconds.
+
+        Returns what was done, and whether there is more to do at once.
+        """
         return await self._run(maintenance.sweep(self._shards, now))
 
     async def carry_messages(self, limit: int = 100, *, now: float | None = None) -> int:
-        """Carry news between the shards, at most ``limit`` messages of each; returns how many arrived. Workers do."""
+        """Carry messages between the shards of a queue. Workers do this.
+
+        ``limit`` is the largest number of messages that is read from each shard; 100 by default. Returns how many
+        arrived.
+        """
         return await self._read_all_shards(lambda shards: messages.deliver_messages(shards, limit, now))
 
     async def wait_for_work(self, timeout: float) -> bool:
-        """Sleep on the server until work comes, at most ``timeout`` seconds; whether it came."""
+        """Block on the server until a task can start.
+
+        ``timeout`` is the longest wait in seconds, greater than 0. Returns whether a task can start.
+        """
         return await self._run(leasing.wait_for_work(self._shards, timeout))
 
     async def pause(self, *, now: float | None = None) -> None:
-        """Hand out nothing more; pushes and outcomes go on.
+        """Hand out no more tasks of this queue. Pushes and outcomes go on.
 
-        `ShardsAwayError` names shards that could not be reached; the others are paused.
+        Raises `ShardsAwayError` if some shards can't be reached; the others are paused.
         """
         await self._read_all_shards(lambda shards: maintenance.set_paused(shards, now, paused=True))
 
     async def resume(self, *, now: float | None = None) -> None:
-        """End the `pause`: hand out tasks again; `ShardsAwayError` as there."""
+        """Hand out tasks again, after `pause`.
+
+        Raises `ShardsAwayError` if some shards can't be reached; the others are resumed.
+        """
         await self._read_all_shards(lambda shards: maintenance.set_paused(shards, now, paused=False))
 
     async def cancel(self, task_id: str, *, reason: str = "", now: float | None = None) -> bool:
-        """Cancel a task; False if it had ended before, `TaskNotFoundError` if it is not known.
+        """Cancel a task, and with it the tasks that depend on it unless they run anyhow.
 
-        A running task loses its lease (its outcome will be refused) and its worker gets the command to stop it.
+        ``task_id`` is its id. ``reason`` is written to its history; empty by default. A running task loses its lease,
+        so that its outcome is refused, and its worker gets the command to stop it.
+
+        Returns whether it was canceled; False if it had ended before. Raises `TaskNotFoundError` if the queue does not
+        know it.
         """
         return await self._run(lookup.cancel(self._shards, task_id, reason, now))
 
     async def cancel_many(
         self, task_ids: Sequence[str], *, reason: str = "", note: Note = None, now: float | None = None
     ) -> int:
-        """Cancel those of these tasks that have not ended, in bounded slices; returns how many.
+        """Cancel those of these tasks that have not ended, in bounded slices.
 
-        Args:
-            note: is called with the ids of those that this call has canceled, slice by slice.
+        ``task_ids`` are their ids; unknown ones are ignored. ``reason`` is written to their histories; empty by
+        default. ``note``, if given, is called after each slice with the ids of the tasks that it canceled.
 
-        Raises:
-            ShardsAwayError: some of their shards can't be reached; on the others it is done, and the text says how many
-                tasks that were.
+        Returns how many tasks were canceled. Raises `ShardsAwayError` if some of their shards can't be reached; on the
+        others they are canceled, and the message contains their number.
         """
         return await self._write_all_shards(lambda shards: lookup.cancel_some(shards, task_ids, reason, note, now))
 
     async def run_now(self, *task_ids: str, now: float | None = None) -> int:
-        """Queue those of these tasks that are SCHEDULED now, whatever their time, in bounded slices; returns how many.
+        """Queue those of these tasks that are SCHEDULED at once, whatever their time, in bounded slices.
 
-        Raises:
-            ShardsAwayError: as `cancel_many`.
+        ``task_ids`` are their ids; others are ignored. Returns how many tasks were queued.
+
+        Raises `ShardsAwayError` if some of their shards can't be reached; on the others they are queued.
         """
         return await self._write_all_shards(lambda shards: lookup.run_now(shards, task_ids, now))
 
     async def ignore_dependencies(self, task_id: str, *, now: float | None = None) -> bool:
-        """Let a DEFERRED task wait for no other any more, only for its time; False if it is not (any more) one."""
+        """Let a DEFERRED task wait for no other task any more, only for its time.
+
+        ``task_id`` is its id. Returns whether it was DEFERRED; if not, nothing was changed. Raises `TaskNotFoundError`
+        if the queue does not know it.
+        """
         return await self._run(lookup.ignore_dependencies(self._shards, task_id, now))
 
     async def set_progress(
         self, lease: Lease, current: float, total: float, message: str = "", *, now: float | None = None
     ) -> None:
-        """Record how far a leased task is; `StaleLeaseError` if fenced."""
+        """Record the progress of a leased task, for `get_progress`.
+
+        ``lease`` is that of the task. ``current`` and ``total`` are numbers of any unit. ``message`` is a text, empty
+        by default. Together they have at most 4096 bytes as JSON.
+
+        Raises `StaleLeaseError` if the lease is not the task's current one, and `TaskValidationError` if a value has
+        another type.
+        """
         await self._run(lookup.set_progress(self._shards, lease, current, total, message, now))
 
     async def cancel_run(self, run_id: str, *, reason: str = "", note: Note = None, now: float | None = None) -> int:
-        """Cancel what has not ended of a run; returns how many tasks.
+        """Cancel the tasks of a run that have not ended.
 
-        Args:
-            note: as of `cancel_many`.
+        ``run_id`` is that of `push_graph`. ``reason`` is written to their histories; by default that the run was
+        canceled. ``note`` is that of `cancel_many`.
 
-        Raises:
-            TaskNotFoundError: nobody knows the run. ShardsAwayError: some shards can't be reached; on the others it is done,
-                and the text says how many tasks that were.
+        Returns how many tasks were canceled. Raises `TaskNotFoundError` if the queue does not know the run, and
+        `ShardsAwayError` if some shards can't be reached; on the others the tasks are canceled, and the message
+        contains their number.
         """
         return await self._write_all_shards(lambda shards: lookup.cancel_run(shards, run_id, reason, note, now))
 
     def xcom(self, namespace: str) -> AsyncXCom:
-        """The values that tasks pass to each other under a name (a run's id, or one of your own)."""
+        """Return the values that tasks pass to each other under a name.
+
+        ``namespace`` is a run's id, or any text of at most 256 bytes.
+        """
         return AsyncXCom(self._shards.of(check_id(namespace, "namespace")), self._run, namespace)
 
     async def take_alerts(self, limit: int = 100, *, now: float | None = None) -> list[Alert]:
-        """SLAs at risk or missed, and tasks that moved up, each handed out once, the oldest first.
+        """Take alerts about tasks: SLAs at risk or missed, promotions, deaths. Each is handed out once, the oldest
+        first.
 
-        Those of shards that can't be reached stay there; an error is raised only if there is nothing else to hand out.
+        ``limit`` is the largest number, from 1 to 10,000; 100 by default. Returns the alerts. Those of shards that
+        can't be reached stay there; `ShardsAwayError` or another `RedisConnectionError` is raised only if there is
+        nothing else to hand out.
         """
         return await self._write_all_shards(lambda shards: take_alerts(shards, limit, now))
 
     async def purge(self, limit: int = 10_000, *, note: Note = None, now: float | None = None) -> int:
-        """Cancel at most ``limit`` tasks of what waits, of all users; returns how many. Running tasks go on.
+        """Cancel waiting tasks of all users. Running tasks go on.
 
-        Args:
-            note: as of `cancel_many`.
+        ``limit`` is the largest number of tasks; 10,000 by default. ``note`` is that of `cancel_many`.
 
-        Raises:
-            ShardsAwayError: some shards can't be reached, and the others had fewer than ``limit``: those are canceled, and
-                the text says how many they were.
+        Returns how many tasks were canceled. Raises `ShardsAwayError` if some shards can't be reached, and the others
+        had fewer than ``limit``: those are canceled, and the message contains their number.
         """
         return await self._write_all_shards(lambda shards: purge(shards, limit, note, now))
 
     def user(self, user_id: str) -> AsyncUserQueue:
-        """What holds for one user, and how to change it."""
+        """Return what holds for one user, and how to change it. This sends no request.
+
+        ``user_id`` is the user's id, known or not.
+        """
         return AsyncUserQueue(self._shards.of(check_id(user_id, "user_id")), self._run, user_id)
 
     def organization(self, organization: str) -> AsyncOrganizationQueue:
-        """What holds for an organization, and how to change it."""
+        """Return what holds for an organization, and how to change it. This sends no request.
+
+        ``organization`` is its name, known or not.
+        """
         return AsyncOrganizationQueue(self._read_all_shards, organization)
 
     async def repair(self, *, now: float | None = None) -> list[Repair]:
-        """Check, and make indexes and counters agree with the tasks' records again; what was found, fixed or not.
+        """Check the invariants, and make indexes and counters agree with the tasks' records again. It reads every key.
 
-        Raises:
-            ShardsAwayError: some shards can't be reached; the others are fixed.
+        Returns what was found, and whether it was fixed. Raises `ShardsAwayError` if some shards can't be reached; the
+        others are fixed.
         """
         return await self._write_all_shards(lambda shards: maintenance.repair(shards, now))
 
@@ -484,63 +595,110 @@ class AsyncFairQueue(QueueOfShards):
         return await self._run(read(self._shards))
 
     async def event_counts(self) -> dict[str, EventCount]:
-        """What is known of the model events that added tasks to this queue, by event."""
+        """Return the counts of the model events that added tasks to this queue, by event."""
         return await self._run(reading.event_counts(self._shards))
 
     async def is_paused(self) -> bool:
-        """Whether `pause` holds everything back."""
+        """Return whether `pause` is in force on all shards."""
         return await self._read_all_shards(reading.is_paused)
 
     async def find(self, search: Search, limit: int = 100, cursor: str | None = None) -> SearchResult:
-        """Tasks without payloads and results that match, of the next ``look_at`` ones in the state's registry."""
+        """Find tasks by state, user, name and worker. They have neither payloads nor results.
+
+        ``search`` describes them; its ``look_at`` is the largest number of records that one call reads. ``limit`` is
+        the largest number of tasks, from 1 to 1000; 100 by default. ``cursor`` is that of the result before; None
+        begins.
+
+        Returns the tasks that match, and the cursor to go on.
+        """
         return await self._read_all_shards(lambda shards: reading.find(shards, search, limit, cursor))
 
     async def matching(self, search: Search) -> MatchingTasks:
-        """The ids of all tasks that match among the first ``look_at`` ones in the state's registry."""
+        """Find the ids of all tasks that match, among the first ``look_at`` records of the state.
+
+        ``search`` describes the tasks. Returns their ids, and whether all records were read.
+        """
         return await self._read_all_shards(lambda shards: reading.matching(shards, search))
 
     async def get_task(self, task_id: str) -> Task:
-        """The task as it is now; `TaskNotFoundError` when the queue does not know it (any more)."""
+        """Return the task as it is now.
+
+        ``task_id`` is its id. Raises `TaskNotFoundError` if the queue does not know it, or has forgotten it.
+        """
         return await self._read_task(task_id, lambda shards: lookup.get_task(shards, task_id))
 
     async def get_tasks(self, task_ids: Sequence[str]) -> dict[str, Task]:
-        """Those of these tasks that the queue knows, by id, each as it is now; two hundred in a round trip."""
+        """Return many tasks as they are now, two hundred in a round trip.
+
+        ``task_ids`` are their ids. Returns the tasks by id, without those that the queue does not know.
+        """
         return await self._run(lookup.get_tasks(self._shards, task_ids))
 
     async def history(self, task_id: str) -> list[Attempt]:
-        """The attempts that did not finish the task and what brought it back, oldest first, at most 25."""
+        """Return the attempts that did not finish the task and what brought it back, the oldest first, at most 25.
+
+        ``task_id`` is its id. The list is empty if the task is not known.
+        """
         return await self._read_task(task_id, lambda shards: lookup.history(shards, task_id))
 
     async def get_progress(self, task_id: str) -> Progress | None:
-        """The progress that the task has reported; None if it reported none, or is not known."""
+        """Return the progress that the task has reported; None if it reported none, or is not known.
+
+        ``task_id`` is its id.
+        """
         return await self._read_task(task_id, lambda shards: lookup.get_progress(shards, task_id))
 
     async def position(self, task_id: str) -> int | None:
-        """How many tasks of the same user are before it by class and age; None unless it is QUEUED."""
+        """Return how many tasks of the same user are before it by class and age; None unless it is QUEUED.
+
+        ``task_id`` is its id. Raises `TaskNotFoundError` if the queue does not know it.
+        """
         return await self._read_task(task_id, lambda shards: reading.position(shards, task_id))
 
     async def wait_reason(self, task_id: str) -> WaitReason:
-        """What decides whether and when a task starts: its user's limits and turn, its place, its lease."""
+        """Return what decides whether and when a task starts: its user's limits and turn, its place, its lease.
+
+        ``task_id`` is its id. Raises `TaskNotFoundError` if the queue does not know it.
+        """
         return await self._read_task(task_id, lambda shards: reading.wait_reason(shards, task_id))
 
     async def dependencies(self, task_id: str, nodes: int = 200) -> DependencyView:
-        """Who waits for a task, what it waits for, and the graph around it (at most ``nodes`` tasks)."""
+        """Return the tasks that wait for a task, those that it waits for, and the graph around it.
+
+        ``task_id`` is its id, ``nodes`` the largest number of tasks in the graph; 200 by default. Raises
+        `TaskNotFoundError` if the queue does not know it.
+        """
         return await self._run(reading.view(self._shards, task_id, nodes))
 
     async def blockers(self, task_ids: Sequence[str], most: int = 10) -> dict[str, Blockers]:
-        """What still blocks each of these tasks: at most ``most`` of them, and how many there are."""
+        """Return what still blocks each of these tasks, by id.
+
+        ``task_ids`` are their ids, ``most`` is the largest number of blocking tasks that are listed for each; 10 by
+        default.
+        """
         return await self._run(reading.blockers(self._shards, task_ids, most))
 
     async def run_graph(self, run_id: str, nodes: int = 2000) -> DependencyGraph:
-        """What depends on what among the tasks of a run (at most ``nodes`` of them)."""
+        """Return the dependencies among the tasks of a run.
+
+        ``run_id`` is that of `push_graph`, ``nodes`` the largest number of tasks; 2000 by default. Raises
+        `TaskNotFoundError` if the queue does not know the run.
+        """
         return await self._run(reading.run_graph(self._shards, run_id, nodes))
 
     async def parent_results(self, task_id: str) -> dict[str, Any]:
-        """What the tasks that it depends on returned, by id, without those that have not finished."""
+        """Return the results of the tasks that it depends on, by id, without those that have not finished.
+
+        ``task_id`` is its id. Raises `TaskNotFoundError` if the queue does not know it.
+        """
         return await self._run(reading.parent_results(self._shards, task_id))
 
     async def run(self, run_id: str) -> RunView:
-        """The tasks that were pushed together under this id; `TaskNotFoundError` when there are none (any more)."""
+        """Return the tasks that were pushed together under an id.
+
+        ``run_id`` is that of `push_graph`. Raises `TaskNotFoundError` if the queue does not know the run: it is
+        forgotten with its last task.
+        """
         return await self._run(lookup.view_run(self._shards, run_id))
 
     async def tasks(
@@ -550,80 +708,126 @@ class AsyncFairQueue(QueueOfShards):
         limit: int = 100,
         cursor: str | None = None,
     ) -> ResultPage[Task]:
-        """A page of tasks: of one state (all states in turn for None), of one user, in the registry's order."""
+        """Return a page of tasks, in the order of their state's registry.
+
+        ``state`` is a state or its name; by default all states in turn. ``user_id`` limits the page to one user; None
+        by default. ``limit`` is the number of records that are read, from 1 to 1000; 100 by default. ``cursor`` is
+        that of the page before; None begins.
+        """
         return await self._read_all_shards(lambda shards: reading.tasks(shards, state, user_id, limit, cursor))
 
     async def get_queue_sizes(self, user_id: str) -> Sizes:
-        """How many tasks of a user wait, by kind, and run."""
+        """Return how many tasks of a user wait, by kind, and run.
+
+        ``user_id`` is the user's id. All numbers are 0 for an unknown one.
+        """
         return (await self._run(reading.queue_sizes(self._shards, [user_id])))[user_id]
 
     async def get_queue_sizes_batch(self, user_ids: Sequence[str]) -> dict[str, Sizes]:
-        """As `get_queue_sizes`, of many users in one call."""
+        """Return how many tasks of each of many users wait, by kind, and run, by user id, in one round trip.
+
+        ``user_ids`` are the users' ids.
+        """
         return await self._run(reading.queue_sizes(self._shards, user_ids))
 
     async def get_stats(self, minutes: int = 60) -> QueueStats:
-        """The figures now, and those of the last ``minutes`` (0 to 60): each is one more read."""
+        """Return the figures of the queue now, and those of the last minutes.
+
+        ``minutes`` is how many, from 0 to 60 (the default); each is one more read.
+        """
         return await self._read_all_shards(lambda shards: stats(shards, minutes))
 
     async def get_shard_stats(self) -> PartialList[ShardStats]:
-        """What lies on each shard, and on which node of a cluster."""
+        """Return the tasks on each shard, by state, and its node of the cluster."""
         return await self._read_all_shards(lambda shards: shard_stats(shards, self.client))
 
     async def get_activity(self, minutes: int = 60, per_span: int = 1) -> Activity:
-        """What happened in the last ``minutes`` (1 to 1440: each is one read), in spans of ``per_span`` minutes."""
+        """Return what happened in the last minutes.
+
+        ``minutes`` is how many, from 1 to 1440; each is one read, and 60 is the default. ``per_span`` is the length of
+        each span in minutes; 1 by default. Raises `TaskValidationError` unless ``minutes`` is a multiple of it.
+        """
         return await self._read_all_shards(lambda shards: activity(shards, minutes, per_span))
 
     async def longest_waits(self, limit: int = 50) -> PartialList[WaitingTask]:
-        """Tasks that could start and have been ready longest (at most 1,000), the longest wait first."""
+        """Return tasks that could start now and have been ready longest, the longest wait first.
+
+        ``limit`` is the largest number, from 1 to 1000; 50 by default.
+        """
         return await self._read_all_shards(lambda shards: reading.longest_waits(shards, limit))
 
     async def busiest_users(self, sample: int = 100) -> PartialList[str]:
-        """Users with tasks that have not begun, those first whom most of a random sample of such tasks belong to.
+        """Return users with tasks that have not begun, ordered by their number of tasks in a random sample of such
+        tasks.
 
-        The sample holds ``sample`` tasks of each state in which tasks wait: a user with a twentieth of those in one of them
-        is missed once in 170 times when it is 100. It is found however many users there are.
+        ``sample`` is the number of tasks from each state in which tasks wait, from 1 to 1000; 100 by default. A user
+        with a twentieth of the tasks of one state is missed once in 170 times with 100. The cost does not depend on
+        the number of users.
         """
         return await self._read_all_shards(lambda shards: reading.busiest_users(shards, sample))
 
     async def health(self) -> Health:
-        """Whether the queue is good, degraded or down, and why."""
+        """Return whether the queue is good, degraded or down, and why."""
         return await self._read_all_shards(health)
 
     async def users(self, cursor: str | None = None, limit: int = 100, *, busy_first: bool = False) -> ResultPage[str]:
-        """A page of the users that have, or lately had, something in the queue.
+        """Return a page of the users that have, or had within the last hour, something in the queue.
 
-        ``busy_first``: who has something now, or settings, before who had; follow its cursors with it.
+        ``cursor`` is that of the page before; None begins. ``limit`` is the largest number, from 1 to 1000; 100 by
+        default. ``busy_first`` lists users with tasks or settings before the others; False by default. Pass the same
+        value with the cursor.
         """
         return await self._read_all_shards(lambda shards: reading.user_names(shards, cursor, limit, busy_first))
 
     async def busy_users(self, limit: int = 100) -> PartialList[str]:
-        """Users that have something now, or settings, before those who had; as many of each shard."""
+        """Return users that have tasks or settings, before those who had tasks lately; equally many from each shard.
+
+        ``limit`` is the largest number, from 1 to 1000; 100 by default.
+        """
         return await self._read_all_shards(lambda shards: reading.busy_users(shards, limit))
 
     async def user_stats(self, user_ids: Sequence[str], *, now: float | None = None) -> list[UserStats]:
-        """The figures of these users, in order, with one read each in one round trip."""
+        """Return the figures of these users, in order, with one read each in one round trip, or two if they have
+        organizations.
+
+        ``user_ids`` are the users' ids.
+        """
         return await self._run(reading.user_stats(self._shards, user_ids, now))
 
     async def organizations(self, cursor: str | None = None, limit: int = 100) -> ResultPage[str]:
-        """A page of the organizations that have members or settings, by name."""
+        """Return a page of the organizations that have members or settings, by name.
+
+        ``cursor`` is that of the page before; None begins. ``limit`` is the largest number, from 1 to 1000; 100 by
+        default.
+        """
         return await self._read_all_shards(lambda shards: organizations.page(shards, cursor, limit))
 
     async def organization_stats(self, names: Sequence[str]) -> PartialList[OrganizationStats]:
-        """The figures of these organizations, in order, in one round trip."""
+        """Return the figures of these organizations, in order, in one round trip.
+
+        ``names`` are their names.
+        """
         return await self._read_all_shards(lambda shards: organizations.stats(shards, names))
 
     async def workers(self) -> PartialList[WorkerRecord]:
-        """The workers that sent a heartbeat lately."""
+        """Return the workers that sent a heartbeat within its ``ttl``."""
         return await self._read_all_shards(reading.workers)
 
     async def check_invariants(self) -> PartialList[Violation]:
-        """Compare everything the queue holds with the invariants; reads every key, so not for every minute."""
+        """Compare everything that the queue holds with the invariants. It reads every key, so do not call it every
+        minute.
+
+        Returns what is not as it must be; nothing is changed.
+        """
         return await self._read_all_shards(reading.check_invariants)
 
     # --- sending: operations over the queue's client ---
 
     def cancel_retries_when(self, condition: Callable[[], bool]) -> None:
-        """Let calls that have failed be repeated no more while this holds."""
+        """Do not repeat requests that have failed while a condition holds.
+
+        ``condition`` is called without arguments after each failure.
+        """
         self._transport.is_reply_unwanted = condition
 
     async def _run(self, steps: Operation[T]) -> T:

@@ -54,7 +54,10 @@ class QueueOfShards:
         return parts
 
     def shard_scheduler_for(self, users: Users, steal: Users) -> ShardScheduler:
-        """A new order of its shards, for who goes round them to serve these."""
+        """Return a new order of its shards, for a worker that serves them one after the other.
+
+        ``users`` and ``steal`` are those of `pop_batch`.
+        """
         return ShardSchedulers(len(self._shards)).of(users, steal, self._shards.number_of)
 
     @property
@@ -63,7 +66,11 @@ class QueueOfShards:
         return self._parent_queue or self
 
     def with_retry_timeout(self, seconds: float) -> Self:
-        """The same queue or shard, repeating its calls for so long when the server does not answer."""
+        """Return the same queue or shard with another limit for repeating requests when the server does not answer.
+
+        ``seconds`` is the limit, at most 60. Raises `TaskValidationError` if it is larger: replies are recorded for
+        120 seconds.
+        """
         if not seconds <= MAX_RETRY_TIMEOUT_SECONDS:
             raise TaskValidationError(
                 f"a call may be repeated for at most {MAX_RETRY_TIMEOUT_SECONDS} seconds, got {seconds!r}: replies are "
@@ -81,7 +88,7 @@ class QueueOfShards:
 
     @property
     def missing_shards(self) -> tuple[int, ...]:
-        """The numbers of the shards that lie there. This sends no request."""
+        """The numbers of the shards on nodes that did not answer. This sends no request."""
         return nodes.unreachable_nodes(self.client).missing_shards(self.client, self._shards)
 
     @property

@@ -31,7 +31,7 @@ MAX_ZONE_CHARACTERS = 100
 
 @dataclass(frozen=True)
 class Timing:
-    """``cron`` in ``zone``, or every ``every`` seconds from ``start`` on (moments in seconds since the epoch)."""
+    """When a schedule is due: ``cron`` in ``zone``, or every ``every`` seconds from ``start`` on, as Unix time."""
 
     cron: str | None
     every: float | None
@@ -40,7 +40,11 @@ class Timing:
 
     @classmethod
     def create(cls, cron: str | None, every: float | None, zone: str, start: float) -> Timing:
-        """Raises `TaskValidationError` for what can't be understood, and for a cron expression that never fires."""
+        """Return the checked timing of ``cron`` in ``zone``, or of ``every`` seconds from ``start`` on; give one of
+        the two.
+
+        Raises `TaskValidationError` if it can't be understood, and for a cron expression that never fires.
+        """
         if (cron is None) == (every is None):
             raise TaskValidationError("a schedule needs either cron or every: give one of the two")
         is_number = isinstance(every, (int, float)) and not isinstance(every, bool)
@@ -55,14 +59,14 @@ class Timing:
         return timing
 
     def following(self, moment: float) -> float | None:
-        """The first run time after ``moment``; None when there is none (within 50 years)."""
+        """Return the first run time after ``moment``, as Unix times; None if there is none within 50 years."""
         if self.every is not None:
             passed = (to_us(moment) - to_us(self.start)) // to_us(self.every)
             return (to_us(self.start) + (max(passed, 0) + (passed >= 0)) * to_us(self.every)) / 1_000_000
         return next(self._from(moment), None)
 
     def last_until(self, moment: float, first: float) -> float:
-        """The last run time at or before ``moment``; ``first`` is one that is known to be."""
+        """Return the last run time at or before ``moment``, as Unix times; ``first`` is one that is known to be."""
         if self.every is not None:
             steps = (to_us(moment) - to_us(first)) // to_us(self.every)
             return (to_us(first) + steps * to_us(self.every)) / 1_000_000

@@ -47,19 +47,24 @@ class Template(Protocol):
 
 @dataclass(frozen=True)
 class LastFired:
-    """``run_time``: for when; ``at``: when it was fired."""
+    """The last firing of a schedule."""
 
     run_time: float
+    """The run time, as Unix time."""
     at: float
+    """When it was fired, as Unix time."""
     task_id: str
+    """The task that was pushed."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """One recurring piece of work. Moments in seconds since the epoch.
+    """One recurring piece of work. Moments are Unix times.
 
-    ``cron`` or ``every`` (seconds, counted from ``start``); ``missed`` says what becomes of run times that are more than
-    ``grace`` seconds late. ``source`` is code, settings, command or admin. ``task`` is what each firing pushes.
+    ``name`` is its name; ``enabled`` is False while it is switched off. It has ``cron`` in ``timezone`` or ``every``
+    (seconds, counted from ``start``). ``missed`` is what happens to run times that are more than ``grace`` seconds
+    late. ``source`` is code, settings, command or admin. ``task`` is what each firing pushes. ``next_at`` is the next
+    run time, None while it is switched off; ``last`` is the last firing.
     """
 
     name: str
@@ -85,31 +90,40 @@ class Schedule:
 
     @property
     def timing(self) -> Timing:
+        """When it is due."""
         return Timing(self.cron, self.every, self.timezone, self.start)
 
     @property
     def when(self) -> str:
-        """For people: ``*/5 * * * * (Europe/Berlin)`` or ``every 60 s``."""
+        """The timing for people: ``*/5 * * * * (Europe/Berlin)`` or ``every 60 s``."""
         return f"every {self.every:g} s" if self.every is not None else f"{self.cron} ({self.timezone})"
 
     def to_json(self) -> bytes:
+        """Return the definition as the server keeps it."""
         fields = asdict(self)
         for name in ("name", "next_at", "last", "stored"):
             del fields[name]
         return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
     def make_task(self, task_id: str | None, run_time: float | None = None) -> Task:
-        """What it pushes, for ``run_time`` if it matters when."""
+        """Return the task that it pushes.
+
+        ``task_id`` is the task's id, or None for a new one. ``run_time`` is the Unix time from which ``expires``
+        counts; by default the task does not expire.
+        """
         expires_at = None if run_time is None or self.expires is None else run_time + self.expires
         return Task.create(**self.task, task_id=task_id, expires_at=expires_at).with_signature(self.signature.encode())
 
     def signed_fields(self, prefix: str, queue: str) -> SignedFields:
-        """The fields that its tasks are signed with, whatever their ids will be."""
+        """Return the fields of its tasks that are signed, without their ids.
+
+        ``prefix`` and ``queue`` are those of its queue.
+        """
         task = self.make_task(None)
         return SignedFields(prefix, queue, task.name, task.user_id, task.payload_bytes)
 
     def following(self, moment: float, count: int) -> Iterator[float]:
-        """The next ``count`` run times after a moment, as far as the calendar goes."""
+        """Yield the next ``count`` run times after ``moment``, as Unix times, as far as the calendar goes."""
         for _ in range(count):
             try:
                 following = self.timing.following(moment)
@@ -123,7 +137,8 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Fired:
-    """One firing; ``task_id`` is empty if no task was pushed: missed run times were skipped, or ``error`` says why.
+    """One firing of the schedule ``name`` for ``run_time``, as Unix time. ``task_id`` is empty if no task was pushed:
+    missed run times were skipped, or ``error`` is the reason.
 
     ``is_refused``: it is tried again, because the user's backlog is full or the record is damaged.
     """

@@ -40,7 +40,7 @@ UNFINISHED_STATES = (TaskState.SCHEDULED, TaskState.DEFERRED, TaskState.QUEUED, 
 
 @dataclass(frozen=True)
 class ReshardResult:
-    """What was moved, and how many ended tasks were forgotten."""
+    """How many ``users`` and ``schedules`` were moved, and how many ended tasks were ``forgotten``."""
 
     users: int
     schedules: int

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 
 
 class Window(NamedTuple):
-    """Two places, in the shard's counting: the virtual time of the queue, and where the next of the other shards stands.
+    """Two places, in the shard's counting of worker time: ``begin``, the virtual time of the queue, and ``until``, the
+    place of the next of the other shards.
 
-    Of a list of users there is only the second: how much each of them may get before. ``steals``: also users of the second list.
+    Of a list of users there is only the second: how much each of them may get before. ``steals``: also users of the
+    second list.
     """
 
     begin: float | None = None
@@ -28,7 +30,7 @@ class Window(NamedTuple):
     steals: bool = True
 
     def to_lua_args(self) -> list[str]:
-        """The two arguments of ``pop.lua`` and ``settle.lua``."""
+        """Return the two arguments of ``pop.lua`` and ``settle.lua``."""
         return ["" if place is None else repr(place) for place in (self.begin, self.until)]
 
 
@@ -155,32 +157,38 @@ class ListShardOrder:
 
 
 class ShardScheduler:
-    """The order of a queue's shards; ``orders``: of the lists of users that are served one after the other, or of all users."""
+    """The order in which a worker serves a queue's shards; ``orders``: of the lists of users that are served one after
+    the other, or of all users.
+    """
 
     def __init__(self, orders: Sequence[ShardOrder]) -> None:
         self._orders = orders
         self._last = len(orders) - 1
 
     def turn(self, index: int) -> tuple[int, float]:
-        """The least is next: the first of the orders in which a user can be served, and the turn in it."""
+        """Return the sort key of shard ``index``; the least is next: the first of the orders in which a user can be
+        served, and the turn in it.
+        """
         rank = next((rank for rank in range(self._last) if self._orders[rank].has(index)), self._last)
         return rank, self._orders[rank].turn(index)
 
     def next(self, among: Iterable[int]) -> int:
-        """Whose turn it is among these; of equals first one that had nothing: what has come since is a newcomer's."""
+        """Return the number of the shard whose turn it is, ``among`` these; of equals first one that had nothing,
+        where a newcomer may be.
+        """
         return min(among, key=lambda index: (self.turn(index), self.has(index)))
 
     def same_order_shards(self, index: int, among: Iterable[int]) -> list[int]:
-        """The others of these on which the same list is served."""
+        """Return the others of the shards ``among`` which serve the same list as shard ``index``."""
         rank = self.turn(index)[0]
         return [other for other in among if other != index and self.turn(other)[0] == rank]
 
     def has(self, index: int) -> bool:
-        """Whether somebody may be there."""
+        """Return whether shard ``index`` may have something to serve."""
         return any(order.has(index) for order in self._orders)
 
     def window(self, index: int, others: Iterable[int]) -> Window:
-        """What to say in a call to this shard: ``others`` are those that have tasks to give as well."""
+        """Return the window for a call to shard ``index``; ``others`` are the shards that have tasks to give as well."""
         others, last = list(others), self._orders[self._last]
         rank, rivals = self.turn(index)[0], self.same_order_shards(index, others)
         # Nobody is stolen from while one of the list may have something elsewhere, nor where others' turn comes first.
@@ -189,17 +197,19 @@ class ShardScheduler:
         return last.window(index, others)
 
     def seen(self, index: int, place: float | None) -> None:
-        """Somebody was seen to stand there, or nobody."""
+        """Record that a user was seen at a ``place`` on shard ``index``, or none (None)."""
         for order in self._orders:
             order.seen(index, place)
 
     def looked(self, index: int, place: float | None, *, is_first: bool) -> None:
-        """Who is first in its ring was looked up, for the first time for a request or again."""
+        """Record the ``place`` of the first user of shard ``index``, read for the first time for a request
+        (``is_first``) or again.
+        """
         for order in self._orders:
             order.looked(index, place, is_first=is_first)
 
     def served(self, index: int, reply: Settled) -> None:
-        """Take in what a reply of this shard says."""
+        """Record what the ``reply`` of shard ``index`` contains."""
         for order, seen in zip(self._orders, reply.shard_heads, strict=False):  # the lists of its request
             order.served(index, reply.virtual_time, seen.place, seen.given)
 

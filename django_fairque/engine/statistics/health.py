@@ -43,14 +43,15 @@ MAX_ALERTS = 10_000
 
 @dataclass(frozen=True)
 class Alert:
-    """Something about one task. ``at`` and ``deadline`` in seconds since the epoch.
+    """Something about one task (``task_id``, ``name``, ``user_id``, ``priority``) of ``queue``. ``at`` and
+    ``deadline`` are Unix times.
 
-    ``kind``: ``at_risk`` (it must start by ``deadline`` to keep its SLA), ``violated`` (it started
-    after ``deadline``), ``promoted`` (it waited so long that it moved up from ``promoted_from`` to ``priority``), ``died`` (it is
-    a dead letter, for ``reason``, and no worker has reported that: it expired, or its workers died too often), ``given_back``
-    (it has been given back ``times`` times after it had begun: its processes died, were killed or stopped; at each tenth time).
-    And about none (``task_id`` is empty), from a worker: ``emptied`` (the server has lost everything), ``went_back`` (the last
-    changes, of which this many are ``leases``).
+    ``kind`` is one of these: ``at_risk`` (it must start by ``deadline`` to keep its SLA), ``violated`` (it started
+    after ``deadline``), ``promoted`` (it waited so long that it moved up from ``promoted_from`` to ``priority``),
+    ``died`` (it is a dead letter, for ``reason``, and no worker has reported that: it expired, or its workers died too
+    often), ``given_back`` (it has been given back ``times`` times after it had begun: its processes died, were killed
+    or stopped; at each tenth time). And about none (``task_id`` is empty), from a worker: ``emptied`` (the server has
+    lost everything), ``went_back`` (the last changes are lost, among them this many ``leases``).
     """
 
     kind: AlertKind
@@ -134,7 +135,9 @@ LATE_MAINTENANCE_SECONDS = 60
 
 @dataclass(frozen=True)
 class Health:
-    """``status`` is good, degraded or down (no task is accepted), ``reasons`` say why in sentences, ``server`` what answers."""
+    """``status`` is good, degraded or down (no task is accepted), ``reasons`` are sentences with the reasons,
+    ``server`` describes the server.
+    """
 
     status: str
     reasons: list[str]
@@ -201,10 +204,10 @@ def blocked_loops(workers: Sequence[WorkerRecord]) -> list[str]:
 
 
 def health(queue: Shards) -> Operation[Health]:
-    """Whether the server keeps tasks safe and work is being done; raises when the server can't be reached.
+    """Return whether the server keeps tasks safe and work is being done. ``queue`` are the shards.
 
-    Of several shards some may be away, and of several nodes some may be full: the queue is degraded then, as the users of the
-    others go on.
+    Raises `RedisConnectionError` if the server can't be reached. Of several shards some may be away, and of several
+    nodes some may be full: the queue is degraded then, as the users of the others go on.
     """
     shards = tuple(queue)
     (info, clock), *found_in = yield from read_each(

@@ -38,7 +38,9 @@ MAX_SERVED_USERS = 100
 
 @dataclass(frozen=True)
 class WaitingTask:
-    """A task that can start and has not, ready since ``since`` (seconds since the epoch)."""
+    """A task that can start and has not: its ``task_id`` and ``user_id``, and ``since`` when it is ready, as Unix
+    time.
+    """
 
     task_id: str
     user_id: str
@@ -226,11 +228,18 @@ class SlaStats:
 
 @dataclass(frozen=True)
 class QueueStats:
-    """A queue at one moment; counters since its first task, percentiles and minutes of the last hour.
+    """A queue at one moment. Counters are since its first task, percentiles and minutes of the last hour; times are in
+    seconds.
 
-    ``users`` have a record, ``users_ready`` of them something to start now. ``workers`` live. ``due`` is what waits for a
-    worker's maintenance and moves no further without one: tasks whose time has come, ended leases, users whose rate
-    allows another task.
+    ``queue`` is its name. ``states`` are the numbers of tasks by state, ``depth`` those of ready tasks by priority,
+    ``totals`` the counters, ``dead`` the dead letters by failure type. ``users`` have a record, ``users_ready`` of
+    them something to start now. ``workers`` live. ``due`` waits for a worker's maintenance and moves no further
+    without one: tasks whose time has come, ended leases, users whose rate allows another task. ``paused`` is whether
+    the queue is.
+
+    ``oldest_wait_seconds`` is the longest wait of a task that could start. ``wait`` and ``run`` are percentiles of
+    waits and run times, ``wait_by_priority`` those of waits by priority. ``dependencies`` and ``sla`` are figures of
+    these subjects; ``minutes`` are those of each minute, the oldest first. ``runs`` are as ``waits``, of run times.
     """
 
     queue: str
@@ -262,7 +271,9 @@ class QueueStats:
 
 
 def stats(queue: Shards, minutes: int = DEFAULT_STATS_MINUTES) -> Operation[QueueStats]:
-    """Of the shards that can be reached."""
+    """Return the figures of the shards that can be reached. ``queue`` are the shards, ``minutes`` the number of last
+    minutes, from 0 to 60 (the default).
+    """
     check_integer(minutes, "minutes", 0, DEFAULT_STATS_MINUTES)
     shards = tuple(queue)
     clock, *found = yield from read_each([[("TIME",)], *(_first_reads(shard) for shard in shards)])
@@ -365,8 +376,10 @@ def _minute(minute: int, record: Mapping[bytes, bytes]) -> MinuteStats:
 
 @dataclass(frozen=True)
 class ShardStats:
-    """One shard now: tasks by state, and how many of its users have something to start. ``node`` is the address of the cluster's
-    node that has it, empty without a cluster. Unless ``is_up`` it can't be reached, and nothing is known of it: all is 0."""
+    """One ``shard`` (its number) now: tasks by state (``states``), and how many of its users have something to start
+    (``users_ready``). ``node`` is the address of its node of the cluster, empty without a cluster. Unless ``is_up`` it
+    can't be reached, and nothing is known of it: all numbers are 0.
+    """
 
     shard: int
     node: str

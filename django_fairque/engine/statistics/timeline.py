@@ -132,7 +132,9 @@ class Span:
 
 @dataclass(frozen=True)
 class Activity:
-    """The spans, the oldest first, and the percentiles of all of them together."""
+    """The ``spans``, the oldest first, and the percentiles of all of them together in seconds: ``wait`` and ``run`` of
+    waits and run times, ``wait_by_priority`` of waits by priority.
+    """
 
     spans: list[Span]
     wait: Percentiles
@@ -143,6 +145,11 @@ class Activity:
 
 
 def activity(queue: Shards, minutes: int, per_span: int) -> Operation[Activity]:
+    """Return what happened on the shards of ``queue`` in the last ``minutes`` (1 to 1440), in spans of ``per_span``
+    minutes.
+
+    Raises `TaskValidationError` unless ``minutes`` is in that range and a multiple of ``per_span``.
+    """
     are_whole = isinstance(minutes, int) and isinstance(per_span, int)
     if not (are_whole and 1 <= per_span <= minutes <= KEPT_MINUTES) or minutes % per_span:
         raise TaskValidationError(

@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 
 
 class OrganizationQueue:
-    """One organization of one queue (``queue.organization(name)``): its members share what one user would get.
+    """One organization of one queue, returned by ``queue.organization(name)``: its members share what one user would
+    get.
 
-    It has a share as if it were one user, and its members share that. A user belongs to at most one:
-    ``queue.user(user_id).set_organization(name)``. What is set here is set on every shard; `ShardsAwayError` names those that
-    could not be changed.
+    A user belongs to at most one: ``queue.user(user_id).set_organization(name)``. Most methods take ``now``, as those
+    of the queue do. Changes hold on every shard and act at once. They raise `ShardsAwayError` if some shards can't be
+    reached (the others are changed), and `TaskValidationError` if a value is out of range.
     """
 
     def __init__(self, read_all_shards: AllShardsReader, organization: str) -> None:
@@ -37,15 +38,18 @@ class OrganizationQueue:
         self._read_all_shards(lambda shards: change(shards, self.organization, fields, now))
 
     def set_weight(self, weight: float, *, now: float | None = None) -> None:
-        """A share ``weight`` times that of a user of weight 1 (0.001 to 1000), for all members together."""
+        """Set the share of all members together: ``weight`` times that of a user of weight 1, from 0.001 to 1000."""
         self._change(organizations.weight_fields(weight), now)
 
     def set_max_running(self, number: int | None, *, now: float | None = None) -> None:
-        """At most this many tasks of all members together at once, on each shard; None for no limit."""
+        """Limit how many tasks of all members run at once, on each shard.
+
+        ``number`` is from 1 to 1,000,000; None for no limit.
+        """
         self._change(organizations.limit_fields(number), now)
 
     def pause(self, *, now: float | None = None) -> None:
-        """Start none of the members' tasks; pushes go on, running ones end."""
+        """Start none of the members' tasks. Pushes go on, and running tasks end."""
         self._change(organizations.pause_fields(paused=True), now)
 
     def resume(self, *, now: float | None = None) -> None:
@@ -53,21 +57,26 @@ class OrganizationQueue:
         self._change(organizations.pause_fields(paused=False), now)
 
     def stats(self) -> OrganizationStats:
-        """The organization's figures, settings and limits now."""
+        """Return the organization's figures, settings and limits now."""
         return self._read_all_shards(lambda shards: stats(shards, [self.organization]))[0]
 
     def members(self, cursor: str | None = None, limit: int = 100) -> ResultPage[str]:
-        """Its members' ids: those among the next ``limit`` users of the queue, so a page may be empty although more follow."""
+        """Return a page of the members' ids.
+
+        ``cursor`` is that of the page before; None begins. ``limit`` is the number of users of the queue that are
+        read, from 1 to 1000; 100 by default. So a page may be empty although more follow.
+        """
         return self._read_all_shards(lambda shards: members(shards, self.organization, cursor, limit))
 
 
 class AsyncOrganizationQueue:
     # Generated from `OrganizationQueue` by python -m tests.async_classes.
-    """One organization of one queue (``queue.organization(name)``): its members share what one user would get.
+    """One organization of one queue, returned by ``queue.organization(name)``: its members share what one user would
+    get.
 
-    It has a share as if it were one user, and its members share that. A user belongs to at most one:
-    ``queue.user(user_id).set_organization(name)``. What is set here is set on every shard; `ShardsAwayError` names those that
-    could not be changed.
+    A user belongs to at most one: ``queue.user(user_id).set_organization(name)``. Most methods take ``now``, as those
+    of the queue do. Changes hold on every shard and act at once. They raise `ShardsAwayError` if some shards can't be
+    reached (the others are changed), and `TaskValidationError` if a value is out of range.
     """
 
     def __init__(self, read_all_shards: AsyncAllShardsReader, organization: str) -> None:
@@ -78,15 +87,18 @@ class AsyncOrganizationQueue:
         await self._read_all_shards(lambda shards: change(shards, self.organization, fields, now))
 
     async def set_weight(self, weight: float, *, now: float | None = None) -> None:
-        """A share ``weight`` times that of a user of weight 1 (0.001 to 1000), for all members together."""
+        """Set the share of all members together: ``weight`` times that of a user of weight 1, from 0.001 to 1000."""
         await self._change(organizations.weight_fields(weight), now)
 
     async def set_max_running(self, number: int | None, *, now: float | None = None) -> None:
-        """At most this many tasks of all members together at once, on each shard; None for no limit."""
+        """Limit how many tasks of all members run at once, on each shard.
+
+        ``number`` is from 1 to 1,000,000; None for no limit.
+        """
         await self._change(organizations.limit_fields(number), now)
 
     async def pause(self, *, now: float | None = None) -> None:
-        """Start none of the members' tasks; pushes go on, running ones end."""
+        """Start none of the members' tasks. Pushes go on, and running tasks end."""
         await self._change(organizations.pause_fields(paused=True), now)
 
     async def resume(self, *, now: float | None = None) -> None:
@@ -94,11 +106,15 @@ class AsyncOrganizationQueue:
         await self._change(organizations.pause_fields(paused=False), now)
 
     async def stats(self) -> OrganizationStats:
-        """The organization's figures, settings and limits now."""
+        """Return the organization's figures, settings and limits now."""
         return (await self._read_all_shards(lambda shards: stats(shards, [self.organization])))[0]
 
     async def members(self, cursor: str | None = None, limit: int = 100) -> ResultPage[str]:
-        """Its members' ids: those among the next ``limit`` users of the queue, so a page may be empty although more follow."""
+        """Return a page of the members' ids.
+
+        ``cursor`` is that of the page before; None begins. ``limit`` is the number of users of the queue that are
+        read, from 1 to 1000; 100 by default. So a page may be empty although more follow.
+        """
         return await self._read_all_shards(lambda shards: members(shards, self.organization, cursor, limit))
 
 

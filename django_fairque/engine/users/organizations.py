@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OrganizationStats:
-    """An organization's figures, over the shards that its members lie on.
+    """An organization's figures, over the shards of its members.
 
+    ``organization`` is its name. ``weight``, ``max_running`` (None for no limit) and ``paused`` are its settings.
     ``members`` belong to it, ``members_ready`` of them could start something now, whatever holds for the organization.
-    ``running`` of their tasks run, ``started`` were started since the organization was made. A weight and a limit hold on each
-    shard: the organization stands in each shard's ring by itself.
+    ``running`` of their tasks run, ``started`` were started since the organization was made. A weight and a limit hold
+    on each shard: the organization has a place in the ring of each shard.
     """
 
     organization: str

@@ -34,8 +34,18 @@ MAX_LIMIT_VALUES = {"max_running": 10**6, "max_backlog": 10**9, "max_backlog_byt
 
 @dataclass(frozen=True)
 class UserStats:
-    """One user's figures. Times in seconds; counts since the user was last forgotten (idle for an hour),
-    ``last_hour`` of the last sixty minutes."""
+    """One user's figures. Times are in seconds; counts since the user was last forgotten (idle for an hour),
+    ``last_hour`` of the last sixty minutes.
+
+    ``user_id`` is the user. These are its settings, None without a limit: ``weight`` (its share, 1 by default),
+    ``max_running`` (tasks at once), ``max_backlog`` (waiting tasks), ``max_backlog_bytes``, ``rate`` (such as
+    ``"100/60s"``), ``sla`` (seconds within which its tasks should start), ``paused``, ``organization`` (its name).
+    ``organization_paused`` is whether that is paused.
+
+    These are its figures: ``sizes`` (tasks now), ``started``, ``finished`` and ``dead`` (tasks), ``busy_seconds``
+    (worker time), ``waited_seconds`` (waits of the tasks that started), ``expected_seconds`` (the mean run time; None
+    if unknown).
+    """
 
     user_id: str
     weight: float
@@ -52,6 +62,7 @@ class UserStats:
     waited_seconds: float
     expected_seconds: float | None
     last_hour: LastHour
+    """What the user has used in the last sixty minutes."""
     burst: int | None = None
     """How many tasks may start at once under the rate; None without a rate."""
     max_backlog_bytes: int | None = None
@@ -59,7 +70,7 @@ class UserStats:
     """Bytes of the tasks that have not ended, of those that were pushed while there was a limit on them."""
     organization: str | None = None
     organization_weight: float = 1.0
-    """Its organization's weight among users and other organizations; `weight` is then its own among the members."""
+    """Its organization's weight among users and other organizations; `weight` is then its weight among the members."""
     organization_paused: bool = False
     organization_is_full: bool = False
     """Its organization runs as many tasks as it may at once, where this user's are."""
@@ -216,14 +227,18 @@ def _stats(user_id: str, record: Mapping[bytes, bytes], now_us: int) -> UserStat
 
 
 class UserQueue:
-    """One user of one queue (``queue.user(user_id)``)."""
+    """One user of one queue, returned by ``queue.user(user_id)``.
+
+    Most methods take ``now``, as those of the queue do. Changes act at once, on waiting tasks too. They last until
+    they are changed, also if the user has no tasks. They raise `TaskValidationError` if a value is out of range.
+    """
 
     def __init__(self, commands: Commands, run: Driver, user_id: str) -> None:
         self.user_id = check_id(user_id, "user_id")
         self._commands, self._run = commands, run
 
     def pause(self, *, now: float | None = None) -> None:
-        """Start none of the user's tasks; pushes go on, running ones end."""
+        """Start none of the user's tasks. Pushes go on, and running tasks end."""
         self._run(change(self._commands, self.user_id, {"paused": 1}, now))
 
     def resume(self, *, now: float | None = None) -> None:
@@ -231,58 +246,67 @@ class UserQueue:
         self._run(change(self._commands, self.user_id, {"paused": ""}, now))
 
     def set_weight(self, weight: float, *, now: float | None = None) -> None:
-        """A share ``weight`` times that of a user of weight 1 (0.001 to 1000)."""
+        """Set the user's share: ``weight`` times that of a user of weight 1, from 0.001 to 1000."""
         self._run(set_weight(self._commands, self.user_id, weight, now))
 
     def set_organization(self, organization: str | None, *, now: float | None = None) -> None:
-        """Make the user a member of an organization (`FairQueue.organization`), with all its tasks; None: of none.
+        """Make the user a member of an organization (`FairQueue.organization`), with all its tasks.
 
-        Members share what the organization gets: as much as one user of the organization's weight. It lasts until it is changed.
+        ``organization`` is the organization's name; None for none. Members share what the organization gets: as much
+        as one user of the organization's weight.
         """
         self._run(set_organization(self._commands, self.user_id, organization, now))
 
     def set_max_running(self, number: int | None, *, now: float | None = None) -> None:
-        """At most this many tasks at once; None for no limit."""
+        """Limit how many tasks run at once.
+
+        ``number`` is from 1 to 1,000,000; None for no limit.
+        """
         self._run(set_limit(self._commands, self.user_id, "max_running", number, now))
 
     def set_rate(self, rate: str | None, *, burst: int = 1, now: float | None = None) -> None:
         """Limit how many tasks start per unit of time.
 
-        In any period of the unit's length, at most the rate plus ``burst`` tasks start. A new rate keeps what was used of
-        the last one. A task starts when a worker fetches it.
+        ``rate`` is a number of tasks per s, m, h or d (``"100/m"``, ``"5/10s"``); None for no limit. ``burst`` is how
+        many tasks may start at once after a pause, from 1 (the default) to 1,000,000. With 1 they start at equal
+        distances.
 
-        Args:
-            rate: tasks per s, m, h or d (``"100/m"``, ``"5/10s"``); None for no limit.
-            burst: how many tasks may start at once after a pause, from 1 to 1,000,000. With 1 they start at equal distances.
+        In any period of the unit's length, at most the rate plus ``burst`` tasks start. A new rate keeps what was used
+        of the last one. A task starts when a worker fetches it.
         """
         self._run(set_rate(self._commands, self.user_id, rate, burst, now))
 
     def set_sla(self, seconds: float | None, *, now: float | None = None) -> None:
-        """Seconds within which this user's tasks should start, in place of their priority's; None: those.
+        """Set within how many seconds this user's tasks should start.
 
-        For tasks that become ready from now on; a task's own ``sla`` comes first.
+        ``seconds`` replaces the value of their priority; None restores that. It holds for tasks that become ready from
+        now on; a task's ``sla`` comes first.
         """
         self._run(set_sla(self._commands, self.user_id, seconds, now))
 
     def set_max_backlog(self, number: int | None, *, now: float | None = None) -> None:
-        """Refuse pushes (`BacklogFullError`) beyond this many waiting tasks; None for the queue's default."""
+        """Limit how many tasks may wait: further pushes are refused (`FairQueue.push` raises `BacklogFullError`).
+
+        ``number`` is from 1 to 1,000,000,000; None for the queue's default (``max_backlog``).
+        """
         self._run(set_limit(self._commands, self.user_id, "max_backlog", number, now))
 
     def set_max_backlog_bytes(self, number: int | None, *, now: float | None = None) -> None:
-        """Refuse pushes (`BacklogFullError`) beyond this many bytes of tasks that have not ended.
+        """Limit the bytes of tasks that have not ended: further pushes are refused (`FairQueue.push` raises
+        `BacklogFullError`).
 
-        A task counts with its payload and 500 bytes. Tasks that were pushed before there was a limit do not count.
-
-        Args:
-            number: bytes, or None for the queue's default (``max_backlog_bytes``).
+        ``number`` is the bytes, from 1 to 10^15; None for the queue's default (``max_backlog_bytes``). A task counts
+        with its payload and 500 bytes. Tasks that were pushed before there was a limit do not count.
         """
         self._run(set_limit(self._commands, self.user_id, "max_backlog_bytes", number, now))
 
     def purge(self, limit: int | None = None, *, note: Note = None, now: float | None = None) -> int:
-        """Cancel everything that waits, or at most ``limit`` tasks of it; returns how many. Running tasks go on.
+        """Cancel the user's waiting tasks. Running tasks go on.
 
-        ``note`` is called with the ids of those that were canceled, slice by slice. `TaskValidationError` for a limit that
-        is not a whole number from 1.
+        ``limit`` is the largest number of tasks, from 1; all by default. ``note``, if given, is called after each
+        slice with the ids of the tasks that it canceled.
+
+        Returns how many tasks were canceled. Raises `TaskValidationError` if ``limit`` is not a whole number from 1.
         """
         return self._run(purge_user(self._commands, self.user_id, limit, note, now))
 
@@ -291,20 +315,24 @@ class UserQueue:
         return self._run(is_known(self._commands, self.user_id))
 
     def stats(self, *, now: float | None = None) -> UserStats:
-        """The user's figures, settings and limits now."""
+        """Return the user's figures, settings and limits now."""
         return self._run(user_stats(self._commands, self.user_id, now))
 
 
 class AsyncUserQueue:
     # Generated from `UserQueue` by python -m tests.async_classes.
-    """One user of one queue (``queue.user(user_id)``)."""
+    """One user of one queue, returned by ``queue.user(user_id)``.
+
+    Most methods take ``now``, as those of the queue do. Changes act at once, on waiting tasks too. They last until
+    they are changed, also if the user has no tasks. They raise `TaskValidationError` if a value is out of range.
+    """
 
     def __init__(self, commands: Commands, run: AsyncDriver, user_id: str) -> None:
         self.user_id = check_id(user_id, "user_id")
         self._commands, self._run = commands, run
 
     async def pause(self, *, now: float | None = None) -> None:
-        """Start none of the user's tasks; pushes go on, running ones end."""
+        """Start none of the user's tasks. Pushes go on, and running tasks end."""
         await self._run(change(self._commands, self.user_id, {"paused": 1}, now))
 
     async def resume(self, *, now: float | None = None) -> None:
@@ -312,58 +340,67 @@ class AsyncUserQueue:
         await self._run(change(self._commands, self.user_id, {"paused": ""}, now))
 
     async def set_weight(self, weight: float, *, now: float | None = None) -> None:
-        """A share ``weight`` times that of a user of weight 1 (0.001 to 1000)."""
+        """Set the user's share: ``weight`` times that of a user of weight 1, from 0.001 to 1000."""
         await self._run(set_weight(self._commands, self.user_id, weight, now))
 
     async def set_organization(self, organization: str | None, *, now: float | None = None) -> None:
-        """Make the user a member of an organization (`AsyncFairQueue.organization`), with all its tasks; None: of none.
+        """Make the user a member of an organization (`AsyncFairQueue.organization`), with all its tasks.
 
-        Members share what the organization gets: as much as one user of the organization's weight. It lasts until it is changed.
+        ``organization`` is the organization's name; None for none. Members share what the organization gets: as much
+        as one user of the organization's weight.
         """
         await self._run(set_organization(self._commands, self.user_id, organization, now))
 
     async def set_max_running(self, number: int | None, *, now: float | None = None) -> None:
-        """At most this many tasks at once; None for no limit."""
+        """Limit how many tasks run at once.
+
+        ``number`` is from 1 to 1,000,000; None for no limit.
+        """
         await self._run(set_limit(self._commands, self.user_id, "max_running", number, now))
 
     async def set_rate(self, rate: str | None, *, burst: int = 1, now: float | None = None) -> None:
         """Limit how many tasks start per unit of time.
 
-        In any period of the unit's length, at most the rate plus ``burst`` tasks start. A new rate keeps what was used of
-        the last one. A task starts when a worker fetches it.
+        ``rate`` is a number of tasks per s, m, h or d (``"100/m"``, ``"5/10s"``); None for no limit. ``burst`` is how
+        many tasks may start at once after a pause, from 1 (the default) to 1,000,000. With 1 they start at equal
+        distances.
 
-        Args:
-            rate: tasks per s, m, h or d (``"100/m"``, ``"5/10s"``); None for no limit.
-            burst: how many tasks may start at once after a pause, from 1 to 1,000,000. With 1 they start at equal distances.
+        In any period of the unit's length, at most the rate plus ``burst`` tasks start. A new rate keeps what was used
+        of the last one. A task starts when a worker fetches it.
         """
         await self._run(set_rate(self._commands, self.user_id, rate, burst, now))
 
     async def set_sla(self, seconds: float | None, *, now: float | None = None) -> None:
-        """Seconds within which this user's tasks should start, in place of their priority's; None: those.
+        """Set within how many seconds this user's tasks should start.
 
-        For tasks that become ready from now on; a task's own ``sla`` comes first.
+        ``seconds`` replaces the value of their priority; None restores that. It holds for tasks that become ready from
+        now on; a task's ``sla`` comes first.
         """
         await self._run(set_sla(self._commands, self.user_id, seconds, now))
 
     async def set_max_backlog(self, number: int | None, *, now: float | None = None) -> None:
-        """Refuse pushes (`BacklogFullError`) beyond this many waiting tasks; None for the queue's default."""
+        """Limit how many tasks may wait: further pushes are refused (`AsyncFairQueue.push` raises `BacklogFullError`).
+
+        ``number`` is from 1 to 1,000,000,000; None for the queue's default (``max_backlog``).
+        """
         await self._run(set_limit(self._commands, self.user_id, "max_backlog", number, now))
 
     async def set_max_backlog_bytes(self, number: int | None, *, now: float | None = None) -> None:
-        """Refuse pushes (`BacklogFullError`) beyond this many bytes of tasks that have not ended.
+        """Limit the bytes of tasks that have not ended: further pushes are refused (`AsyncFairQueue.push` raises
+        `BacklogFullError`).
 
-        A task counts with its payload and 500 bytes. Tasks that were pushed before there was a limit do not count.
-
-        Args:
-            number: bytes, or None for the queue's default (``max_backlog_bytes``).
+        ``number`` is the bytes, from 1 to 10^15; None for the queue's default (``max_backlog_bytes``). A task counts
+        with its payload and 500 bytes. Tasks that were pushed before there was a limit do not count.
         """
         await self._run(set_limit(self._commands, self.user_id, "max_backlog_bytes", number, now))
 
     async def purge(self, limit: int | None = None, *, note: Note = None, now: float | None = None) -> int:
-        """Cancel everything that waits, or at most ``limit`` tasks of it; returns how many. Running tasks go on.
+        """Cancel the user's waiting tasks. Running tasks go on.
 
-        ``note`` is called with the ids of those that were canceled, slice by slice. `TaskValidationError` for a limit that
-        is not a whole number from 1.
+        ``limit`` is the largest number of tasks, from 1; all by default. ``note``, if given, is called after each
+        slice with the ids of the tasks that it canceled.
+
+        Returns how many tasks were canceled. Raises `TaskValidationError` if ``limit`` is not a whole number from 1.
         """
         return await self._run(purge_user(self._commands, self.user_id, limit, note, now))
 
@@ -372,7 +409,7 @@ class AsyncUserQueue:
         return await self._run(is_known(self._commands, self.user_id))
 
     async def stats(self, *, now: float | None = None) -> UserStats:
-        """The user's figures, settings and limits now."""
+        """Return the user's figures, settings and limits now."""
         return await self._run(user_stats(self._commands, self.user_id, now))
 
 

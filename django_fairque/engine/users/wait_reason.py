@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WaitReason:
-    """A task's place. Moments in seconds since the epoch, the engine's time.
+    """Why a task waits. Moments are Unix times of the engine.
 
-    ``lease_ends_at`` of a running task. ``user_free_at`` when the rate allows its user another task, None if it does now.
-    ``users_before`` have their turn earlier (at least, for a member of an organization: organizations and members before
-    it), None when the user can't be served now. ``position`` as in `FairQueue.position`. ``organization`` is its user's,
-    with the figures of the user's shard.
+    ``task_id`` and ``state`` are the task's; ``now`` is when they were read. ``is_paused`` is whether the queue is.
+    ``user`` has its user's figures. ``user_free_at`` is when the rate allows its user another task, None if it does
+    now. ``users_before`` have their turn earlier (at least; for a member of an organization: organizations and members
+    before it), None when the user can't be served now. ``position`` is that of `FairQueue.position`. ``lease_ends_at``
+    is of a running task. ``organization`` is its user's, with the figures of the user's shard.
     """
 
     task_id: str

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Violation:
-    """One thing that is not as it must be: the invariant's name, the key it was seen at, and what was seen.
+    """One thing that is not as it must be: the name of the ``invariant``, the ``key`` at which it was seen, and in
+    ``detail`` what was seen.
 
     ``fix`` is what ``repair.lua`` does about it; empty if only a person can fix it.
     """
