@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from .worker import AsyncWorker, Worker
 
 __version__ = "0.1.0"
+"""The version of the package."""
 
 __all__ = [
     "AsyncFairQueue",

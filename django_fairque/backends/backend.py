@@ -71,35 +71,41 @@ class FairqueBackend(BaseTaskBackend):
 
     @cached_property
     def settings(self) -> options.BackendOptions:
-        """``OPTIONS``, checked; `InvalidTaskBackend` if they are wrong."""
+        """``OPTIONS``, checked. Raises `InvalidTaskBackend` if they are wrong."""
         return options.read_options(self.options, self.alias)
 
     def validate_task(self, task: AnyTask) -> None:
-        """As Django's. A task that is valid is known from now on: workers run those that their process has seen."""
+        """Check a ``task`` as Django does, and register it: workers run the tasks that their process has registered.
+
+        Raises `InvalidTask` if it can't be used.
+        """
         super().validate_task(task)
         self._definition(task)
 
     def enqueue(self, task: Task[P, R], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[P, R]:
         """Send one call; inside a transaction, when that commits (``enqueued_at`` is None until then).
 
-        Raises:
-            InvalidTask, TypeError: the task or its arguments can't be sent.
-            FairQueueError: see `django_fairque.tasks.definition.Sendable.enqueue`.
+        ``task`` is the task, ``args`` and ``kwargs`` are its arguments. Returns the result. Raises `InvalidTask` or
+        `TypeError` if the task or its arguments can't be sent, and the errors of `Sendable.enqueue`.
         """
         call = self._call(task, args, kwargs)
         result: TaskResult[P, R] = call.result(call.definition.enqueue(*call.args, **call.kwargs))
         return result
 
     async def aenqueue(self, task: Task[P, R], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[P, R]:
+        """Send one call, from a coroutine.
+
+        ``task``, ``args``, ``kwargs`` and the errors are those of `enqueue`. Returns the result.
+        """
         call = self._call(task, args, kwargs)
         result: TaskResult[P, R] = call.result(await call.definition.aenqueue(*call.args, **call.kwargs))
         return result
 
     def get_result(self, result_id: str) -> AnyResult:
-        """The result of that id, looked for in ``QUEUES`` first.
+        """Return a result, looked for in ``QUEUES`` first.
 
-        Raises:
-            TaskResultDoesNotExist: no queue knows it (any more), or its function is not declared in this process.
+        ``result_id`` is its id. Raises `TaskResultDoesNotExist` if no queue knows it, or its function is not declared
+        in this process.
         """
         for name in self._queues_of(result_id):
             queue = queue_for(name, current_interceptor())
@@ -111,6 +117,9 @@ class FairqueBackend(BaseTaskBackend):
         raise TaskResultDoesNotExist(result_id)
 
     async def aget_result(self, result_id: str) -> AnyResult:
+        """Return a result, from a coroutine. ``result_id`` is that of `get_result`. Raises `TaskResultDoesNotExist` as
+        that does.
+        """
         for name in self._queues_of(result_id):
             queue = await aqueue_for(name, current_interceptor())
             try:
@@ -121,7 +130,9 @@ class FairqueBackend(BaseTaskBackend):
         raise TaskResultDoesNotExist(result_id)
 
     def check(self, **kwargs: Any) -> list[checks.CheckMessage]:
-        """What is wrong with this backend's entry in ``TASKS``; asks no server."""
+        """Return the system check messages about this backend's entry in ``TASKS``. It sends no request. ``kwargs``
+        are ignored.
+        """
         where = f"TASKS[{self.alias!r}]"
         found: list[checks.CheckMessage] = [
             checks.Error(f"OPTIONS of {where}: {problem}", hint="docs/django-tasks.md lists them.", id="fairque.E040")
@@ -154,7 +165,9 @@ class FairqueBackend(BaseTaskBackend):
         return _Call(definition, task, given, named, now)
 
     def user_of(self, task: AnyTask, args: list[Any], kwargs: dict[str, Any]) -> object:
-        """Whom a call is for, if anybody says so: the task itself, else the option ``USER``."""
+        """Return the user of a call: that of the ``task``, else what the option ``USER`` returns for it, ``args`` and
+        ``kwargs``; None for none.
+        """
         user_id = getattr(task, "user_id", None)
         if user_id is not None or self.settings.user is None:
             return user_id

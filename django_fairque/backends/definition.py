@@ -102,7 +102,7 @@ def _wrong_retries(options: Mapping[str, Any]) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class FairqueTask(AnyTask):
-    """A task of `django.tasks`. ``user_id`` is whom it is for: text, an integer or a UUID, kept as text.
+    """A task of `django.tasks`. ``user_id`` is the user that it is for: text, an integer or a UUID, kept as text.
 
     None leaves the user to the backend's ``USER`` option.
     """
@@ -126,7 +126,11 @@ class FairqueTask(AnyTask):
         backend: str | None = None,
         user_id: object = None,
     ) -> Self:
-        """A copy that is sent otherwise. A timedelta counts from now."""
+        """Return a copy that is sent with other options; None keeps a value.
+
+        ``priority``, ``queue_name``, ``run_after`` and ``backend`` are Django's; a timedelta in ``run_after`` counts
+        from now. ``user_id`` is the user: text, an integer or a UUID. Raises `InvalidTask` if a value can't be used.
+        """
         if isinstance(run_after, timedelta):
             run_after = timezone.now() + run_after
         given: dict[str, Any] = {

@@ -29,9 +29,11 @@ __all__ = [
 ]
 
 TAG = "fairque"
+"""The tag of all checks: ``manage.py check --tag fairque``."""
 
 
 def register() -> None:
+    """Register the checks with Django."""
     for check in (check_configuration, check_caches, check_workers, check_tasks, check_events, check_attribution):
         checks.register(check, TAG)
     for check in (check_deployment, check_server):

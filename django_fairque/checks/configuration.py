@@ -43,7 +43,7 @@ _MISTAKES = {
 
 
 def check_configuration(**_: Any) -> list[CheckMessage]:
-    """Every mistake at once; that other checks find nothing then is no good sign."""
+    """Check the configuration. Returns a message for every mistake. If there are any, the other checks return nothing."""
     from django_fairque.conf import get_config
     from django_fairque.engine.model.options import InvalidOptionsError
 

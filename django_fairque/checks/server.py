@@ -53,7 +53,9 @@ _NUMBERS = {
 
 
 def check_server(**_: Any) -> list[CheckMessage]:
-    """Whether the server can be reached, takes tasks, and keeps them. The embedded server needs no question."""
+    """Check whether the server can be reached, takes tasks, and keeps them. The embedded server is not checked.
+    Returns the messages.
+    """
     from django_fairque.engine.model.errors import LuaScriptError, RedisConnectionError, ServerRefusedError
 
     config = configured()
@@ -155,7 +157,7 @@ _CACHE_MIDDLEWARE = {
 
 
 def check_caches(**_: Any) -> list[CheckMessage]:
-    """Caches that are, by their settings, in the queues' database."""
+    """Check for caches that are, by their settings, in the queues' database. Returns the messages."""
     config = configured()
     if config is None:
         return []

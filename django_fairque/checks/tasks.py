@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def check_tasks(**_: Any) -> list[CheckMessage]:
-    """What is wrong between the registered tasks, and between them and the settings."""
+    """Check the registered tasks among each other, and against the settings. Returns the messages."""
     config = configured()
     return [
         *_duplicates(),
@@ -86,7 +86,9 @@ def _early_sending(config: FairQueueConfig) -> Iterator[CheckMessage]:
 
 
 def check_events(**_: Any) -> list[CheckMessage]:
-    """Events of unknown models, fields and tasks; and deletions that the database makes by itself."""
+    """Check for events of unknown models, fields and tasks, and for deletions that the database makes by itself.
+    Returns the messages.
+    """
     from django_fairque.events import rules
     from django_fairque.events.event import DELETE
 

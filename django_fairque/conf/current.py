@@ -49,12 +49,9 @@ os.register_at_fork(after_in_child=_current.renew_lock)
 def get_config(overrides: Mapping[str, Any] | None = None) -> FairQueueConfig:
     """Return the configuration of this process.
 
-    Args:
-        overrides: options that win over all sources, nested as in settings, for the result of this call only.
-            `set_overrides` makes them last.
-
-    Raises:
-        ConfigurationError: every mistake in all sources.
+    ``overrides`` are options that take precedence over all sources, nested as in settings, for the result of this call
+    only; none by default. `set_overrides` makes them last. Raises `ConfigurationError` with every mistake in all
+    sources.
     """
     if overrides:
         return load(FairQueueConfig, _current.overrides, overrides)
@@ -62,14 +59,17 @@ def get_config(overrides: Mapping[str, Any] | None = None) -> FairQueueConfig:
 
 
 def set_overrides(overrides: Mapping[str, Any]) -> None:
-    """Let these options win over all sources in this process from now on: what a command was given."""
+    """Let options take precedence over all sources in this process from now on: those of a command line.
+
+    ``overrides`` are nested as in settings. They replace those of an earlier call.
+    """
     with _current.lock:
         _current.overrides = dict(overrides)
     reset_config()
 
 
 def reset_config() -> None:
-    """Forget the configuration, and close the clients made from it: all is read again when it is used next."""
+    """Forget the configuration, and close the clients made from it. Both are made again when they are used next."""
     with _current.lock:
         _current.config = None
     for callback in _current.on_reset:

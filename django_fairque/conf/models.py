@@ -53,8 +53,9 @@ AnyConfig = TypeVar("AnyConfig", bound="FairQueueConfig")
 class FairQueueConfig(TopLevelOptions):
     """The whole configuration. `get_config` makes it from settings, a file and the environment.
 
-    ``queues`` are the declared queues, each with ``queue`` as its defaults; "default" is always among them.
-    ``worker`` is the chosen one of ``workers``, or what a worker without a section of its own does.
+    ``redis`` is the server. ``queues`` are the declared queues, each with ``queue`` as its defaults; "default" is
+    always among them. ``worker`` is the chosen one of ``workers``, or what a worker does that has no section.
+    ``schedules`` are the schedules by name, and ``monitor`` the limits of the monitoring.
     """
 
     redis: RedisConfig = Field(default_factory=RedisConfig)
@@ -71,6 +72,7 @@ class FairQueueConfig(TopLevelOptions):
         return _Builder(cls.model_fields).build(data) if isinstance(data, Mapping) else data
 
     def contradictions(self) -> Iterator[Mistake]:
+        """Yield what is wrong between sections that are right one by one."""
         for name, schedule in self.schedules.items():
             if schedule.queue is not None and schedule.queue not in self.queues:
                 mistake = unknown((schedule.queue,), self.queues, "queue")
@@ -95,20 +97,26 @@ class FairQueueConfig(TopLevelOptions):
     def validate_all(self) -> None:
         """Check all sections again, and that they fit together. See `validate`.
 
-        Raises:
-            ConfigurationError: Values are wrong or contradict each other. The error has the mistakes of all sections.
+        Raises `ConfigurationError` with the mistakes of all sections.
         """
         self.validate()
 
     def queue_config(self, name: str = "default") -> QueueConfig:
-        """The options of a declared queue; `ConfigurationError` with the nearest match for another name."""
+        """Return the options of a declared queue.
+
+        ``name`` is its name, "default" by default. Raises `ConfigurationError` with the nearest match if it is not
+        declared.
+        """
         try:
             return self.queues[name]
         except (KeyError, TypeError):
             raise _not_declared("queue", name, self.queues) from None
 
     def worker_config(self, name: str) -> WorkerConfig:
-        """The worker of that id among ``workers``; `ConfigurationError` with the nearest match for another id."""
+        """Return the options of one of ``workers``.
+
+        ``name`` is its id. Raises `ConfigurationError` with the nearest match for another id.
+        """
         try:
             return self.workers[name]
         except (KeyError, TypeError):
@@ -116,32 +124,38 @@ class FairQueueConfig(TopLevelOptions):
 
     @classmethod
     def from_settings(cls) -> Self:
-        """Read the configuration from settings, the file that they name, and the environment.
+        """Return the configuration from settings, the file that they name, and the environment.
 
-        Raises:
-            ConfigurationError: The sources have mistakes. The error has all of them.
+        Raises `ConfigurationError` with all mistakes of the sources.
         """
         return load(cls)
 
     @classmethod
     def from_yaml(cls, path: str | os.PathLike[str]) -> Self:
-        """Read the configuration from a file alone, without settings and environment.
+        """Return the configuration from a file alone, without settings and environment.
 
-        Raises:
-            ConfigurationError: The file can't be read or has mistakes. The error has all of them.
+        ``path`` is the file's. Raises `ConfigurationError` with all mistakes, or if the file can't be read.
         """
         return assemble(cls, [file_layer(path)])
 
     def to_yaml(self, path: str | os.PathLike[str]) -> None:
-        """Write a file from which `from_yaml` makes an equal configuration. It holds the passwords: owner-only."""
+        """Write a file from which `from_yaml` makes an equal configuration. It contains the passwords, so only its
+        owner can read it.
+
+        ``path`` is the file's.
+        """
         _write_file(self, path)
 
     def create_redis_client(self, *, decode_responses: bool = False) -> Redis | RedisCluster:
-        """See `RedisConfig.create_redis_client`."""
+        """Return a new client, as `RedisConfig.create_redis_client` does; ``decode_responses`` and the errors are
+        described there.
+        """
         return self.redis.create_redis_client(decode_responses=decode_responses)
 
     def create_async_redis_client(self, *, decode_responses: bool = False) -> AsyncRedis | AsyncRedisCluster:
-        """See `RedisConfig.create_async_redis_client`."""
+        """Return a new client for coroutines, as `RedisConfig.create_async_redis_client` does; ``decode_responses``
+        and the errors are described there.
+        """
         return self.redis.create_async_redis_client(decode_responses=decode_responses)
 
 

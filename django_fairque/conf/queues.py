@@ -54,10 +54,10 @@ os.register_at_fork(after_in_child=_open_clients.forget)
 
 
 def get_queue(name: str = "default") -> FairQueue:
-    """Return the declared queue of that name, the same object for all threads of the process.
+    """Return a declared queue, the same object for all threads of the process.
 
-    Raises:
-        ConfigurationError: it is not declared (the nearest match is named), or the configuration has mistakes.
+    ``name`` is its name, "default" by default. Raises `ConfigurationError` if it is not declared (with the nearest
+    match), or the configuration has mistakes.
     """
     config, opened = get_config(), _open_clients.opened
     if opened is None or opened.config is not config:
@@ -76,7 +76,10 @@ def _open(config: FairQueueConfig) -> _OpenClient:
 
 
 async def aget_queue(name: str = "default") -> AsyncFairQueue:
-    """As `get_queue`, for coroutines: the same object for all tasks of the running event loop."""
+    """Return a declared queue for coroutines, the same object for all tasks of the running event loop.
+
+    ``name`` is its name, "default" by default. Raises `ConfigurationError` as `get_queue` does.
+    """
     config, loop = get_config(), asyncio.get_running_loop()
     opened = _open_clients.on_loops.get(loop)
     if opened is None or opened.config is not config:
@@ -105,7 +108,7 @@ def _forget_closed_loops() -> None:
 
 
 def close_queues() -> None:
-    """Close the process's client; the next `get_queue` makes a new one."""
+    """Close the process's client. The next `get_queue` makes a new one."""
     with _open_clients.lock:
         opened, _open_clients.opened = _open_clients.opened, None
     if opened is not None:

@@ -69,7 +69,7 @@ File = Annotated[str, BeforeValidator(lambda value: os.fspath(value) if isinstan
 
 
 class SentinelConfig(BaseModel):
-    """The sentinels that know where the primary is, and what they call it."""
+    """The sentinels that know where the primary is, and the name that they use for it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -78,9 +78,13 @@ class SentinelConfig(BaseModel):
         description='a list of sentinels, each "host:port" or [host, port]',
         title='a sentinel, "host:port" or [host, port]',
     )
+    """Host and port of each sentinel; 26379 is the default port."""
     service: str = Field(min_length=1, description="the name under which the sentinels know the primary")
+    """The name of the primary."""
     username: str | None = Field(default=None, description="a text")
-    password: Secret | None = Field(default=None, repr=False, description="a text")
+    """For the sentinels; the primary has another. None for none."""
+    password: SecretStr | None = Field(default=None, repr=False, description="a text")
+    """For the sentinels; the primary has another. None for none."""
 
     @field_validator("nodes", mode="before")
     @classmethod
@@ -117,25 +121,41 @@ class RedisConfig(Options):
 
     url: str | None = Field(default=None, description=f"a text: {urls.EXAMPLES}")
     host: str = Field(default="127.0.0.1", pattern=r"^[^\s/@]+$", description="a host's name or address")
+    """The host's name or address. Default: "127.0.0.1"."""
     port: Whole = whole(6379, least=1, most=65535)
+    """The port. Default: 6379."""
     db: Whole = whole(0, least=0, most=2**31 - 1)
+    """The number of the database. Default: 0."""
     username: str | None = Field(default=None, description="a text")
     password: Secret | None = Field(default=None, repr=False, description="a text")
     cache: str | None = Field(default=None, min_length=1, description="an alias of settings.CACHES")
+    """An alias of ``settings.CACHES`` whose server is used; None for none."""
     sentinel: SentinelConfig | None = Field(default=None, description="a mapping with nodes and service")
+    """The sentinels that know the server; None for none."""
     cluster: bool = Field(default=False, description="true or false")
+    """Whether the server is a cluster. Default: False."""
     ssl: bool = Field(default=False, description="true or false")
+    """Whether to use TLS; ``rediss://`` sets it. Default: False."""
     ssl_ca_certs: File | None = Field(default=None, description="the path of a file with certificates")
+    """The path of a file with the authorities to trust; None for those of the system."""
     ssl_certfile: File | None = Field(default=None, description="the path of a certificate's file")
+    """The path of the client's certificate; None for none."""
     ssl_keyfile: File | None = Field(default=None, description="the path of a key's file")
+    """The path of its key; None for none."""
     ssl_cert_reqs: Literal["required", "optional", "none"] = Field(
         default="required", description='"required", "optional" or "none"'
     )
+    """Whether the server's certificate is verified: "required" (the default), "optional" or "none"."""
     ssl_check_hostname: bool = Field(default=True, description="true or false")
+    """Whether the certificate must have the server's name. Default: True."""
     socket_timeout: Number = seconds(15)
+    """The longest wait for a reply, and for a free connection. Default: 15."""
     socket_connect_timeout: Number = seconds(2)
+    """The longest wait for a connection. Default: 2."""
     health_check_interval: Number = seconds(30, least=0)
+    """A connection that was unused for this time is tested before it is used. Default: 30."""
     max_connections: Whole = whole(100, least=1, most=10_000)
+    """The number of connections per process or event loop, on a cluster per node, from 1 to 10,000. Default: 100."""
 
     @model_validator(mode="before")
     @classmethod
@@ -156,11 +176,12 @@ class RedisConfig(Options):
 
     @property
     def is_embedded(self) -> bool:
+        """Whether the URL is that of the embedded server."""
         return bool(self.url and self.url.startswith("embedded:"))
 
     @property
     def address(self) -> str:
-        """Where the server is, in words that may be shown."""
+        """The place of the server, in words that may be shown."""
         if self.url:
             return self.url
         if self.sentinel:
@@ -170,7 +191,7 @@ class RedisConfig(Options):
 
     @property
     def hosts(self) -> list[str]:
-        """The machines that are connected to; none for a socket or the embedded server."""
+        """The machines of the connections; none for a socket or the embedded server."""
         if self.sentinel:
             return [host for host, _ in self.sentinel.nodes]
         return [self.endpoint[0]] if self.endpoint else []
@@ -197,9 +218,11 @@ class RedisConfig(Options):
         return f"{place} number {self.db}"
 
     def given_addresses(self) -> list[str]:
+        """Return the names of the options that name the server, of those that are set."""
         return [name for name in ADDRESSES if name in self.model_fields_set and getattr(self, name) is not None]
 
     def contradictions(self) -> Iterator[Mistake]:
+        """Yield what is wrong between fields that are right one by one."""
         given = self.given_addresses()
         if len(given) > 1:
             yield Mistake("conflict", (given[-1],), f"expected one way to name the server; got {' and '.join(given)}")
@@ -231,21 +254,20 @@ class RedisConfig(Options):
             yield Mistake("conflict", ("db",), f"expected 0, the only database of a cluster; got {shown(self.db)}")
 
     def create_redis_client(self, *, decode_responses: bool = False) -> Redis | RedisCluster:
-        """A new client with a pool of its own, which connects when it is first used; close it with ``close()``.
+        """Return a new client with its own pool, which connects when it is first used. Close it with ``close()``.
 
-        Args:
-            decode_responses: Whether the client returns text instead of bytes. Queues need bytes.
-
-        Raises:
-            ConfigurationError: the cache alias, or the directory of ``embedded://``, can't be found.
+        ``decode_responses`` is whether the client returns text instead of bytes; False by default. Queues need bytes.
+        Raises `ConfigurationError` if the cache alias, or the directory of ``embedded://``, can't be found.
         """
         client: Redis | RedisCluster = _create(self, SYNC, decode_responses=decode_responses)
         return client
 
     def create_async_redis_client(self, *, decode_responses: bool = False) -> AsyncRedis | AsyncRedisCluster:
-        """As `create_redis_client`, for the event loop that first uses it; close it with ``aclose()``."""
-        client: AsyncRedis | AsyncRedisCluster = _create(self, ASYNC, decode_responses=decode_responses)
-        return client
+        """Return a new client for the event loop that first uses it. Close it with ``aclose()``.
+
+        ``decode_responses`` and the error are those of `create_redis_client`.
+        """
+        return create_async_client(self, decode_responses=decode_responses)
 
 
 SYNC = "redis"

@@ -78,38 +78,55 @@ class WorkerConfig(Options):
     """One worker. Durations are seconds; docs/configuration.md explains each field."""
 
     id: str | None = Field(default=None, pattern=r"^[^\s,]{1,128}$", description="a name without spaces and commas")
+    """The worker's name; by default made from host and process."""
     users: Users = _users([EVERYONE])
+    """The users that it serves first: at most 3,000 ids, or "*" (the default) for all."""
     steal: Users = _users([])
+    """The users that it serves when those have nothing: at most 3,000 ids, none by default."""
     queues: QueueNames = Field(
         default_factory=lambda: ["default"],
         description="a list of at least one queue's name",
         title=f"a queue's name: {QUEUE_NAME_WORDS}",
     )
+    """The queues that it serves. Default: "default"."""
     poll_interval: Number = seconds(5)
+    """The longest sleep between wakeups. Default: 5."""
     task_timeout: Number = seconds(300)
+    """The time limit of a task if neither it nor its queue has one. Default: 300."""
     hard_timeout_grace: Number = seconds(5, least=0)
+    """The time from the exception that ends an overdue task to the end of its process. Default: 5."""
     concurrency: Whole = whole(8, least=1, most=1000)
+    """How many tasks run at once in each process, from 1 to 1000. Default: 8."""
     shutdown_timeout: Number = seconds(30, least=0)
+    """How long running tasks may go on after a stop. Default: 30."""
     lease_seconds: Number = seconds(30)
+    """How long a task stays with a worker that does not renew its leases. Default: 30."""
     processes: Whole = whole(1, least=1, most=256)
+    """The number of child processes, from 1 to 256. Default: 1."""
     start_method: Literal["auto", "spawn", "forkserver"] = Field(
         default="auto", description='"auto", "spawn" or "forkserver"'
     )
+    """How these begin: "auto" (the default), "spawn" or "forkserver"."""
     handler: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$",
         description='the dotted path of a callable, such as "shop.tasks.handle"',
     )
+    """The dotted path of a callable for tasks that are bare payloads; None for none."""
     alert_email: list[str] = Field(
         default_factory=list, description="a list of e-mail addresses", title="an e-mail address"
     )
+    """The addresses to which alerts are sent; none by default."""
     max_tasks: Whole = Field(
         default=0, ge=0, le=10**12, description="a whole number of tasks, at least 0 (0: no limit)"
     )
+    """A process is replaced after this many tasks; 0 (the default): never."""
     max_memory_mb: Whole = Field(
         default=0, ge=0, le=10**9, description="a whole number of megabytes, at least 0 (0: no limit)"
     )
+    """A process that uses more megabytes is replaced; 0 (the default): never."""
     close_database_connections: bool = Field(default=False, description="true or false")
+    """Whether to close the database connections that a task has used when it ends. Default: False."""
 
     assigned_users = EarlierName("users")
     steal_targets = EarlierName("steal")
@@ -119,6 +136,7 @@ class WorkerConfig(Options):
     graceful_shutdown_timeout = EarlierName("shutdown_timeout")
 
     def contradictions(self) -> Iterator[Mistake]:
+        """Yield what is wrong between fields that are right one by one."""
         for name in ("users", "steal"):
             users = getattr(self, name)
             if EVERYONE in users and len(users) > 1:
@@ -152,17 +170,23 @@ class TopLevelOptions(Options):
     """The options at the top level, outside all sections."""
 
     enqueue_on_commit: bool = Field(default=True, description="true or false")
+    """Whether ``enqueue()`` inside a transaction waits for its commit. Default: True."""
     outbox: bool = Field(default=False, description="true or false")
+    """Whether ``enqueue()`` inside a transaction writes into its database. Default: False."""
     request_user: str | None = Field(default=None, description="the dotted path of a callable")
+    """The dotted path of a function from a request to the id of its user; None for none."""
     tracing: bool = Field(default=False, description="true or false")
+    """Whether to make spans of OpenTelemetry. Default: False."""
     signing: Annotated[Literal["on", "off", "verify-only"], BeforeValidator(_switched)] = Field(
         default="on", description='"on", "off" or "verify-only"'
     )
+    """Whether tasks are signed: "on" (the default), "off" or "verify-only"."""
     redact: Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(split_list)] = Field(
         default_factory=lambda: ["password", "token", "secret", "key", "authorization"],
         description="a list of words",
         title="a word that is not empty",
     )
+    """Words; values whose key contains one of them are hidden in the admin and the commands."""
 
     @field_validator("tracing")
     @classmethod
@@ -215,20 +239,24 @@ def _token(value: SecretStr) -> SecretStr:
 
 
 class MonitorConfig(Options):
-    """``MONITOR``: the limits beyond which a queue is not well, and the tokens that `django_fairque.urls` requires (none:
-    nobody reads figures there)."""
+    """``MONITOR``: the limits beyond which a queue is not well, and the tokens that `django_fairque.urls` requires
+    (without one nobody can read figures there).
+    """
 
     limits: dict[str, Annotated[Number, Field(ge=0)]] = Field(
         default_factory=dict, description="a mapping of figures to numbers", title="a number, at least 0"
     )
-    token: Annotated[list[Annotated[Secret, AfterValidator(_token)]], BeforeValidator(_token_list)] = Field(
+    """The limit of each figure, by its name; none by default."""
+    token: Annotated[list[Annotated[SecretStr, AfterValidator(_token)]], BeforeValidator(_token_list)] = Field(
         default_factory=list,
         repr=False,
         description="a token, or a list of tokens",
         title=f"a token: {TOKEN_WORDS}",
     )
+    """The tokens; none by default."""
 
     def contradictions(self) -> Iterator[Mistake]:
+        """Yield what is wrong between fields that are right one by one."""
         yield from (unknown(("limits", name), LIMIT_NAMES) for name in self.limits if name not in LIMIT_NAMES)
         if (share := self.limits.get("failure_share", 0)) > 1:
             yield Mistake("value", ("limits", "failure_share"), f"expected a fraction from 0 to 1; got {shown(share)}")
@@ -238,22 +266,36 @@ class ScheduleConfig(Options):
     """One of ``SCHEDULES``. Durations are seconds; docs/schedules.md explains each field."""
 
     task: str = Field(min_length=1, max_length=200, description='the name of a task, such as "shop.tasks.report"')
+    """The name of the task that is pushed."""
     cron: str | None = Field(default=None, description='a cron expression of five fields, such as "0 3 * * *"')
+    """A cron expression of five fields; give this or ``every``."""
     every: Number | None = Field(default=None, description="a number of seconds, at least 1")
+    """Seconds between two run times, at least 1."""
     timezone: str | None = Field(default=None, description='the name of a time zone, such as "Europe/Berlin"')
+    """The time zone of ``cron``; None for UTC."""
     user: str | None = Field(default=None, min_length=1, description="a user's id")
+    """The user of its tasks; None for that of the task."""
     args: list[Any] = Field(default_factory=list, description="a list of arguments")
+    """Positional arguments of its tasks; none by default."""
     kwargs: dict[str, Any] = Field(default_factory=dict, description="a mapping of arguments")
+    """Keyword arguments of its tasks; none by default."""
     priority: PriorityName | None = Field(default=None, description="the name of a priority, such as HIGH")
+    """The priority of its tasks; None for that of the task."""
     queue: str | None = Field(
         default=None, pattern=QUEUE_NAME_PATTERN, description=f"a queue's name: {QUEUE_NAME_WORDS}"
     )
+    """The queue of its tasks; None for that of the task."""
     missed: Literal["skip", "one", "all"] = Field(default="skip", description='"skip", "one" or "all"')
+    """What happens to missed run times: "skip" (the default), "one" or "all"."""
     grace: Number = seconds(60, least=0)
+    """How late a run time may be without being missed. Default: 60."""
     expires: Number | None = seconds(None)
+    """Time from a run time until its task is a dead letter if it has not started; None for that of the task."""
     enabled: bool = Field(default=True, description="true or false")
+    """Whether it is switched on. Default: True."""
 
     def contradictions(self) -> Iterator[Mistake]:
+        """Yield what is wrong between fields that are right one by one."""
         from django_fairque.engine.schedules.due_times import Timing
 
         try:

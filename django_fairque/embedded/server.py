@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AofStatus:
-    """The append-only file. Sizes in bytes; ``delayed_fsyncs`` counts the syncs that took more than 2 s."""
+    """The append-only file. Sizes are in bytes: ``size`` now, ``base_size`` after it was last rewritten;
+    ``rewriting`` is whether that goes on. ``appendfsync`` is its setting; ``last_write_ok`` whether the last write
+    succeeded; ``delayed_fsyncs`` counts the syncs that took more than 2 s.
+    """
 
     size: int
     base_size: int
@@ -36,9 +39,12 @@ class AofStatus:
 
 @dataclass(frozen=True)
 class ServerStatus:
-    """``running`` but not ``answers``: the process lives and says nothing; then most fields are unknown.
+    """The state of the server. ``running`` but not ``answers``: the process lives and does not reply; then most fields
+    are unknown.
 
-    ``uptime`` in seconds, ``memory`` in bytes. ``notes`` are sentences about what somebody should do.
+    ``directory`` and ``socket`` are its paths; ``pid`` is its process, ``server`` and ``version`` are its product,
+    ``binary`` is its program. ``clients`` are connected. ``uptime`` is in seconds, ``memory`` in bytes. ``aof`` is its
+    append-only file. ``notes`` are sentences about what should be done.
     """
 
     running: bool
@@ -136,26 +142,17 @@ class EmbeddedServer:
     An object holds nothing open: any number of them, in any number of processes and threads, name the same server. It
     is stopped by `stop` only, not by the end of the process that started it.
 
-    Parameters
-    ----------
-    directory
-        New, empty, or made by an earlier start; its permissions become those of its owner alone. Any other existing directory, a
-        link and somebody else's are refused.
-    binary
-        The server to run; by default what `find_binary` finds.
-    appendfsync
-        "everysec": a power cut may cost the last second or two. "always": nothing, at about half the speed.
-    timeout
-        Seconds without any answer after which a call gives up.
-    answer_timeout
-        The same for a server that runs and does not answer, because it hangs or was suspended; ``timeout`` by default.
+    - ``directory``: new, empty, or made by an earlier start; its permissions become those of its owner alone. Any
+      other existing directory, a link and another user's directory are refused.
+    - ``binary``: the server to run; by default what `find_binary` finds.
+    - ``appendfsync``: "everysec" (the default): a power cut may cost the last second or two. "always": nothing, at
+      about half the speed.
+    - ``timeout``: seconds without any reply after which a call gives up; 10 by default.
+    - ``answer_timeout``: the same for a server that runs and does not reply, because it hangs or was suspended;
+      ``timeout`` by default.
 
-    Raises
-    ------
-    ConfigurationError
-        There is no binary, or the directory can't be used.
-    RedisConnectionError
-        The server does not start, or lives and does not answer.
+    Raises `ConfigurationError` if there is no binary, or the directory can't be used. Its methods raise
+    `RedisConnectionError` if the server does not start, or lives and does not reply.
     """
 
     def __init__(
@@ -173,6 +170,7 @@ class EmbeddedServer:
 
     @property
     def directory(self) -> Path:
+        """The server's directory."""
         return self._site.directory
 
     @property
@@ -186,30 +184,33 @@ class EmbeddedServer:
         return self.socket
 
     def start(self) -> bool:
-        """As `ensure`; true if this call started the server."""
+        """Start the server if it does not run. Returns whether this call started it."""
         try:
             return ensure_running(self._site)
         except OSError as error:
             raise self._failed("started", error) from error
 
     def stop(self) -> bool:
-        """End the server, its file written and synced; false if none was running."""
+        """End the server, its file written and synced. Returns whether one was running."""
         try:
             return stop_server(self._site)
         except OSError as error:
             raise self._failed("stopped", error) from error
 
     def retire(self) -> bool:
-        """As `stop`, and no thread of this process starts it again: for a directory that is about to be removed."""
+        """End the server, and let no thread of this process start it again: for a directory that is about to be
+        removed. Returns whether one was running.
+        """
         forbid_starts(self._site)
         return self.stop()
 
     def restart(self) -> None:
-        """Stop and start, with the binary and the options of now."""
+        """Stop and start, with the binary and the options of this object."""
         self.stop()
         self.start()
 
     def status(self) -> ServerStatus:
+        """Return the state of the server; it is not started."""
         try:
             return read_status(self._site)
         except OSError as error:
@@ -228,17 +229,20 @@ class _EmbeddedConnectionBase:
 
 
 class EmbeddedConnection(_EmbeddedConnectionBase, UnixDomainSocketConnection):
-    """A connection to the server in ``embedded_directory``, which is started if it does not run.
+    """A connection to the server in ``embedded_directory``, which is started if it does not run. It is made by the
+    pool of a client.
 
-    Only connecting starts it: a command that was under way when the server died raises as ever, because only its sender
-    knows whether it may be sent again.
+    Only connecting starts it: a command that was in progress when the server died raises as ever, because only its
+    sender knows whether it may be sent again.
     """
 
     def connect(self) -> None:
+        """Start the server if it does not run, and connect."""
         self._ensure()
         super().connect()  # type: ignore[no-untyped-call]
 
     def connect_check_health(self, *args: Any, **kwargs: Any) -> None:
+        """Start the server if it does not run, and connect; ``args`` and ``kwargs`` are those of redis-py."""
         # redis-py 8 comes here directly to reconnect for a command.
         self._ensure()
         super().connect_check_health(*args, **kwargs)
@@ -252,13 +256,15 @@ class EmbeddedConnection(_EmbeddedConnectionBase, UnixDomainSocketConnection):
 
 
 class AsyncEmbeddedConnection(_EmbeddedConnectionBase, AsyncUnixDomainSocketConnection):
-    """As `EmbeddedConnection`, for coroutines: the server is looked after in a thread."""
+    """As `EmbeddedConnection`, for coroutines: a thread starts the server."""
 
     async def connect(self) -> None:
+        """Start the server if it does not run, and connect."""
         await self._ensure()
         await super().connect()  # type: ignore[no-untyped-call]
 
     async def connect_check_health(self, *args: Any, **kwargs: Any) -> None:
+        """Start the server if it does not run, and connect; ``args`` and ``kwargs`` are those of redis-py."""
         await self._ensure()
         await super().connect_check_health(*args, **kwargs)
 
@@ -271,9 +277,11 @@ class AsyncEmbeddedConnection(_EmbeddedConnectionBase, AsyncUnixDomainSocketConn
 def connection_pool_kwargs(
     directory: str | os.PathLike[str], *, asynchronous: bool = False, **options: Any
 ) -> dict[str, Any]:
-    """What a ``ConnectionPool`` of redis-py (of ``redis.asyncio`` if ``asynchronous``) needs to reach the server.
+    """Return the arguments that a ``ConnectionPool`` of redis-py needs to reach the server. Nothing is started before
+    the first connection is made.
 
-    ``options`` are those of `EmbeddedServer`. Nothing is started before the first connection is made.
+    ``directory`` and ``options`` are those of `EmbeddedServer`. ``asynchronous`` is whether the pool is one of
+    ``redis.asyncio``; False by default.
     """
     server = EmbeddedServer(directory, **options)
     return {

@@ -109,13 +109,15 @@ DEFAULT_NAME = ".fairque"
 
 
 def is_embedded_url(url: str) -> bool:
+    """Return whether a ``url`` is that of an embedded server."""
     return url.startswith(f"{SCHEME}:")
 
 
 def directory_from_url(url: str, base: Path) -> Path:
-    """The server's directory that the URL names; without a path in it, ``.fairque`` in ``base``.
+    """Return the server's directory that the ``url`` names; without a path in it, ``.fairque`` in ``base``.
 
-    A ``%``, ``?`` or ``#`` in the path is written percent-encoded, as in any URL.
+    A ``%``, ``?`` or ``#`` in the path is written percent-encoded, as in any URL. Raises `ConfigurationError` if it is
+    another URL.
     """
     parts = urlsplit(url)
     if parts.scheme != SCHEME or parts.netloc or parts.path == "/" or parts.query or parts.fragment:

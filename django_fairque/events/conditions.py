@@ -46,11 +46,11 @@ class Condition:
         return _Not(self)
 
     def tracked(self) -> Iterator[str]:
-        """The fields whose earlier values it asks for."""
+        """Yield the fields whose earlier values it needs."""
         return iter(())
 
     def problems(self, model: type[Model]) -> Iterator[str]:  # noqa: ARG002 - for those that know fields
-        """What is wrong with it for this model."""
+        """Yield what is wrong with it for this ``model``."""
         return iter(())
 
 
@@ -111,13 +111,11 @@ class _Function(Condition):
 class changed(Condition):  # noqa: N801 - reads as a word of its own
     """A field was saved with another value than before.
 
-    Args:
-        field: its name.
-        was: only if it was this before.
-        to: only if it is this now.
+    ``field`` is its name. ``was`` is the value that it had before, ``to`` the value that it has now; any value by
+    default.
 
-    Creating an object changes its fields from nothing, so ``was`` does not match then. What a field was before it was
-    assigned without ever being loaded (a deferred field) nobody knows: it counts as changed, and no ``was`` matches.
+    Creating an object changes its fields from nothing, so ``was`` does not match then. If a field was assigned without
+    being loaded (a deferred field) its earlier value is unknown: it counts as changed, and no ``was`` matches.
     """
 
     def __init__(self, field: str, *, was: Any = ANY, to: Any = ANY) -> None:
@@ -144,14 +142,16 @@ class changed(Condition):  # noqa: N801 - reads as a word of its own
         return not is_same(column, before, now)
 
     def tracked(self) -> Iterator[str]:
+        """Yield the field."""
         yield self.field
 
     def problems(self, model: type[Model]) -> Iterator[str]:
+        """Yield what is wrong with it for this ``model``."""
         yield from _column_problems(model, self.field)
 
 
 class field_is(Condition):  # noqa: N801
-    """A field, or what a path leads to, has this value now."""
+    """A ``field``, or what a path leads to, has this ``value`` now."""
 
     def __init__(self, field: str, value: Any) -> None:
         self.field, self.value = field, value
@@ -167,6 +167,7 @@ class field_is(Condition):  # noqa: N801
         return bool(value == expected)
 
     def problems(self, model: type[Model]) -> Iterator[str]:
+        """Yield what is wrong with it for this ``model``."""
         if problem := problem_of(model, self.field):
             yield f"{self!r}: {problem}"
 

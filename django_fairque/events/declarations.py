@@ -57,7 +57,9 @@ ALLOWED_EVENT_OPTIONS = EVENT_OPTIONS | SENDABLE - FORBIDDEN_OPTIONS
 
 
 class Declaration:
-    """An event without its task: give it one with `enqueue`, or decorate the task with it."""
+    """An event without its task, made by `on_create` and the other functions: give it a task with `enqueue`, or
+    decorate the task with it.
+    """
 
     def __init__(
         self,
@@ -94,15 +96,13 @@ class Declaration:
         }
 
     def enqueue(self, task: Task, /, *args: Argument, **kwargs: Argument) -> Task:
-        """Enqueue a task when this happens; returns the task.
+        """Enqueue a task when this happens.
 
-        Args:
-            task: a task, or the name of one that is registered.
-            args, kwargs: its arguments: a string is a field path, a callable is called with the `Event`, anything else is
-                passed as it is.
+        ``task`` is a task, or the name of one that is registered. ``args`` and ``kwargs`` are its arguments: a string
+        is a field path, a callable is called with the `Event`, anything else is passed as it is.
 
-        Raises:
-            TaskUsageError: that is no task. What the model does not have is reported by ``manage.py check``.
+        Returns the task. Raises `TaskUsageError` if ``task`` is neither. Fields that the model does not have are
+        reported by ``manage.py check``.
         """
         return self._declare(task, args=args, kwargs=kwargs)
 
@@ -124,34 +124,59 @@ class Declaration:
 
 
 def on_create(model: type[Model] | str, **options: Unpack[EventOptions]) -> Declaration:
-    """An object was created. ``model`` is a class or ``"app.Model"``; its subclasses and proxies count too."""
+    """Return the declaration of an event: an object was created.
+
+    ``model`` is a class or ``"app.Model"``; its subclasses and proxies count too. The ``options`` are those of
+    `Sendable.using` except ``user_id``, ``task_id``, ``on_commit`` and ``database``, and these:
+
+    - ``when``: a condition: `changed`, `field_is`, a callable of the `Event`, or a combination with ``&``, ``|``,
+      ``~``; always by default.
+    - ``user``: the task's user: a field path or a callable of the event; by default that of the task.
+    - ``args``: the arguments for a decorated task: field paths, or a callable that returns all; the primary key by
+      default.
+    - ``name``: the event's name, for ``fairque_events``; made of model, kind and task by default.
+    - ``reentrant``: whether a task that does this itself is enqueued again; False by default.
+
+    Raises `TaskUsageError` if an option is unknown or wrong.
+    """
     return _declared("create", {CREATE}, model, options)
 
 
 def on_update(model: type[Model] | str, **options: Unpack[EventOptions]) -> Declaration:
-    """An object that was there before was saved. ``model`` as of `on_create`."""
+    """Return the declaration of an event: an object that existed before was saved.
+
+    ``model``, ``options`` and the error are those of `on_create`.
+    """
     return _declared("update", {UPDATE}, model, options)
 
 
 def on_save(model: type[Model] | str, **options: Unpack[EventOptions]) -> Declaration:
-    """An object was created or updated. ``model`` as of `on_create`."""
+    """Return the declaration of an event: an object was created or updated.
+
+    ``model``, ``options`` and the error are those of `on_create`.
+    """
     return _declared("save", {CREATE, UPDATE, SAVE}, model, options)
 
 
 def on_delete(model: type[Model] | str, **options: Unpack[EventOptions]) -> Declaration:
-    """An object is deleted; its fields, and what it refers to, are read before that. ``model`` as of `on_create`."""
+    """Return the declaration of an event: an object is deleted. Its fields, and what it refers to, are read before
+    that.
+
+    ``model``, ``options`` and the error are those of `on_create`.
+    """
     return _declared("delete", {DELETE}, model, options)
 
 
 def on_m2m(
     model: type[Model] | str, field: str, *, actions: Iterable[str] = ACTIONS, **options: Unpack[EventOptions]
 ) -> Declaration:
-    """A many-to-many relation of an object changed, from whichever side. ``model`` as of `on_create`.
+    """Return the declaration of an event: a many-to-many relation of an object changed, from either side.
 
-    Args:
-        field: the many-to-many field, on the model that declares it.
-        actions: which of "add", "remove" and "clear". With a ``through`` model of one's own, rows that are created and
-            deleted directly count as well, and a clear is a "remove" of each.
+    ``field`` is the many-to-many field, on the model that declares it. ``actions`` are some of "add", "remove" and
+    "clear"; all by default. With a ``through`` model, rows that are created and deleted directly count as well, and a
+    clear is a "remove" of each. ``model`` and ``options`` are those of `on_create`.
+
+    Raises `TaskUsageError` if an option or an action is unknown or wrong.
     """
     chosen = frozenset([actions] if isinstance(actions, str) else actions)
     if not chosen or not chosen <= set(ACTIONS):
@@ -160,8 +185,13 @@ def on_m2m(
 
 
 def on_signal(signal: Signal, *, sender: Any = None, **options: Unpack[EventOptions]) -> Declaration:
-    """A Django signal was sent, by ``sender`` if one is given. Field paths start from its argument ``instance``, if it has one;
-    all are in ``event.arguments``. A decorated task gets no arguments by default.
+    """Return the declaration of an event: a Django signal was sent.
+
+    ``signal`` is the signal. ``sender`` limits it to one sender; any by default. Field paths start from its argument
+    ``instance``, if it has one; all are in ``event.arguments``. A decorated task gets no arguments by default.
+    ``options`` are those of `on_create`.
+
+    Raises `TaskUsageError` if ``signal`` is none, or an option is unknown or wrong.
     """
     if not callable(getattr(signal, "connect", None)):
         raise TaskUsageError(f"on_signal: expected a django.dispatch.Signal, got {short(signal)}")

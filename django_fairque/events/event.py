@@ -117,12 +117,12 @@ _columns: WeakKeyDictionary[type[Model], dict[str, Field[Any, Any]]] = WeakKeyDi
 
 @dataclass
 class Event:
-    """Something that has happened to an object.
+    """Something that has happened to an object of ``model`` with the primary key ``pk``.
 
     ``kind`` is "create", "update", "save" (created or updated, which only the database knows), "delete", "m2m" or
-    "signal"; ``using`` the alias of the database. ``update_fields`` are the names of the fields that were saved, None for
-    all. Of an "m2m" event ``action`` is "add", "remove" or "clear" and ``pks`` are the other side's primary keys; of a
-    "signal" event ``arguments`` are the signal's.
+    "signal"; ``using`` the alias of the database. ``update_fields`` are the names of the fields that were saved, None
+    for all. Of an "m2m" event ``action`` is "add", "remove" or "clear" and ``pks`` are the other side's primary keys;
+    of a "signal" event ``arguments`` are the signal's. ``known_instance`` is the object if it is loaded.
     """
 
     kind: str
@@ -145,20 +145,22 @@ class Event:
         return self.known_instance
 
     def value(self, path: str) -> Any:
-        """What a field path leads to from the object."""
+        """Return what a field ``path`` leads to from the object."""
         if path == "pk" and self.pk is not None:
             return self.pk
         return value_at(self.instance, path)
 
     def column(self, name: str) -> Field[Any, Any]:
-        """The field of that name."""
+        """Return the field of this ``name``. Raises `LookupError` if there is none."""
         known = _columns.setdefault(self.model, {})
         if name not in known:
             known[name] = field_of(self.model, name)
         return known[name]
 
     def is_saved(self, name: str) -> bool:
-        """Whether a field was among those that were saved: not left out of ``update_fields``, not deferred."""
+        """Whether the field of this ``name`` was among those that were saved: not left out of ``update_fields``, not
+        deferred.
+        """
         try:
             column = self.column(name)
         except LookupError:

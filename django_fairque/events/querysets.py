@@ -23,10 +23,11 @@ ROWS_PER_SLICE = 500
 
 
 class EventQuerySetMixin(Base):
-    """Put it before ``QuerySet``: `bulk_create`, `bulk_update` and `update` fire events, in one transaction.
+    """List it before ``QuerySet``: `bulk_create`, `bulk_update` and `update` fire events, in one transaction.
 
-    `update` costs a query before (the keys and the watched fields of what it will touch) and one for every 500 objects
-    after; only where a rule is about updates of the model. `delete` needs nothing: Django sends its signals.
+    `update` costs a query before (the keys and the watched fields of the objects that it changes) and one for every
+    500 objects after; only where a rule is about updates of the model. `delete` needs nothing: Django sends its
+    signals.
     """
 
     def bulk_create(
@@ -38,8 +39,12 @@ class EventQuerySetMixin(Base):
         *args: Any,
         **options: Any,
     ) -> list[Any]:
-        """As Django's. With ``ignore_conflicts`` nobody knows what was created, so nothing fires; with
-        ``update_conflicts`` what is declared with `on_save` does."""
+        """Create objects as Django does, and fire an event for each.
+
+        ``objs``, ``batch_size``, ``args`` and ``options`` are Django's. With ``ignore_conflicts`` it is unknown which
+        were created, so nothing fires; with ``update_conflicts`` events fire that are declared with `on_save`. Returns
+        the objects.
+        """
 
         def create() -> list[Any]:
             return super(EventQuerySetMixin, self).bulk_create(
@@ -57,6 +62,10 @@ class EventQuerySetMixin(Base):
         return created
 
     def bulk_update(self, objs: Iterable[Any], fields: Iterable[str], *args: Any, **options: Any) -> int:
+        """Update objects as Django does, and fire an event for each.
+
+        ``objs``, ``fields``, ``args`` and ``options`` are Django's. Returns how many rows matched.
+        """
         given, names = list(objs), list(fields)
         if not self._concerns(UPDATE):
             return super().bulk_update(given, names, *args, **options)
@@ -69,6 +78,10 @@ class EventQuerySetMixin(Base):
         return count
 
     def update(self, **values: Any) -> int:
+        """Update all rows as Django does, and fire an event for each object.
+
+        ``values`` are Django's. Returns how many rows matched.
+        """
         if not self._concerns(UPDATE):
             return super().update(**values)
         self._for_write = True

@@ -40,13 +40,10 @@ _suppressed: ContextVar[tuple[object, ...]] = ContextVar("fairque_suppressed_eve
 
 @contextmanager
 def suppress_events(*models: type[Model] | str) -> Iterator[None]:
-    """Within the block nothing that happens to objects of these models (of any, if none is named) enqueues a task.
+    """Fire no events of these models within the block. Yields nothing.
 
-    Args:
-        models: classes or their labels (``"shop.Order"``); children and proxies count too.
-
-    Raises:
-        TaskUsageError: for what is no model.
+    ``models`` are classes or their labels (``"shop.Order"``); children and proxies count too. All models if none is
+    named. Raises `TaskUsageError` if one is no model.
     """
     found = tuple(map(_model, models)) or (_everything,)
     token = _suppressed.set((*_suppressed.get(), *found))

@@ -152,7 +152,7 @@ class TaskContext:
 
     @property
     def user_id(self) -> str:
-        """For whom it runs, or empty."""
+        """The user that it runs for; empty for none."""
         return ""
 
     @property
@@ -206,14 +206,17 @@ class TaskContext:
         return NO_TRACE
 
     def parent_results(self) -> dict[str, Any]:
-        """What the tasks that it depends on returned: by id, in the order of its declaration. Blocks.
+        """Return the results of the tasks that it depends on: by id, in the order of its declaration. Blocks.
 
-        Without those that have not finished (it may run anyhow, see ``on_dependency_failure``).
+        Those that have not finished are left out (it may run anyhow, see ``on_dependency_failure``).
         """
         return {}
 
     def parent_result(self) -> Any:
-        """What the one task that it depends on returned; `LookupError` if that is not exactly one. Blocks."""
+        """Return the result of the one task that it depends on. Blocks.
+
+        Raises `LookupError` unless exactly one has finished.
+        """
         results = self.parent_results()
         if len(results) != 1:
             raise LookupError(f"task {self.id!r} has {len(results)} parents with a result; use parent_results()")
@@ -221,16 +224,24 @@ class TaskContext:
 
     @property
     def xcom(self) -> XCom:
-        """Values shared with the other tasks of its run (or for itself alone): ``push(key, value)``, ``pull(key)``."""
+        """Values shared with the other tasks of its run (or only with its own later attempts): ``push(key, value)``,
+        ``pull(key)``.
+
+        Raises `RuntimeError` outside of a worker.
+        """
         raise RuntimeError("there is no xcom outside of a worker; use get_queue().xcom(namespace)")
 
     def raise_if_cancelled(self) -> None:
-        """End the task here (with `Discard`) if it was canceled."""
+        """End the task here if it was canceled. Raises `Discard` then."""
         if self.cancelled:
             raise Discard("canceled while it ran")
 
     def progress(self, current: float, total: float, message: str = "") -> None:
-        """Report how far the task is. Cheap and never blocking: the newest report is sent ten times a second."""
+        """Report how far the task is, without blocking: the newest report is sent ten times a second.
+
+        ``current`` and ``total`` are numbers of any unit; ``message`` is a text, empty by default. Raises
+        `TaskValidationError` if a value has another type.
+        """
         check_progress_number(current, "current")
         check_progress_number(total, "total")
         check_progress_message(message)
@@ -357,7 +368,7 @@ running: ContextVar[TaskContext] = ContextVar("fairque_task", default=TaskContex
 
 
 def current_task() -> TaskContext:
-    """The task that runs in this thread or coroutine; an inert one outside of a worker."""
+    """Return the task that runs in this thread or coroutine; outside of a worker one without values and effects."""
     return running.get()
 
 
@@ -422,15 +433,10 @@ _current_user: ScopedValue[str | UserSource | None] = ScopedValue("fairque_user"
 
 
 def as_user(user: object) -> AbstractContextManager[None]:
-    """Work for this user in the block: tasks enqueued there are for them, unless they say whom they are for.
+    """Return a context manager in whose block tasks are enqueued for a user, unless they name another one.
 
-    A plain ``with``, in coroutines too. Blocks nest; the innermost counts.
-
-    Args:
-        user: text, an integer key or a UUID; None for nobody.
-
-    Raises:
-        TaskValidationError: it is no id.
+    ``user`` is text, an integer key or a UUID; None for nobody. It is a plain ``with``, in coroutines too. Blocks
+    nest; the innermost counts. Raises `TaskValidationError` if ``user`` is no id.
     """
     return _current_user.hold(None if user is None else user_id(user, "the user"))
 
@@ -441,17 +447,17 @@ def as_user_of(source: UserSource) -> AbstractContextManager[None]:
 
 
 def current_user_id() -> str | None:
-    """For whom work is done here: `as_user`'s, the running task's, the request's user, or None.
+    """Return the user for whom work is done here: `as_user`'s, the running task's, the request's user, or None.
 
-    Raises:
-        TaskUsageError: in a coroutine, where looking up the request's user would block: `acurrent_user_id` awaits it.
+    Raises `TaskUsageError` in a coroutine, where looking up the request's user would block: use `acurrent_user_id`
+    there.
     """
     current = _current_user.get()
     return current.user_id() if isinstance(current, UserSource) else current
 
 
 async def acurrent_user_id() -> str | None:
-    """As `current_user_id`, where looking up the request's user has to be awaited."""
+    """Return the user for whom work is done here, as `current_user_id` does. It awaits looking up the request's user."""
     current = _current_user.get()
     return await current.auser_id() if isinstance(current, UserSource) else current
 

@@ -198,10 +198,15 @@ class Sendable(Generic[P]):
     """What plain and batch tasks share: everything but how the function itself is called. Immutable."""
 
     function: Callable[..., Any]
+    """The function that runs."""
     name: str
+    """Its name in the queue."""
     options: TaskOptions
+    """Its options."""
     caller: Caller = field(init=False)
+    """Checks and encodes its calls."""
     is_async: bool = field(init=False)
+    """Whether it is an ``async def`` function."""
 
     def __post_init__(self) -> None:
         caller = Caller(self.function, self.name, takes_items=bool(self.options.batch))
@@ -216,31 +221,48 @@ class Sendable(Generic[P]):
 
     @property
     def origin(self) -> str:
-        """Where the function was written; the same after a reload."""
+        """The place where the function was written; the same after a reload."""
         return f"{self.function.__module__}.{self.function.__qualname__}"
 
     def using(self, **options: Unpack[SendOptions]) -> Self:
-        """A copy that is sent with other options; the task itself is not changed."""
+        """Return a copy that is sent with other options; the task itself is not changed.
+
+        ``options`` are, by name: ``user_id`` (text, an integer or a UUID), ``priority``, ``queue``, ``delay`` (seconds
+        or a timedelta), ``execute_after`` and ``expires_at`` (moments: a Unix time, an aware datetime, or a timedelta
+        from now), ``task_id``, ``max_retries``, ``timeout``, ``sla``, ``unique_for``, ``debounce``,
+        ``debounce_max_wait`` (seconds or a timedelta), ``depends_on`` (an id or a result of `enqueue`, or several),
+        ``on_dependency_failure``, ``on_commit`` (whether to wait for the commit of a transaction; by default the
+        setting ``ENQUEUE_ON_COMMIT``), ``database`` (the alias of the transaction's database). `Task.create` explains
+        those that it has too.
+
+        Raises `TaskUsageError` if an option is unknown, wrong, or contradicts another.
+        """
         return self._with(changed(self.options, options, SENDABLE, f"{self.name}.using()"))
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskResult:
-        """Send one call; inside a database transaction, when that commits. The id is valid at once.
+        """Send one call; inside a database transaction, when that commits.
 
-        Raises:
-            TaskUsageError: the arguments don't fit the function, or the options each other.
-            TaskSerializationError: the arguments are not JSON, or too large.
-            BacklogFullError, RedisConnectionError: it was not accepted.
+        ``args`` and ``kwargs`` are the function's arguments, as JSON values. Returns a handle on the task, whose id is
+        valid at once.
+
+        Raises `TaskUsageError` if the arguments don't fit the function, or the options each other;
+        `TaskSerializationError` if the arguments are not JSON, or too large; `BacklogFullError` or
+        `RedisConnectionError` if it was not accepted.
         """
         return sending.send(self.options, [self.build(args, kwargs)])[0]
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskResult:
-        """As `enqueue`."""
+        """Send one call, from a coroutine; inside a database transaction, when that commits.
+
+        ``args``, ``kwargs`` and the errors are those of `enqueue`. Returns a handle on the task.
+        """
         return (await sending.asend(self.options, [await self._knowing_user(self.build, args, kwargs)]))[0]
 
     def s(self, *args: P.args, **kwargs: P.kwargs) -> Step:
-        """The call without sending it: a step to put together with others, ``a.s() >> (b.s() | c.s())``.
+        """Return the call without sending it: a step to put together with others, ``a.s() >> (b.s() | c.s())``.
 
-        The arguments are checked now, and are JSON when the step is sent.
+        ``args`` and ``kwargs`` are the function's arguments. They are checked now, and must be JSON values when the
+        step is sent. Raises `TaskUsageError` if they don't fit the function.
         """
         from .pipelines import Step
 
@@ -248,20 +270,25 @@ class Sendable(Generic[P]):
         return Step(self._step, self.name, self.options, args, dict(kwargs))
 
     def to_task(self) -> Task:
-        """The engine's task for a call without arguments, as a schedule keeps it: ``task=refresh`` means ``refresh.s()``.
+        """Return the engine's task for a call without arguments, as a schedule keeps it: ``task=refresh`` means
+        ``refresh.s()``.
 
-        `TaskUsageError` if the function needs some.
+        Raises `TaskUsageError` if the function needs arguments.
         """
         return self.as_step().to_task()
 
     @property
     def expires(self) -> float | None:
-        """As `Step.expires`, of such a call."""
+        """Seconds after which a call without arguments expires (`Step.expires`). Raises `TaskUsageError` if the
+        function needs arguments.
+        """
         return self.as_step().expires
 
     def as_step(self) -> Step:
-        """The call without arguments, which a task that needs none stands for in a pipeline: ``a >> b`` is
-        ``a.s() >> b.s()``. `TaskUsageError` if it needs some.
+        """Return the call without arguments, for which the task itself may be written in a pipeline: ``a >> b`` is
+        ``a.s() >> b.s()``.
+
+        Raises `TaskUsageError` if the function needs arguments.
         """
         from .pipelines import Step
 
@@ -287,14 +314,18 @@ class Sendable(Generic[P]):
         return self.caller.build(options, args, kwargs, conf.get_config().queue_config(options.queue))
 
     def enqueue_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[TaskResult]:
-        """Send many calls, each ``(args, kwargs)``, in as few round trips as they fit; one result for each.
+        """Send many calls, in as few round trips as they fit. All of them are checked before any is sent.
 
-        All of them are checked before any is sent.
+        ``calls`` are pairs ``(args, kwargs)``. Returns one handle for each, in their order. Raises what `enqueue`
+        raises; of a `BacklogFullError` the other tasks are accepted.
         """
         return sending.send(self.options, self._build_many(calls))
 
     async def aenqueue_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[TaskResult]:
-        """As `enqueue_many`."""
+        """Send many calls, from a coroutine.
+
+        ``calls`` and the errors are those of `enqueue_many`. Returns one handle for each, in their order.
+        """
         return await sending.asend(self.options, await self._knowing_user(self._build_many, calls))
 
     async def _knowing_user(self, build: Callable[B, Built], *args: B.args, **kwargs: B.kwargs) -> Built:
@@ -303,7 +334,11 @@ class Sendable(Generic[P]):
         return await call_with_user(build, *args, **kwargs)
 
     def build(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Task:
-        """The engine's task for one call, checked and encoded; nothing is sent."""
+        """Return the engine's task for one call, checked and encoded; nothing is sent.
+
+        ``args`` and ``kwargs`` are the function's arguments. Raises `TaskUsageError` and `TaskSerializationError` as
+        `enqueue` does.
+        """
         return self._step(self.options, args, kwargs)
 
     def _build_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[Task]:
@@ -340,7 +375,7 @@ class TaskDefinition(Sendable[P], Generic[P, R]):
 
 
 class BatchDefinition(Sendable[[Item]], Generic[Item, R]):
-    """A function that takes many tasks at once: enqueued item by item, called with a list of items."""
+    """A function that takes many tasks at once: enqueued item by item, called with a list of ``items``."""
 
     def __call__(self, items: list[Item]) -> R:
         value: R = self.function(items)

@@ -49,7 +49,7 @@ class TaskWaitTimeoutError(TaskNotFinishedError, TimeoutError):
 
 
 class TaskFailedError(FairQueueError):
-    """The task failed for good: ``error`` is the text of its last error.
+    """The task ``task_id`` failed for good: ``error`` is the text of its last error.
 
     The exception itself stays in the worker: a class named by data from a server is never made here.
     """
@@ -72,22 +72,27 @@ class TaskCanceledError(FairQueueError):
 
 
 class TaskTimeoutError(FairQueueError):
-    """The task ran longer than its time limit."""
+    """The task ran longer than its time limit. ``message`` is the text; by default that sentence."""
 
     def __init__(self, message: str = "the task ran longer than its time limit") -> None:
         super().__init__(message)
 
 
 class SoftTimeLimitExceeded(TaskTimeoutError):  # noqa: N818 - the name that users of task queues know
-    """Raised inside a task whose time is over: clean up and return or raise. The hard limit follows."""
+    """Raised inside a task whose time is over: clean up and return or raise. The hard limit follows after
+    ``hard_timeout_grace`` seconds.
+    """
 
 
 class Retry(Exception):  # noqa: N818 - an instruction, not an error
-    """Not yet: run this task again in ``delay`` seconds, without using up its retry budget.
+    """Raise it in a task to run it again in ``delay`` seconds (or a timedelta), without using up its retries.
 
-    Without a delay it waits as long as after an error. With delays of 1 second and more a task may do this without limit; it
-    ends when its ``expires`` has passed. Of retries with shorter delays, only ten in a row are that short: further ones wait
-    1 second, and after 1,000 in a row the task becomes a dead letter.
+    ``reason`` is a text for the task's history, empty by default. Without a delay it waits as long as after an error.
+    With delays of 1 second and more a task may do this without limit; it ends when its ``expires`` has passed. Of
+    retries with shorter delays, only ten in a row are that short: further ones wait 1 second, and after 1,000 in a row
+    the task becomes a dead letter.
+
+    Raises `TaskUsageError` if ``delay`` is a text.
     """
 
     def __init__(self, delay: float | timedelta | None = None, reason: str = "") -> None:
@@ -105,7 +110,10 @@ class Retry(Exception):  # noqa: N818 - an instruction, not an error
 
 
 class Discard(Exception):  # noqa: N818 - an instruction, not an error
-    """The work is no longer wanted: the task ends as CANCELED, without retry and without a dead letter."""
+    """Raise it in a task whose work is no longer wanted: it ends as CANCELED, without retry and without a dead letter.
+
+    ``reason`` is a text for the task's history, empty by default.
+    """
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)

@@ -55,9 +55,11 @@ logger = logging.getLogger("django_fairque.tasks")
 
 
 def prepare(lease: Lease, services: Services) -> Run | Outcome:
-    """Find what to run and with which arguments; an outcome instead if it can't run, here or at all.
+    """Find the function and the arguments of a leased task.
 
-    Where to run it is for the worker to see: ``run.definition.is_async`` and ``run.definition.options.batch``.
+    ``lease`` is the task's; ``services`` are what the worker provides. Returns the attempt; an outcome instead if it
+    can't run, here or at all. The worker chooses where to run it: ``run.definition.is_async`` and
+    ``run.definition.options.batch``.
     """
     try:
         lease.check()
@@ -80,7 +82,10 @@ def limit_of(own: float | None, definition: AnyDefinition, services: Services) -
 
 
 def execute(run: Run) -> Outcome:
-    """Run it in this thread; an ``async def`` task on a separate event loop."""
+    """Run a task in this thread; an ``async def`` task on a new event loop.
+
+    ``run`` is what `prepare` returned. Returns the outcome; errors of the task are part of it.
+    """
     definition = run.definition
     if definition.is_async:
         return async_to_sync(aexecute)(run)
@@ -104,9 +109,10 @@ def execute(run: Run) -> Outcome:
 
 
 async def aexecute(run: Run) -> Outcome:
-    """As `execute`, for an ``async def`` task on the running loop, in a separate `asyncio.Task`.
+    """Run an ``async def`` task on the running loop, in an `asyncio.Task`.
 
-    `asyncio.CancelledError` goes through: the one who canceled it says what becomes of the task.
+    ``run`` is what `prepare` returned. Returns the outcome. `asyncio.CancelledError` is passed on: the code that
+    canceled it decides about the task.
     """
     definition = run.definition
     if definition.options.batch:
@@ -313,12 +319,10 @@ NO_OUTCOME = object()
 
 
 class BatchResult:
-    """What became of each item of a batch; returned by a batch task that wants to say so item by item.
+    """The outcome of each item of a batch; returned by a batch task that reports them item by item.
 
-    An item without a result counts as failed, and is tried again: it may not have been processed.
-
-    Args:
-        items: the list that the task was called with, or its length.
+    ``items`` is the list that the task was called with, or its length. An item without a result counts as failed, and
+    is tried again: it may not have been processed.
     """
 
     def __init__(self, items: Sized | int) -> None:
@@ -326,23 +330,30 @@ class BatchResult:
         self.outcomes: list[Any] = [NO_OUTCOME] * size
 
     def ok(self, index: int, value: Any = None) -> None:
-        """Item ``index`` is done; ``value`` (JSON) is its result."""
+        """Report that item ``index`` is done; ``value`` (JSON, None by default) is its result.
+
+        Raises `TaskUsageError` if ``value`` is an exception, or there is no such item.
+        """
         if isinstance(value, BaseException):
             raise TaskUsageError(f"BatchResult.ok: an exception is no result; use fail({index}, …), got {short(value)}")
         self._set_outcome(index, value)
 
     def fail(self, index: int, error: BaseException | str) -> None:
-        """Item ``index`` failed; whether it is tried again is decided as for any task."""
+        """Report that item ``index`` failed with ``error``, an exception or a text; whether it is tried again is
+        decided as for any task.
+
+        Raises `TaskUsageError` if ``error`` is something else, or there is no such item.
+        """
         if not isinstance(error, (BaseException, str)):
             raise TaskUsageError(f"BatchResult.fail: expected an exception or text, got {short(error)}")
         self._set_outcome(index, error if isinstance(error, BaseException) else RuntimeError(error))
 
     def retry(self, index: int, delay: float | timedelta | None = None, reason: str = "") -> None:
-        """As raising `Retry`, for item ``index``."""
+        """Run item ``index`` again in ``delay`` seconds, for a ``reason``, as `Retry` does."""
         self._set_outcome(index, Retry(delay, reason))
 
     def discard(self, index: int, reason: str = "") -> None:
-        """As raising `Discard`, for item ``index``."""
+        """End item ``index`` as CANCELED, for a ``reason``, as `Discard` does."""
         self._set_outcome(index, Discard(reason))
 
     def __len__(self) -> int:
@@ -358,7 +369,7 @@ class BatchResult:
 
 
 def run_batch(runs: Sequence[Run]) -> list[Outcome]:
-    """Call the function once for all ``runs`` (of one task); one outcome for each, in their order."""
+    """Call the function once for all ``runs``, which are of one task. Returns one outcome for each, in their order."""
     batch = _BatchCall(runs)
     token = running.set(batch.contexts[0])
     for run in runs:
@@ -377,7 +388,11 @@ def run_batch(runs: Sequence[Run]) -> list[Outcome]:
 
 
 async def arun_batch(runs: Sequence[Run]) -> list[Outcome]:
-    """As `run_batch`, for an ``async def`` task; `asyncio.CancelledError` goes through to the one who canceled."""
+    """Await the function once for all ``runs``, which are of one ``async def`` task. Returns one outcome for each, in
+    their order.
+
+    `asyncio.CancelledError` is passed on to the code that canceled it.
+    """
     batch = _BatchCall(runs)
     token = running.set(batch.contexts[0])
     for run in runs:
@@ -449,7 +464,10 @@ def values_by_item(value: Any, size: int) -> Sequence[Any]:
 
 @dataclass(frozen=True)
 class Run:
-    """An attempt that can begin; made by `prepare`. ``timeout`` is in seconds, None for no limit."""
+    """An attempt that can begin; made by `prepare`. ``lease`` is that of the task, ``definition`` the task's
+    declaration, ``services`` what the worker provides, ``args`` and ``kwargs`` the arguments. ``timeout`` is in
+    seconds, None for no limit.
+    """
 
     lease: Lease
     definition: AnyDefinition
@@ -468,7 +486,11 @@ def finished_outcome(run: Run, value: Any, took: float) -> Outcome:
 
 
 def failed_outcome(run: Run, error: BaseException, took: float | None = None) -> Outcome:
-    """The task raised ``error``, or was stopped with it. KeyboardInterrupt and SystemExit are its failures too."""
+    """Return the outcome of a task that raised ``error``, or was stopped with it. KeyboardInterrupt and SystemExit are
+    its failures too.
+
+    ``run`` is the attempt, ``took`` the worker time in seconds that is charged; by default that since the lease began.
+    """
     if isinstance(error, Retry):
         delay = _default_delay(run) if error.delay is None else error.delay
         return Outcome.retry(run.lease, str(error), delay=delay, took=took)

@@ -46,7 +46,7 @@ class DeclaredTask(Protocol):
 
 
 class Pipeline:
-    """Steps and the order between them."""
+    """Steps and the order between them, made by ``>>``, ``|``, `chain` and `group`."""
 
     def __init__(
         self, steps: Iterable[Step], edges: Iterable[tuple[Step, Step]], heads: Iterable[Step], tails: Iterable[Step]
@@ -91,13 +91,11 @@ class Pipeline:
     ) -> PipelineResult:
         """Send the whole graph, or nothing of it; inside a database transaction, when that commits.
 
-        Args:
-            run_id: the run's id; a new one by default.
-            on_commit, database: as of a single task; what the steps say of them by default.
+        ``run_id`` is the run's id; a new one by default. ``on_commit`` and ``database`` are those of `Sendable.using`;
+        by default the values of the steps. Returns a handle on the run.
 
-        Raises:
-            DependencyCycleError, TaskUsageError, TaskValidationError: it can't be sent as it is.
-            BacklogFullError, RedisConnectionError: it was not accepted.
+        Raises `DependencyCycleError`, `TaskUsageError` or `TaskValidationError` if it can't be sent as it is;
+        `BacklogFullError` or `RedisConnectionError` if it was not accepted.
         """
         options, tasks = self._build(run_id, on_commit, database)
         return self._result(options, tasks, sending.send(options, tasks))
@@ -105,7 +103,10 @@ class Pipeline:
     async def aenqueue(
         self, *, run_id: str | None = None, on_commit: bool | None = None, database: str | None = None
     ) -> PipelineResult:
-        """As `enqueue`."""
+        """Send the whole graph, or nothing of it, from a coroutine.
+
+        ``run_id``, ``on_commit``, ``database`` and the errors are those of `enqueue`. Returns a handle on the run.
+        """
         if all(step.options.names_user for step in self.steps):
             options, tasks = self._build(run_id, on_commit, database)
         else:
@@ -151,7 +152,7 @@ class Pipeline:
 
 
 class Step(Pipeline):
-    """One call of a task, not sent yet: ``send_receipt.s("acme", 42)``."""
+    """One call of a task, not sent yet, made by ``.s()``: ``send_receipt.s("acme", 42)``."""
 
     def __init__(
         self,
@@ -180,33 +181,40 @@ class Step(Pipeline):
 
     @property
     def expires(self) -> float | None:
-        """Seconds from when it is sent until it is dead if it has not started; None for never, or at a moment."""
+        """Seconds from when it is sent until it becomes a dead letter if it has not started; None for never, or at a
+        moment.
+        """
         given = self.options.expires_at
         return given.total_seconds() if isinstance(given, timedelta) else self.options.expires
 
     def using(self, **options: Unpack[SendOptions]) -> Step:
-        """Another step: the same call, sent with other options."""
+        """Return another step: the same call, sent with other ``options``, which are those of `Sendable.using`.
+
+        Raises `TaskUsageError` as that does.
+        """
         changes = changed(self.options, options, SENDABLE, f"{self.name}.s().using()")
         return Step(self._call, self.name, changes, self.args, self.kwargs)
 
     def to_task(self) -> Task:
-        """The engine's task for this call alone, as a schedule keeps it: the current user is not its user."""
+        """Return the engine's task for this call alone, as a schedule keeps it: the current user is not its user."""
         with as_user(None):
             return self._call(self.options, self.args, self.kwargs)
 
     def to_send(self) -> Task:
-        """The engine's task for this call, of its user or the current user."""
+        """Return the engine's task for this call, of its user or the current user."""
         return self._call(self.options, self.args, self.kwargs)
 
     def placed(self, task: Task, depends_on: Sequence[str], run_id: str) -> Task:
-        """The same task in its place in a run."""
+        """Return the same task in its place in a run: ``task`` with the ids in ``depends_on`` and the ``run_id``."""
         parents = tuple(dict.fromkeys((*self.options.depends_on, *depends_on)))
         copy = task.model_copy(update={"depends_on": parents, "run_id": run_id})
         return copy.carrying(task.payload_bytes, self.options.task_id)
 
 
 class PipelineResult(Handle):
-    """A run that was sent: ``id``, a `TaskResult` for each step (``run[step]``), and the run as a whole."""
+    """A run that was sent, returned by `Pipeline.enqueue`: ``id``, a `TaskResult` for each step (``run[step]``), and
+    the run as a whole.
+    """
 
     def __init__(self, run_id: str, queue: str, results: Mapping[Step, TaskResult]) -> None:
         super().__init__(queue)
@@ -224,26 +232,38 @@ class PipelineResult(Handle):
 
     @property
     def results(self) -> list[TaskResult]:
-        """In the order in which the steps were put together."""
+        """The handles of the steps, in the order in which these were put together."""
         return list(self._results.values())
 
     def view(self) -> RunView:
-        """The run's tasks at this moment; `TaskNotFoundError` before the commit, and when all are forgotten."""
+        """Return the run's tasks at this moment. Raises `TaskNotFoundError` before the commit, and when all are
+        forgotten.
+        """
         return self._queue_to_ask().run(self.id)
 
     @property
     def state(self) -> str:
-        """running, finished, failed (until its dead letters are requeued or discarded) or canceled."""
+        """The run's state now: running, finished, failed (until its dead letters are requeued or discarded) or
+        canceled.
+
+        Raises `TaskNotFoundError` as `view` does.
+        """
         return self.view().state
 
     def cancel(self) -> int:
-        """Cancel what has not ended, or not send it when its transaction has not committed; returns how many tasks."""
+        """Cancel the tasks that have not ended; do not send them if the transaction has not committed. Returns how
+        many tasks.
+        """
         if any(result.is_waiting for result in self.results):
             return sum(result.cancel() for result in reversed(self.results))
         return canceling.cancel_run(self._queue_to_ask(), self.id)
 
     def wait(self, timeout: float | timedelta | None = None) -> str:
-        """Wait until nothing of it can go on by itself; returns its `state`."""
+        """Wait until nothing of it can go on by itself. Returns its `state`.
+
+        ``timeout`` is the longest wait in seconds or as a timedelta; None for no limit. Raises `TaskWaitTimeoutError`
+        when it is over.
+        """
         for pause in self._pauses(timeout, RUN_POLL_SECONDS, RUN_POLL_SECONDS):
             if (state := self.state) != "running":
                 return state
@@ -251,21 +271,23 @@ class PipelineResult(Handle):
         raise self._too_late(timeout)
 
     async def aview(self) -> RunView:
-        """As `view`."""
+        """Return the run's tasks at this moment. Raises `TaskNotFoundError` as `view` does."""
         return await (await self._aqueue_to_ask()).run(self.id)
 
     async def astate(self) -> str:
-        """As `state`."""
+        """Return the run's `state` now. Raises `TaskNotFoundError` as `view` does."""
         return (await self.aview()).state
 
     async def acancel(self) -> int:
-        """As `cancel`."""
+        """Cancel the tasks that have not ended, as `cancel` does. Returns how many tasks."""
         if any(result.is_waiting for result in self.results):
             return sum([await result.acancel() for result in reversed(self.results)])
         return await canceling.acancel_run(await self._aqueue_to_ask(), self.id)
 
     async def await_(self, timeout: float | timedelta | None = None) -> str:
-        """As `wait`."""
+        """Await until nothing of it can go on by itself. Returns its `state`. ``timeout`` and the error are those of
+        `wait`.
+        """
         for pause in self._pauses(timeout, RUN_POLL_SECONDS, RUN_POLL_SECONDS):
             if (state := await self.astate()) != "running":
                 return state
@@ -277,12 +299,19 @@ class PipelineResult(Handle):
 
 
 def chain(*pipelines: Pipeline | DeclaredTask) -> Pipeline:
-    """One after the other: ``chain(a, b, c)`` is ``a >> b >> c``."""
+    """Return a pipeline that runs ``pipelines`` one after the other: ``chain(a, b, c)`` is ``a >> b >> c``.
+
+    Raises `TaskUsageError` if one of them is neither a pipeline nor a task without arguments.
+    """
     return _reduced("chain", pipelines, lambda left, right: left >> right)
 
 
 def group(pipelines: Iterable[Pipeline | DeclaredTask], *loose: NoReturn) -> Pipeline:
-    """Side by side, as ``a | b | c``, for any number of them: ``group([a, b, c])``."""
+    """Return a pipeline that runs ``pipelines`` at the same time, as ``a | b | c``, for any number of them:
+    ``group([a, b, c])``.
+
+    Raises `TaskUsageError` if it is called without a list: ``loose`` takes the other arguments of such a call.
+    """
     if loose or not isinstance(pipelines, Iterable):
         got = ", ".join(map(repr, (pipelines, *loose)))
         raise TaskUsageError(f"group() takes one list, such as group([a.s(…), b.s(…)]), got {got:.200}")

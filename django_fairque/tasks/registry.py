@@ -116,22 +116,27 @@ def task(
 @overload
 def task(**options: Unpack[DeclaredOptions]) -> Callable[[Callable[P, R]], TaskDefinition[P, R]]: ...
 def task(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Make a function (plain or ``async def``) a task; use it bare or with options.
+    """Make a function (plain or ``async def``) a task; use it bare (``@task``, with the ``function``) or with
+    ``options``, by name. Lengths of time are seconds or a timedelta; None leaves a value to the queue or the worker.
 
-    Args:
-        name: what it is known by in the queue; ``module.qualname`` by default. Keep it when the function moves.
-        priority, queue, max_retries, timeout, delay, expires, sla, on_dependency_failure: of each of its tasks, unless
-            `using` says else.
-        user: whom a task is for: the name of an argument, or a callable of the arguments.
-        retry_on: the exceptions that are worth another attempt; all by default.
-        backoff: base, cap and jitter of the delay between attempts, or a function of (retries so far, error).
-        unique_for: seconds within which the same call for the same user is not sent twice.
-        debounce: seconds to wait for a later call of the same arguments, which takes its place.
-        debounce_max_wait: seconds after the first call at which it starts at the latest; ten times ``debounce`` by default.
-        batch: call it with a list of at most this many items. batch_wait: seconds to wait for the list to fill.
+    - ``name``: its name in the queue; ``module.qualname`` by default. Keep it when the function moves.
+    - ``priority`` (NORMAL by default), ``queue`` (``"default"`` by default), ``max_retries``, ``timeout``, ``delay``,
+      ``expires``, ``sla``, ``on_dependency_failure``: values of each of its tasks, unless `using` replaces them.
+    - ``user``: the user that a task is for: the name of an argument, or a callable of the arguments; by default the
+      current user.
+    - ``retry_on``: the exceptions that are worth another attempt; all by default.
+    - ``backoff``: base, cap and jitter of the delay between attempts, or a function of (retries so far, error).
+    - ``unique_for``: for this time the same call for the same user is not sent twice.
+    - ``debounce``: the time to wait for a later call of the same arguments, which takes its place.
+    - ``debounce_max_wait``: the time after the first call at which it starts at the latest; ten times ``debounce`` by
+      default.
+    - ``batch``: call it with a list of at most this many items, from 1 to 1000. ``batch_wait``: the time to wait for
+      the list to fill; 0 by default.
+    - ``isolated``: run each task in a separate process; False by default. ``max_memory``: as ``isolated``, and end the
+      process when it uses more (``"512 MB"``, ``"2 GB"``).
 
-    Raises:
-        TaskUsageError: when the module is imported: an option is wrong or does not fit the function.
+    Returns the task, or a decorator if it is called with options. Raises `TaskUsageError` when the module is imported,
+    if an option is wrong or does not fit the function.
     """
     if function is not None and not callable(function):
         raise TaskUsageError(f"@task takes options by name only, got {short(function)}")

@@ -107,12 +107,13 @@ FIRST_POLL_SECONDS, LONGEST_POLL_SECONDS = 0.005, 0.25
 
 
 class TaskResult(Handle):
-    """A handle on a task, by its ``id`` and the name of its ``queue``.
+    """A handle on a task, by its ``id`` (``task_id``) and the name of its ``queue``, ``"default"`` by default.
+    ``waiting`` is for the package: the commit that it waits for.
 
-    ``state``, ``progress``, ``errors`` and ``position`` ask the queue each time; ``task`` is the whole record as of
-    the last look. A task that waits for the commit of a transaction is not known to the queue: its state is None,
+    ``state``, ``progress``, ``errors`` and ``position`` send a request each time; ``task`` is the whole record as of
+    the last request. A task that waits for the commit of a transaction is not known to the queue: its state is None,
     and stays so when the transaction is rolled back. With ``unique_for`` or ``debounce`` its id may be another one
-    after the commit, that of the task which was there before.
+    after the commit: that of the task that the queue had before.
     """
 
     def __init__(self, task_id: str, queue: str = "default", *, waiting: CommitHook | None = None) -> None:
@@ -130,24 +131,26 @@ class TaskResult(Handle):
         return self._waiting is not None
 
     def sent_as(self, task_id: str) -> None:
-        """The commit came; ``task_id`` is the id under which the work is known (that of a duplicate, maybe)."""
+        """Record that the transaction has committed; ``task_id`` is the id under which the work is known (for a
+        duplicate, that of the earlier task).
+        """
         self.id, self._waiting = task_id, None
 
     @property
     def task(self) -> Task | None:
-        """The task as of the last look; None when the queue did not know it (yet, or any more)."""
+        """The task as of the last request; None when the queue did not know it then."""
         if self._task is None:
             self.refresh()
         return self._task
 
     @property
     def state(self) -> TaskState | None:
-        """The task's state now; None when the queue does not know it (yet, or any more)."""
+        """The task's state now; None when the queue does not know it (before the commit, or after its retention)."""
         self.refresh()
         return self._state
 
     def refresh(self) -> TaskResult:
-        """Look again."""
+        """Read the task again. Returns this handle."""
         try:
             self._task = self._queue_to_ask().get_task(self.id)
         except TaskNotFoundError:
@@ -155,20 +158,19 @@ class TaskResult(Handle):
         return self
 
     def result(self) -> Any:
-        """What the task returned.
+        """Return what the task returned.
 
-        Raises:
-            TaskNotFinishedError: it has not ended.
-            TaskFailedError, TaskCanceledError: it ended without a result.
-            TaskNotFoundError: the queue does not know it (any more).
+        Raises `TaskNotFinishedError` if it has not ended; `TaskFailedError` or `TaskCanceledError` if it ended without
+        a result; `TaskNotFoundError` if the queue does not know it.
         """
         self.refresh()
         return self._value(self.errors if self._state is TaskState.FAILED else [])
 
     def wait(self, timeout: float | timedelta | None = None) -> Any:
-        """Wait until the task ends and return its `result`; `TaskWaitTimeoutError` after ``timeout`` seconds.
+        """Wait until the task ends. Returns its `result`, and raises the errors of that.
 
-        A task that is not sent (its transaction has not committed) is not waited for.
+        ``timeout`` is the longest wait in seconds or as a timedelta; None for no limit. Raises `TaskWaitTimeoutError`
+        when it is over. It does not wait for a task that is not sent (its transaction has not committed).
         """
         for pause in self._pauses(timeout, FIRST_POLL_SECONDS, LONGEST_POLL_SECONDS):
             self.refresh()
@@ -178,7 +180,11 @@ class TaskResult(Handle):
         raise self._too_late(timeout)
 
     def cancel(self) -> bool:
-        """Cancel the task, or not send it when its transaction has not committed; False if it had ended."""
+        """Cancel the task; do not send it if its transaction has not committed. Returns whether it was canceled:
+        False if it had ended.
+
+        Raises `TaskNotFoundError` if the queue does not know it.
+        """
         if self._waiting is not None and (is_dropped := self._waiting.drop(self)) is not None:
             return is_dropped
         return canceling.cancel(self._queue_to_ask(), self.id)
@@ -190,21 +196,23 @@ class TaskResult(Handle):
 
     @property
     def errors(self) -> list[Attempt]:
-        """The attempts that did not finish it, and what brought it back, oldest first."""
+        """The attempts that did not finish it, and what brought it back, the oldest first."""
         return self._queue_to_ask().history(self.id)
 
     @property
     def position(self) -> int | None:
-        """How many tasks of the same user are before it; None unless it is QUEUED."""
+        """How many tasks of the same user are before it; None unless it is QUEUED. Raises `TaskNotFoundError` if the
+        queue does not know it.
+        """
         return self._queue_to_ask().position(self.id)
 
     async def astate(self) -> TaskState | None:
-        """As `state`."""
+        """Return the task's `state` now."""
         await self.arefresh()
         return self._state
 
     async def arefresh(self) -> TaskResult:
-        """As `refresh`."""
+        """Read the task again. Returns this handle."""
         queue = await self._aqueue_to_ask()
         try:
             self._task = await queue.get_task(self.id)
@@ -213,12 +221,12 @@ class TaskResult(Handle):
         return self
 
     async def aresult(self) -> Any:
-        """As `result`."""
+        """Return what the task returned. Raises the errors of `result`."""
         await self.arefresh()
         return self._value(await self.aerrors() if self._state is TaskState.FAILED else [])
 
     async def await_(self, timeout: float | timedelta | None = None) -> Any:
-        """As `wait`."""
+        """Await the end of the task. Returns its `result`. ``timeout`` and the errors are those of `wait`."""
         for pause in self._pauses(timeout, FIRST_POLL_SECONDS, LONGEST_POLL_SECONDS):
             await self.arefresh()
             if not self._is_under_way:
@@ -227,21 +235,21 @@ class TaskResult(Handle):
         raise self._too_late(timeout)
 
     async def acancel(self) -> bool:
-        """As `cancel`."""
+        """Cancel the task, as `cancel` does. Returns whether it was canceled. Raises `TaskNotFoundError` as that does."""
         if self._waiting is not None and (is_dropped := await sync_to_async(self._waiting.drop)(self)) is not None:
             return is_dropped
         return await canceling.acancel(await self._aqueue_to_ask(), self.id)
 
     async def aprogress(self) -> Progress | None:
-        """As `progress`."""
+        """Return the `progress` that the task has reported."""
         return await (await self._aqueue_to_ask()).get_progress(self.id)
 
     async def aerrors(self) -> list[Attempt]:
-        """As `errors`."""
+        """Return the attempts that did not finish it (`errors`)."""
         return await (await self._aqueue_to_ask()).history(self.id)
 
     async def aposition(self) -> int | None:
-        """As `position`."""
+        """Return how many tasks of the same user are before it (`position`). Raises `TaskNotFoundError` as that does."""
         return await (await self._aqueue_to_ask()).position(self.id)
 
     @property

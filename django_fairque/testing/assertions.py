@@ -28,9 +28,13 @@ def assert_enqueued(
     queue: str | None = None,
     count: int | None = None,
 ) -> list[Captured]:
-    """The captured calls of a task (or of its name) that match; fails when there are none, or not exactly ``count``.
+    """Assert that a task was enqueued, in the innermost `capture_tasks`.
 
-    Arguments are compared as a worker gets them: JSON.
+    ``task`` is the task or its name. ``args`` and ``kwargs`` are the expected arguments, compared as JSON, as a worker
+    gets them; ``user_id``, ``priority`` and ``queue`` are expected as well. Each is not compared if it is None.
+    ``count`` is the exact number of calls; at least one by default.
+
+    Returns the calls that match. Raises `AssertionError` if there are none, or not exactly ``count``.
     """
     capture = active()
     wanted: dict[str, Any] = {
@@ -54,9 +58,11 @@ def assert_enqueued(
 
 
 def assert_fair(users: Iterable[str], weights: Mapping[str, float] | None = None) -> None:
-    """Fails unless tasks started fairly: ``users`` are the users of the started tasks, in the order of their starts.
+    """Assert that tasks started fairly.
 
-    Between any two users, as long as both have more to come, the starts over their weights differ by one task at most.
+    ``users`` are the users of the started tasks, in the order of their starts; ``weights`` are the users' weights, 1
+    by default. Between any two users, as long as both have more to come, the starts over their weights may differ by
+    one task. Raises `AssertionError` otherwise.
     """
     order = list(users)
     share = {user: (weights or {}).get(user, 1.0) for user in order}
@@ -76,24 +82,33 @@ def assert_fair(users: Iterable[str], weights: Mapping[str, float] | None = None
 
 
 class FairqueTestMixin:
-    """Captures what each test enqueues in ``self.tasks``; put it before the test case class."""
+    """Captures what each test enqueues in ``self.tasks``. List it before the test case class."""
 
     tasks: Capture
 
     def setUp(self) -> None:
+        """Begin to capture; the capture ends with the test."""
         stack = ExitStack()
         self.tasks = stack.enter_context(capture_tasks())
         self.addCleanup(stack.close)  # type: ignore[attr-defined]
         super().setUp()  # type: ignore[misc]
 
     def assertEnqueued(self, task: Any, **expected: Any) -> list[Captured]:  # noqa: N802
-        """See `django_fairque.testing.assert_enqueued`."""
+        """Assert that a task was enqueued, as `assert_enqueued` does.
+
+        ``task`` is the task or its name; ``expected`` are the other arguments of `assert_enqueued`. Returns the
+        captured calls. Raises `AssertionError` if it was not.
+        """
         return assert_enqueued(task, **expected)
 
     def assertNothingEnqueued(self) -> None:  # noqa: N802
+        """Assert that nothing was enqueued. Raises `AssertionError` with the calls otherwise."""
         if len(self.tasks):
             raise AssertionError("\n".join(["expected nothing to be enqueued, found:", *map(repr, self.tasks)]))
 
     def runTasks(self, *, raise_errors: bool = True) -> int:  # noqa: N802
-        """Run what was captured, and what that enqueues; how many tasks ran."""
+        """Run the captured tasks, and the tasks that they enqueue. Returns how many tasks ran.
+
+        ``raise_errors`` raises the tasks' errors, as by default; if False they are kept in ``Captured.error``.
+        """
         return self.tasks.run(raise_errors=raise_errors)

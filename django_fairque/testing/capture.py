@@ -42,7 +42,9 @@ MAX_RUN_TASKS = 10_000
 
 
 class Capture:
-    """What was enqueued; list-like over the tasks that would be sent, in their order."""
+    """The tasks that were enqueued; list-like over those that would be sent, in their order. It is made by
+    `capture_tasks` and `eager`.
+    """
 
     def __init__(self, *, runs_at_once: bool = False) -> None:
         around = innermost()
@@ -65,11 +67,11 @@ class Capture:
 
     @property
     def tasks(self) -> list[Captured]:
-        """What was enqueued, in its order, without what was canceled or rolled back."""
+        """The tasks that were enqueued, in their order, without those that were canceled or rolled back."""
         return self._store.kept()
 
     def of(self, task: Any) -> list[Captured]:
-        """Those of one task, given itself or its name."""
+        """Return the calls of one ``task``, which is the task or its name."""
         name = name_of(task)
         return [each for each in self if each.name == name]
 
@@ -78,7 +80,9 @@ class Capture:
         self._store.clear()
 
     def intercept(self, options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
-        """Take these in place of the queue (for `enqueue`)."""
+        """Take these ``tasks`` in place of the queue (for `enqueue`), sent with ``options``. Returns a handle for
+        each.
+        """
         hook = None
         if not self._runs_at_once and sending.may_wait(options):
             hook = sending.hook_in(options.database or DEFAULT_DB_ALIAS)
@@ -88,11 +92,11 @@ class Capture:
         return results
 
     def queue(self, name: str) -> Any:
-        """What handles ask in place of the queue of this name."""
+        """Return the object that handles use in place of the queue of this ``name``."""
         return CapturedQueue(self._store, name)
 
     def aqueue(self, name: str) -> Any:
-        """As `queue`, for coroutines."""
+        """Return the object that handles use in coroutines, in place of the queue of this ``name``."""
         return AsyncCapturedQueue(self.queue(name))
 
     def _keep(self, options: TaskOptions, task: Task, hook: CommitBuffer | None) -> Captured:
@@ -107,11 +111,13 @@ class Capture:
         return made
 
     def run(self, *queues: str, raise_errors: bool = True) -> int:
-        """Run what was captured (in these queues only, if any are named), and what that enqueues, here and now.
+        """Run the captured tasks, and the tasks that they enqueue, in this thread. Returns how many tasks ran.
 
-        A task runs when those that it depends on have, and a batch task is called with what a worker would give it at
-        once. An error of a task is raised (``raise_errors=False`` keeps it in ``Captured.error``); nothing is tried
-        again. Returns how many tasks ran.
+        ``queues`` are names of queues; all by default. A task runs when those that it depends on have, and a batch
+        task is called with what a worker would give it at once. Nothing is tried again. ``raise_errors`` raises the
+        error of a task, as by default; if False it is kept in ``Captured.error``.
+
+        Raises `RuntimeError` if more than 10,000 tasks run, and `TaskNotRegisteredError` if one is not registered.
         """
 
         for name in queues:
@@ -135,7 +141,10 @@ class Capture:
         return [each for each in ready if _is_waiting(each)]
 
     def results_of(self, ids: Sequence[str]) -> dict[str, Any]:
-        """What those of these that have finished returned; a copy, as each reader has of a queue's."""
+        """Return the results of those of these tasks that have finished, by id; a copy, as each reader of a queue has.
+
+        ``ids`` are the tasks' ids.
+        """
         by_id = {each.id: each for each in self._store.tasks}
         return {
             task_id: deepcopy(by_id[task_id].result)
@@ -178,7 +187,7 @@ def _batches(ready: Sequence[Captured]) -> list[list[Captured]]:
 
 @contextmanager
 def capture_tasks() -> Iterator[Capture]:
-    """Keep what is enqueued in the block instead of sending it.
+    """Capture the tasks that are enqueued in the block instead of sending them. Yields the capture.
 
     What is enqueued inside a transaction counts as sent at once (a test's transaction never commits) unless its
     savepoint is rolled back.
@@ -189,7 +198,7 @@ def capture_tasks() -> Iterator[Capture]:
 
 @contextmanager
 def eager() -> Iterator[Capture]:
-    """Run each task where it is enqueued, before `enqueue` returns; its errors are raised there."""
+    """Run each task where it is enqueued, before `enqueue` returns; its errors are raised there. Yields the capture."""
     with _interceptor(Capture(runs_at_once=True)) as capture:
         yield capture
 

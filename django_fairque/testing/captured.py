@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 class Captured:
     """One enqueued call. ``args`` and ``kwargs`` are as a worker would get them: JSON, so tuples are lists.
 
-    ``attempts`` is its history, as `TaskResult.errors` tells it; ``error`` what it raised at last.
+    ``task`` is the engine's task, ``queue`` the name of its queue, ``hook`` the transaction that it waits for.
+    ``state`` is its state; ``started_at`` and ``ended_at`` are Unix times, ``worker`` is the worker's id, ``result``
+    is what it returned, ``progress`` is its last report, ``attempts`` is its history (as `TaskResult.errors`), and
+    ``error`` is the last exception that it raised.
     """
 
     task: Task
@@ -53,7 +56,7 @@ class Captured:
         return f"<{self.name}({', '.join(given)}) for {self.user_id!r}, {self.priority.name}, queue {self.queue}>"
 
     def become(self, state: TaskState) -> None:
-        """Go over to this state, now."""
+        """Change to this ``state``, now."""
         self.state = state
         if state is TaskState.STARTED:
             self.started_at = time.time()
@@ -62,18 +65,22 @@ class Captured:
 
     @property
     def id(self) -> str:
+        """The task's id."""
         return self.task.task_id
 
     @property
     def name(self) -> str:
+        """The task's name."""
         return self.task.name
 
     @property
     def user_id(self) -> str:
+        """The user that the task is for."""
         return self.task.user_id
 
     @property
     def priority(self) -> Priority:
+        """The task's priority."""
         return self.task.priority
 
     @property

@@ -23,9 +23,10 @@ _running: list[EmbeddedServer] = []
 
 @contextmanager
 def private_server(**fairque: Any) -> Iterator[FairQueue]:
-    """The default queue on a real server of this block's own; ``fairque`` are more sections of the setting, in capitals.
+    """Start a real server for this block, in some 50 ms; it ends with the block. Yields the default queue on it.
 
-    Needs `django-fairque[embedded]`. The server starts in some 50 ms and ends with the block.
+    ``fairque`` are more sections of the setting, in capitals. It needs `django-fairque[embedded]`. Raises
+    `ConfigurationError` if no server is installed.
     """
     from django.conf import settings
 
@@ -45,12 +46,13 @@ def private_server(**fairque: Any) -> Iterator[FairQueue]:
 
 
 def run_tasks(*queues: str) -> int:
-    """Run what is ready in these queues (the default one when none is named) with a worker in this process; how many tasks.
+    """Run the tasks that are ready with a worker in this process. Returns how many tasks ran.
 
-    Until nothing is ready: what tasks enqueue runs too, what is scheduled for later does not.
+    ``queues`` are names of queues; the default one if none is named. It ends when nothing is ready: tasks that these
+    tasks enqueue run too, those that are scheduled for later do not.
 
-    Where tasks are captured, and the test has no `private_server`, nothing is in a queue: it runs what was captured
-    instead (of every queue when none is named), as `Capture.run` does, which raises the tasks' errors.
+    Where tasks are captured, and the test has no `private_server`, nothing is in a queue: it runs the captured tasks
+    instead (of every queue if none is named), as `Capture.run` does, which raises the tasks' errors.
     """
     capture = innermost()
     if capture is not None and not _running:

@@ -450,9 +450,12 @@ class MonitorThread(threading.Thread):
 class AsyncWorker:
     """Runs ``async def`` tasks on the running event loop, others in threads.
 
-    Takes what `Worker` takes; queues are names or `AsyncFairQueue` objects. Its leases are renewed on the same loop,
-    so a task that blocks the loop for longer than a lease loses that lease, and all others. The loop belongs to the program:
-    a task that lets `SystemExit` through, or stops the loop, ends the program (`Worker` and ``fairque_worker`` prevent this).
+    ``queues`` are names or `AsyncFairQueue` objects; by default the configured ones. ``arguments`` are those of
+    `Worker`, without ``max_memory_mb``. Raises `ConfigurationError` as that does.
+
+    Its leases are renewed on the same loop, so a task that blocks the loop for longer than a lease loses that lease,
+    and all others. The loop belongs to the program: a task that lets `SystemExit` through, or stops the loop, ends the
+    program (`Worker` and ``fairque_worker`` prevent this).
     """
 
     def __init__(
@@ -479,7 +482,7 @@ class AsyncWorker:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def run(self) -> None:
-        """Work until `stop`, or until a limit or the end of a burst is reached. Once."""
+        """Work until `stop`, or until a limit or the end of a burst is reached. Call it once."""
         self._loop = asyncio.get_running_loop()
         warn_about_isolated_tasks()
         config = get_config()
@@ -536,13 +539,15 @@ class AsyncWorker:
             return None
 
     def stop(self) -> None:
-        """Begin to stop: fetch nothing more, give back what has not begun, let run what runs. From any thread."""
+        """Begin to stop: fetch nothing more, give back tasks that have not begun, and wait for running ones. From any
+        thread.
+        """
         self._is_stopping = True
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._stop_fetchers)
 
     def execute_command(self, command: str) -> None:
-        """Execute an operator's command."""
+        """Execute an operator's ``command``: drain, work or stop."""
         logger.info("worker %s got the command to %s", self.options.worker_id, command)
         if command == STOP_COMMAND:
             self.stop()
@@ -575,7 +580,7 @@ class AsyncWorker:
                     return
 
     def changed(self) -> None:
-        """A fetcher has made a call."""
+        """React to a call that a fetcher has made."""
         if self._is_stopping:
             return
         if self._budget.has_reached_max_tasks or (self._budget.burst and self._budget.is_everything_empty):
@@ -587,7 +592,7 @@ class AsyncWorker:
 
     @property
     def budget(self) -> SlotBudget:
-        """What it may still do before it ends."""
+        """Divides its slots between its queues."""
         return self._budget
 
     @property
@@ -601,12 +606,12 @@ class AsyncWorker:
         return sum(len(fetcher.running) for fetcher in self._fetchers) < self.options.concurrency
 
     def start_more(self) -> None:
-        """Start what has been fetched, as far as there are slots."""
+        """Start tasks that were fetched, as far as there are slots."""
         for fetcher in self._fetchers:
             fetcher.start()
 
     def info(self) -> dict[str, str]:
-        """What it says of itself in its heartbeats."""
+        """Return the description of it that its heartbeats send."""
         return worker_info(
             self.options,
             done=self._budget.finished,

@@ -29,21 +29,26 @@ if TYPE_CHECKING:
 class Worker:
     """Runs tasks in threads of this process, ``async def`` ones on an event loop in another thread.
 
-    Args:
-        queues: names of declared queues, or `FairQueue` objects; the configured ones when None.
-        worker_id: unique among all workers that live; made up when None.
-        users: whom to serve, ``"*"`` or user ids.
-        steal: whom else when they have nothing.
-        concurrency: tasks at once.
-        burst: `run` returns when there is nothing to do now (what is scheduled for later does not count).
-        max_tasks, max_memory_mb: `run` returns gracefully after so many tasks, or beyond so much memory; 0: never.
-        lease, poll, timeout, shutdown: seconds.
-        handler: the dotted path of a callable for bare payloads.
+    ``queues`` are names of declared queues, or `FairQueue` objects; by default the configured ones. The ``arguments``
+    are passed by name; those that are not given are taken from the configuration (`WorkerConfig`), whose rules hold
+    for them too. Durations are seconds.
 
-    What is not given is taken from the configuration (``WorkerConfig``), whose rules are those of the arguments too.
+    - ``worker_id``: unique among all workers that live; a new one by default.
+    - ``users``: the users to serve, ``"*"`` or user ids; ``steal``: others to serve when these have nothing.
+    - ``concurrency``: how many tasks run at once.
+    - ``burst``: `run` returns when nothing can start now (tasks that are scheduled for later do not count); False by
+      default.
+    - ``max_tasks``, ``max_memory_mb``: `run` returns gracefully after this many tasks, or beyond this much memory; 0:
+      never.
+    - ``lease_seconds``: the length of a lease; ``poll_interval``: the longest sleep between wakeups; ``task_timeout``:
+      the time limit of a task that has none; ``shutdown_timeout``: how long running tasks may go on after `stop`.
+    - ``handler``: the dotted path of a callable for bare payloads.
 
-    A process of one's own has limits that `fairque_worker` has not: whatever holds the interpreter for longer than
-    a lease loses that lease, and no hard time limit can be enforced.
+    Raises `ConfigurationError` if a value can't be used, or a queue is not declared, and `TypeError` for an unknown
+    argument.
+
+    Without `fairque_worker` a process has limits: code that holds the interpreter for longer than a lease loses that
+    lease, and no hard time limit can be enforced.
     """
 
     def __init__(self, queues: Sequence[str | FairQueue] | None = None, **arguments: Unpack[WorkerArguments]) -> None:
@@ -67,7 +72,7 @@ class Worker:
         self._deadline: float | None = None
 
     def run(self) -> None:
-        """Work until `stop`, or until a limit or the end of a burst is reached. Once."""
+        """Work until `stop`, or until a limit or the end of a burst is reached. Call it once."""
         logger.debug("worker %s serves users %s", self.options.worker_id, describe_users(self.options.users))
         warn_about_isolated_tasks()
         self._lease_renewal.start()
@@ -88,7 +93,9 @@ class Worker:
             self._leave()
 
     def stop(self) -> None:
-        """Begin to stop: fetch nothing more, give back what has not begun, let run what runs. From any thread."""
+        """Begin to stop: fetch nothing more, give back tasks that have not begun, and wait for running ones. From any
+        thread.
+        """
         self._core.stop()
 
     def _execute_command(self, command: str) -> None:

@@ -105,10 +105,8 @@ class FairQueue(QueueOfShards):
 
         ``shards`` is the new number, from 1 to 256. Set ``SHARDS`` to the same number afterwards. Users, their
         settings, organizations and schedules move; ended tasks are forgotten. An interrupted call can be repeated.
-
-        Returns the number of shards before, and what was moved (None if the number is the same).
-
-        Raises `QueueNotDrainedError` if the queue holds tasks that have not ended or dead letters, or if workers live.
+        Returns the number of shards before, and what was moved (None if the number is the same). Raises
+        `QueueNotDrainedError` if the queue holds tasks that have not ended or dead letters, or if workers live.
         Nothing is changed then.
         """
         before = self._drive(resharding.read_shard_count(self._shards))
@@ -127,10 +125,8 @@ class FairQueue(QueueOfShards):
         """Push a task: once this returns the task is not lost.
 
         ``task`` is what `Task.create` returned. Returns the result: accepted, or a duplicate with the id of the task
-        that is known already.
-
-        Raises `BacklogFullError` if its user has too many tasks, `TaskIdConflictError` if its chosen id belongs to a
-        task of another user, and for a task with dependencies what `push_graph` raises.
+        that is known already. Raises `BacklogFullError` if its user has too many tasks, `TaskIdConflictError` if its
+        chosen id belongs to a task of another user, and for a task with dependencies what `push_graph` raises.
         """
         if check_task(task).depends_on:
             return self._run_and_carry(pushing.push(self._shards, task, now))
@@ -140,10 +136,9 @@ class FairQueue(QueueOfShards):
         """Push many tasks, in slices of ``pipeline_batch_size`` (300 by default) per script call.
 
         ``tasks`` are any number of tasks. Those of one user and priority keep their order. Returns one result for
-        each, in their order.
-
-        Raises `BacklogFullError` or `TaskIdConflictError` at the end if some are refused, and `ShardsAwayError` if
-        some shards can't be reached. The other tasks are accepted, and the error has the results or the ids.
+        each, in their order. Raises `BacklogFullError` or `TaskIdConflictError` at the end if some are refused, and
+        `ShardsAwayError` if some shards can't be reached. The other tasks are accepted, and the error has the results
+        or the ids.
         """
         return self._run_and_carry(pushing.push_batch(self._reachable_shards(), tasks, now))
 
@@ -154,11 +149,10 @@ class FairQueue(QueueOfShards):
 
         ``tasks`` are at most 2,000, in any order, with at most 10,000 dependencies. ``run_id`` keeps them together for
         `run` and `cancel_run`; a run of this id that exists is added to. By default it is that of the first task, if
-        it has one. Returns one result for each task, in their order.
-
-        Raises `DependencyCycleError` if they wait for each other, with the cycle; `TaskNotFoundError` if a dependency
-        is neither known nor among them; `BacklogFullError` if a user has too many tasks; `TaskIdConflictError` if a
-        chosen id belongs to a task of another user.
+        it has one. Returns one result for each task, in their order. Raises `DependencyCycleError` if they wait for
+        each other, with the cycle; `TaskNotFoundError` if a dependency is neither known nor among them;
+        `BacklogFullError` if a user has too many tasks; `TaskIdConflictError` if a chosen id belongs to a task of
+        another user.
         """
         return self._run_and_carry(
             pushing.push_graph(self._shards, tasks, check_id(run_id, "run_id") if run_id else "", now)
@@ -180,9 +174,8 @@ class FairQueue(QueueOfShards):
         results contain it. ``counts`` is what happened since the last call, by event; nothing by default. With
         ``is_graph`` (False by default) the tasks depend on each other, as in `push_graph`, and ``run_id`` is that of
         `push_graph`; empty by default. With ``from_outbox`` (False by default) each id is accepted once, however often
-        it is delivered, until `forget_delivered`.
-
-        Returns one result for each task, in their order. Raises what `push_graph` raises if ``is_graph`` is set.
+        it is delivered, until `forget_delivered`. Returns one result for each task, in their order. Raises what
+        `push_graph` raises if ``is_graph`` is set.
         """
         return self._run_and_carry(
             pushing.deliver(
@@ -197,9 +190,8 @@ class FairQueue(QueueOfShards):
         )
 
     def forget_delivered(self, task_ids: Iterable[str], *, now: float | None = None) -> int:
-        """Forget that tasks of an outbox were delivered, because their rows are gone.
-
-        ``task_ids`` are the ids of the rows' tasks. Returns how many of them the queue remembered.
+        """Forget that the tasks ``task_ids`` of an outbox were delivered: their rows are gone. Returns how many were
+        remembered.
         """
         return self._run(pushing.forget_delivered(self._shards, task_ids, now))
 
@@ -212,10 +204,8 @@ class FairQueue(QueueOfShards):
         lease: float | None = None,
         now: float | None = None,
     ) -> Lease | None:
-        """Lease the next task.
-
-        ``worker``, ``users``, ``steal`` and ``lease`` are those of `pop_batch`. Returns the lease, or None if no task
-        can start.
+        """Lease the next task for ``worker``. Returns the lease, or None if no task can start. ``users``, ``steal``
+        and ``lease`` are those of `pop_batch`.
         """
         leases = self._run(
             leasing.pop_batch(self._reachable_shards(), self._schedulers, Fetch(1, worker, users, steal, lease), now)
@@ -237,9 +227,8 @@ class FairQueue(QueueOfShards):
         ``worker`` is the id of the worker that gets the leases. ``users`` are the users whom it serves: ``"*"`` (the
         default) for all, or a sequence of at most 3000 user ids. ``steal`` are users whom it serves when none of
         ``users`` has a task that can start; none by default. ``lease`` is the number of seconds until a lease ends
-        unless it is renewed; the queue's ``lease_seconds`` (30) by default.
-
-        Returns the leases, fewer than ``n`` or none if fewer tasks can start.
+        unless it is renewed; the queue's ``lease_seconds`` (30) by default. Returns the leases, fewer than ``n`` or
+        none if fewer tasks can start.
         """
         return self._run(
             leasing.pop_batch(self._reachable_shards(), self._schedulers, Fetch(n, worker, users, steal, lease), now)
@@ -294,10 +283,8 @@ class FairQueue(QueueOfShards):
 
         ``lease`` is that of the task. ``result`` is any JSON value, None by default, and is kept for ``result_ttl``
         seconds. ``took`` is the worker time in seconds that its user is charged; by default the time since the lease
-        began.
-
-        Raises `StaleLeaseError` if the lease is not the task's current one, and `TaskSerializationError` if the result
-        is not JSON or has more than ``max_payload_bytes`` bytes. Nothing is changed then.
+        began. Raises `StaleLeaseError` if the lease is not the task's current one, and `TaskSerializationError` if the
+        result is not JSON or has more than ``max_payload_bytes`` bytes. Nothing is changed then.
         """
         self._run(leasing.finish(self._shards, lease, result, took, now))
 
@@ -316,18 +303,15 @@ class FairQueue(QueueOfShards):
 
         ``lease`` is that of the task. ``error`` is the exception, or its text. If ``retry`` is False (True by default)
         it becomes a dead letter at once. ``delay`` is the number of seconds until the next attempt; by default a
-        backoff by the queue's settings. ``took`` is as in `finish`.
-
-        Returns the new state: SCHEDULED, or FAILED for a dead letter. Raises `StaleLeaseError` if the lease is not the
-        task's current one.
+        backoff by the queue's settings. ``took`` is as in `finish`. Returns the new state: SCHEDULED, or FAILED for a
+        dead letter. Raises `StaleLeaseError` if the lease is not the task's current one.
         """
         wait = leasing.failure_delay(self._shards.home, lease, retry=retry, delay=delay)
         return self._run(leasing.fail(self._shards, lease, error, wait, took, now))
 
     def release(self, lease: Lease, *, now: float | None = None) -> None:
-        """Give a leased task back to its old place. It is not counted as a delivery, and its user is not charged.
-
-        ``lease`` is that of the task. Raises `StaleLeaseError` if it is not the task's current one.
+        """Give the task of a ``lease`` back to its old place, neither counted as a delivery nor charged. Raises
+        `StaleLeaseError` if the lease is not the task's current one.
         """
         self._run(leasing.settle_one(self._shards, Outcome.release(lease), now))
 
@@ -347,9 +331,8 @@ class FairQueue(QueueOfShards):
         leases of that worker.
 
         ``key`` is that of the lease (`Lease.key`), ``worker`` the id of the worker that takes it over, and ``lease``
-        its new length in seconds from now; the queue's ``lease_seconds`` (30) by default.
-
-        Returns the lease; None if it is not its task's current one.
+        its new length in seconds from now; the queue's ``lease_seconds`` (30) by default. Returns the lease; None if
+        it is not its task's current one.
         """
         return self._run(leasing.take_over(self._shards, key, worker, lease, now))
 
@@ -367,10 +350,8 @@ class FairQueue(QueueOfShards):
 
         ``worker`` is its id. ``info`` is recorded as its description, for `workers`, for ``ttl`` seconds (60 by
         default). ``lease`` is the new length of its leases in seconds from now; the queue's ``lease_seconds`` (30) by
-        default.
-
-        Returns how many leases were lengthened, the keys of the leases whose tasks were canceled, and the last
-        command.
+        default. Returns how many leases were lengthened, the keys of the leases whose tasks were canceled, and the
+        last command.
         """
         return self._run(leasing.heartbeat(self._shards, worker, info, lease, ttl, now))
 
@@ -378,9 +359,7 @@ class FairQueue(QueueOfShards):
         """Send a worker a command, which it gets with its next heartbeat, for all its processes and queues.
 
         ``worker`` is its id. ``command`` is ``"drain"`` (fetch no more tasks), ``"work"`` (fetch again) or ``"stop"``
-        (as on SIGTERM).
-
-        Returns whether such a worker lives; if not, nothing was sent.
+        (as on SIGTERM). Returns whether such a worker lives; if not, nothing was sent.
         """
         return self._run(leasing.set_worker_command(self._shards, worker, command, now))
 
@@ -400,12 +379,8 @@ class FairQueue(QueueOfShards):
         counts as a delivery without an outcome (none by default). ``started`` are the tokens of the tasks that it was
         running when it was ended for another reason (none by default). The tasks of both count as given back after
         they had begun (`Task.given_back`). ``reason`` is written to the tasks' histories. ``forget`` removes the
-        worker's record, too; False by default.
-
-        Returns how many leases were given back.
-
-        Raises `TaskValidationError` if tokens are passed and the queue has several shards: call this for the shard
-        that handed them out (`shards`).
+        worker's record, too; False by default. Returns how many leases were given back. Raises `TaskValidationError`
+        if tokens are passed and the queue has several shards: call this for the shard that handed them out (`shards`).
         """
         return self._run(leasing.release_worker(self._shards, worker, crashed, reason, forget, now, started))
 
@@ -416,12 +391,9 @@ class FairQueue(QueueOfShards):
 
         Use it for leases that a worker has never received (the reply that handed them out was lost) or cannot begin
         (its process is blocked). ``worker`` is its id, ``held`` are the tokens of the leases that stay with it, and
-        ``reason`` is written to the tasks' histories.
-
-        Returns how many leases were given back.
-
-        Raises `TaskValidationError` if tokens are passed and the queue has several shards: call this for the shard
-        that handed them out (`shards`).
+        ``reason`` is written to the tasks' histories. Returns how many leases were given back. Raises
+        `TaskValidationError` if tokens are passed and the queue has several shards: call this for the shard that
+        handed them out (`shards`).
         """
         return self._run(leasing.reconcile_worker(self._shards, worker, held, reason, now))
 
@@ -434,31 +406,24 @@ class FairQueue(QueueOfShards):
         return self._run(maintenance.sweep(self._shards, now))
 
     def carry_messages(self, limit: int = 100, *, now: float | None = None) -> int:
-        """Carry messages between the shards of a queue. Workers do this.
-
-        ``limit`` is the largest number of messages that is read from each shard; 100 by default. Returns how many
-        arrived.
+        """Carry messages between shards, at most ``limit`` (100 by default) from each. Returns how many arrived.
+        Workers do this.
         """
         return self._read_all_shards(lambda shards: messages.deliver_messages(shards, limit, now))
 
     def wait_for_work(self, timeout: float) -> bool:
-        """Block on the server until a task can start.
-
-        ``timeout`` is the longest wait in seconds, greater than 0. Returns whether a task can start.
-        """
+        """Block on the server for at most ``timeout`` seconds until a task can start. Returns whether one can."""
         return self._run(leasing.wait_for_work(self._shards, timeout))
 
     def pause(self, *, now: float | None = None) -> None:
-        """Hand out no more tasks of this queue. Pushes and outcomes go on.
-
-        Raises `ShardsAwayError` if some shards can't be reached; the others are paused.
+        """Hand out no more tasks; pushes and outcomes go on. Raises `ShardsAwayError` if some shards can't be reached;
+        the others are paused.
         """
         self._read_all_shards(lambda shards: maintenance.set_paused(shards, now, paused=True))
 
     def resume(self, *, now: float | None = None) -> None:
-        """Hand out tasks again, after `pause`.
-
-        Raises `ShardsAwayError` if some shards can't be reached; the others are resumed.
+        """Hand out tasks again, after `pause`. Raises `ShardsAwayError` if some shards can't be reached; the others
+        are resumed.
         """
         self._read_all_shards(lambda shards: maintenance.set_paused(shards, now, paused=False))
 
@@ -466,10 +431,8 @@ class FairQueue(QueueOfShards):
         """Cancel a task, and with it the tasks that depend on it unless they run anyhow.
 
         ``task_id`` is its id. ``reason`` is written to its history; empty by default. A running task loses its lease,
-        so that its outcome is refused, and its worker gets the command to stop it.
-
-        Returns whether it was canceled; False if it had ended before. Raises `TaskNotFoundError` if the queue does not
-        know it.
+        so that its outcome is refused, and its worker gets the command to stop it. Returns whether it was canceled;
+        False if it had ended before. Raises `TaskNotFoundError` if the queue does not know it.
         """
         return self._run(lookup.cancel(self._shards, task_id, reason, now))
 
@@ -479,27 +442,23 @@ class FairQueue(QueueOfShards):
         """Cancel those of these tasks that have not ended, in bounded slices.
 
         ``task_ids`` are their ids; unknown ones are ignored. ``reason`` is written to their histories; empty by
-        default. ``note``, if given, is called after each slice with the ids of the tasks that it canceled.
-
-        Returns how many tasks were canceled. Raises `ShardsAwayError` if some of their shards can't be reached; on the
-        others they are canceled, and the message contains their number.
+        default. ``note``, if given, is called after each slice with the ids of the tasks that it canceled. Returns how
+        many tasks were canceled. Raises `ShardsAwayError` if some of their shards can't be reached; on the others they
+        are canceled, and the message contains their number.
         """
         return self._write_all_shards(lambda shards: lookup.cancel_some(shards, task_ids, reason, note, now))
 
     def run_now(self, *task_ids: str, now: float | None = None) -> int:
         """Queue those of these tasks that are SCHEDULED at once, whatever their time, in bounded slices.
 
-        ``task_ids`` are their ids; others are ignored. Returns how many tasks were queued.
-
-        Raises `ShardsAwayError` if some of their shards can't be reached; on the others they are queued.
+        ``task_ids`` are their ids; others are ignored. Returns how many tasks were queued. Raises `ShardsAwayError` if
+        some of their shards can't be reached; on the others they are queued.
         """
         return self._write_all_shards(lambda shards: lookup.run_now(shards, task_ids, now))
 
     def ignore_dependencies(self, task_id: str, *, now: float | None = None) -> bool:
-        """Let a DEFERRED task wait for no other task any more, only for its time.
-
-        ``task_id`` is its id. Returns whether it was DEFERRED; if not, nothing was changed. Raises `TaskNotFoundError`
-        if the queue does not know it.
+        """Let the DEFERRED task ``task_id`` wait for no other task any more, only for its time. Returns whether it was
+        DEFERRED; if not, nothing was changed. Raises `TaskNotFoundError` if the queue does not know it.
         """
         return self._run(lookup.ignore_dependencies(self._shards, task_id, now))
 
@@ -509,10 +468,8 @@ class FairQueue(QueueOfShards):
         """Record the progress of a leased task, for `get_progress`.
 
         ``lease`` is that of the task. ``current`` and ``total`` are numbers of any unit. ``message`` is a text, empty
-        by default. Together they have at most 4096 bytes as JSON.
-
-        Raises `StaleLeaseError` if the lease is not the task's current one, and `TaskValidationError` if a value has
-        another type.
+        by default. Together they have at most 4096 bytes as JSON. Raises `StaleLeaseError` if the lease is not the
+        task's current one, and `TaskValidationError` if a value has another type.
         """
         self._run(lookup.set_progress(self._shards, lease, current, total, message, now))
 
@@ -520,52 +477,45 @@ class FairQueue(QueueOfShards):
         """Cancel the tasks of a run that have not ended.
 
         ``run_id`` is that of `push_graph`. ``reason`` is written to their histories; by default that the run was
-        canceled. ``note`` is that of `cancel_many`.
-
-        Returns how many tasks were canceled. Raises `TaskNotFoundError` if the queue does not know the run, and
-        `ShardsAwayError` if some shards can't be reached; on the others the tasks are canceled, and the message
-        contains their number.
+        canceled. ``note`` is that of `cancel_many`. Returns how many tasks were canceled. Raises `TaskNotFoundError`
+        if the queue does not know the run, and `ShardsAwayError` if some shards can't be reached; on the others the
+        tasks are canceled, and the message contains their number.
         """
         return self._write_all_shards(lambda shards: lookup.cancel_run(shards, run_id, reason, note, now))
 
     def xcom(self, namespace: str) -> XCom:
-        """Return the values that tasks pass to each other under a name.
-
-        ``namespace`` is a run's id, or any text of at most 256 bytes.
+        """Return the values that tasks pass to each other under a ``namespace``: a run's id, or any text of at most
+        256 bytes.
         """
         return XCom(self._shards.of(check_id(namespace, "namespace")), self._run, namespace)
 
     def take_alerts(self, limit: int = 100, *, now: float | None = None) -> list[Alert]:
-        """Take alerts about tasks: SLAs at risk or missed, promotions, deaths. Each is handed out once, the oldest
-        first.
+        """Take alerts about tasks: SLAs at risk or missed, promotions, deaths. Each is handed out once.
 
-        ``limit`` is the largest number, from 1 to 10,000; 100 by default. Returns the alerts. Those of shards that
-        can't be reached stay there; `ShardsAwayError` or another `RedisConnectionError` is raised only if there is
-        nothing else to hand out.
+        ``limit`` is the largest number, from 1 to 10,000; 100 by default. Returns the alerts, the oldest first; those
+        of shards that can't be reached stay there. Raises `RedisConnectionError` only if there is nothing else to hand
+        out.
         """
         return self._write_all_shards(lambda shards: take_alerts(shards, limit, now))
 
     def purge(self, limit: int = 10_000, *, note: Note = None, now: float | None = None) -> int:
         """Cancel waiting tasks of all users. Running tasks go on.
 
-        ``limit`` is the largest number of tasks; 10,000 by default. ``note`` is that of `cancel_many`.
-
-        Returns how many tasks were canceled. Raises `ShardsAwayError` if some shards can't be reached, and the others
-        had fewer than ``limit``: those are canceled, and the message contains their number.
+        ``limit`` is the largest number of tasks; 10,000 by default. ``note`` is that of `cancel_many`. Returns how
+        many tasks were canceled. Raises `ShardsAwayError` if some shards can't be reached, and the others had fewer
+        than ``limit``: those are canceled, and the message contains their number.
         """
         return self._write_all_shards(lambda shards: purge(shards, limit, note, now))
 
     def user(self, user_id: str) -> UserQueue:
-        """Return what holds for one user, and how to change it. This sends no request.
-
-        ``user_id`` is the user's id, known or not.
+        """Return the settings and figures of the user ``user_id``, known or not, and how to change them. This sends no
+        request.
         """
         return UserQueue(self._shards.of(check_id(user_id, "user_id")), self._run, user_id)
 
     def organization(self, organization: str) -> OrganizationQueue:
-        """Return what holds for an organization, and how to change it. This sends no request.
-
-        ``organization`` is its name, known or not.
+        """Return the settings and figures of an ``organization``, known or not, and how to change them. This sends no
+        request.
         """
         return OrganizationQueue(self._read_all_shards, organization)
 
@@ -598,97 +548,75 @@ class FairQueue(QueueOfShards):
 
         ``search`` describes them; its ``look_at`` is the largest number of records that one call reads. ``limit`` is
         the largest number of tasks, from 1 to 1000; 100 by default. ``cursor`` is that of the result before; None
-        begins.
-
-        Returns the tasks that match, and the cursor to go on.
+        begins. Returns the tasks that match, and the cursor to go on.
         """
         return self._read_all_shards(lambda shards: reading.find(shards, search, limit, cursor))
 
     def matching(self, search: Search) -> MatchingTasks:
-        """Find the ids of all tasks that match, among the first ``look_at`` records of the state.
-
-        ``search`` describes the tasks. Returns their ids, and whether all records were read.
-        """
+        """Return the ids of all tasks that match ``search``, among the first ``look_at`` records of its state."""
         return self._read_all_shards(lambda shards: reading.matching(shards, search))
 
     def get_task(self, task_id: str) -> Task:
-        """Return the task as it is now.
-
-        ``task_id`` is its id. Raises `TaskNotFoundError` if the queue does not know it, or has forgotten it.
+        """Return the task of the id ``task_id`` as it is now. Raises `TaskNotFoundError` if the queue does not know
+        it.
         """
         return self._read_task(task_id, lambda shards: lookup.get_task(shards, task_id))
 
     def get_tasks(self, task_ids: Sequence[str]) -> dict[str, Task]:
-        """Return many tasks as they are now, two hundred in a round trip.
-
-        ``task_ids`` are their ids. Returns the tasks by id, without those that the queue does not know.
+        """Return the tasks of these ``task_ids`` that the queue knows, by id, as they are now; two hundred in a round
+        trip.
         """
         return self._run(lookup.get_tasks(self._shards, task_ids))
 
     def history(self, task_id: str) -> list[Attempt]:
-        """Return the attempts that did not finish the task and what brought it back, the oldest first, at most 25.
-
-        ``task_id`` is its id. The list is empty if the task is not known.
+        """Return the attempts of task ``task_id`` and what brought it back, the oldest first, at most 25; none if it
+        is unknown.
         """
         return self._read_task(task_id, lambda shards: lookup.history(shards, task_id))
 
     def get_progress(self, task_id: str) -> Progress | None:
-        """Return the progress that the task has reported; None if it reported none, or is not known.
-
-        ``task_id`` is its id.
-        """
+        """Return the progress that task ``task_id`` has reported; None if it reported none, or is not known."""
         return self._read_task(task_id, lambda shards: lookup.get_progress(shards, task_id))
 
     def position(self, task_id: str) -> int | None:
-        """Return how many tasks of the same user are before it by class and age; None unless it is QUEUED.
-
-        ``task_id`` is its id. Raises `TaskNotFoundError` if the queue does not know it.
+        """Return how many tasks of its user are before task ``task_id`` by class and age; None unless it is QUEUED.
+        Raises `TaskNotFoundError` if the queue does not know it.
         """
         return self._read_task(task_id, lambda shards: reading.position(shards, task_id))
 
     def wait_reason(self, task_id: str) -> WaitReason:
-        """Return what decides whether and when a task starts: its user's limits and turn, its place, its lease.
-
-        ``task_id`` is its id. Raises `TaskNotFoundError` if the queue does not know it.
+        """Return what decides whether and when task ``task_id`` starts: its user's limits and turn, its place, its
+        lease. Raises `TaskNotFoundError` if the queue does not know it.
         """
         return self._read_task(task_id, lambda shards: reading.wait_reason(shards, task_id))
 
     def dependencies(self, task_id: str, nodes: int = 200) -> DependencyView:
-        """Return the tasks that wait for a task, those that it waits for, and the graph around it.
-
-        ``task_id`` is its id, ``nodes`` the largest number of tasks in the graph; 200 by default. Raises
-        `TaskNotFoundError` if the queue does not know it.
+        """Return the tasks that wait for task ``task_id``, those that it waits for, and the graph around it, of at
+        most ``nodes`` tasks (200 by default). Raises `TaskNotFoundError` if the queue does not know it.
         """
         return self._run(reading.view(self._shards, task_id, nodes))
 
     def blockers(self, task_ids: Sequence[str], most: int = 10) -> dict[str, Blockers]:
-        """Return what still blocks each of these tasks, by id.
-
-        ``task_ids`` are their ids, ``most`` is the largest number of blocking tasks that are listed for each; 10 by
-        default.
+        """Return what still blocks each of the tasks ``task_ids``, by id: at most ``most`` tasks (10 by default), and
+        their number.
         """
         return self._run(reading.blockers(self._shards, task_ids, most))
 
     def run_graph(self, run_id: str, nodes: int = 2000) -> DependencyGraph:
-        """Return the dependencies among the tasks of a run.
-
-        ``run_id`` is that of `push_graph`, ``nodes`` the largest number of tasks; 2000 by default. Raises
-        `TaskNotFoundError` if the queue does not know the run.
+        """Return the dependencies among the tasks of the run ``run_id``, of at most ``nodes`` tasks (2000 by default).
+        Raises `TaskNotFoundError` if the queue does not know the run.
         """
         return self._run(reading.run_graph(self._shards, run_id, nodes))
 
     def parent_results(self, task_id: str) -> dict[str, Any]:
-        """Return the results of the tasks that it depends on, by id, without those that have not finished.
-
-        ``task_id`` is its id. Raises `TaskNotFoundError` if the queue does not know it.
+        """Return the results of the tasks that task ``task_id`` depends on, by id, without those that have not
+        finished. Raises `TaskNotFoundError` if the queue does not know it.
         """
         return self._run(reading.parent_results(self._shards, task_id))
 
     def run(self, run_id: str) -> RunView:
-        """Return the tasks that were pushed together under an id.
-
-        ``run_id`` is that of `push_graph`. Raises `TaskNotFoundError` if the queue does not know the run: it is
-        forgotten with its last task.
+        """Return the tasks that were pushed together under the id ``run_id``. Raises `TaskNotFoundError` if the queue
+        does not know the run: it is forgotten with its last task.
         """
         return self._run(lookup.view_run(self._shards, run_id))
 
@@ -708,24 +636,15 @@ class FairQueue(QueueOfShards):
         return self._read_all_shards(lambda shards: reading.tasks(shards, state, user_id, limit, cursor))
 
     def get_queue_sizes(self, user_id: str) -> Sizes:
-        """Return how many tasks of a user wait, by kind, and run.
-
-        ``user_id`` is the user's id. All numbers are 0 for an unknown one.
-        """
+        """Return how many tasks of the user ``user_id`` wait, by kind, and run. All numbers are 0 for an unknown user."""
         return self._run(reading.queue_sizes(self._shards, [user_id]))[user_id]
 
     def get_queue_sizes_batch(self, user_ids: Sequence[str]) -> dict[str, Sizes]:
-        """Return how many tasks of each of many users wait, by kind, and run, by user id, in one round trip.
-
-        ``user_ids`` are the users' ids.
-        """
+        """Return how many tasks of each of the users ``user_ids`` wait and run, by user id, in one round trip."""
         return self._run(reading.queue_sizes(self._shards, user_ids))
 
     def get_stats(self, minutes: int = 60) -> QueueStats:
-        """Return the figures of the queue now, and those of the last minutes.
-
-        ``minutes`` is how many, from 0 to 60 (the default); each is one more read.
-        """
+        """Return the figures now, and those of the last ``minutes`` (0 to 60, the default): each is one more read."""
         return self._read_all_shards(lambda shards: stats(shards, minutes))
 
     def get_shard_stats(self) -> PartialList[ShardStats]:
@@ -733,18 +652,14 @@ class FairQueue(QueueOfShards):
         return self._read_all_shards(lambda shards: shard_stats(shards, self.client))
 
     def get_activity(self, minutes: int = 60, per_span: int = 1) -> Activity:
-        """Return what happened in the last minutes.
-
-        ``minutes`` is how many, from 1 to 1440; each is one read, and 60 is the default. ``per_span`` is the length of
-        each span in minutes; 1 by default. Raises `TaskValidationError` unless ``minutes`` is a multiple of it.
+        """Return what happened in the last ``minutes`` (1 to 1440; each is one read; 60 by default), in spans of
+        ``per_span`` minutes (1 by default). Raises `TaskValidationError` unless ``minutes`` is a multiple of
+        ``per_span``.
         """
         return self._read_all_shards(lambda shards: activity(shards, minutes, per_span))
 
     def longest_waits(self, limit: int = 50) -> PartialList[WaitingTask]:
-        """Return tasks that could start now and have been ready longest, the longest wait first.
-
-        ``limit`` is the largest number, from 1 to 1000; 50 by default.
-        """
+        """Return tasks that could start now, the longest wait first: at most ``limit``, from 1 to 1000; 50 by default."""
         return self._read_all_shards(lambda shards: reading.longest_waits(shards, limit))
 
     def busiest_users(self, sample: int = 100) -> PartialList[str]:
@@ -771,33 +686,25 @@ class FairQueue(QueueOfShards):
         return self._read_all_shards(lambda shards: reading.user_names(shards, cursor, limit, busy_first))
 
     def busy_users(self, limit: int = 100) -> PartialList[str]:
-        """Return users that have tasks or settings, before those who had tasks lately; equally many from each shard.
-
-        ``limit`` is the largest number, from 1 to 1000; 100 by default.
+        """Return users that have tasks or settings, before those who had tasks lately: at most ``limit``, from 1 to
+        1000 (100 by default), equally many from each shard.
         """
         return self._read_all_shards(lambda shards: reading.busy_users(shards, limit))
 
     def user_stats(self, user_ids: Sequence[str], *, now: float | None = None) -> list[UserStats]:
-        """Return the figures of these users, in order, with one read each in one round trip, or two if they have
+        """Return the figures of the users ``user_ids``, in order, in one round trip, or two if they have
         organizations.
-
-        ``user_ids`` are the users' ids.
         """
         return self._run(reading.user_stats(self._shards, user_ids, now))
 
     def organizations(self, cursor: str | None = None, limit: int = 100) -> ResultPage[str]:
-        """Return a page of the organizations that have members or settings, by name.
-
-        ``cursor`` is that of the page before; None begins. ``limit`` is the largest number, from 1 to 1000; 100 by
-        default.
+        """Return a page of the organizations that have members or settings, by name: ``limit`` of them, from 1 to 1000
+        (100 by default), after the ``cursor`` of the page before (None begins).
         """
         return self._read_all_shards(lambda shards: organizations.page(shards, cursor, limit))
 
     def organization_stats(self, names: Sequence[str]) -> PartialList[OrganizationStats]:
-        """Return the figures of these organizations, in order, in one round trip.
-
-        ``names`` are their names.
-        """
+        """Return the figures of the organizations ``names``, in order, in one round trip."""
         return self._read_all_shards(lambda shards: organizations.stats(shards, names))
 
     def workers(self) -> PartialList[WorkerRecord]:
@@ -805,19 +712,14 @@ class FairQueue(QueueOfShards):
         return self._read_all_shards(reading.workers)
 
     def check_invariants(self) -> PartialList[Violation]:
-        """Compare everything that the queue holds with the invariants. It reads every key, so do not call it every
-        minute.
-
-        Returns what is not as it must be; nothing is changed.
-        """
+        """Return what is not as it must be. It reads every key, so do not call it every minute; nothing is changed."""
         return self._read_all_shards(reading.check_invariants)
 
     # --- sending: operations over the queue's client ---
 
     def cancel_retries_when(self, condition: Callable[[], bool]) -> None:
-        """Do not repeat requests that have failed while a condition holds.
-
-        ``condition`` is called without arguments after each failure.
+        """Do not repeat requests that have failed while ``condition()`` is true: the ``condition`` is called after
+        each failure.
         """
         self._transport.is_reply_unwanted = condition
 

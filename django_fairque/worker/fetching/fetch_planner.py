@@ -160,7 +160,9 @@ SHARD_TURN_TIMEOUT_SECONDS = 0.25
 
 @dataclass(eq=False)
 class FetchCall:
-    """One call to make."""
+    """One call to make: it reports ``outcomes`` and requests ``fetch`` tasks. ``woken`` is whether a wait for work
+    ended before, and ``made_at`` when it was planned, by the monotonic clock.
+    """
 
     outcomes: list[Outcome] = field(default_factory=list)
     fetch: int = 0
@@ -171,21 +173,20 @@ class FetchCall:
     is_fetch_ahead: bool = False
     """It is sent behind a wait for work (`FetchPlanner.plan_fetch_ahead`)."""
     window: Window = NO_WINDOW
-    """Where its shard stands among those of its queue."""
+    """The position of its shard among those of its queue."""
     fence: int = 0
     """The number of the shard's fence when it was planned; if that has changed, the leases of its reply do not start."""
 
 
 class FetchPlanner:
-    """The state of one queue in one worker.
+    """The state of one queue in one worker: when to fetch how many tasks, and which leases are held.
 
-    Args:
-        batch_of: ``(size, wait)`` for a task's name if tasks of this name run in batches, else None.
-        selective: the worker serves some users only.
-        place: which shard of a queue this is for.
-        fetches: whether it asks for tasks; else it has those that it is given (`adopt`).
-        divert: whether a lease was passed on to another process, which runs its task.
-        fence: raised by the supervisor while it gives back leases of this shard.
+    Moments are those of the monotonic clock, as ``now``. ``index`` is the number of this planner; ``budget`` divides
+    the worker's slots; ``poll_interval`` is the longest wait in seconds. ``batch_limits`` returns ``(size, wait)`` for
+    a task's name if tasks of this name run in batches, else None. ``selective``: the worker serves some users only.
+    ``turn`` is which shard of a queue this is for. ``fetches``: whether it requests tasks; else it has those that it
+    is given (`add_lease`). ``divert``: whether a lease was passed on to another process, which runs its task.
+    ``fence``: raised by the supervisor while it gives back leases of this shard.
     """
 
     def __init__(
@@ -271,20 +272,20 @@ class FetchPlanner:
 
     @property
     def is_empty(self) -> bool:
-        """Two fetches in a row got nothing, and nothing came or ended in the worker since before the first.
+        """Whether two fetches in a row got nothing, and nothing came or ended in the worker since before the first.
 
-        Two, because a fetch that meets nothing but expired tasks buries some of them and comes back empty.
+        Two, because a fetch that finds nothing but expired tasks removes some of them and returns nothing.
         """
         return self._empty_fetches >= 2 and self._empty_at_event == self._budget.events
 
     @property
     def is_done(self) -> bool:
-        """It is stopping and has nothing left, and knows of no work that others should know of."""
+        """Whether it is stopping and has nothing left, and knows of no work that others should know of."""
         return self.is_stopping and not self.held and not self._pending_calls and True not in self._wait_results
 
     @property
     def needs_no_reply(self) -> bool:
-        """It is stopping, and the calls in progress only fetch: their replies are not needed."""
+        """Whether it is stopping, and the calls in progress only fetch: their replies are not needed."""
         return self.is_stopping and not any(call.outcomes for call in self._pending_calls)
 
     @property
@@ -303,22 +304,24 @@ class FetchPlanner:
         return leases - len(self._companions) + done
 
     def retry_exhausted(self) -> None:
-        """Something that ended here may have released tasks on other shards: what was found empty is to be looked at again."""
+        """Fetch again where nothing was found: something that ended here may have released tasks on other shards."""
         self._budget.events += 1
 
     def set_draining(self, *, is_draining: bool) -> None:
-        """Fetch nothing, or again. From any thread; `plan` follows."""
+        """Fetch nothing if ``is_draining``, else fetch again. From any thread; `next_call` follows."""
         self.is_draining = is_draining
         self.exhausted = self.exhausted and is_draining  # much may have come meanwhile
 
     def give_back_waiting(self) -> None:
-        """Give back what waits for a slot here. For the thread that calls `plan`."""
+        """Give back leases that wait for a slot here. For the thread that calls `next_call`."""
         self._give_back()
 
     # --- what to do next ---
 
     def next_call(self, now: float) -> FetchCall | None:
-        """The call that is due, or None. It is in progress until `call_succeeded` or `call_failed` is called with it."""
+        """Return the call that is due, or None. It is in progress until `call_succeeded` or `call_failed` is called
+        with it.
+        """
         self._follow_fence()
         self._add_batches(now)
         if self.is_stopping or self.is_draining:
@@ -384,7 +387,7 @@ class FetchPlanner:
         return self.wants_tasks and not self._budget.has_turn(self)
 
     def seconds_until_due(self, now: float) -> float:
-        """Seconds until `plan` may have something to do by itself."""
+        """Return the seconds until `next_call` may return a call by itself."""
         if self._pending_calls:
             return 1.0  # the thread that makes the call notifies
         moments = [now + (FENCE_POLL_SECONDS if self._is_fenced else 1.0)]
@@ -403,7 +406,7 @@ class FetchPlanner:
         return max(0.0, min(moments) - now)
 
     def plan_wait(self, now: float) -> float | None:
-        """Seconds for which to wait for work now, or None for no wait. `wait_ended` gets the result.
+        """Return the seconds for which to wait for work now, or None for no wait. Pass the result to `wait_ended`.
 
         A wait ends when something is due, so that a fetch can be sent behind it (`plan_fetch_ahead`).
         """
@@ -416,9 +419,10 @@ class FetchPlanner:
         return self._wait_until - now
 
     def plan_fetch_ahead(self) -> FetchCall | None:
-        """The fetch to send behind the wait in progress, so that its leases come with the wakeup.
+        """Return the fetch to send behind the wait in progress, so that its leases come with the wakeup; None for
+        none.
 
-        `call_succeeded`, `call_failed` or `cancel_fetch_ahead` gets the result.
+        Pass the result to `call_succeeded`, `call_failed` or `cancel_fetch_ahead`.
         """
         if not self._is_waiting or self.fetch_ahead is not None or not self._budget.may_fetch_ahead:
             return None
@@ -440,11 +444,11 @@ class FetchPlanner:
         return self.fetch_ahead
 
     def cancel_fetch_ahead(self) -> None:
-        """It could not be sent any more."""
+        """Forget the fetch of `plan_fetch_ahead`: it could not be sent."""
         self.fetch_ahead = None
 
     def wait_ended(self, *, woken: bool) -> None:
-        """The wait planned by `plan_wait` is over. Called from any thread."""
+        """End the wait planned by `plan_wait`; ``woken`` is its result. From any thread."""
         self._wait_results.append(woken)
         self._is_waiting = False
 
@@ -461,7 +465,9 @@ class FetchPlanner:
     # --- what came of it ---
 
     def call_succeeded(self, call: FetchCall, reply: Settled, now: float) -> list[Lease]:
-        """Take in the reply; returns the leases that begin to wait for a slot here (none does in one that must begin nothing)."""
+        """Record the ``reply`` to a ``call``. Returns the leases that begin to wait for a slot here (none if it must
+        begin nothing).
+        """
         leases = reply.leases
         self.has_failed = False
         self.turn.scheduler.served(self.turn.index, reply)
@@ -489,7 +495,9 @@ class FetchPlanner:
         return leases
 
     def call_failed(self, call: FetchCall, *, is_known: bool) -> None:
-        """The call failed: its outcomes go first the next time. ``is_known``: the server did not execute it."""
+        """Record that a ``call`` failed: its outcomes go first the next time. ``is_known``: the server did not execute
+        it.
+        """
         self._remove_pending(call)
         self.has_failed = True
         self.turn.scheduler.seen(self.turn.index, None)
@@ -520,7 +528,7 @@ class FetchPlanner:
         return max(0, self._budget.fetch_size(self, self.pace.prefetch, missing) - pending)
 
     def add_lease(self, lease: Lease, now: float) -> None:
-        """Have a lease that was not fetched here. If it is of a batch task it is a batch by itself."""
+        """Add a ``lease`` that was not fetched here. If it is of a batch task it is a batch alone."""
         self._busy_since = now
         self.held += 1
         self.tokens.add(lease.token)
@@ -528,7 +536,7 @@ class FetchPlanner:
         self.buffer.append(lease)
 
     def separate_ended(self, token: int) -> None:
-        """A lease that was passed on has ended."""
+        """Record that a lease that was passed on, with this ``token``, has ended."""
         if self.separate.pop(token, None) is not None:
             self.exhausted = False
             self._budget.events += 1
@@ -621,10 +629,11 @@ TURN_CHECK_SECONDS = 0.1
 
 
 class SlotBudget:
-    """Divides ``slots`` between the planners that are added.
+    """Divides ``slots`` between the planners that are added. ``max_tasks`` is the number of tasks after which the
+    worker ends (0, the default: never), ``burst`` whether it ends when nothing can start (False by default).
 
-    Planners call it from several threads and see each other's figures unlocked: two that call at the same moment may both get
-    one slot. The lease that is one too many waits in a buffer for a moment.
+    Planners call it from several threads and see each other's figures unlocked: two that call at the same moment may
+    both get one slot. The lease that is one too many waits in a buffer for a moment.
     """
 
     def __init__(self, slots: int, *, max_tasks: int = 0, burst: bool = False) -> None:
@@ -638,10 +647,13 @@ class SlotBudget:
         self._max_tasks = max_tasks
 
     def add(self, planner: FetchPlanner) -> None:
+        """Add a ``planner``."""
         self.planners.append(planner)
 
     def fetch_size(self, planner: FetchPlanner, prefetch: int, for_batches: int) -> int:
-        """How many leases the planner may fetch: for free slots, ``prefetch`` for its buffer, ``for_batches`` for batches."""
+        """Return how many leases the ``planner`` may fetch: for free slots, ``prefetch`` for its buffer,
+        ``for_batches`` for batches.
+        """
         free = self.slots - sum(other.occupied_slots for other in self.planners)
         if len(self.planners) > 1:
             if not self.has_turn(planner):
@@ -669,7 +681,7 @@ class SlotBudget:
         return sum(max(0, share - in_hand) for in_hand in rivals.values())
 
     def has_turn(self, planner: FetchPlanner) -> bool:
-        """Whether no other shard of its queue, which wants more too, comes first."""
+        """Whether no other shard of the ``planner``'s queue, which wants more too, comes first."""
         turn = planner.turn.position
         return all(turn <= other.turn.position for other in self._rivals(planner))
 
@@ -679,7 +691,7 @@ class SlotBudget:
         return max(TURN_CHECK_SECONDS, len(self.planners) / 100)
 
     def window(self, planner: FetchPlanner) -> Window:
-        """The position of the planner's shard among those of its queue that want more, too."""
+        """Return the position of the ``planner``'s shard among those of its queue that want more, too."""
         return planner.turn.window(other.turn for other in self._rivals(planner))
 
     def _rivals(self, planner: FetchPlanner) -> list[FetchPlanner]:
@@ -694,10 +706,11 @@ class SlotBudget:
 
     @property
     def may_fetch_ahead(self) -> bool:
-        """Whether a planner may request tasks before there are any: the only planner, of a worker that has nothing to do.
+        """Whether a planner may request tasks before there are any: the only planner, of a worker that has nothing to
+        do.
 
-        Of several each would be handed some. And what a worker runs may hold it up (a task that keeps the interpreter), while
-        another could begin what it was handed.
+        Of several planners each would get some. And a task that the worker runs may delay it (if it keeps the
+        interpreter), while another worker could begin those that it got.
         """
         return len(self.planners) == 1 and self.is_idle and not self.burst
 
@@ -713,6 +726,7 @@ class SlotBudget:
 
     @property
     def is_idle(self) -> bool:
+        """Whether the worker holds no lease."""
         return not any(planner.held or planner.separate for planner in self.planners)
 
     @property
