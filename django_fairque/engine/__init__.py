@@ -1,1 +1,118 @@
-"""The queue itself, on Redis or Valkey: its state changes only inside the Lua scripts. Nothing here knows Django."""
+"""The queue itself, on Redis or Valkey: its state changes only inside the Lua scripts. Nothing here knows Django.
+
+This describes the engine's operations and what each one guarantees. They are methods of `FairQueue`, `AsyncFairQueue`, and
+their parts ``dlq``, ``schedules``, ``user()`` and ``organization()``. ``lua/commands/`` has one script per command, whose first
+comment is its contract; ``lua/README.md`` lists the keys.
+
+What holds for all operations
+-----------------------------
+
+- Atomicity: a script call is carried out as a whole, or not at all. It reads and decides first, then it writes, additions
+  before removals. If it ends between two writes all the same (a key is damaged, or its slot of a cluster moves), an index can
+  disagree with a task's record, but no task is lost: `FairQueue.repair` fixes that. An operation that works "in slices" makes
+  several calls. If one of them fails, the slices before it stay done.
+- Shards: a call concerns one shard. An operation on several shards calls one after the other. `ShardsAwayError` names those
+  that could not be reached, and the others are done.
+- Lost replies: a call whose reply is lost is repeated for ``request_timeout`` seconds (10 by default). It carries a nonce or a
+  lease token, or it can be repeated without harm, so the repetition changes nothing and gets the first reply. The server
+  keeps replies for 120 seconds (for a shorter time if they would take more than 32 MB). If the last repetition fails too,
+  `RedisConnectionError` is raised, and the caller does not know whether the call was carried out: "Repeat" below is what
+  happens if the caller then calls again.
+- Durability: what an operation wrote is as safe as the server's persistence. With ``replicas_to_confirm``, pushes wait for
+  replicas and raise `NotReplicatedError`.
+- Errors: `TaskValidationError` for an argument that can't be used, before anything is written. `ServerRefusedError` if the
+  server refuses: a full server refuses push, deliver, requeue, schedules, progress and values of ``xcom()``, and nothing else,
+  so that it drains.
+- Cost: in server commands inside the script. It does not grow with the number of tasks, users or workers.
+
+Push
+----
+
+``push``
+    Accepts a task: QUEUED, SCHEDULED if its time has not come, DEFERRED if it waits for others. Once it returns the task is
+    not lost. Repeat: with the same `Task`, whose id was made by `Task.create`, it is accepted once. With a chosen id it is a
+    duplicate while the first has not ended; afterwards it takes its place and runs again. Cost: 12. Errors:
+    `BacklogFullError`, `TaskIdConflictError`.
+``push_batch``
+    Accepts many tasks, in slices of ``pipeline_batch_size``. Each slice is atomic; a refused task does not prevent the
+    others. The tasks of one user and priority keep their order. Repeat: as ``push``, for each task. Cost: 2 a task.
+    Errors: as ``push``, at the end, with all results.
+``push_graph``
+    Accepts tasks that depend on each other: all, or none and an error. Parts on other shards are written down with the
+    first part, and carried there as messages. Repeat: as ``push``. Cost: 2 a task, 5 a dependency.
+    Errors: `DependencyCycleError`, `TaskNotFoundError`, and those of ``push``.
+``deliver``, ``forget_delivered``
+    Accept rows of a database's outbox, and count model events, in one call per shard. Repeat: with ``from_outbox`` an id is
+    accepted once, whatever has become of its task. Cost: that of a push, 1 more a task, 2 to 5 an event.
+
+Fetch and settle
+----------------
+
+``pop``, ``pop_batch``
+    Lease the most urgent tasks of the users whose turn it is. A task has one current lease. Its token is greater than all
+    earlier ones of the shard. Repeat: leases other tasks. The lost leases end by themselves, or ``reconcile_worker`` gives
+    them back. Cost: 16 for one task, 6 a task in a batch over many users.
+``settle`` (``finish``, ``fail``, ``release`` for one task)
+    Reports outcomes and leases the next tasks, in one call. Each outcome counts only with the task's current token, so that
+    a task ends once however many workers have run it. Repeat: the outcome is recognized by its token and answered as the
+    first time; the fetch leases other tasks. Cost: 3 an outcome, 3 a user, and that of a pop. Errors: `StaleLeaseError` from
+    ``finish``, ``fail`` and ``release``; ``settle`` returns the status "stale".
+``renew``, ``heartbeat``, ``take_over``
+    Lengthen leases that are still current; all leases of a worker; move one to another worker, with its token. A lease that
+    is not current is left alone. Repeat: harmless. Cost: 1 a lease and 3; 12, and 1 a lease that the worker holds; 9.
+``release_worker``, ``reconcile_worker``
+    Give back, in slices, all leases of a worker that has died; those that a worker does not hold. Only tasks that it was
+    running when it died count as delivered. Repeat: gives back what is left, also leases that were handed out meanwhile and
+    are not named. Cost: 10 a lease that is given back (``reconcile_worker``: 1 more for each that the worker holds, and 4).
+``set_worker_command``
+    Writes a command down, which the worker gets with each heartbeat. Repeat: harmless. Cost: 4.
+``set_progress``
+    Records the progress of a leased task. Repeat: harmless. Cost: 4. Errors: `StaleLeaseError`.
+
+Maintenance
+-----------
+
+``sweep``
+    Does one bounded round: starts scheduled tasks that are due, reaps leases that have ended (their tasks are queued again,
+    or become dead letters after ``max_deliveries``), expires and promotes tasks, and forgets ended ones. Any number of
+    processes may call it at any time: each thing happens once. Repeat: harmless. Cost: 18 if nothing is due; at most
+    ``sweep_batch_size`` tasks of each kind.
+``repair``
+    Compares indexes and counters with the tasks' records, which count, and corrects them, in slices. Each fix checks again
+    first. Repeat: harmless. Cost: reads every key, and 25 a fix.
+``carry_messages``
+    Carries messages between shards: parts of graphs, questions, ended dependencies. A message is removed after it was
+    applied, and applying it again changes nothing. Repeat: harmless. Cost: 2 to 3 a message, and that of its contents.
+``take_alerts``
+    Hands out alerts, each once. Repeat: hands out the next ones; alerts in a reply that was lost for good are lost. Cost: 6.
+
+Operate
+-------
+
+``cancel``, ``cancel_many``, ``cancel_run``, ``purge``
+    End tasks that have not ended, and those that depend on them; ``cancel`` in one call, the others in slices. A running
+    task loses its lease. Repeat: tasks that have ended are left alone. Cost: 9 a task. Errors: `TaskNotFoundError` from
+    ``cancel`` and ``cancel_run``.
+``run_now``, ``ignore_dependencies``
+    End the waiting of SCHEDULED tasks, in slices; of a DEFERRED one. Repeat: harmless. Cost: 10 a task, 3 a dependency.
+``dlq.requeue``, ``dlq.discard``
+    Queue a dead letter again, with new retries and its history; make it CANCELED. An entry's id contains how often its task
+    has died, so a repeated call never concerns a later death. Those for many entries work in slices. Repeat:
+    `TaskNotFoundError`, or not counted. Cost: 8; 5 an entry.
+``dlq.cleanup``
+    Forgets dead letters, in slices. Repeat: harmless. Cost: 1 a task and 2.
+``pause``, ``resume``, ``user().set_…``, ``organization().set_…``
+    Change what holds for the queue, a user or an organization, at once, on waiting tasks too. Repeat: harmless. Cost: 4; 10
+    (16 for another organization); 8.
+``schedules.add``, ``schedules.remove``
+    Keep or remove a schedule. A change is refused and tried again if another process has changed the schedule meanwhile.
+    Repeat: harmless. Cost: 5.
+``schedules.fire_due``
+    Pushes tasks of schedules that are due. A run time is fired once among any number of processes: its task's id contains
+    it. Repeat: harmless. Cost: 6, and that of a push.
+``xcom().push``
+    Keeps values: all of a call or none. Repeat: harmless. Cost: 4. Errors: `TaskValidationError` beyond 1000 keys.
+``reshard``
+    Moves a drained queue to another number of shards; the number is written down last. Repeat: completes an interrupted
+    call. Cost: grows with users and schedules. Errors: `QueueNotDrainedError`.
+"""
