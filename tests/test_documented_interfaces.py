@@ -1,0 +1,339 @@
+"""Every public name documents its arguments, what it returns and what it raises.
+
+Public are the names in each ``__all__`` of the package, the parts of a queue (`PARTS`), and the classes of the package that
+their methods return. Read from the source, so that nothing needs to be imported.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import django_fairque
+from tests import conventions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PARTS = {
+    "django_fairque.engine.dead_letters.facade": ("AsyncDeadLetterQueue", "DeadLetterQueue"),
+    "django_fairque.engine.dependencies.xcom": ("AsyncXCom", "XCom"),
+    "django_fairque.engine.schedules.schedules": ("AsyncSchedules", "Schedules"),
+    "django_fairque.engine.users.organization_facade": ("AsyncOrganizationQueue", "OrganizationQueue"),
+    "django_fairque.engine.users.users": ("AsyncUserQueue", "UserQueue"),
+    "django_fairque.tasks.definition": ("TaskDefinition",),
+}
+"""Public classes that no ``__all__`` contains: attributes of a queue, and what ``@task`` returns."""
+COMMON_PARAMETERS = {"now"}
+"""Documented once, in the docstrings of `FairQueue` and of its parts."""
+RETURN = re.compile(r"\b(Returns?|Yields?|Whether)\b|\b(A|The) (decorator|context manager)\b")
+"""How a docstring states what is returned."""
+NO_RETURN = re.compile(r"^(None|Never|NoReturn|Self)?$")
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+READS = {"user_stats"}
+"""Methods of a queue that take ``now`` and change nothing."""
+HEADERS = re.compile(r"^\s*(Args|Arguments|Parameters|Returns|Yields|Raises):\s*$", re.MULTILINE)
+
+
+class Documented(NamedTuple):
+    """A public name with what was found of it in the source."""
+
+    module: str
+    path: str
+    node: ast.AST
+    docstring: str
+    owner: ast.ClassDef | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.module}.{self.path}"
+
+
+def resolve(module: str, name: str) -> tuple[str, str] | None:
+    """The module of the package in which a name is defined; None if it comes from elsewhere."""
+    tree = conventions.trees().get(module)
+    if tree is None:
+        return None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                if (alias.asname or alias.name) == name:
+                    base = conventions._absolute(module, node)
+                    if f"{base}.{alias.name}" in conventions.trees():
+                        return f"{base}.{alias.name}", ""
+                    return resolve(base, alias.name)
+    return (module, name) if definition(module, name) is not None else None
+
+
+def definition(module: str, name: str) -> ast.AST | None:
+    for node in conventions.trees()[module].body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            return node
+        if isinstance(node, FUNCTIONS) and node.name == name and not has_decorator(node, "overload"):
+            return node
+        if isinstance(node, ast.Assign) and any(
+            isinstance(each, ast.Name) and each.id == name for each in node.targets
+        ):
+            return node
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == name:
+            return node
+    return None
+
+
+def exported() -> Iterator[tuple[str, str]]:
+    """Each module with an ``__all__``, and each name in it."""
+    for module, tree in conventions.trees().items():
+        for node in tree.body:
+            if isinstance(node, ast.Assign) and [getattr(each, "id", "") for each in node.targets] == ["__all__"]:
+                yield from ((module, name) for name in ast.literal_eval(node.value))
+
+
+@cache
+def classes() -> dict[str, tuple[str, ast.ClassDef]]:
+    return {
+        node.name: (module, node)
+        for module, tree in conventions.trees().items()
+        for node in tree.body
+        if isinstance(node, ast.ClassDef)
+    }
+
+
+@cache
+def public() -> dict[str, Documented]:
+    """All public names: functions, classes, their methods, properties and fields."""
+    found: dict[str, Documented] = {}
+    waiting = [*exported(), *((module, name) for module, names in PARTS.items() for name in names)]
+    seen: set[tuple[str, str]] = set()
+    while waiting:
+        where = resolve(*waiting.pop())
+        if where is None or where in seen:
+            continue
+        seen.add(where)
+        module, name = where
+        node = definition(module, name) if name else conventions.trees()[module]
+        assert node is not None
+        for each in [*with_members(module, name, node)]:
+            found[each.name] = each
+            if isinstance(each.node, ast.FunctionDef | ast.AsyncFunctionDef):
+                waiting.extend(returned_classes(each.node))
+    return dict(sorted(found.items()))
+
+
+def returned_classes(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[str, str]]:
+    for node in ast.walk(function.returns) if function.returns else ():
+        name = node.id if isinstance(node, ast.Name) else node.value if isinstance(node, ast.Constant) else None
+        if isinstance(name, str) and name in classes() and not name.startswith("_"):
+            yield classes()[name][0], name
+
+
+def with_members(module: str, name: str, node: ast.AST) -> Iterator[Documented]:
+    if isinstance(node, ast.Module):
+        yield Documented(module, "", node, ast.get_docstring(node) or "")
+    elif isinstance(node, ast.ClassDef):
+        yield Documented(module, name, node, ast.get_docstring(node) or "")
+        members: set[str] = set()
+        for where, owner in bases(module, node):
+            for each in members_of(where, owner):
+                if each.path not in members:
+                    members.add(each.path)
+                    yield each
+    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        yield Documented(module, name, node, ast.get_docstring(node) or "")
+    else:
+        tree = conventions.trees()[module]
+        text = text_below(tree.body, node)
+        if not text and f"``{name}``" in (ast.get_docstring(tree) or ""):
+            text = "documented by its module"
+        yield Documented(module, name, node, text)
+
+
+def bases(module: str, node: ast.ClassDef) -> Iterator[tuple[str, ast.ClassDef]]:
+    """The class, and those of the package that it extends."""
+    yield module, node
+    for base in node.bases:
+        name = base.value if isinstance(base, ast.Subscript) else base
+        if isinstance(name, ast.Name) and name.id in classes():
+            yield from bases(*classes()[name.id])
+
+
+def members_of(module: str, owner: ast.ClassDef) -> Iterator[Documented]:
+    for node in owner.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if is_public(node.name) and not has_decorator(node, "overload", "setter", "override"):
+                yield Documented(module, f"{owner.name}.{node.name}", node, ast.get_docstring(node) or "", owner)
+        elif is_data(owner):
+            target = node.target if isinstance(node, ast.AnnAssign) else None
+            if isinstance(node, ast.Assign) and is_enum(owner):
+                target = node.targets[0]  # type: ignore[assignment]
+            if isinstance(target, ast.Name) and is_public(target.id) and not is_class_variable(node):
+                text = text_below(owner.body, node)
+                if not text and f"``{target.id}``" in (ast.get_docstring(owner) or ""):
+                    text = "documented by its class"
+                yield Documented(module, f"{owner.name}.{target.id}", node, text, owner)
+
+
+def is_public(name: str) -> bool:
+    return not name.startswith("_") and name not in ("model_config", "model_post_init")
+
+
+def is_class_variable(node: ast.AST) -> bool:
+    return isinstance(node, ast.AnnAssign) and "ClassVar" in ast.unparse(node.annotation)
+
+
+def is_enum(owner: ast.ClassDef) -> bool:
+    return any(ast.unparse(base).endswith("Enum") for base in owner.bases)
+
+
+def is_data(owner: ast.ClassDef) -> bool:
+    """Whether its annotated names are fields that its user reads."""
+    if is_enum(owner) or any("dataclass" in ast.unparse(each) for each in owner.decorator_list):
+        return True
+    for base in owner.bases:
+        name = ast.unparse(base)
+        if name in ("NamedTuple", "TypedDict", "BaseModel", "BaseSettings"):
+            return True
+        if name in classes() and is_data(classes()[name][1]):
+            return True
+    return False
+
+
+def has_decorator(node: ast.FunctionDef | ast.AsyncFunctionDef, *names: str) -> bool:
+    found = {ast.unparse(each).split("(")[0].rsplit(".", 1)[-1] for each in node.decorator_list}
+    return bool(found & set(names))
+
+
+def text_below(body: list[ast.stmt], node: ast.AST) -> str:
+    """The string that follows an assignment."""
+    at = body.index(node)  # type: ignore[arg-type]
+    following = body[at + 1] if at + 1 < len(body) else None
+    if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+        return str(following.value.value)
+    return ""
+
+
+def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+    arguments = function.args
+    every = [*arguments.posonlyargs, *arguments.args, arguments.vararg, *arguments.kwonlyargs, arguments.kwarg]
+    for each in every:
+        if each is not None and each.arg not in ("self", "cls") and not each.arg.startswith("_"):
+            yield each.arg
+
+
+def functions() -> dict[str, tuple[ast.FunctionDef | ast.AsyncFunctionDef, str]]:
+    """Public functions, methods and constructors with their docstrings; a constructor has that of its class, too."""
+    found: dict[str, tuple[ast.FunctionDef | ast.AsyncFunctionDef, str]] = {}
+    for name, each in public().items():
+        if isinstance(each.node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found[name] = each.node, each.docstring
+        elif isinstance(each.node, ast.ClassDef):
+            for node in each.node.body:
+                if isinstance(node, ast.FunctionDef) and node.name == "__init__" and not is_internal(each.docstring):
+                    found[f"{name}.__init__"] = node, f"{each.docstring}\n{ast.get_docstring(node) or ''}"
+    return found
+
+
+def is_internal(docstring: str) -> bool:
+    """Whether the package makes these objects, not its user. Their docstrings name the function that does."""
+    return re.search(r"\b([Mm]ade|returned) by\b", docstring) is not None
+
+
+def is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return has_decorator(node, "property", "cached_property")
+
+
+def test_every_public_name_has_a_docstring() -> None:
+    assert [name for name, each in public().items() if not each.docstring] == []
+
+
+def test_every_parameter_is_named_by_the_docstring() -> None:
+    missing = {
+        name: gaps
+        for name, (node, docstring) in functions().items()
+        if (
+            gaps := [
+                each for each in parameters(node) if each not in COMMON_PARAMETERS and f"``{each}``" not in docstring
+            ]
+        )
+    }
+    assert missing == {}
+
+
+def test_every_docstring_states_what_is_returned() -> None:
+    missing = [
+        name
+        for name, (node, docstring) in functions().items()
+        if not NO_RETURN.match(ast.unparse(node.returns) if node.returns else "")
+        and not is_property(node)
+        and not RETURN.search(docstring)
+    ]
+    assert missing == []
+
+
+def test_every_error_that_is_raised_is_documented() -> None:
+    missing = {}
+    for name, (node, docstring) in functions().items():
+        raised = {
+            each.exc.func.id
+            for each in ast.walk(node)
+            if isinstance(each, ast.Raise) and isinstance(each.exc, ast.Call) and isinstance(each.exc.func, ast.Name)
+        }
+        raised = {each for each in raised if each[0].isupper()}
+        if gaps := sorted(each for each in raised if f"`{each}`" not in docstring):
+            missing[name] = gaps
+    assert missing == {}
+
+
+def test_errors_are_documented_in_one_way() -> None:
+    """A sentence with "Raises", and the class between single backticks."""
+    wrong = [
+        name
+        for name, (_, docstring) in functions().items()
+        if not name.endswith("Error.__init__")
+        and re.search(r"`\w+Error`", docstring) and not re.search(r"\b[Rr]aises?\b", docstring)
+    ]
+    assert wrong == []
+
+
+def test_docstrings_have_no_section_headers() -> None:
+    assert [name for name, each in public().items() if HEADERS.search(each.docstring)] == []
+
+
+def test_asynchronous_methods_have_the_same_help() -> None:
+    """Except for the names of the classes."""
+    queue, async_queue = django_fairque.FairQueue, django_fairque.AsyncFairQueue
+    names = [name for name in vars(queue) if is_public(name) and callable(getattr(queue, name))]
+    assert len(names) > 60
+    for name in names:
+        text, async_text = (inspect.getdoc(getattr(each, name)) or "" for each in (queue, async_queue))
+        assert text
+        assert async_text.replace("Async", "") == text, name
+
+
+def test_the_engine_describes_every_operation_that_changes_something() -> None:
+    guide = ast.get_docstring(conventions.trees()["django_fairque.engine"]) or ""
+    queue = classes()["FairQueue"][1]
+    changes = {
+        node.name
+        for node in queue.body
+        if isinstance(node, ast.FunctionDef) and is_public(node.name) and "now" in parameters(node)
+    }
+    assert [name for name in sorted(changes - READS) if f"``{name}``" not in guide] == []
+
+
+def test_the_common_parameter_is_documented_by_each_class_that_has_it() -> None:
+    missing = []
+    for each in public().values():
+        if isinstance(each.node, ast.ClassDef):
+            takes_now = any(
+                isinstance(node, FUNCTIONS)
+                and is_public(node.name)
+                and "now" in parameters(node)
+                and "``now``" not in (ast.get_docstring(node) or "")
+                for node in each.node.body
+            )
+            if takes_now and "``now``" not in each.docstring:
+                missing.append(each.name)
+    assert missing == []
