@@ -31,6 +31,16 @@ COMMON_PARAMETERS = {"now"}
 """Documented once, in the docstrings of `FairQueue` and of its parts."""
 RETURN = re.compile(r"\b(Returns?|Yields?|Whether)\b|\b(A|The) (decorator|context manager)\b")
 """How a docstring states what is returned."""
+DEFAULT = re.compile(r"\bdefaults?\b|\bNone\b|\bif given\b|\bif False\b")
+"""How it states what is used if an argument is left out."""
+UNIT = re.compile(
+    r"\bseconds?\b|\bminutes\b|\bUnix times?\b|\btimedelta\b|\bnumbers?\b|\bweights?\b|monotonic|\bplace\b"
+)
+"""How it states the unit of a number that may have a fraction."""
+REFERENCE = re.compile(
+    r"\b(those|that|as|described|explain\w*|are|error is)\b[^.]* (of|by|in|there|does)\b[^.]*`", re.IGNORECASE
+)
+"""How it refers to another docstring."""
 NO_RETURN = re.compile(r"^(None|Never|NoReturn|Self)?$")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 READS = {"user_stats"}
@@ -222,6 +232,21 @@ def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str
             yield each.arg
 
 
+def optional_parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+    arguments = function.args
+    yield from (each.arg for each in arguments.args[len(arguments.args) - len(arguments.defaults) :])
+    for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        if default is not None:
+            yield each.arg
+
+
+def fractions(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+    """Parameters that take a number with a fraction, as moments and lengths of time do."""
+    for each in [*function.args.args, *function.args.kwonlyargs]:
+        if each.annotation is not None and re.search(r"\bfloat\b", ast.unparse(each.annotation)):
+            yield each.arg
+
+
 def functions() -> dict[str, tuple[ast.FunctionDef | ast.AsyncFunctionDef, str]]:
     """Public functions, methods and constructors with their docstrings; a constructor has that of its class, too."""
     found: dict[str, tuple[ast.FunctionDef | ast.AsyncFunctionDef, str]] = {}
@@ -237,7 +262,7 @@ def functions() -> dict[str, tuple[ast.FunctionDef | ast.AsyncFunctionDef, str]]
 
 def is_internal(docstring: str) -> bool:
     """Whether the package makes these objects, not its user. Their docstrings name the function that does."""
-    return re.search(r"\b([Mm]ade|returned) by\b", docstring) is not None
+    return re.search(r"(?<!best )\b([Mm]ade|returned) by\b", docstring) is not None
 
 
 def is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
@@ -257,6 +282,28 @@ def test_every_parameter_is_named_by_the_docstring() -> None:
                 each for each in parameters(node) if each not in COMMON_PARAMETERS and f"``{each}``" not in docstring
             ]
         )
+    }
+    assert missing == {}
+
+
+def test_defaults_are_documented() -> None:
+    missing = [
+        name
+        for name, (node, docstring) in functions().items()
+        if set(optional_parameters(node)) - COMMON_PARAMETERS
+        and not DEFAULT.search(docstring)
+        and not REFERENCE.search(docstring)
+    ]
+    assert missing == []
+
+
+def test_units_are_documented() -> None:
+    missing = {
+        name: gaps
+        for name, (node, docstring) in functions().items()
+        if (gaps := [each for each in fractions(node) if each not in COMMON_PARAMETERS])
+        and not UNIT.search(docstring)
+        and not REFERENCE.search(docstring)
     }
     assert missing == {}
 
@@ -292,7 +339,8 @@ def test_errors_are_documented_in_one_way() -> None:
         name
         for name, (_, docstring) in functions().items()
         if not name.endswith("Error.__init__")
-        and re.search(r"`\w+Error`", docstring) and not re.search(r"\b[Rr]aises?\b", docstring)
+        and re.search(r"`\w+Error`", docstring)
+        and not re.search(r"\b[Rr]aises?\b", docstring)
     ]
     assert wrong == []
 

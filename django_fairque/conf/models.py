@@ -147,14 +147,16 @@ class FairQueueConfig(TopLevelOptions):
         _write_file(self, path)
 
     def create_redis_client(self, *, decode_responses: bool = False) -> Redis | RedisCluster:
-        """Return a new client, as `RedisConfig.create_redis_client` does; ``decode_responses`` and the errors are
-        described there.
+        """Return a new client for the server of this configuration.
+
+        ``decode_responses`` (False by default) and the errors are those of `RedisConfig.create_redis_client`.
         """
         return self.redis.create_redis_client(decode_responses=decode_responses)
 
     def create_async_redis_client(self, *, decode_responses: bool = False) -> AsyncRedis | AsyncRedisCluster:
-        """Return a new client for coroutines, as `RedisConfig.create_async_redis_client` does; ``decode_responses``
-        and the errors are described there.
+        """Return a new client for coroutines, for the server of this configuration.
+
+        ``decode_responses`` (False by default) and the errors are those of `RedisConfig.create_async_redis_client`.
         """
         return self.redis.create_async_redis_client(decode_responses=decode_responses)
 

@@ -41,9 +41,9 @@ class EventQuerySetMixin(Base):
     ) -> list[Any]:
         """Create objects as Django does, and fire an event for each.
 
-        ``objs``, ``batch_size``, ``args`` and ``options`` are Django's. With ``ignore_conflicts`` it is unknown which
-        were created, so nothing fires; with ``update_conflicts`` events fire that are declared with `on_save`. Returns
-        the objects.
+        ``objs``, ``batch_size``, ``args`` and ``options`` are Django's, with its defaults. With ``ignore_conflicts``
+        it is unknown which were created, so nothing fires; with ``update_conflicts`` events fire that are declared
+        with `on_save`. Returns the objects.
         """
 
         def create() -> list[Any]:

@@ -349,11 +349,11 @@ class BatchResult:
         self._set_outcome(index, error if isinstance(error, BaseException) else RuntimeError(error))
 
     def retry(self, index: int, delay: float | timedelta | None = None, reason: str = "") -> None:
-        """Run item ``index`` again in ``delay`` seconds, for a ``reason``, as `Retry` does."""
+        """Run item ``index`` again in ``delay`` seconds, for a ``reason``, as `Retry` does, with the same defaults."""
         self._set_outcome(index, Retry(delay, reason))
 
     def discard(self, index: int, reason: str = "") -> None:
-        """End item ``index`` as CANCELED, for a ``reason``, as `Discard` does."""
+        """End item ``index`` as CANCELED, for a ``reason`` (empty by default), as `Discard` does."""
         self._set_outcome(index, Discard(reason))
 
     def __len__(self) -> int:

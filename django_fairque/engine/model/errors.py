@@ -51,7 +51,7 @@ class PushRefusedError(FairQueueError):
     """The queue refused one or more tasks.
 
     ``message`` is the text. ``refused`` holds the ids that were not accepted, ``results`` the outcome of every task of
-    the call (the others of a bulk push were accepted).
+    the call (the others of a bulk push were accepted); both are empty by default.
     """
 
     def __init__(self, message: str, *, refused: Sequence[str] = (), results: Sequence[object] = ()) -> None:
@@ -85,7 +85,7 @@ class StaleLeaseError(FairQueueError):
 
 class DependencyCycleError(TaskValidationError):
     """A task would, directly or not, wait for itself. ``message`` is the text; ``cycle`` names the tasks, the first
-    one again at the end.
+    one again at the end; empty by default.
     """
 
     def __init__(self, message: str, cycle: Sequence[str] = ()) -> None:
@@ -102,8 +102,9 @@ class ServerRefusedError(RedisConnectionError):
 
 
 class NotPermittedError(ServerRefusedError):
-    """The server's access rules forbid the request. ``message`` is the text; ``command`` is the command, empty if it
-    is about a key.
+    """The server's access rules forbid the request.
+
+    ``message`` is the text; ``command`` is the command, empty (the default) if it is about a key.
     """
 
     def __init__(self, message: str, command: str = "") -> None:
@@ -118,9 +119,9 @@ class UntrustedServerError(RedisConnectionError):
 class ShardsAwayError(RedisConnectionError):
     """Some ``shards`` of a queue (their numbers) can't be reached, and the request can't be carried out without them.
 
-    ``message`` is the text. Of a push of many, ``task_ids`` are those that may not have arrived; the others were
-    accepted. Pushing them again under the same ids is safe, as a duplicate while the first has not ended (of an id
-    that you have chosen; afterwards it runs again).
+    ``message`` is the text. Of a push of many, ``task_ids`` are those that may not have arrived; none by default. The
+    others were accepted. Pushing them again under the same ids is safe, as a duplicate while the first has not ended
+    (of an id that you have chosen; afterwards it runs again).
     """
 
     def __init__(self, message: str, shards: Sequence[int] = (), task_ids: Sequence[str] = ()) -> None:
@@ -131,10 +132,9 @@ class ShardsAwayError(RedisConnectionError):
 
 class NotReplicatedError(RedisConnectionError):
     """The primary has taken the tasks, and fewer replicas (``confirmed``) than ``wanted`` have confirmed it in time.
-    ``message`` is the text.
 
-    Whether the tasks outlive a failover is unknown; they will run unless one happens soon. Pushing them again under
-    the same ids is safe, as for `ShardsAwayError`.
+    ``message`` is the text; the numbers are 0 by default. Whether the tasks outlive a failover is unknown; they will
+    run unless one happens soon. Pushing them again under the same ids is safe, as for `ShardsAwayError`.
     """
 
     def __init__(self, message: str, confirmed: int = 0, wanted: int = 0) -> None:

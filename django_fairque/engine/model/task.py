@@ -276,7 +276,7 @@ class Task(BaseModel):
     def carrying(self, raw: bytes, chosen_id: str | None = None) -> Task:
         """Return this very task, with its payload as bytes. For the engine; a task is made by `create`.
 
-        ``raw`` is the payload as JSON, ``chosen_id`` the id if the caller chose it.
+        ``raw`` is the payload as JSON, ``chosen_id`` the id if the caller chose it, None (the default) if not.
         """
         _private(self).update(_raw=raw, _chosen=chosen_id is not None)
         return self

@@ -169,7 +169,8 @@ class AsyncFairQueue(QueueOfShards):
         from_outbox: bool = False,
         now: float | None = None,
     ) -> list[PushResult]:
-        """Push at most 1,000 tasks that a database requests, and count the model events behind them, in one call.
+        """Push at most 1,000 tasks that a database requests, and count the model events behind them, in one call per
+        shard.
 
         ``tasks`` are pushed as by `push_batch`, except that no `BacklogFullError` is raised for single tasks: their
         results contain it. ``counts`` is what happened since the last call, by event; nothing by default. With
@@ -400,9 +401,9 @@ class AsyncFairQueue(QueueOfShards):
 
         Use it for leases that a worker has never received (the reply that handed them out was lost) or cannot begin
         (its process is blocked). ``worker`` is its id, ``held`` are the tokens of the leases that stay with it, and
-        ``reason`` is written to the tasks' histories. Returns how many leases were given back. Raises
-        `TaskValidationError` if tokens are passed and the queue has several shards: call this for the shard that
-        handed them out (`shards`).
+        ``reason`` is written to the tasks' histories; it has a default. Returns how many leases were given back.
+        Raises `TaskValidationError` if tokens are passed and the queue has several shards: call this for the shard
+        that handed them out (`shards`).
         """
         return await self._run(leasing.reconcile_worker(self._shards, worker, held, reason, now))
 
