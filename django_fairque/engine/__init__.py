@@ -23,16 +23,16 @@ What holds for all operations
 - Errors: `TaskValidationError` for an argument that can't be used, before anything is written. `ServerRefusedError` if the
   server refuses: a full server refuses push, deliver, requeue, schedules, progress and values of ``xcom()``, and nothing else,
   so that it drains.
-- Cost: in server commands inside the script. It does not grow with the number of tasks, users or workers.
+- Cost: in server commands inside the script. It does not grow with what the queue holds, unless "Cost" below states it.
 
 Push
 ----
 
 ``push``
     Accepts a task: QUEUED, SCHEDULED if its time has not come, DEFERRED if it waits for others. Once it returns the task is
-    not lost. Repeat: with the same `Task`, whose id was made by `Task.create`, it is accepted once. With a chosen id it is a
-    duplicate while the first has not ended; afterwards it takes its place and runs again. Cost: 12. Errors:
-    `BacklogFullError`, `TaskIdConflictError`.
+    not lost. Repeat: with the same `Task`, whose id was made by `Task.create`, it is accepted once, as long as it is known.
+    With a chosen id it is a duplicate while the first has not ended; afterwards it takes its place and runs again. Cost: 12.
+    Errors: `BacklogFullError`, `TaskIdConflictError`.
 ``push_batch``
     Accepts many tasks, in slices of ``pipeline_batch_size``. Each slice is atomic; a refused task does not prevent the
     others. The tasks of one user and priority keep their order. Repeat: as ``push``, for each task. Cost: 2 a task.

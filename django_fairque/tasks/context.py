@@ -239,8 +239,8 @@ class TaskContext:
     def progress(self, current: float, total: float, message: str = "") -> None:
         """Report how far the task is, without blocking: the newest report is sent ten times a second.
 
-        ``current`` and ``total`` are numbers of any unit; ``message`` is a text, empty by default. Raises
-        `TaskValidationError` if a value has another type.
+        ``current`` and ``total`` are finite numbers of any unit; ``message`` is a text, empty by default, of which
+        1,000 characters are kept. Raises `TaskUsageError` if a value has another type.
         """
         check_progress_number(current, "current")
         check_progress_number(total, "total")

@@ -253,6 +253,8 @@ class PipelineResult(Handle):
     def cancel(self) -> int:
         """Cancel the tasks that have not ended; do not send them if the transaction has not committed. Returns how
         many tasks.
+
+        Raises `TaskNotFoundError` if the queue does not know the run, because it is forgotten.
         """
         if any(result.is_waiting for result in self.results):
             return sum(result.cancel() for result in reversed(self.results))
@@ -279,7 +281,9 @@ class PipelineResult(Handle):
         return (await self.aview()).state
 
     async def acancel(self) -> int:
-        """Cancel the tasks that have not ended, as `cancel` does. Returns how many tasks."""
+        """Cancel the tasks that have not ended, as `cancel` does. Returns how many tasks. Raises `TaskNotFoundError`
+        as that does.
+        """
         if any(result.is_waiting for result in self.results):
             return sum([await result.acancel() for result in reversed(self.results)])
         return await canceling.acancel_run(await self._aqueue_to_ask(), self.id)

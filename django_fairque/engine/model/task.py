@@ -104,7 +104,7 @@ class Task(BaseModel):
     unique_key: str = ""
     """Tasks of one user with the same key are the same; empty for none."""
     unique_for: float | None = None
-    """Seconds for which the same key is a duplicate; None for no limit on duplicates."""
+    """Seconds after its push for which the same key is a duplicate; None for none."""
     debounce: float | None = None
     """Seconds to wait for a later push of the same key; None for none."""
     debounce_max_wait: float | None = None
