@@ -1,7 +1,7 @@
 """Every public name documents its arguments, what it returns and what it raises.
 
 Public are the names in each ``__all__`` of the package, the parts of a queue (`PARTS`), and the classes of the package that
-their methods return. Read from the source, so that nothing needs to be imported.
+their methods return, or that fields of the engine's classes hold. Read from the source, so that nothing needs to be imported.
 """
 
 from __future__ import annotations
@@ -128,12 +128,15 @@ def public() -> dict[str, Documented]:
         for each in [*with_members(module, name, node)]:
             found[each.name] = each
             if isinstance(each.node, ast.FunctionDef | ast.AsyncFunctionDef):
-                waiting.extend(returned_classes(each.node))
+                waiting.extend(classes_in(each.node.returns))
+            elif isinstance(each.node, ast.AnnAssign) and module.startswith("django_fairque.engine."):
+                waiting.extend(classes_in(each.node.annotation))
     return dict(sorted(found.items()))
 
 
-def returned_classes(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[str, str]]:
-    for node in ast.walk(function.returns) if function.returns else ():
+def classes_in(annotation: ast.expr | None) -> Iterator[tuple[str, str]]:
+    """The classes of the package that an annotation names."""
+    for node in ast.walk(annotation) if annotation else ():
         name = node.id if isinstance(node, ast.Name) else node.value if isinstance(node, ast.Constant) else None
         if isinstance(name, str) and name in classes() and not name.startswith("_"):
             yield classes()[name][0], name

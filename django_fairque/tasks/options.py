@@ -28,9 +28,10 @@ OwnBackoff = Callable[[int, BaseException], float | timedelta | None]
 
 
 class Backoff(TypedDict, total=False):
-    """``base × 2^retries`` seconds, at most ``cap``, lengthened at random by up to the fraction ``jitter``.
+    """The delay before a retry: ``base × 2^retries`` seconds, at most ``cap``, lengthened at random by up to the
+    fraction ``jitter``.
 
-    What is not given is the queue's.
+    Values that are not given are the queue's: ``base`` 1 second, ``cap`` 3600 seconds, ``jitter`` 0.1 by default.
     """
 
     base: float

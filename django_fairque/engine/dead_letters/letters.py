@@ -200,7 +200,9 @@ class DLQEntry:
 
 @dataclass(frozen=True)
 class DLQGroup:
-    """Dead letters that died of the same. Moments in seconds since the epoch."""
+    """Dead letters with the same error: their ``fingerprint``, the task ``name`` and the ``failure_type``, the
+    ``error`` without its variable parts, and their ``count``. ``oldest`` and ``newest`` are Unix times.
+    """
 
     fingerprint: str
     name: str

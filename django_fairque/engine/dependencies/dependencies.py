@@ -28,7 +28,7 @@ RESULTS_PER_READ = 200
 
 @dataclass(frozen=True)
 class Node:
-    """A task of a graph; ``state`` None when it is forgotten."""
+    """A task of a graph: its ``task_id``, ``name`` and ``user_id``. ``state`` is None when it is forgotten."""
 
     task_id: str
     name: str

@@ -44,7 +44,9 @@ WORKER_COMMANDS = ("drain", "work", "stop")
 
 @dataclass(frozen=True)
 class WorkerCommand:
-    """One of `WORKER_COMMANDS`, and when it was sent (seconds since the epoch, server time). A later one is another command."""
+    """A command to a worker: its ``kind`` is one of `WORKER_COMMANDS`, and ``at`` is when it was sent, as Unix time of
+    the server. A later one is another command.
+    """
 
     kind: str
     at: float

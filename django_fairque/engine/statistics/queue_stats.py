@@ -189,7 +189,12 @@ NON_TOTAL_PREFIXES = ("depth:", "lying:", "wait:", "run:")
 
 @dataclass(frozen=True)
 class MinuteStats:
-    """What happened in one minute (``minute`` × 60 is its start in seconds since the epoch). Percentiles in seconds."""
+    """What happened in one minute (``minute`` × 60 is its start as Unix time).
+
+    These are numbers of tasks: ``pushed``, ``finished``, ``failed`` (attempts), ``dead`` (new dead letters),
+    ``violated`` (started after their SLA), ``promoted`` (moved up a class). ``wait_p95`` and ``run_p95`` are the 95th
+    percentiles of waits and run times in seconds.
+    """
 
     minute: int
     pushed: int
@@ -204,8 +209,12 @@ class MinuteStats:
 
 @dataclass(frozen=True)
 class DependencyStats:
-    """Tasks that wait for others: how many, for how many dependencies together, and how long after its last dependency's
-    end one was released, in the last hour. ``resolving`` ended tasks have dependents that are still to be notified."""
+    """Tasks that wait for others: how many (``deferred``), and for how many dependencies together (``edges``).
+
+    ``resolution`` are percentiles of how long after its last dependency's end a task was released, in the last hour;
+    ``resolved`` tasks were released since the queue's first task. ``resolving`` ended tasks have dependents that are
+    still to be notified.
+    """
 
     deferred: int
     edges: int
@@ -216,8 +225,11 @@ class DependencyStats:
 
 @dataclass(frozen=True)
 class SlaStats:
-    """Promises to start: how often one was at risk, passed while the task still waited, was broken by a late start; and how
-    many tasks starvation moved up a class, also by the class they came from. Since the queue's first task."""
+    """How often SLAs were at risk (``at_risk``), passed while the task still waited (``overdue``), and were missed by
+    a late start (``violated``), since the queue's first task.
+
+    ``promoted`` tasks moved up a class because they starved, ``promoted_from`` by the class they came from.
+    """
 
     at_risk: int
     overdue: int

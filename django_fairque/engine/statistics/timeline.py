@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Percentiles:
-    """Of some durations, in seconds; each is right to 9 %. All 0 when there were none."""
+    """Percentiles of ``count`` durations, in seconds: ``p50``, ``p95`` and ``p99``. Each is right to 9 %. All are 0
+    when there were none.
+    """
 
     count: int = 0
     p50: float = 0.0
@@ -35,7 +37,11 @@ class Percentiles:
 
 @dataclass(frozen=True)
 class Distribution:
-    """All durations since the queue's first task: how many fell into each bucket, and their sum in seconds."""
+    """All durations since the queue's first task: how many are in each bucket (``buckets``), and their sum in seconds
+    (``sum_seconds``).
+
+    Bucket ``b`` contains durations from 2^(b/4) to 2^((b+1)/4) microseconds.
+    """
 
     buckets: dict[int, int] = field(default_factory=dict)
     sum_seconds: float = 0.0
@@ -113,9 +119,11 @@ KEPT_MINUTES = 1440
 
 @dataclass(frozen=True)
 class Span:
-    """What happened from ``begin`` (seconds since the epoch) on, for ``seconds``: the latest span is still going on.
+    """What happened from ``begin`` (Unix time) on, for ``seconds``: the latest span is still going on.
 
-    Percentiles of the attempts that ended in it: how long they had waited for their start, and how long they ran.
+    These are numbers of tasks: ``pushed``, ``finished``, ``failed`` (attempts), ``dead`` (new dead letters),
+    ``violated`` (started after their SLA), ``promoted`` (moved up a class). ``wait`` and ``run`` are percentiles of
+    the attempts that ended in it: how long they had waited for their start, and how long they ran.
     """
 
     begin: int
