@@ -83,7 +83,7 @@ class SentinelConfig(BaseModel):
     """The name of the primary."""
     username: str | None = Field(default=None, description="a text")
     """For the sentinels; the primary has another. None for none."""
-    password: SecretStr | None = Field(default=None, repr=False, description="a text")
+    password: Secret | None = Field(default=None, repr=False, description="a text")
     """For the sentinels; the primary has another. None for none."""
 
     @field_validator("nodes", mode="before")
@@ -267,7 +267,8 @@ class RedisConfig(Options):
 
         ``decode_responses`` and the error are those of `create_redis_client`.
         """
-        return create_async_client(self, decode_responses=decode_responses)
+        client: AsyncRedis | AsyncRedisCluster = _create(self, ASYNC, decode_responses=decode_responses)
+        return client
 
 
 SYNC = "redis"

@@ -247,7 +247,7 @@ class MonitorConfig(Options):
         default_factory=dict, description="a mapping of figures to numbers", title="a number, at least 0"
     )
     """The limit of each figure, by its name; none by default."""
-    token: Annotated[list[Annotated[SecretStr, AfterValidator(_token)]], BeforeValidator(_token_list)] = Field(
+    token: Annotated[list[Annotated[Secret, AfterValidator(_token)]], BeforeValidator(_token_list)] = Field(
         default_factory=list,
         repr=False,
         description="a token, or a list of tokens",

@@ -423,7 +423,7 @@ class AsyncFairQueue(QueueOfShards):
 
     async def wait_for_work(self, timeout: float) -> bool:
         """Block on the server for at most ``timeout`` seconds until a task can start. Returns whether one can."""
-        return await self._run(routed.wait_for_work(self._shards, timeout))
+        return await self._run(leasing.wait_for_work(self._shards, timeout))
 
     async def pause(self, *, now: float | None = None) -> None:
         """Hand out no more tasks; pushes and outcomes go on. Raises `ShardsAwayError` if some shards can't be reached;
@@ -586,7 +586,7 @@ class AsyncFairQueue(QueueOfShards):
 
     async def get_progress(self, task_id: str) -> Progress | None:
         """Return the progress that task ``task_id`` has reported; None if it reported none, or is not known."""
-        return await self._read_task(task_id, lambda shards: reading.get_progress(shards, task_id))
+        return await self._read_task(task_id, lambda shards: lookup.get_progress(shards, task_id))
 
     async def position(self, task_id: str) -> int | None:
         """Return how many tasks of its user are before task ``task_id`` by class and age; None unless it is QUEUED.

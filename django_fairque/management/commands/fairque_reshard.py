@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 class Command(QueueCommand):
     help = (
-        "Spread a queue over another number of shards. It must be drained: no task waits or runs, no dead letter lies "
-        "there, its workers are stopped, and so are the processes that push. Users keep their weights, limits and pauses, "
+        "Spread a queue over another number of shards. It must be drained: no task waits or runs, there are no dead "
+        "letters, its workers are stopped, and so are the processes that push. Users keep their weights, limits and pauses, "
         "schedules their times; ended tasks and their results are forgotten. Then set SHARDS to the same number everywhere. "
         "What was interrupted is completed by running it again."
     )
