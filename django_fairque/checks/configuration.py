@@ -101,7 +101,7 @@ def _reduced_intervals() -> Iterator[CheckMessage]:
 
 
 def check_attribution(**_: Any) -> list[CheckMessage]:
-    """``REQUEST_USER`` and the middleware that calls it."""
+    """Check ``REQUEST_USER`` and the middleware that calls it. Returns the messages."""
     config = configured()
     if config is None:
         return []
@@ -150,7 +150,9 @@ def _names_of(path: str) -> set[str]:
 
 
 def check_workers(**_: Any) -> list[CheckMessage]:
-    """Handlers that can't be called, leases that a worker can't hold, queues that no worker serves."""
+    """Check for handlers that can't be called, leases that a worker can't hold, and queues that no worker serves.
+    Returns the messages.
+    """
     config = configured()
     if config is None:
         return []
@@ -198,8 +200,9 @@ def _unserved(config: FairQueueConfig) -> Iterator[CheckMessage]:
 
 
 def check_deployment(**_: Any) -> list[CheckMessage]:
-    """A connection that others can read or pose for, tasks that anybody can make, a server that is meant for development, kept
-    connections to databases."""
+    """Check for connections without encryption, tasks without signatures, a server that is meant for development, and
+    kept connections to databases. Returns the messages.
+    """
     config = configured()
     if config is None:
         return []

@@ -434,9 +434,10 @@ class Task(BaseModel):
 
 
 class PushTemplate(NamedTuple):
-    """What tasks of one push have in common, as a rule: it is sent to the server, and evaluated there, once for all of them.
+    """What many tasks of a push have in common. It is sent to the server, and evaluated there, once for all of them.
 
-    Durations in seconds, moments in seconds since the epoch.
+    ``name``, ``priority``, ``execute_after``, ``expires_at``, ``max_retries``, ``timeout``, ``sla``, ``unique_key``,
+    ``unique_for``, ``debounce`` and ``debounce_max_wait`` are those of `Task`. Lengths of time are seconds, moments Unix times.
     """
 
     name: str
@@ -462,7 +463,7 @@ class PushTemplate(NamedTuple):
 
     @classmethod
     def unpacked(cls, packed: bytes) -> PushTemplate:
-        """The form that was packed; `ValueError`, `TypeError` or `LookupError` if this is none."""
+        """Return the template that was ``packed``. Raises `ValueError`, `TypeError` or `LookupError` if this is none."""
         name, priority, chosen, due, expires, retries, timeout, sla, key, unique_for, debounce, max_wait, *used = (
             value.decode() for value in unpack(packed)
         )
@@ -474,7 +475,7 @@ class PushTemplate(NamedTuple):
 
     @lru_cache(maxsize=256)  # noqa: B019 - of a tuple, and few: most calls repeat the options of earlier ones
     def packed(self) -> bytes:
-        """As ``push.lua`` takes it, in its order."""
+        """Return it as ``push.lua`` takes it, in its order."""
         return pack(
             [
                 self.name,
