@@ -9,6 +9,8 @@ from testproject.settings import DATABASES, INSTALLED_APPS
 
 INSTALLED_APPS = [*INSTALLED_APPS, "tests.shop"]
 DATABASES = {**DATABASES, "other": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
+# The default hasher takes a third of a second for each user that a test makes or logs in.
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 # A transaction of a test must not depend on what testproject happens to choose.
 FAIRQUE = {}
 if "TEST_DATABASE_ENGINE" in os.environ:  # see tests/postgres.py

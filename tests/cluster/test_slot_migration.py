@@ -145,6 +145,7 @@ async def test_coroutines_wait_for_it_too(queue: FairQueue, nodes: Nodes, url: s
     await aclose_client(client)
 
 
+@pytest.mark.slow
 def test_a_slot_is_moved_key_by_key_under_load(queue: FairQueue, nodes: Nodes, run_worker: RunWorker, url: str) -> None:
     users = [user for shard in range(SHARDS) for user in users_of(shard, 1)]
     with run_worker(url) as worker, busy(queue, users) as producers:

@@ -45,7 +45,7 @@ def said(process: subprocess.Popen[str]) -> tuple[str, str]:
     raise AssertionError(process.communicate())
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_the_admin_can_be_used_until_all_of_it_ends(
     start_demo: StartDemo, queue: FairQueue, how: signal.Signals
 ) -> None:

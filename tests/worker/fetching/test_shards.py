@@ -106,6 +106,7 @@ def test_a_killed_process_loses_nothing(start_worker: StartWorker, queue: FairQu
     assert worker.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_worker_is_steered_through_any_shard(start_worker: StartWorker, queue: FairQueue) -> None:
     worker = start_worker(**ENVIRONMENT).wait_ready()
     (record,) = eventually(queue.workers)

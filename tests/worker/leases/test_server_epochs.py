@@ -38,6 +38,7 @@ def received() -> Iterator[list[Alert]]:
     signals.data_lost.disconnect(receiver)
 
 
+@pytest.mark.slow
 def test_worker_processes_give_up_what_runs_and_go_on(make_server: MakeServer, tmp_path: Path) -> None:
     server = make_server()
     worker = WorkerProcess(server, tmp_path, FAIRQUE_WORKER__LEASE_SECONDS="3")

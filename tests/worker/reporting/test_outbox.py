@@ -66,7 +66,14 @@ def begun(redis: Redis) -> list[str]:
     return sorted(line.decode().split(" ")[2] for line in lines)
 
 
-@pytest.mark.parametrize("step", [*STEPS, "before the commit", "after all"])
+ALL_STEPS = [*STEPS, "before the commit", "after all"]
+QUICK_STEPS = ("before the commit", "after the queue has them", "before the rows are removed")
+"""One of each outcome: nothing is sent, it is sent and known to be, and it is sent again. The others are slow tests."""
+
+
+@pytest.mark.parametrize(
+    "step", [step if step in QUICK_STEPS else pytest.param(step, marks=pytest.mark.slow) for step in ALL_STEPS]
+)
 def test_a_process_dies_at(
     step: str, server: Server, redis: Redis, database: dict[str, str], start_worker: StartWorker
 ) -> None:

@@ -23,6 +23,7 @@ def starts(redis: Redis) -> Counter[str]:
     return Counter(task_id for task_id, _ in recorded(redis, STARTED))
 
 
+@pytest.mark.slow
 @both_ways
 def test_only_the_killer_is_poisoned_and_each_innocent_starts_once_more(
     queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
@@ -89,6 +90,7 @@ def test_a_suspect_that_outlived_its_process_is_none_any_more(
     assert worker.log.count("runs alone") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["nap_async", "nap_together"])
 def test_coroutines_and_batch_tasks_run_alone_too(
     queue: FairQueue, push: Push, start_worker: StartWorker, name: str

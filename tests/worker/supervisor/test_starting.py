@@ -148,6 +148,7 @@ def test_a_fork_server_that_is_killed_is_replaced(
     assert worker.stop() == 0
 
 
+@pytest.mark.slow
 @forked
 def test_a_fork_server_that_is_frozen_is_replaced(
     queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker, start_method: str
