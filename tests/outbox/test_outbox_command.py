@@ -65,7 +65,7 @@ class TestCommand:
 
     def test_what_waits_and_why(self, queue: FairQueue, capsys: pytest.CaptureFixture[str]) -> None:
         left_behind(1, 2)
-        assert "database default: 2 wait, the eldest for" in run("--database", "default")
+        assert "database default: 2 wait, the oldest for" in run("--database", "default")
         entry = break_first()
         out = StringIO()
         with pytest.raises(SystemExit) as ended:
