@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 
-def campaign(faults: list[str], minutes: float, lua: Path | None = None) -> dict[str, Any]:
-    schedule = draw(7, minutes, faults)
+def campaign(faults: list[str], minutes: float, lua: Path | None = None, seed: int = 7) -> dict[str, Any]:
+    schedule = draw(seed, minutes, faults)
     # Of so many long tasks every group that is frozen has one in hand.
     with World(
-        7, lease=1.5, faults=faults, rate=100, every_long=0.25, lua=lua, drain_within=10 if lua else 120
+        seed, lease=1.5, faults=faults, rate=100, every_long=0.25, lua=lua, drain_within=10 if lua else 120
     ) as world:
         done, verdict = run(world, schedule)
         return report.result(world, schedule, done, verdict)
@@ -49,10 +49,15 @@ def test_the_engine_as_it_is_passes() -> None:
     ],
 )
 def test_a_broken_engine_is_caught(name: str, faults: list[str], caught: str, tmp_path: Path) -> None:
+    """One of three short campaigns catches it. A single one may have too few faults at the right moment."""
     lua = broken.make(name, tmp_path)
-    with broken.used(lua):
-        found = campaign(faults, 0.2, lua)
-    assert any(line.startswith(caught) for line in found["violations"]), found["violations"]
+    violations: list[str] = []
+    for seed in (7, 8, 9):
+        with broken.used(lua):
+            violations += campaign(faults, 0.2, lua, seed)["violations"]
+        if any(line.startswith(caught) for line in violations):
+            return
+    raise AssertionError(f"not caught in three campaigns: {violations}")
 
 
 def test_the_schedule_follows_from_the_seed() -> None:

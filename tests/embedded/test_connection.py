@@ -171,7 +171,7 @@ class TestWhileLoading:
                 pipeline.set(f"k{number}", number)
             pipeline.execute()
         kill(embedded.directory)
-        slowly = "if arguments != ['--version']: arguments += ['--key-load-delay', '200']\n"
+        slowly = "if arguments != ['--version']: arguments += ['--key-load-delay', '500']\n"
         slow = make_embedded(binary=program(place / "slow", f"{slowly}os.execv(binary, [binary, *arguments])"))
         starter = threading.Thread(target=slow.ensure)
         starter.start()

@@ -120,6 +120,7 @@ class WorkerProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
+        sys.stdout.write(self.log)  # of a test that fails, pytest prints it
 
 
 class StartWorker(Protocol):
