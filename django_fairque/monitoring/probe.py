@@ -1,6 +1,6 @@
 """Looking at every declared queue within a bounded time: what probes and scrapes are answered from.
 
-A probe has connections of its own with short time-outs, so that it finds what a new connection would find and waits for
+A probe opens separate connections with short time-outs, so that it finds what a new connection would find and waits for
 none that is busy. It runs in a separate thread, because a name server or a sentinel may take its time where no
 time-out reaches; who asks while one runs shares its answer, so that a server that hangs costs one thread, not one for
 each probe. Errors have our own texts, because the client's texts contain host names.
