@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from unittest.mock import ANY
 
 import pytest
+from django.core.management import CommandError, call_command
 
 from django_fairque.engine.model.records import FailureType, TaskState
 from django_fairque.engine.model.task import Task
@@ -20,7 +21,10 @@ from .project.tasks import STARTED
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pytest_django import Settings
     from redis import Redis
+
+    from tests.servers import Server
 
     from .conftest import Push, StartWorker
 
@@ -215,7 +219,6 @@ def test_an_outcome_and_the_next_fetch_travel_together(
     ("arguments", "expected"),
     [
         (["--users", "ann,bob", "--steal", "bob"], "'bob'"),
-        (["--queue", "mial"], "did you mean mail"),
         (["--processes", "0"], "--processes: expected"),
         (["--users", ""], "--users: expected user ids"),
         (["--start-method", "fork"], "spawn"),
@@ -226,11 +229,21 @@ def test_an_outcome_and_the_next_fetch_travel_together(
         ),
     ],
 )
-def test_a_mistake_ends_it_with_one_clear_line(start_worker: StartWorker, arguments: list[str], expected: str) -> None:
-    worker = start_worker(*arguments)
+def test_a_mistake_is_refused_with_one_clear_line(
+    server: Server, settings: Settings, arguments: list[str], expected: str
+) -> None:
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}}
+    with pytest.raises(CommandError) as refusal:
+        call_command("fairque_worker", *arguments)
+    (line,) = str(refusal.value).splitlines()
+    assert expected in line
+
+
+def test_a_mistake_ends_the_process_with_one_clear_line(start_worker: StartWorker) -> None:
+    worker = start_worker("--queue", "mial")
     assert worker.wait() != 0
     (line,) = worker.log.strip().splitlines()
-    assert expected in line
+    assert "did you mean mail" in line
 
 
 @both_ways

@@ -82,7 +82,7 @@ def test_a_fetch_of_a_dead_worker_keeps_no_tasks(queue: FairQueue, push: Push, s
     assert queue.get_task(push("add", 1, 1)).state is TaskState.QUEUED
 
 
-@pytest.mark.parametrize("attempt", range(3))
+@pytest.mark.parametrize("attempt", [0, *(pytest.param(number, marks=pytest.mark.slow) for number in (1, 2))])
 def test_tasks_received_while_stopping_are_not_lost(
     queue: FairQueue, push: Push, start_worker: StartWorker, attempt: int
 ) -> None:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from tests.servers import Server
     from tests.worker.conftest import Push, StartWorker
 
-AT_ONCE = (signal.SIGQUIT, signal.SIGUSR2, signal.SIGALRM, signal.SIGXCPU)
+AT_ONCE = (signal.SIGQUIT, signal.SIGXCPU)
+"""Two of the signals that the supervisor treats alike."""
 
 
 @pytest.mark.parametrize("number", AT_ONCE)

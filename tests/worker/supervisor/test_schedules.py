@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.conftest import MakeServer
     from tests.worker.conftest import Push, StartWorker
 
-COUNT = 8
+COUNT = 4
 """Run times that are waited for, in seconds as well."""
 
 
