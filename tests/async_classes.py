@@ -32,7 +32,7 @@ CLASSES = (
     AsyncClass("DeadLetterQueue", "engine/dead_letters/facade.py", "engine/dead_letters/facade.py"),
     AsyncClass("Schedules", "engine/schedules/schedules.py", "engine/schedules/schedules.py"),
     AsyncClass("UserQueue", "engine/users/users.py", "engine/users/users.py"),
-    AsyncClass("OrganizationQueue", "engine/users/organization_facade.py", "engine/users/organization_facade.py"),
+    AsyncClass("OrganizationQueue", "engine/users/organizations.py", "engine/users/organizations.py"),
     AsyncClass("XCom", "engine/dependencies/xcom.py", "engine/dependencies/xcom.py"),
 )
 AWAITED_CALLBACKS = frozenset({"_run", "_read_all_shards", "_write_all_shards", "send", "recheck_nodes"})

@@ -22,7 +22,7 @@ PARTS = {
     "django_fairque.engine.dead_letters.facade": ("AsyncDeadLetterQueue", "DeadLetterQueue"),
     "django_fairque.engine.dependencies.xcom": ("AsyncXCom", "XCom"),
     "django_fairque.engine.schedules.schedules": ("AsyncSchedules", "Schedules"),
-    "django_fairque.engine.users.organization_facade": ("AsyncOrganizationQueue", "OrganizationQueue"),
+    "django_fairque.engine.users.organizations": ("AsyncOrganizationQueue", "OrganizationQueue"),
     "django_fairque.engine.users.users": ("AsyncUserQueue", "UserQueue"),
     "django_fairque.tasks.definition": ("TaskDefinition",),
 }

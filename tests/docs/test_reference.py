@@ -146,7 +146,7 @@ CLASSES = [
     "django_fairque.TaskResult",
     "django_fairque.UserQueue",
     "django_fairque.engine.dead_letters.facade.DeadLetterQueue",
-    "django_fairque.engine.users.organization_facade.OrganizationQueue",
+    "django_fairque.engine.users.organizations.OrganizationQueue",
     "django_fairque.engine.schedules.schedules.Schedules",
     "django_fairque.engine.dependencies.xcom.XCom",
     "django_fairque.tasks.context.TaskContext",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
 
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.engine.users.organization_facade import OrganizationQueue
+    from django_fairque.engine.users.organizations import OrganizationQueue
     from django_fairque.engine.users.users import UserStats
 
 NOISY_MIN_TASKS = 20

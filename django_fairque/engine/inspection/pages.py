@@ -138,6 +138,15 @@ def tasks(
     return ResultPage([], None)
 
 
+def user_names(shards: Shards, cursor: str | None, limit: int, busy_first: bool) -> Operation[ResultPage[str]]:
+    def read(shard: Commands, size: int, at: str | None) -> Operation[tuple[list[str], str | None, bool]]:
+        page = yield from users(shard, at, size, busy_first)
+        return page.items, page.cursor, False
+
+    check_limit(limit)
+    return (yield from read_page(shards, limit, cursor, read))
+
+
 def users(commands: Commands, cursor: str | None, limit: int, busy_first: bool) -> Operation[ResultPage[str]]:
     check_limit(limit)
     if busy_first:

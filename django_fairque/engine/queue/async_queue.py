@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from django_fairque.engine.dead_letters.facade import AsyncDeadLetterQueue
 from django_fairque.engine.dependencies import messages
 from django_fairque.engine.dependencies.xcom import AsyncXCom
+from django_fairque.engine.inspection import pages as listing
 from django_fairque.engine.inspection import task_lookup as lookup
 from django_fairque.engine.leasing import lease_ops as leasing
 from django_fairque.engine.leasing.lease_ops import Fetch, Heartbeat, check_leases, check_outcomes
@@ -38,8 +39,8 @@ from django_fairque.engine.statistics.queue_stats import QueueStats, ShardStats,
 from django_fairque.engine.statistics.timeline import activity
 from django_fairque.engine.transport import node_health as nodes
 from django_fairque.engine.transport.connection import AsyncTransport
-from django_fairque.engine.users import organization_facade as organizations
-from django_fairque.engine.users.organization_facade import AsyncOrganizationQueue
+from django_fairque.engine.users import organizations
+from django_fairque.engine.users.organizations import AsyncOrganizationQueue
 from django_fairque.engine.users.users import AsyncUserQueue, purge
 
 if TYPE_CHECKING:
@@ -693,7 +694,7 @@ class AsyncFairQueue(QueueOfShards):
         default. ``busy_first`` lists users with tasks or settings before the others; False by default. Pass the same
         value with the cursor.
         """
-        return await self._read_all_shards(lambda shards: reading.user_names(shards, cursor, limit, busy_first))
+        return await self._read_all_shards(lambda shards: listing.user_names(shards, cursor, limit, busy_first))
 
     async def busy_users(self, limit: int = 100) -> PartialList[str]:
         """Return users that have tasks or settings, before those who had tasks lately: at most ``limit``, from 1 to

@@ -154,15 +154,6 @@ def busiest_users(shards: Shards, sample: int) -> Operation[PartialList[str]]:
     return PartialList([user_id for user_id, _count in found.most_common()], shards.missing)
 
 
-def user_names(shards: Shards, cursor: str | None, limit: int, busy_first: bool) -> Operation[ResultPage[str]]:
-    def read(shard: Commands, size: int, at: str | None) -> Operation[tuple[list[str], str | None, bool]]:
-        page = yield from listing.users(shard, at, size, busy_first)
-        return page.items, page.cursor, False
-
-    listing.check_limit(limit)
-    return (yield from read_page(shards, limit, cursor, read))
-
-
 def busy_users(shards: Shards, limit: int) -> Operation[PartialList[str]]:
     """As many of each shard."""
     listing.check_limit(limit)

@@ -20,7 +20,7 @@ from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.queue import read_operations as reading
 from django_fairque.engine.schedules import operations as schedules
 from django_fairque.engine.scripting.operations import Read, Scan, read_each
-from django_fairque.engine.users import organization_facade as organizations
+from django_fairque.engine.users import organizations
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,13 +1,17 @@
-"""Organizations on one shard: what holds for one, its figures, and who is there."""
+"""The organizations of a queue: weight, limit and pause of one, its figures over all shards, and its members.
+
+Each shard that has members of an organization has its own record of it.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.inspection.pages import cursor_error
+from django_fairque.engine.inspection.pages import PartialList, ResultPage, check_limit, cursor_error, user_names
 from django_fairque.engine.model import durations as units
-from django_fairque.engine.model.ids import check_encodable
+from django_fairque.engine.model.ids import check_encodable, check_id, check_ids
+from django_fairque.engine.scripting.operations import read_each, read_sound
 from django_fairque.engine.users.users import check_limit_value, check_weight
 
 if TYPE_CHECKING:
@@ -15,6 +19,7 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.scripting.operations import Operation
+    from django_fairque.engine.sharding.shards import AllShardsReader, AsyncAllShardsReader, Shards
 
 
 @dataclass(frozen=True)
@@ -49,19 +54,146 @@ class OrganizationStats:
         return bool(self.members or self.paused or self.max_running) or self.weight != 1
 
 
-def weight_fields(weight: float) -> dict[str, object]:
-    return {"weight": check_weight(weight)}
+class OrganizationQueue:
+    """One organization of one queue, returned by ``queue.organization(name)``: its members share what one user would
+    get.
+
+    A user belongs to at most one: ``queue.user(user_id).set_organization(name)``. Most methods take ``now``, as those
+    of the queue do. Changes hold on every shard and act at once. They raise `ShardsAwayError` if some shards can't be
+    reached (the others are changed), and `TaskValidationError` if a value is out of range.
+    """
+
+    def __init__(self, read_all_shards: AllShardsReader, organization: str) -> None:
+        self.organization = check_id(organization, "organization")
+        self._read_all_shards = read_all_shards
+
+    def _change(self, fields: dict[str, object], now: float | None) -> None:
+        self._read_all_shards(lambda shards: change(shards, self.organization, fields, now))
+
+    def set_weight(self, weight: float, *, now: float | None = None) -> None:
+        """Set the share of all members together: ``weight`` times that of a user of weight 1, from 0.001 to 1000."""
+        self._change({"weight": check_weight(weight)}, now)
+
+    def set_max_running(self, number: int | None, *, now: float | None = None) -> None:
+        """Limit how many tasks of all members run at once, on each shard.
+
+        ``number`` is from 1 to 1,000,000; None for no limit.
+        """
+        self._change({"cap": check_limit_value("max_running", number)}, now)
+
+    def pause(self, *, now: float | None = None) -> None:
+        """Start none of the members' tasks. Pushes go on, and running tasks end."""
+        self._change({"paused": 1}, now)
+
+    def resume(self, *, now: float | None = None) -> None:
+        """Start the members' tasks again."""
+        self._change({"paused": ""}, now)
+
+    def stats(self) -> OrganizationStats:
+        """Return the organization's figures, settings and limits now."""
+        return self._read_all_shards(lambda shards: stats(shards, [self.organization]))[0]
+
+    def members(self, cursor: str | None = None, limit: int = 100) -> ResultPage[str]:
+        """Return a page of the members' ids.
+
+        ``cursor`` is that of the page before; None begins. ``limit`` is the number of users of the queue that are
+        read, from 1 to 1000; 100 by default. So a page may be empty although more follow.
+        """
+        return self._read_all_shards(lambda shards: members(shards, self.organization, cursor, limit))
 
 
-def limit_fields(number: int | None) -> dict[str, object]:
-    return {"cap": check_limit_value("max_running", number)}
+class AsyncOrganizationQueue:
+    # Generated from `OrganizationQueue` by python -m tests.async_classes.
+    """One organization of one queue, returned by ``queue.organization(name)``: its members share what one user would
+    get.
+
+    A user belongs to at most one: ``queue.user(user_id).set_organization(name)``. Most methods take ``now``, as those
+    of the queue do. Changes hold on every shard and act at once. They raise `ShardsAwayError` if some shards can't be
+    reached (the others are changed), and `TaskValidationError` if a value is out of range.
+    """
+
+    def __init__(self, read_all_shards: AsyncAllShardsReader, organization: str) -> None:
+        self.organization = check_id(organization, "organization")
+        self._read_all_shards = read_all_shards
+
+    async def _change(self, fields: dict[str, object], now: float | None) -> None:
+        await self._read_all_shards(lambda shards: change(shards, self.organization, fields, now))
+
+    async def set_weight(self, weight: float, *, now: float | None = None) -> None:
+        """Set the share of all members together: ``weight`` times that of a user of weight 1, from 0.001 to 1000."""
+        await self._change({"weight": check_weight(weight)}, now)
+
+    async def set_max_running(self, number: int | None, *, now: float | None = None) -> None:
+        """Limit how many tasks of all members run at once, on each shard.
+
+        ``number`` is from 1 to 1,000,000; None for no limit.
+        """
+        await self._change({"cap": check_limit_value("max_running", number)}, now)
+
+    async def pause(self, *, now: float | None = None) -> None:
+        """Start none of the members' tasks. Pushes go on, and running tasks end."""
+        await self._change({"paused": 1}, now)
+
+    async def resume(self, *, now: float | None = None) -> None:
+        """Start the members' tasks again."""
+        await self._change({"paused": ""}, now)
+
+    async def stats(self) -> OrganizationStats:
+        """Return the organization's figures, settings and limits now."""
+        return (await self._read_all_shards(lambda shards: stats(shards, [self.organization])))[0]
+
+    async def members(self, cursor: str | None = None, limit: int = 100) -> ResultPage[str]:
+        """Return a page of the members' ids.
+
+        ``cursor`` is that of the page before; None begins. ``limit`` is the number of users of the queue that are
+        read, from 1 to 1000; 100 by default. So a page may be empty although more follow.
+        """
+        return await self._read_all_shards(lambda shards: members(shards, self.organization, cursor, limit))
 
 
-def pause_fields(*, paused: bool) -> dict[str, object]:
-    return {"paused": 1 if paused else ""}
+def change(shards: Shards, organization: str, fields: Mapping[str, object], now: float | None) -> Operation[None]:
+    """On the shards that can be reached, then `ShardsAwayError` for the others."""
+    for shard in shards:
+        yield from change_on_shard(shard, organization, fields, now)
+    shards.check_present(f"organization {organization!r} was changed without some")
 
 
-def change(commands: Commands, organization: str, fields: Mapping[str, object], now: float | None) -> Operation[None]:
+def stats(shards: Shards, names: Sequence[str]) -> Operation[PartialList[OrganizationStats]]:
+    """In order, in one round trip."""
+    names = check_ids(names, "organizations")
+    parts = [[("HGETALL", shard.keys.organization(name)) for shard in shards] for name in names]
+    found = (yield from read_each(parts, only_sound=True)) if parts else []
+    each = [combine_records(name, records, shards.missing) for name, records in zip(names, found, strict=True)]
+    return PartialList(each, shards.missing)
+
+
+def members(shards: Shards, organization: str, cursor: str | None, limit: int) -> Operation[ResultPage[str]]:
+    """Of a page of the queue's users those whose record names the organization, in one more round trip."""
+    users = yield from user_names(shards, cursor, limit, busy_first=True)
+    keys = shards.across().keys
+    reads = [("HGET", keys.user(name), "group") for name in users.items]
+    found = (yield from read_sound(reads)) if reads else []
+    wanted = organization.encode()
+    items = [name for name, named in zip(users.items, found, strict=True) if named == wanted]
+    return ResultPage(items, users.cursor, users.missing_shards)
+
+
+def page(shards: Shards, cursor: str | None, limit: int) -> Operation[ResultPage[str]]:
+    """In the order of their names' bytes, each once."""
+    check_limit(limit)
+    after = check_cursor(cursor)
+    found = yield from read_each(
+        [[("ZRANGE", shard.keys("groups"), after, "+", "BYLEX", "LIMIT", 0, limit)] for shard in shards]
+    )
+    names = sorted({name for (members,) in found for name in members})[:limit]
+    is_last = len(names) < limit
+    items = [name.decode() for name in names]
+    return ResultPage(items, None if is_last else items[-1], shards.missing)
+
+
+def change_on_shard(
+    commands: Commands, organization: str, fields: Mapping[str, object], now: float | None
+) -> Operation[None]:
     pairs = [value for pair in fields.items() for value in pair]
     yield commands.call("organization", [organization, len(fields), *pairs], now)
 

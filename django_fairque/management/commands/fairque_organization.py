@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from django.core.management.base import CommandParser
 
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.engine.users.organization_facade import OrganizationQueue
-    from django_fairque.engine.users.organizations import OrganizationStats
+    from django_fairque.engine.users.organizations import OrganizationQueue, OrganizationStats
 
 
 class Command(QueueCommand):

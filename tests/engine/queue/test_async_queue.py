@@ -15,7 +15,7 @@ from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.schedules.schedules import AsyncSchedules, Schedules
-from django_fairque.engine.users.organization_facade import AsyncOrganizationQueue, OrganizationQueue
+from django_fairque.engine.users.organizations import AsyncOrganizationQueue, OrganizationQueue
 from django_fairque.engine.users.users import AsyncUserQueue, UserQueue
 from tests.engine.conftest import NOW, task
 
