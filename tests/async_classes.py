@@ -1,8 +1,8 @@
 """Generate the asynchronous classes of the engine from the synchronous ones: ``python -m tests.async_classes [--check]``.
 
 `FairQueue` and its parts differ from `AsyncFairQueue` only by ``async``, ``await`` and names. So each class ``AsyncX`` is
-written from the source of ``X`` (`CLASSES`), with its annotations and docstrings. ``--check`` writes nothing,
-and exits with 1 if a class is not up to date.
+written from the source of ``X`` (`CLASSES`), with its annotations and docstrings, all of them into one module (`GENERATED`).
+``--check`` writes nothing, and exits with 1 if a class is not up to date.
 """
 
 from __future__ import annotations
@@ -14,31 +14,34 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
 PACKAGE = Path(__file__).parent.parent / "django_fairque"
+GENERATED = PACKAGE / "engine/queue/async_queue.py"
+CLASSES = {
+    "FairQueue": "engine/queue/queue.py",
+    "DeadLetterQueue": "engine/dead_letters/facade.py",
+    "Schedules": "engine/schedules/schedules.py",
+    "UserQueue": "engine/users/users.py",
+    "OrganizationQueue": "engine/users/organizations.py",
+    "XCom": "engine/dependencies/xcom.py",
+}
+"""Each synchronous class with the module in which it is."""
+HEAD = '''"""`AsyncFairQueue` and its parts, generated from the synchronous classes by python -m tests.async_classes."""
 
+from __future__ import annotations
 
-class AsyncClass(NamedTuple):
-    """A class, the module in which it is, and the module in which its asynchronous twin is."""
+from typing import TYPE_CHECKING, TypeVar
 
-    name: str
-    module: str
-    written_to: str
-
-
-CLASSES = (
-    AsyncClass("FairQueue", "engine/queue/queue.py", "engine/queue/async_queue.py"),
-    AsyncClass("DeadLetterQueue", "engine/dead_letters/facade.py", "engine/dead_letters/facade.py"),
-    AsyncClass("Schedules", "engine/schedules/schedules.py", "engine/schedules/schedules.py"),
-    AsyncClass("UserQueue", "engine/users/users.py", "engine/users/users.py"),
-    AsyncClass("OrganizationQueue", "engine/users/organizations.py", "engine/users/organizations.py"),
-    AsyncClass("XCom", "engine/dependencies/xcom.py", "engine/dependencies/xcom.py"),
-)
+'''
 AWAITED_CALLBACKS = frozenset({"_run", "_read_all_shards", "_write_all_shards", "send", "recheck_nodes"})
 """Methods, functions and attributes whose calls are awaited, besides the methods that await something themselves."""
 NAMES = {
-    **{each.name: f"Async{each.name}" for each in CLASSES},
+    **{name: f"Async{name}" for name in CLASSES},
     **{name: f"Async{name}" for name in ("Driver", "AllShardsReader", "AllShardsWriter", "Transport")},
     "SyncClient": "AsyncClient",
     "create_redis_client": "create_async_redis_client",
@@ -54,41 +57,105 @@ TEXTS = {
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.async_classes", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a class is not up to date")
-    is_check = parser.parse_args().check
-    outdated = {path: text for path, text in generated().items() if text != path.read_text()}
-    for path, text in outdated.items():
-        if is_check:
-            sys.stdout.writelines(
-                difflib.unified_diff(
-                    path.read_text().splitlines(keepends=True), text.splitlines(keepends=True), str(path)
-                )
-            )
-        else:
-            path.write_text(text)
-    if is_check and outdated:
+    before, after = GENERATED.read_text(), generated()
+    if not parser.parse_args().check:
+        GENERATED.write_text(after)
+    elif before != after:
+        sys.stdout.writelines(
+            difflib.unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), str(GENERATED))
+        )
         sys.exit("run python -m tests.async_classes: an asynchronous class is not what its synchronous class says")
 
 
-def generated() -> dict[Path, str]:
-    """The text that each module with an asynchronous class should have."""
-    texts: dict[Path, str] = {}
-    for each in CLASSES:
-        module = (PACKAGE / each.module).read_text()
-        source = async_source(module, each.name)
-        target = PACKAGE / each.written_to
-        if each.written_to == each.module:
-            texts[target] = _replace_class(texts.get(target, module), f"Async{each.name}", source)
-        else:
-            texts[target] = _module(module, each.name, source)
-    return {path: _formatted(path, text) for path, text in texts.items()}
+def generated() -> str:
+    """The text that the module of the asynchronous classes should have."""
+    names, sources = Names(), []
+    for name, file in CLASSES.items():
+        text = (PACKAGE / file).read_text()
+        names.add(ast.parse(text), name, file)
+        sources.append(async_source(text, name, names.prefixes(file)))
+    return _formatted("\n\n".join([HEAD + _renamed(names.imports()), *names.variables, *sources]))
 
 
-def async_source(module: str, name: str) -> str:
-    """The source of the asynchronous twin of a class in this module."""
+class Names:
+    """What the classes use of their modules: imported names, type variables, and what a module defines itself.
+
+    The latter gets a prefix, `prefixes`, because modules may define the same name.
+    """
+
+    def __init__(self) -> None:
+        self.variables: dict[str, None] = {}
+        self._at_once: dict[str, str] = {}
+        self._for_types: dict[str, str] = {}
+        self._own: dict[str, dict[str, str]] = {}
+
+    def add(self, module: ast.Module, name: str, file: str) -> None:
+        used = {each.id for each in _global_names(_class(module, name))} - CLASSES.keys()
+        own = self._own[file] = {}
+        package, _, stem = f"django_fairque/{file.removesuffix('.py')}".replace("/", ".").rpartition(".")
+        prefix = f"sync_{stem}"
+        for node in module.body:
+            if isinstance(node, ast.ImportFrom):
+                self._import(self._at_once, node, used)
+            elif isinstance(node, ast.If):
+                for each in node.body:
+                    self._import(self._for_types, each, used)
+            elif isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("TypeVar("):
+                self.variables.update(dict.fromkeys([ast.unparse(node)] if _defined(node) & used else []))
+            else:
+                own.update((each, f"{prefix}.") for each in _defined(node) & used)
+        if own:
+            self._note(self._at_once, prefix, f"from {package} import {stem} as {prefix}")
+
+    def _import(self, into: dict[str, str], node: ast.stmt, used: set[str]) -> None:
+        assert isinstance(node, ast.ImportFrom)
+        for each in node.names:
+            if (each.asname or each.name) in used:
+                only = ast.ImportFrom(node.module, [each], node.level)
+                self._note(into, each.asname or each.name, ast.unparse(only))
+
+    def _note(self, into: dict[str, str], name: str, statement: str) -> None:
+        other = self._at_once.get(name) or self._for_types.get(name)
+        if other not in (None, statement):
+            raise ValueError(f"{name} has two meanings: {other}; {statement}")
+        into[name] = statement
+
+    def prefixes(self, file: str) -> dict[str, str]:
+        """The prefix of each name that a module defines and its class uses."""
+        return self._own[file]
+
+    def imports(self) -> str:
+        for_types = [statement for name, statement in self._for_types.items() if name not in self._at_once]
+        return "\n".join([*self._at_once.values(), "if TYPE_CHECKING:", *(f"    {each}" for each in for_types)])
+
+
+def _global_names(found: ast.ClassDef) -> Iterator[ast.Name]:
+    """Where a class uses names other than the arguments and variables of the method."""
+    for part in [*found.bases, *found.body]:
+        names = [node for node in ast.walk(part) if isinstance(node, ast.Name)]
+        local = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+        local |= {node.arg for node in ast.walk(part) if isinstance(node, ast.arg)}
+        yield from (node for node in names if node.id not in local)
+
+
+def _defined(node: ast.stmt) -> set[str]:
+    """The names that a statement of a module defines."""
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        return {node.name}
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return {each.id for each in targets if isinstance(each, ast.Name)}
+
+
+def async_source(module: str, name: str, prefixes: Mapping[str, str] = MappingProxyType({})) -> str:
+    """The source of the asynchronous twin of a class in this module. ``prefixes`` are put before names that it uses."""
     found = _class(ast.parse(module), name)
     source = "\n".join(module.splitlines()[found.lineno - 1 : found.end_lineno]) + "\n"
     tree = ast.parse(source)
-    inserted: list[tuple[int, int, str]] = []
+    inserted = [
+        (each.lineno, each.col_offset, prefixes[each.id])
+        for each in _global_names(_class(tree, name))
+        if each.id in prefixes
+    ]
     for function in _async_methods(_class(tree, name)):
         inserted.append((function.lineno, function.col_offset, "async "))
         for call, needs_parentheses in _awaited_calls(function, _awaited_names(_class(tree, name))):
@@ -161,28 +228,17 @@ def _is_own(function: ast.Attribute) -> bool:
     return isinstance(value, ast.Name) and value.id in ("self", "nodes")
 
 
-def _module(module: str, name: str, source: str) -> str:
-    """A module with nothing but this class, which imports what the module of its synchronous class does."""
-    tree = ast.parse(module)
-    imports = module.splitlines(keepends=True)[tree.body[0].end_lineno : _class(tree, name).lineno - 1]
-    return f'"""`Async{name}`, generated from `{name}` by python -m tests.async_classes."""\n{_renamed("".join(imports))}{source}'
-
-
-def _replace_class(module: str, name: str, source: str) -> str:
-    lines = module.splitlines(keepends=True)
-    found = _class(ast.parse(module), name)
-    return "".join(lines[: found.lineno - 1]) + source + "".join(lines[found.end_lineno :])
-
-
-def _formatted(path: Path, text: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(path), "-"],
-        input=text,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout
+def _formatted(text: str) -> str:
+    for arguments in (["check", "--select", "I,TC", "--fix", "--unsafe-fixes"], ["format"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *arguments, "--quiet", "--stdin-filename", str(GENERATED), "-"],
+            input=text,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        text = done.stdout
+    return text
 
 
 if __name__ == "__main__":

@@ -34,13 +34,13 @@ CLASSES = {
     "django_fairque.FairQueue": QUEUE,
     "django_fairque.AsyncFairQueue": QUEUE,
     "django_fairque.UserQueue": USER,
-    "django_fairque.engine.users.users.AsyncUserQueue": USER,
+    "django_fairque.engine.queue.async_queue.AsyncUserQueue": USER,
     "django_fairque.engine.dead_letters.facade.DeadLetterQueue": LETTERS,
-    "django_fairque.engine.dead_letters.facade.AsyncDeadLetterQueue": LETTERS,
+    "django_fairque.engine.queue.async_queue.AsyncDeadLetterQueue": LETTERS,
     "django_fairque.engine.schedules.schedules.Schedules": SCHEDULES,
-    "django_fairque.engine.schedules.schedules.AsyncSchedules": SCHEDULES,
+    "django_fairque.engine.queue.async_queue.AsyncSchedules": SCHEDULES,
     "django_fairque.engine.dependencies.xcom.XCom": XCOM,
-    "django_fairque.engine.dependencies.xcom.AsyncXCom": XCOM,
+    "django_fairque.engine.queue.async_queue.AsyncXCom": XCOM,
     "django_fairque.tasks.definition.TaskDefinition": "enqueue aenqueue enqueue_many using s",
     "django_fairque.TaskResult": """
         id state result wait refresh cancel progress errors position aresult await_ arefresh acancel aprogress aerrors aposition

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 import pytest
 
+from django_fairque.engine.queue import async_queue
 from tests import async_classes
 
 if TYPE_CHECKING:
@@ -15,18 +18,16 @@ if TYPE_CHECKING:
 
 def _classes() -> Iterator[tuple[type, type]]:
     """Each synchronous class with its twin."""
-    for each in async_classes.CLASSES:
-        modules = [path.removesuffix(".py").replace("/", ".") for path in (each.module, each.written_to)]
-        plain, awaited = (__import__(f"django_fairque.{module}", fromlist=["x"]) for module in modules)
-        yield getattr(plain, each.name), getattr(awaited, f"Async{each.name}")
+    for name, file in async_classes.CLASSES.items():
+        module = import_module("django_fairque." + file.removesuffix(".py").replace("/", "."))
+        yield getattr(module, name), getattr(async_queue, f"Async{name}")
 
 
 CLASSES = list(_classes())
 
 
 def test_they_are_up_to_date() -> None:
-    outdated = [path.name for path, text in async_classes.generated().items() if text != path.read_text()]
-    assert outdated == [], "run python -m tests.async_classes"
+    assert async_classes.GENERATED.read_text() == async_classes.generated(), "run python -m tests.async_classes"
 
 
 @pytest.mark.parametrize(("plain", "awaited"), CLASSES, ids=lambda each: each.__name__)
@@ -55,3 +56,14 @@ class Sizes:
     assert "return (await self._run(sizes([user])))[user]" in written
     assert "[await self.one(user) for user in await self._read_all_shards(lambda shards: self._run(shards))]" in written
     assert "    def name(self):" in written
+
+
+def test_what_a_module_defines_gets_a_prefix_and_a_name_with_two_meanings_is_an_error() -> None:
+    names = async_classes.Names()
+    first = "from a import b as c\nOWN = 1\nclass X:\n    def f(self, n=OWN):\n        return c(n)\n"
+    names.add(ast.parse(first), "X", "engine/x.py")
+    written = async_classes.async_source(first, "X", names.prefixes("engine/x.py"))
+    assert "def f(self, n=sync_x.OWN):\n        return c(n)" in written
+    assert "from django_fairque.engine import x as sync_x" in names.imports()
+    with pytest.raises(ValueError, match="c has two meanings"):
+        names.add(ast.parse("from a import c\nclass Y:\n    z = c\n"), "Y", "engine/y.py")

@@ -19,11 +19,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PARTS = {
-    "django_fairque.engine.dead_letters.facade": ("AsyncDeadLetterQueue", "DeadLetterQueue"),
-    "django_fairque.engine.dependencies.xcom": ("AsyncXCom", "XCom"),
-    "django_fairque.engine.schedules.schedules": ("AsyncSchedules", "Schedules"),
-    "django_fairque.engine.users.organizations": ("AsyncOrganizationQueue", "OrganizationQueue"),
-    "django_fairque.engine.users.users": ("AsyncUserQueue", "UserQueue"),
+    "django_fairque.engine.dead_letters.facade": ("DeadLetterQueue",),
+    "django_fairque.engine.dependencies.xcom": ("XCom",),
+    "django_fairque.engine.queue.async_queue": (
+        "AsyncDeadLetterQueue",
+        "AsyncOrganizationQueue",
+        "AsyncSchedules",
+        "AsyncUserQueue",
+        "AsyncXCom",
+    ),
+    "django_fairque.engine.schedules.schedules": ("Schedules",),
+    "django_fairque.engine.users.organizations": ("OrganizationQueue",),
+    "django_fairque.engine.users.users": ("UserQueue",),
     "django_fairque.tasks.definition": ("TaskDefinition",),
 }
 """Public classes that no ``__all__`` contains: attributes of a queue, and what ``@task`` returns."""

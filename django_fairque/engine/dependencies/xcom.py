@@ -8,7 +8,7 @@ from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import positive_us, to_us
 from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.ids import check_id
-from django_fairque.engine.scripting.operations import AsyncDriver, Driver, Operation, Read
+from django_fairque.engine.scripting.operations import Driver, Operation, Read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -107,50 +107,3 @@ class XCom:
     def keys(self) -> list[str]:
         """Return the keys that have values, sorted."""
         return self._run(keys(self._commands, self.namespace))
-
-
-class AsyncXCom:
-    # Generated from `XCom` by python -m tests.async_classes.
-    """One namespace of values, returned by ``queue.xcom(namespace)``.
-
-    Values are any JSON, each of at most ``max_payload_bytes`` bytes; a namespace has at most 1000 keys. ``now`` is
-    that of the queue.
-    """
-
-    def __init__(self, commands: Commands, run: AsyncDriver, namespace: str) -> None:
-        self._commands, self._run = commands, run
-        self.namespace = check_id(namespace, "namespace")
-
-    async def push(self, key: str, value: Any, *, ttl: float | None = None, now: float | None = None) -> None:
-        """Keep a value, in place of an earlier one.
-
-        ``key`` is a text of at most 256 bytes, ``value`` any JSON value. ``ttl`` is the number of seconds for which
-        the namespace lasts at least; ``result_ttl`` (86,400) by default. The namespace ends as a whole.
-
-        Raises `TaskValidationError` if the namespace would have too many keys, and `TaskSerializationError` if the
-        value is not JSON or too large.
-        """
-        await self._run(push(self._commands, self.namespace, {key: value}, ttl, now))
-
-    async def push_many(self, values: Mapping[str, Any], *, ttl: float | None = None, now: float | None = None) -> None:
-        """Keep several values in one call: all of them or none.
-
-        ``values`` are at most 1000 values by key. ``ttl`` and the errors are those of `push`.
-        """
-        await self._run(push(self._commands, self.namespace, values, ttl, now))
-
-    async def pull(self, key: str, default: Any = XCOM_VALUE_MISSING) -> Any:
-        """Return the value of a key.
-
-        ``key`` is its name. ``default`` is returned if there is no value. Raises `KeyError` if there is none and no
-        ``default`` is given.
-        """
-        return await self._run(pull(self._commands, self.namespace, key, default))
-
-    async def items(self) -> dict[str, Any]:
-        """Return all values by key."""
-        return await self._run(items(self._commands, self.namespace))
-
-    async def keys(self) -> list[str]:
-        """Return the keys that have values, sorted."""
-        return await self._run(keys(self._commands, self.namespace))

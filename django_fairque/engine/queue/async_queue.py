@@ -1,4 +1,4 @@
-"""`AsyncFairQueue`, generated from `FairQueue` by python -m tests.async_classes."""
+"""`AsyncFairQueue` and its parts, generated from the synchronous classes by python -m tests.async_classes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from django_fairque.engine.dead_letters.facade import AsyncDeadLetterQueue
+from django_fairque.engine.dead_letters import facade as sync_facade
+from django_fairque.engine.dead_letters.letters import DLQCounts, DLQGroups, DLQMatching, Filter, Letter
 from django_fairque.engine.dependencies import messages
-from django_fairque.engine.dependencies.xcom import AsyncXCom
+from django_fairque.engine.dependencies import xcom as sync_xcom
 from django_fairque.engine.inspection import pages as listing
 from django_fairque.engine.inspection import task_lookup as lookup
 from django_fairque.engine.leasing import lease_ops as leasing
@@ -29,7 +30,8 @@ from django_fairque.engine.queue.executor import (
     check_client,
     reachable_shards,
 )
-from django_fairque.engine.schedules.schedules import AsyncSchedules
+from django_fairque.engine.schedules import operations as schedules
+from django_fairque.engine.schedules import schedules as sync_schedules
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS
 from django_fairque.engine.sharding import resharding
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Window
@@ -40,12 +42,16 @@ from django_fairque.engine.statistics.timeline import activity
 from django_fairque.engine.transport import node_health as nodes
 from django_fairque.engine.transport.connection import AsyncTransport
 from django_fairque.engine.users import organizations
-from django_fairque.engine.users.organizations import AsyncOrganizationQueue
-from django_fairque.engine.users.users import AsyncUserQueue, purge
+from django_fairque.engine.users import organizations as sync_organizations
+from django_fairque.engine.users import users as sync_users
+from django_fairque.engine.users.users import check_limit_value, check_weight, purge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from typing_extensions import Unpack
+
+    from django_fairque.engine.dead_letters.letters import DLQEntry, Filters
     from django_fairque.engine.dependencies.dependencies import Blockers, DependencyGraph, DependencyView
     from django_fairque.engine.inspection.pages import PartialList, ResultPage, Sizes, WorkerRecord
     from django_fairque.engine.inspection.search import MatchingTasks, Search, SearchResult
@@ -56,8 +62,11 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.options import QueueConfig
     from django_fairque.engine.model.records import Attempt, EventCount, PushResult, TaskState
     from django_fairque.engine.model.task import Task
-    from django_fairque.engine.scripting.operations import Operation
+    from django_fairque.engine.schedules.operations import Fired, Schedule, Template
+    from django_fairque.engine.scripting.commands import Commands
+    from django_fairque.engine.scripting.operations import AsyncDriver, Operation
     from django_fairque.engine.sharding.resharding import ReshardResult
+    from django_fairque.engine.sharding.shards import AsyncAllShardsReader
     from django_fairque.engine.statistics.health import Alert
     from django_fairque.engine.statistics.queue_stats import WaitingTask
     from django_fairque.engine.statistics.timeline import Activity
@@ -798,3 +807,459 @@ class AsyncFairQueue(QueueOfShards):
         except StopIteration as stop:
             result: T = stop.value
             return result
+
+
+class AsyncDeadLetterQueue:
+    # Generated from `DeadLetterQueue` by python -m tests.async_classes.
+    """The dead letters of one queue, returned by ``queue.dlq``.
+
+    Most methods take ``now``, as those of the queue do. `list`, `letters`, `groups`, `matching`, `requeue_all` and
+    `discard_all` take ``filters``, by name (`Filters`): ``failure_type`` (failed, expired, poisoned), ``user_id``, the
+    task's ``name``, ``fingerprint``, ``older_than`` and ``newer_than`` (ages in seconds), ``moved_until`` (a Unix
+    time). Without filters they concern all letters.
+    """
+
+    def __init__(
+        self,
+        shards: Shards,
+        run: AsyncDriver,
+        read_all_shards: AsyncAllShardsReader,
+        write_all_shards: AsyncAllShardsReader,
+    ) -> None:
+        self._shards, self._run, self._read_all_shards, self._write_all_shards = (
+            shards,
+            run,
+            read_all_shards,
+            write_all_shards,
+        )
+
+    async def list(
+        self, limit: int = 100, cursor: str | None = None, *, now: float | None = None, **filters: Unpack[Filters]
+    ) -> ResultPage[DLQEntry]:
+        """Return a page of entries, the oldest first.
+
+        ``limit`` is the number of letters that are read, from 1 to 1000; 100 by default. ``cursor`` is that of the
+        page before; None begins. ``filters`` leave out entries that do not match.
+        """
+        return await self._read_all_shards(
+            lambda shards: sync_facade.page(shards, limit, cursor, Filter.create(filters), now)
+        )
+
+    async def get(self, entry_id: str) -> DLQEntry:
+        """Return an entry.
+
+        ``entry_id`` is its id (``"task id~1"``). Raises `TaskNotFoundError` if it was requeued, discarded or
+        forgotten.
+        """
+        return await self._run(sync_facade.get(self._shards, entry_id))
+
+    async def of_task(self, task_id: str) -> DLQEntry | None:
+        """Return the entry of a task; None if it is no dead letter.
+
+        ``task_id`` is its id.
+        """
+        return await self._run(sync_facade.of_task(self._shards, task_id))
+
+    async def count(self) -> int:
+        """Return the number of dead letters. Raises `ShardsAwayError` if a shard can't be reached."""
+        return await self._read_all_shards(sync_facade.count)
+
+    async def counts(self) -> DLQCounts:
+        """Return the number of dead letters, by failure type."""
+        return await self._read_all_shards(sync_facade.counts)
+
+    async def groups(self, look_at: int = 1000, *, now: float | None = None, **filters: Unpack[Filters]) -> DLQGroups:
+        """Return the dead letters grouped by fingerprint, that is, by error.
+
+        ``look_at`` is the number of letters that are read, the oldest first, from 1 to 10,000; 1000 by default.
+        ``filters`` leave out letters that do not match.
+        """
+        return await self._read_all_shards(
+            lambda shards: sync_facade.groups(shards, look_at, Filter.create(filters), now)
+        )
+
+    async def letters(
+        self, limit: int = 100, cursor: str | None = None, *, now: float | None = None, **filters: Unpack[Filters]
+    ) -> ResultPage[Letter]:
+        """Return a page of letters without payloads and histories, which can be large, the oldest first.
+
+        ``limit`` is the largest number, from 1 to 1000; 100 by default. At most 1000 letters are read. ``cursor`` is
+        that of the page before; None begins. ``filters`` leave out letters that do not match.
+        """
+        return await self._read_all_shards(
+            lambda shards: sync_facade.letters_page(shards, limit, cursor, Filter.create(filters), now)
+        )
+
+    async def matching(self, *, now: float | None = None, **filters: Unpack[Filters]) -> DLQMatching:
+        """Return how many letters match ``filters``, before all of them are requeued or discarded.
+
+        It reads at most the 4,000 oldest letters. Pass ``until`` of the result as ``moved_until`` to the next call, so
+        that it leaves out letters that came later.
+        """
+        return await self._read_all_shards(lambda shards: sync_facade.matching(shards, Filter.create(filters), now))
+
+    async def requeue(self, entry_id: str, payload: Any = None, *, now: float | None = None) -> str:
+        """Queue the task of an entry again, with a fresh retry budget.
+
+        ``entry_id`` is the entry's id. ``payload`` replaces the task's payload: any JSON value, or JSON as text in
+        bytes (``b"null"`` for a null); by default the payload stays.
+
+        Returns the task's id. Raises `TaskNotFoundError` if the entry was requeued, discarded or forgotten.
+        """
+        return await self._run(sync_facade.requeue(self._shards, entry_id, payload, now))
+
+    async def requeue_many(self, entry_ids: Sequence[str], payload: Any = None, *, now: float | None = None) -> int:
+        """Requeue those of these entries that are still there, in bounded slices.
+
+        ``entry_ids`` are their ids. ``payload`` is that of `requeue`. Returns how many were requeued.
+
+        Raises `ShardsAwayError` if some shards can't be reached; the entries of the others are requeued.
+        """
+        return await self._write_all_shards(lambda shards: sync_facade.requeue_some(shards, entry_ids, payload, now))
+
+    async def requeue_all(
+        self, payload: Any = None, *, limit: int | None = None, now: float | None = None, **filters: Unpack[Filters]
+    ) -> int:
+        """Requeue the entries that match, in bounded slices.
+
+        ``payload`` is that of `requeue`. ``limit`` is the largest number of entries; all by default. ``filters``
+        choose the entries. Returns how many were requeued.
+
+        Raises `ShardsAwayError` if some shards can't be reached; the entries of the others are requeued, and the
+        message contains their number.
+        """
+        return await self._write_all_shards(
+            lambda shards: sync_facade.requeue_all(shards, Filter.create(filters), payload, limit, now)
+        )
+
+    async def discard(self, entry_id: str, *, now: float | None = None) -> None:
+        """Discard an entry: its task becomes CANCELED, and so do the tasks that depend on it, unless they run anyhow.
+
+        ``entry_id`` is the entry's id. Raises `TaskNotFoundError` if it was requeued, discarded or forgotten.
+        """
+        await self._run(sync_facade.discard(self._shards, entry_id, now))
+
+    async def discard_many(self, entry_ids: Sequence[str], *, now: float | None = None) -> int:
+        """Discard those of these entries that are still there, in bounded slices.
+
+        ``entry_ids`` are their ids. Returns how many were discarded. Raises `ShardsAwayError` as `requeue_many` does.
+        """
+        return await self._write_all_shards(lambda shards: sync_facade.discard_some(shards, entry_ids, now))
+
+    async def discard_all(
+        self, *, limit: int | None = None, now: float | None = None, **filters: Unpack[Filters]
+    ) -> int:
+        """Discard the entries that match, in bounded slices.
+
+        ``limit`` is the largest number of entries; all by default. ``filters`` choose the entries. Returns how many
+        were discarded. Raises `ShardsAwayError` as `requeue_all` does.
+        """
+        return await self._write_all_shards(
+            lambda shards: sync_facade.discard_all(shards, Filter.create(filters), limit, now)
+        )
+
+    async def cleanup(self, older_than: float, *, now: float | None = None) -> int:
+        """Forget old entries and their tasks.
+
+        ``older_than`` is the age in seconds. Returns how many were forgotten. Raises `ShardsAwayError` as
+        `requeue_all` does.
+        """
+        return await self._write_all_shards(lambda shards: sync_facade.cleanup(shards, older_than, now))
+
+
+class AsyncSchedules:
+    # Generated from `Schedules` by python -m tests.async_classes.
+    """The schedules of one queue, returned by ``queue.schedules``. Most methods take ``now``, as those of the queue
+    do.
+
+    They raise `ShardsAwayError` if a schedule can't be looked up because some shards can't be reached.
+    """
+
+    def __init__(self, shards: Shards, run: AsyncDriver, read_all_shards: AsyncAllShardsReader) -> None:
+        self._shards, self._run, self._read_all_shards = shards, run, read_all_shards
+
+    async def _holder(self, name: str) -> Commands:
+        return await self._read_all_shards(lambda shards: sync_schedules.holder(shards, name))
+
+    async def add(self, name: str, *, task: Task | Template, now: float | None = None, **options: Any) -> Schedule:
+        """Add a schedule, or change the one of this name. Unless its timing changes, its next run time stays.
+
+        ``name`` is a text of at most 200 characters. ``task`` is pushed at each run time: a call that was not sent
+        (``my_task.s(1)``), a task that needs no arguments (``my_task``), or a `Task`. Its ``unique_for`` and
+        ``debounce`` are not used; one with a delay, a moment at which it expires or dependencies is refused. These are
+        the ``options``; give ``cron`` or ``every``:
+
+        - ``cron``: five fields, minute hour day-of-month month day-of-week.
+        - ``every``: seconds (or a timedelta) between two run times, at least 1.
+        - ``start``: when ``every`` begins to count; now by default.
+        - ``timezone``: the zone of ``cron``; UTC by default.
+        - ``missed``: what happens to run times that could not be fired for more than ``grace`` seconds (60 by
+          default): ``"skip"`` them (the default), fire ``"one"``, the last, or ``"all"``.
+        - ``expires``: seconds from a run time until its task is a dead letter if it has not started; by default that
+          of the call.
+        - ``enabled``: False to add it switched off; True by default.
+        - ``source``: where it is declared: code (the default), settings, command or admin.
+        - ``declared``: for a schedule from settings, its declaration.
+
+        Returns the schedule. Raises `TaskValidationError` if it can't be understood, has an unknown option, would
+        never fire, or is one of more than 1000; nothing is changed then.
+        """
+        checked = sync_schedules.check_options(options)
+        place = await self._read_all_shards(lambda shards: sync_schedules.places(shards, name, task))
+        return await self._run(sync_schedules.add(place, name, task, checked, now))
+
+    async def remove(self, name: str, *, now: float | None = None) -> bool:
+        """Remove a schedule. Tasks that it has pushed stay.
+
+        ``name`` is its name. Returns whether there was one.
+        """
+        return await self._run(schedules.remove(await self._holder(name), name, now))
+
+    async def enable(self, name: str, *, now: float | None = None) -> None:
+        """Switch a schedule on. Run times while it was off do not count as missed.
+
+        ``name`` is its name. Raises `TaskNotFoundError` if there is none.
+        """
+        await self._run(schedules.set_enabled(await self._holder(name), name, enabled=True, now=now))
+
+    async def disable(self, name: str, *, now: float | None = None) -> None:
+        """Switch a schedule off: it stays, and pushes nothing.
+
+        ``name`` is its name. Raises `TaskNotFoundError` if there is none.
+        """
+        await self._run(schedules.set_enabled(await self._holder(name), name, enabled=False, now=now))
+
+    async def sign(self, name: str, *, now: float | None = None) -> None:
+        """Sign the task that a schedule pushes, as it is kept now, with this process's key. Check it before, with
+        `get`.
+
+        ``name`` is its name. Raises `TaskNotFoundError` if there is none.
+        """
+        await self._run(schedules.sign(await self._holder(name), name, now))
+
+    async def run_now(self, name: str, *, now: float | None = None) -> str:
+        """Push the task of a schedule at once, in addition to its run times.
+
+        ``name`` is its name. Returns the task's id. Raises `TaskNotFoundError` if there is none, and what
+        `AsyncFairQueue.push` raises.
+        """
+        return await self._run(schedules.run_now(await self._holder(name), name, now))
+
+    async def get(self, name: str) -> Schedule:
+        """Return a schedule.
+
+        ``name`` is its name. Raises `TaskNotFoundError` if there is none.
+        """
+        return await self._run(schedules.get(await self._holder(name), name))
+
+    async def list(self) -> PartialList[Schedule]:
+        """Return all schedules, by name."""
+        return await self._read_all_shards(sync_schedules.list_all)
+
+    async def fire_due(self, limit: int = 100, *, now: float | None = None) -> Sequence[Fired]:
+        """Push the tasks that are due. Each run time is fired once, also if several processes call this. Workers call
+        it.
+
+        ``limit`` is the largest number of firings, at least 1; 100 by default. Returns the firings, and the schedules
+        that could not fire.
+        """
+        return await self._run(sync_schedules.fire_due(self._shards, limit, now))
+
+    async def next_due(self, after: float | None = None) -> float | None:
+        """Return when the next schedule is due, as Unix time; None if none is.
+
+        ``after`` is the Unix time after which it is due; by default the server's time.
+        """
+        return await self._run(sync_schedules.next_due(self._shards, after))
+
+
+class AsyncUserQueue:
+    # Generated from `UserQueue` by python -m tests.async_classes.
+    """One user of one queue, returned by ``queue.user(user_id)``.
+
+    Most methods take ``now``, as those of the queue do. Changes act at once, on waiting tasks too. They last until
+    they are changed, also if the user has no tasks. They raise `TaskValidationError` if a value is out of range.
+    """
+
+    def __init__(self, commands: Commands, run: AsyncDriver, user_id: str) -> None:
+        self.user_id = check_id(user_id, "user_id")
+        self._commands, self._run = commands, run
+
+    async def pause(self, *, now: float | None = None) -> None:
+        """Start none of the user's tasks. Pushes go on, and running tasks end."""
+        await self._run(sync_users.change(self._commands, self.user_id, {"paused": 1}, now))
+
+    async def resume(self, *, now: float | None = None) -> None:
+        """Start the user's tasks again."""
+        await self._run(sync_users.change(self._commands, self.user_id, {"paused": ""}, now))
+
+    async def set_weight(self, weight: float, *, now: float | None = None) -> None:
+        """Set the user's share: ``weight`` times that of a user of weight 1, from 0.001 to 1000."""
+        await self._run(sync_users.set_weight(self._commands, self.user_id, weight, now))
+
+    async def set_organization(self, organization: str | None, *, now: float | None = None) -> None:
+        """Make the user a member of an organization (`AsyncFairQueue.organization`), with all its tasks.
+
+        ``organization`` is the organization's name; None for none. Members share what the organization gets: as much
+        as one user of the organization's weight.
+        """
+        await self._run(sync_users.set_organization(self._commands, self.user_id, organization, now))
+
+    async def set_max_running(self, number: int | None, *, now: float | None = None) -> None:
+        """Limit how many tasks run at once.
+
+        ``number`` is from 1 to 1,000,000; None for no limit.
+        """
+        await self._run(sync_users.set_limit(self._commands, self.user_id, "max_running", number, now))
+
+    async def set_rate(self, rate: str | None, *, burst: int = 1, now: float | None = None) -> None:
+        """Limit how many tasks start per unit of time.
+
+        ``rate`` is a number of tasks per s, m, h or d (``"100/m"``, ``"5/10s"``); None for no limit. ``burst`` is how
+        many tasks may start at once after a pause, from 1 (the default) to 1,000,000. With 1 they start at equal
+        distances.
+
+        In any period of the unit's length, at most the rate plus ``burst`` tasks start. A new rate keeps what was used
+        of the last one. A task starts when a worker fetches it.
+        """
+        await self._run(sync_users.set_rate(self._commands, self.user_id, rate, burst, now))
+
+    async def set_sla(self, seconds: float | None, *, now: float | None = None) -> None:
+        """Set within how many seconds this user's tasks should start.
+
+        ``seconds`` replaces the value of their priority; None restores that. It holds for tasks that become ready from
+        now on; a task's ``sla`` comes first.
+        """
+        await self._run(sync_users.set_sla(self._commands, self.user_id, seconds, now))
+
+    async def set_max_backlog(self, number: int | None, *, now: float | None = None) -> None:
+        """Limit how many tasks may wait: further pushes are refused (`AsyncFairQueue.push` raises `BacklogFullError`).
+
+        ``number`` is from 1 to 1,000,000,000; None for the queue's default (``max_backlog``).
+        """
+        await self._run(sync_users.set_limit(self._commands, self.user_id, "max_backlog", number, now))
+
+    async def set_max_backlog_bytes(self, number: int | None, *, now: float | None = None) -> None:
+        """Limit the bytes of tasks that have not ended: further pushes are refused (`AsyncFairQueue.push` raises
+        `BacklogFullError`).
+
+        ``number`` is the bytes, from 1 to 10^15; None for the queue's default (``max_backlog_bytes``). A task counts
+        with its payload and 500 bytes. Tasks that were pushed before there was a limit do not count.
+        """
+        await self._run(sync_users.set_limit(self._commands, self.user_id, "max_backlog_bytes", number, now))
+
+    async def purge(self, limit: int | None = None, *, note: Note = None, now: float | None = None) -> int:
+        """Cancel the user's waiting tasks. Running tasks go on.
+
+        ``limit`` is the largest number of tasks, from 1; all by default. ``note``, if given, is called after each
+        slice with the ids of the tasks that it canceled.
+
+        Returns how many tasks were canceled. Raises `TaskValidationError` if ``limit`` is not a whole number from 1.
+        """
+        return await self._run(sync_users.purge_user(self._commands, self.user_id, limit, note, now))
+
+    async def is_known(self) -> bool:
+        """Return whether the queue has a record of the user: it has tasks, had some within the last hour, or has settings."""
+        return await self._run(sync_users.is_known(self._commands, self.user_id))
+
+    async def stats(self, *, now: float | None = None) -> sync_users.UserStats:
+        """Return the user's figures, settings and limits now."""
+        return await self._run(sync_users.user_stats(self._commands, self.user_id, now))
+
+
+class AsyncOrganizationQueue:
+    # Generated from `OrganizationQueue` by python -m tests.async_classes.
+    """One organization of one queue, returned by ``queue.organization(name)``: its members share what one user would
+    get.
+
+    A user belongs to at most one: ``queue.user(user_id).set_organization(name)``. Most methods take ``now``, as those
+    of the queue do. Changes hold on every shard and act at once. They raise `ShardsAwayError` if some shards can't be
+    reached (the others are changed), and `TaskValidationError` if a value is out of range.
+    """
+
+    def __init__(self, read_all_shards: AsyncAllShardsReader, organization: str) -> None:
+        self.organization = check_id(organization, "organization")
+        self._read_all_shards = read_all_shards
+
+    async def _change(self, fields: dict[str, object], now: float | None) -> None:
+        await self._read_all_shards(lambda shards: sync_organizations.change(shards, self.organization, fields, now))
+
+    async def set_weight(self, weight: float, *, now: float | None = None) -> None:
+        """Set the share of all members together: ``weight`` times that of a user of weight 1, from 0.001 to 1000."""
+        await self._change({"weight": check_weight(weight)}, now)
+
+    async def set_max_running(self, number: int | None, *, now: float | None = None) -> None:
+        """Limit how many tasks of all members run at once, on each shard.
+
+        ``number`` is from 1 to 1,000,000; None for no limit.
+        """
+        await self._change({"cap": check_limit_value("max_running", number)}, now)
+
+    async def pause(self, *, now: float | None = None) -> None:
+        """Start none of the members' tasks. Pushes go on, and running tasks end."""
+        await self._change({"paused": 1}, now)
+
+    async def resume(self, *, now: float | None = None) -> None:
+        """Start the members' tasks again."""
+        await self._change({"paused": ""}, now)
+
+    async def stats(self) -> sync_organizations.OrganizationStats:
+        """Return the organization's figures, settings and limits now."""
+        return (await self._read_all_shards(lambda shards: sync_organizations.stats(shards, [self.organization])))[0]
+
+    async def members(self, cursor: str | None = None, limit: int = 100) -> ResultPage[str]:
+        """Return a page of the members' ids.
+
+        ``cursor`` is that of the page before; None begins. ``limit`` is the number of users of the queue that are
+        read, from 1 to 1000; 100 by default. So a page may be empty although more follow.
+        """
+        return await self._read_all_shards(
+            lambda shards: sync_organizations.members(shards, self.organization, cursor, limit)
+        )
+
+
+class AsyncXCom:
+    # Generated from `XCom` by python -m tests.async_classes.
+    """One namespace of values, returned by ``queue.xcom(namespace)``.
+
+    Values are any JSON, each of at most ``max_payload_bytes`` bytes; a namespace has at most 1000 keys. ``now`` is
+    that of the queue.
+    """
+
+    def __init__(self, commands: Commands, run: AsyncDriver, namespace: str) -> None:
+        self._commands, self._run = commands, run
+        self.namespace = check_id(namespace, "namespace")
+
+    async def push(self, key: str, value: Any, *, ttl: float | None = None, now: float | None = None) -> None:
+        """Keep a value, in place of an earlier one.
+
+        ``key`` is a text of at most 256 bytes, ``value`` any JSON value. ``ttl`` is the number of seconds for which
+        the namespace lasts at least; ``result_ttl`` (86,400) by default. The namespace ends as a whole.
+
+        Raises `TaskValidationError` if the namespace would have too many keys, and `TaskSerializationError` if the
+        value is not JSON or too large.
+        """
+        await self._run(sync_xcom.push(self._commands, self.namespace, {key: value}, ttl, now))
+
+    async def push_many(self, values: Mapping[str, Any], *, ttl: float | None = None, now: float | None = None) -> None:
+        """Keep several values in one call: all of them or none.
+
+        ``values`` are at most 1000 values by key. ``ttl`` and the errors are those of `push`.
+        """
+        await self._run(sync_xcom.push(self._commands, self.namespace, values, ttl, now))
+
+    async def pull(self, key: str, default: Any = sync_xcom.XCOM_VALUE_MISSING) -> Any:
+        """Return the value of a key.
+
+        ``key`` is its name. ``default`` is returned if there is no value. Raises `KeyError` if there is none and no
+        ``default`` is given.
+        """
+        return await self._run(sync_xcom.pull(self._commands, self.namespace, key, default))
+
+    async def items(self) -> dict[str, Any]:
+        """Return all values by key."""
+        return await self._run(sync_xcom.items(self._commands, self.namespace))
+
+    async def keys(self) -> list[str]:
+        """Return the keys that have values, sorted."""
+        return await self._run(sync_xcom.keys(self._commands, self.namespace))

@@ -1,4 +1,4 @@
-"""``queue.schedules``: the schedules of a queue, plain and awaited."""
+"""``queue.schedules``: the schedules of a queue."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.schedules.operations import Fired, Schedule, Template
     from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import AsyncDriver, Driver, Operation
-    from django_fairque.engine.sharding.shards import AllShardsReader, AsyncAllShardsReader, Shards
+    from django_fairque.engine.scripting.operations import Driver, Operation
+    from django_fairque.engine.sharding.shards import AllShardsReader, Shards
 
 
 class Schedules:
@@ -58,7 +58,7 @@ class Schedules:
         Returns the schedule. Raises `TaskValidationError` if it can't be understood, has an unknown option, would
         never fire, or is one of more than 1000; nothing is changed then.
         """
-        checked = _checked(options)
+        checked = check_options(options)
         place = self._read_all_shards(lambda shards: places(shards, name, task))
         return self._run(add(place, name, task, checked, now))
 
@@ -127,116 +127,10 @@ class Schedules:
         return self._run(next_due(self._shards, after))
 
 
-class AsyncSchedules:
-    # Generated from `Schedules` by python -m tests.async_classes.
-    """The schedules of one queue, returned by ``queue.schedules``. Most methods take ``now``, as those of the queue
-    do.
-
-    They raise `ShardsAwayError` if a schedule can't be looked up because some shards can't be reached.
-    """
-
-    def __init__(self, shards: Shards, run: AsyncDriver, read_all_shards: AsyncAllShardsReader) -> None:
-        self._shards, self._run, self._read_all_shards = shards, run, read_all_shards
-
-    async def _holder(self, name: str) -> Commands:
-        return await self._read_all_shards(lambda shards: holder(shards, name))
-
-    async def add(self, name: str, *, task: Task | Template, now: float | None = None, **options: Any) -> Schedule:
-        """Add a schedule, or change the one of this name. Unless its timing changes, its next run time stays.
-
-        ``name`` is a text of at most 200 characters. ``task`` is pushed at each run time: a call that was not sent
-        (``my_task.s(1)``), a task that needs no arguments (``my_task``), or a `Task`. Its ``unique_for`` and
-        ``debounce`` are not used; one with a delay, a moment at which it expires or dependencies is refused. These are
-        the ``options``; give ``cron`` or ``every``:
-
-        - ``cron``: five fields, minute hour day-of-month month day-of-week.
-        - ``every``: seconds (or a timedelta) between two run times, at least 1.
-        - ``start``: when ``every`` begins to count; now by default.
-        - ``timezone``: the zone of ``cron``; UTC by default.
-        - ``missed``: what happens to run times that could not be fired for more than ``grace`` seconds (60 by
-          default): ``"skip"`` them (the default), fire ``"one"``, the last, or ``"all"``.
-        - ``expires``: seconds from a run time until its task is a dead letter if it has not started; by default that
-          of the call.
-        - ``enabled``: False to add it switched off; True by default.
-        - ``source``: where it is declared: code (the default), settings, command or admin.
-        - ``declared``: for a schedule from settings, its declaration.
-
-        Returns the schedule. Raises `TaskValidationError` if it can't be understood, has an unknown option, would
-        never fire, or is one of more than 1000; nothing is changed then.
-        """
-        checked = _checked(options)
-        place = await self._read_all_shards(lambda shards: places(shards, name, task))
-        return await self._run(add(place, name, task, checked, now))
-
-    async def remove(self, name: str, *, now: float | None = None) -> bool:
-        """Remove a schedule. Tasks that it has pushed stay.
-
-        ``name`` is its name. Returns whether there was one.
-        """
-        return await self._run(schedules.remove(await self._holder(name), name, now))
-
-    async def enable(self, name: str, *, now: float | None = None) -> None:
-        """Switch a schedule on. Run times while it was off do not count as missed.
-
-        ``name`` is its name. Raises `TaskNotFoundError` if there is none.
-        """
-        await self._run(schedules.set_enabled(await self._holder(name), name, enabled=True, now=now))
-
-    async def disable(self, name: str, *, now: float | None = None) -> None:
-        """Switch a schedule off: it stays, and pushes nothing.
-
-        ``name`` is its name. Raises `TaskNotFoundError` if there is none.
-        """
-        await self._run(schedules.set_enabled(await self._holder(name), name, enabled=False, now=now))
-
-    async def sign(self, name: str, *, now: float | None = None) -> None:
-        """Sign the task that a schedule pushes, as it is kept now, with this process's key. Check it before, with
-        `get`.
-
-        ``name`` is its name. Raises `TaskNotFoundError` if there is none.
-        """
-        await self._run(schedules.sign(await self._holder(name), name, now))
-
-    async def run_now(self, name: str, *, now: float | None = None) -> str:
-        """Push the task of a schedule at once, in addition to its run times.
-
-        ``name`` is its name. Returns the task's id. Raises `TaskNotFoundError` if there is none, and what
-        `AsyncFairQueue.push` raises.
-        """
-        return await self._run(schedules.run_now(await self._holder(name), name, now))
-
-    async def get(self, name: str) -> Schedule:
-        """Return a schedule.
-
-        ``name`` is its name. Raises `TaskNotFoundError` if there is none.
-        """
-        return await self._run(schedules.get(await self._holder(name), name))
-
-    async def list(self) -> PartialList[Schedule]:
-        """Return all schedules, by name."""
-        return await self._read_all_shards(list_all)
-
-    async def fire_due(self, limit: int = 100, *, now: float | None = None) -> Sequence[Fired]:
-        """Push the tasks that are due. Each run time is fired once, also if several processes call this. Workers call
-        it.
-
-        ``limit`` is the largest number of firings, at least 1; 100 by default. Returns the firings, and the schedules
-        that could not fire.
-        """
-        return await self._run(fire_due(self._shards, limit, now))
-
-    async def next_due(self, after: float | None = None) -> float | None:
-        """Return when the next schedule is due, as Unix time; None if none is.
-
-        ``after`` is the Unix time after which it is due; by default the server's time.
-        """
-        return await self._run(next_due(self._shards, after))
-
-
 SCHEDULE_OPTIONS = ("cron", "every", "timezone", "start", "missed", "grace", "expires", "enabled", "source", "declared")
 
 
-def _checked(options: dict[str, Any]) -> dict[str, Any]:
+def check_options(options: dict[str, Any]) -> dict[str, Any]:
     from django_fairque.engine.model.options import nearest
 
     for name in options:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.scripting.operations import Operation
-    from django_fairque.engine.sharding.shards import AllShardsReader, AsyncAllShardsReader, Shards
+    from django_fairque.engine.sharding.shards import AllShardsReader, Shards
 
 
 @dataclass(frozen=True)
@@ -100,55 +100,6 @@ class OrganizationQueue:
         read, from 1 to 1000; 100 by default. So a page may be empty although more follow.
         """
         return self._read_all_shards(lambda shards: members(shards, self.organization, cursor, limit))
-
-
-class AsyncOrganizationQueue:
-    # Generated from `OrganizationQueue` by python -m tests.async_classes.
-    """One organization of one queue, returned by ``queue.organization(name)``: its members share what one user would
-    get.
-
-    A user belongs to at most one: ``queue.user(user_id).set_organization(name)``. Most methods take ``now``, as those
-    of the queue do. Changes hold on every shard and act at once. They raise `ShardsAwayError` if some shards can't be
-    reached (the others are changed), and `TaskValidationError` if a value is out of range.
-    """
-
-    def __init__(self, read_all_shards: AsyncAllShardsReader, organization: str) -> None:
-        self.organization = check_id(organization, "organization")
-        self._read_all_shards = read_all_shards
-
-    async def _change(self, fields: dict[str, object], now: float | None) -> None:
-        await self._read_all_shards(lambda shards: change(shards, self.organization, fields, now))
-
-    async def set_weight(self, weight: float, *, now: float | None = None) -> None:
-        """Set the share of all members together: ``weight`` times that of a user of weight 1, from 0.001 to 1000."""
-        await self._change({"weight": check_weight(weight)}, now)
-
-    async def set_max_running(self, number: int | None, *, now: float | None = None) -> None:
-        """Limit how many tasks of all members run at once, on each shard.
-
-        ``number`` is from 1 to 1,000,000; None for no limit.
-        """
-        await self._change({"cap": check_limit_value("max_running", number)}, now)
-
-    async def pause(self, *, now: float | None = None) -> None:
-        """Start none of the members' tasks. Pushes go on, and running tasks end."""
-        await self._change({"paused": 1}, now)
-
-    async def resume(self, *, now: float | None = None) -> None:
-        """Start the members' tasks again."""
-        await self._change({"paused": ""}, now)
-
-    async def stats(self) -> OrganizationStats:
-        """Return the organization's figures, settings and limits now."""
-        return (await self._read_all_shards(lambda shards: stats(shards, [self.organization])))[0]
-
-    async def members(self, cursor: str | None = None, limit: int = 100) -> ResultPage[str]:
-        """Return a page of the members' ids.
-
-        ``cursor`` is that of the page before; None begins. ``limit`` is the number of users of the queue that are
-        read, from 1 to 1000; 100 by default. So a page may be empty although more follow.
-        """
-        return await self._read_all_shards(lambda shards: members(shards, self.organization, cursor, limit))
 
 
 def change(shards: Shards, organization: str, fields: Mapping[str, object], now: float | None) -> Operation[None]:

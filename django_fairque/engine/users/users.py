@@ -16,7 +16,7 @@ from django_fairque.engine.model.durations import MAX_EXACT_INTEGER, check_integ
 from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.ids import check_id
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS
-from django_fairque.engine.scripting.operations import AsyncDriver, Driver, Operation, Read, read_sound
+from django_fairque.engine.scripting.operations import Driver, Operation, Read, read_sound
 from django_fairque.engine.sharding.shards import sum_over_shards
 from django_fairque.engine.statistics.timeline import LastHour, last_hour
 
@@ -317,100 +317,6 @@ class UserQueue:
     def stats(self, *, now: float | None = None) -> UserStats:
         """Return the user's figures, settings and limits now."""
         return self._run(user_stats(self._commands, self.user_id, now))
-
-
-class AsyncUserQueue:
-    # Generated from `UserQueue` by python -m tests.async_classes.
-    """One user of one queue, returned by ``queue.user(user_id)``.
-
-    Most methods take ``now``, as those of the queue do. Changes act at once, on waiting tasks too. They last until
-    they are changed, also if the user has no tasks. They raise `TaskValidationError` if a value is out of range.
-    """
-
-    def __init__(self, commands: Commands, run: AsyncDriver, user_id: str) -> None:
-        self.user_id = check_id(user_id, "user_id")
-        self._commands, self._run = commands, run
-
-    async def pause(self, *, now: float | None = None) -> None:
-        """Start none of the user's tasks. Pushes go on, and running tasks end."""
-        await self._run(change(self._commands, self.user_id, {"paused": 1}, now))
-
-    async def resume(self, *, now: float | None = None) -> None:
-        """Start the user's tasks again."""
-        await self._run(change(self._commands, self.user_id, {"paused": ""}, now))
-
-    async def set_weight(self, weight: float, *, now: float | None = None) -> None:
-        """Set the user's share: ``weight`` times that of a user of weight 1, from 0.001 to 1000."""
-        await self._run(set_weight(self._commands, self.user_id, weight, now))
-
-    async def set_organization(self, organization: str | None, *, now: float | None = None) -> None:
-        """Make the user a member of an organization (`AsyncFairQueue.organization`), with all its tasks.
-
-        ``organization`` is the organization's name; None for none. Members share what the organization gets: as much
-        as one user of the organization's weight.
-        """
-        await self._run(set_organization(self._commands, self.user_id, organization, now))
-
-    async def set_max_running(self, number: int | None, *, now: float | None = None) -> None:
-        """Limit how many tasks run at once.
-
-        ``number`` is from 1 to 1,000,000; None for no limit.
-        """
-        await self._run(set_limit(self._commands, self.user_id, "max_running", number, now))
-
-    async def set_rate(self, rate: str | None, *, burst: int = 1, now: float | None = None) -> None:
-        """Limit how many tasks start per unit of time.
-
-        ``rate`` is a number of tasks per s, m, h or d (``"100/m"``, ``"5/10s"``); None for no limit. ``burst`` is how
-        many tasks may start at once after a pause, from 1 (the default) to 1,000,000. With 1 they start at equal
-        distances.
-
-        In any period of the unit's length, at most the rate plus ``burst`` tasks start. A new rate keeps what was used
-        of the last one. A task starts when a worker fetches it.
-        """
-        await self._run(set_rate(self._commands, self.user_id, rate, burst, now))
-
-    async def set_sla(self, seconds: float | None, *, now: float | None = None) -> None:
-        """Set within how many seconds this user's tasks should start.
-
-        ``seconds`` replaces the value of their priority; None restores that. It holds for tasks that become ready from
-        now on; a task's ``sla`` comes first.
-        """
-        await self._run(set_sla(self._commands, self.user_id, seconds, now))
-
-    async def set_max_backlog(self, number: int | None, *, now: float | None = None) -> None:
-        """Limit how many tasks may wait: further pushes are refused (`AsyncFairQueue.push` raises `BacklogFullError`).
-
-        ``number`` is from 1 to 1,000,000,000; None for the queue's default (``max_backlog``).
-        """
-        await self._run(set_limit(self._commands, self.user_id, "max_backlog", number, now))
-
-    async def set_max_backlog_bytes(self, number: int | None, *, now: float | None = None) -> None:
-        """Limit the bytes of tasks that have not ended: further pushes are refused (`AsyncFairQueue.push` raises
-        `BacklogFullError`).
-
-        ``number`` is the bytes, from 1 to 10^15; None for the queue's default (``max_backlog_bytes``). A task counts
-        with its payload and 500 bytes. Tasks that were pushed before there was a limit do not count.
-        """
-        await self._run(set_limit(self._commands, self.user_id, "max_backlog_bytes", number, now))
-
-    async def purge(self, limit: int | None = None, *, note: Note = None, now: float | None = None) -> int:
-        """Cancel the user's waiting tasks. Running tasks go on.
-
-        ``limit`` is the largest number of tasks, from 1; all by default. ``note``, if given, is called after each
-        slice with the ids of the tasks that it canceled.
-
-        Returns how many tasks were canceled. Raises `TaskValidationError` if ``limit`` is not a whole number from 1.
-        """
-        return await self._run(purge_user(self._commands, self.user_id, limit, note, now))
-
-    async def is_known(self) -> bool:
-        """Return whether the queue has a record of the user: it has tasks, had some within the last hour, or has settings."""
-        return await self._run(is_known(self._commands, self.user_id))
-
-    async def stats(self, *, now: float | None = None) -> UserStats:
-        """Return the user's figures, settings and limits now."""
-        return await self._run(user_stats(self._commands, self.user_id, now))
 
 
 TASKS_PURGED_PER_CALL = min(500, MAX_CALL_ITEMS)

@@ -7,16 +7,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.dead_letters.facade import AsyncDeadLetterQueue, DeadLetterQueue
-from django_fairque.engine.dependencies.xcom import AsyncXCom, XCom
+from django_fairque.engine.dead_letters.facade import DeadLetterQueue
+from django_fairque.engine.dependencies.xcom import XCom
 from django_fairque.engine.model.errors import LuaScriptError, RedisConnectionError
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.outcome import Outcome
-from django_fairque.engine.queue.async_queue import AsyncFairQueue
+from django_fairque.engine.queue.async_queue import (
+    AsyncDeadLetterQueue,
+    AsyncFairQueue,
+    AsyncOrganizationQueue,
+    AsyncSchedules,
+    AsyncUserQueue,
+    AsyncXCom,
+)
 from django_fairque.engine.queue.queue import FairQueue
-from django_fairque.engine.schedules.schedules import AsyncSchedules, Schedules
-from django_fairque.engine.users.organizations import AsyncOrganizationQueue, OrganizationQueue
-from django_fairque.engine.users.users import AsyncUserQueue, UserQueue
+from django_fairque.engine.schedules.schedules import Schedules
+from django_fairque.engine.users.organizations import OrganizationQueue
+from django_fairque.engine.users.users import UserQueue
 from tests.engine.conftest import NOW, task
 
 if TYPE_CHECKING:
