@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.dead_letters.letters import (
+    DLQCounts,
     DLQEntry,
     DLQGroup,
     DLQGroups,
@@ -21,18 +22,20 @@ from django_fairque.engine.dead_letters.letters import (
     Letter,
     normalize_error,
 )
-from django_fairque.engine.inspection.pages import ResultPage, check_limit, cursor_error, parse_cursor
+from django_fairque.engine.inspection.pages import ResultPage, cursor_error, parse_cursor, read_page
 from django_fairque.engine.inspection.task_lookup import attempt, read_tasks, server_time
 from django_fairque.engine.model import payload as json_payload
-from django_fairque.engine.model.durations import duration, seconds
+from django_fairque.engine.model.durations import duration, is_integer, seconds
 from django_fairque.engine.model.errors import TaskNotFoundError, TaskValidationError, short
 from django_fairque.engine.model.ids import check_id, new_nonce
 from django_fairque.engine.model.records import FailureType
 from django_fairque.engine.model.signature import SignedFields, sign_payload
+from django_fairque.engine.scripting.commands import Commands
 from django_fairque.engine.scripting.operations import Operation, Read, parse_scores, read_sound
+from django_fairque.engine.sharding.shards import sum_over_shards
 
 if TYPE_CHECKING:
-    from django_fairque.engine.scripting.commands import Commands
+    from django_fairque.engine.sharding.shards import Shards
 
 DEAD_LETTERS_PER_CALL = 100
 MAX_CALL_PAYLOAD_BYTES = 4 * 1024 * 1024
@@ -41,7 +44,8 @@ MAX_DEAD_LETTERS_READ = 10_000
 
 Key = tuple[str, int]
 """A task's id and how often it had died."""
-Act = Callable[[Sequence[Key]], Operation[int]]
+Act = Callable[[Commands, Sequence[Key]], Operation[int]]
+"""Changes the dead letters of these keys on one shard; its result is how many it has changed."""
 
 
 def letters(commands: Commands, task_ids: Sequence[str]) -> Operation[list[Letter]]:
@@ -84,96 +88,154 @@ def entries(commands: Commands, chosen: Sequence[Letter]) -> Operation[list[DLQE
 
 
 def page(
-    commands: Commands, limit: int, cursor: str | None, only: Filter, now: float | None
+    shards: Shards, limit: int, cursor: str | None, only: Filter, now: float | None
 ) -> Operation[ResultPage[DLQEntry]]:
-    check_limit(limit)
-    _, index = parse_cursor(cursor, 1)
-    moment = yield from _moment(only, now)
-    (ids,) = yield Read([("ZRANGE", commands.keys.state("failed"), index, index + limit - 1)])
-    found = yield from letters(commands, [task_id.decode() for task_id in ids])
-    items = yield from entries(commands, [letter for letter in found if only.matches(letter, moment)])
-    return ResultPage(items, f"0:{index + limit}" if len(ids) == limit else None)
+    def read(commands: Commands, size: int, at: str | None) -> Operation[ResultPage[DLQEntry]]:
+        _, index = parse_cursor(at, 1)
+        moment = yield from _moment(only, now)
+        (ids,) = yield Read([("ZRANGE", commands.keys.state("failed"), index, index + size - 1)])
+        found = yield from letters(commands, [task_id.decode() for task_id in ids])
+        items = yield from entries(commands, [letter for letter in found if only.matches(letter, moment)])
+        return ResultPage(items, f"0:{index + size}" if len(ids) == size else None)
+
+    return (yield from read_page(shards, limit, cursor, read, is_filtered=True))
 
 
-def get(commands: Commands, entry_id: str) -> Operation[DLQEntry]:
+def get(shards: Shards, entry_id: str) -> Operation[DLQEntry]:
     task_id, number = _key(entry_id)
+    commands = yield from shards.of_task(task_id)
     found = yield from letters(commands, [task_id])
     for entry in (yield from entries(commands, [letter for letter in found if letter.died == number])):
         return entry
-    raise _gone(commands, entry_id)
+    raise _gone(shards, entry_id)
 
 
-def of_task(commands: Commands, task_id: str) -> Operation[DLQEntry | None]:
-    found = yield from letters(commands, [check_id(task_id, "task_id")])
+def of_task(shards: Shards, task_id: str) -> Operation[DLQEntry | None]:
+    commands = yield from shards.of_task(task_id)
+    found = yield from letters(commands, [task_id])
     return next(iter((yield from entries(commands, found))), None)
 
 
-def requeue(commands: Commands, entry_id: str, payload: Any, now: float | None) -> Operation[str]:
-    if not (yield from requeue_some(commands, [entry_id], payload, now)):
-        raise _gone(commands, entry_id)
+def requeue(shards: Shards, entry_id: str, payload: Any, now: float | None) -> Operation[str]:
+    if not (yield from requeue_some(shards, [entry_id], payload, now)):
+        raise _gone(shards, entry_id)
     return _key(entry_id)[0]
 
 
-def discard(commands: Commands, entry_id: str, now: float | None) -> Operation[None]:
-    if not (yield from discard_some(commands, [entry_id], now)):
-        raise _gone(commands, entry_id)
+def discard(shards: Shards, entry_id: str, now: float | None) -> Operation[None]:
+    if not (yield from discard_some(shards, [entry_id], now)):
+        raise _gone(shards, entry_id)
 
 
-def requeue_some(commands: Commands, entry_ids: Sequence[str], payload: Any, now: float | None) -> Operation[int]:
+def requeue_some(shards: Shards, entry_ids: Sequence[str], payload: Any, now: float | None) -> Operation[int]:
     """Requeue those of these entries that are (still) there, in slices; returns how many."""
-    return (yield from _requeuing(commands, payload, now)(_keys(entry_ids)))
+    return (yield from _change_some(shards, entry_ids, _requeuing(shards, payload, now), "requeued"))
 
 
-def discard_some(commands: Commands, entry_ids: Sequence[str], now: float | None) -> Operation[int]:
+def discard_some(shards: Shards, entry_ids: Sequence[str], now: float | None) -> Operation[int]:
     """Give up those of these entries that are (still) there, in slices; returns how many."""
-    return (yield from _discarding(commands, now)(_keys(entry_ids)))
+    return (yield from _change_some(shards, entry_ids, _discarding(now), "given up"))
 
 
-def requeue_all(commands: Commands, only: Filter, payload: Any, limit: int | None, now: float | None) -> Operation[int]:
-    return (yield from _all_matching(commands, only, _requeuing(commands, payload, now), limit, now))
+def _change_some(shards: Shards, entry_ids: Sequence[str], act: Act, done: str) -> Operation[int]:
+    if isinstance(entry_ids, (str, bytes)) or not isinstance(entry_ids, Iterable):
+        kind = "the string " if isinstance(entry_ids, str) else ""
+        raise TaskValidationError(f"expected a list of entries' ids, got {kind}{short(entry_ids)}")
+    # Each once: the discarding script would count a letter as often as it is named.
+    keys = list(dict.fromkeys(_key(entry_id) for entry_id in entry_ids))
+    places = yield from shards.locate(task_id for task_id, _ in keys)
+    parts: dict[Commands, list[Key]] = {}
+    for key in keys:
+        parts.setdefault(places[key[0]], []).append(key)
+
+    def change(commands: Commands, _: object) -> Operation[int]:
+        return (yield from act(commands, parts[commands]))
+
+    return (yield from sum_over_shards(shards, change, f"dead letters were {done}", wanted=parts))
 
 
-def discard_all(commands: Commands, only: Filter, limit: int | None, now: float | None) -> Operation[int]:
-    return (yield from _all_matching(commands, only, _discarding(commands, now), limit, now))
+def requeue_all(shards: Shards, only: Filter, payload: Any, limit: int | None, now: float | None) -> Operation[int]:
+    return (yield from _change_all(shards, only, _requeuing(shards, payload, now), "requeued", limit, now))
 
 
-def cleanup(commands: Commands, older_than: float, now: float | None) -> Operation[int]:
+def discard_all(shards: Shards, only: Filter, limit: int | None, now: float | None) -> Operation[int]:
+    return (yield from _change_all(shards, only, _discarding(now), "given up", limit, now))
+
+
+def cleanup(shards: Shards, older_than: float, now: float | None) -> Operation[int]:
     duration(older_than, "older_than")  # None would be no filter: for all of them
 
-    def forget(keys: Sequence[Key]) -> Operation[int]:
+    def forget(commands: Commands, keys: Sequence[Key]) -> Operation[int]:
         return int((yield commands.call("forget", [len(keys), *(task_id for task_id, _ in keys)], now)))
 
     # By when they were moved, not by their place in the registry: that is when they are forgotten by themselves,
     # counted with the failed_ttl of then, which may not be today's.
-    return (yield from _all_matching(commands, Filter.create({"older_than": older_than}), forget, None, now))
+    return (yield from _change_all(shards, Filter.create({"older_than": older_than}), forget, "forgotten", None, now))
 
 
-def count(commands: Commands) -> Operation[int]:
+def _change_all(
+    shards: Shards, only: Filter, act: Act, done: str, limit: int | None, now: float | None
+) -> Operation[int]:
+    """In slices, oldest first, of as many as lay there at the start: what dies again meanwhile has a later place."""
+    if limit is not None and not is_integer(limit, 1):
+        raise TaskValidationError(f"limit must be an integer of at least 1, got {short(limit)}")
+
+    def change(commands: Commands, most: int | None) -> Operation[int]:
+        moment = yield from _moment(only, now)
+        scan = DeadLetterScan(commands, (yield from _count(commands)))
+        total = 0
+        while (most is None or total < most) and (found := (yield from scan.following())) is not None:
+            keys = [(letter.task_id, letter.died) for letter in found if only.matches(letter, moment)]
+            if keys := keys[: None if most is None else most - total]:
+                total += yield from act(commands, keys)
+        return total
+
+    return (yield from sum_over_shards(shards, change, f"dead letters were {done}", limit))
+
+
+def count(shards: Shards) -> Operation[int]:
+    shards.check_present("the dead letters can't be counted")
+    total = 0
+    for shard in shards:
+        total += yield from _count(shard)
+    return total
+
+
+def _count(commands: Commands) -> Operation[int]:
     (size,) = yield Read([("ZCARD", commands.keys.state("failed"))])
     return int(size)
 
 
-def counts(commands: Commands) -> Operation[dict[str, int]]:
-    """How many lie there now, by type: kept by the scripts, so this costs one read."""
-    kinds = [kind.value for kind in FailureType]
-    (found,) = yield Read([("HMGET", commands.keys("stats"), *(f"lying:{kind}" for kind in kinds))])
-    return {kind: int(float(number or 0)) for kind, number in zip(kinds, found, strict=True)}
+def counts(shards: Shards) -> Operation[DLQCounts]:
+    """How many lie there now, by type: kept by the scripts, so this costs one read of each shard."""
+    total = dict.fromkeys((kind.value for kind in FailureType), 0)
+    for shard in shards:
+        (found,) = yield Read([("HMGET", shard.keys("stats"), *(f"lying:{kind}" for kind in total))])
+        total = {
+            kind: number + int(float(more or 0)) for (kind, number), more in zip(total.items(), found, strict=True)
+        }
+    return DLQCounts(total, shards.missing)
 
 
-def groups(commands: Commands, look_at: int, only: Filter, now: float | None) -> Operation[DLQGroups]:
-    if isinstance(look_at, bool) or not isinstance(look_at, int) or not 1 <= look_at <= MAX_DEAD_LETTERS_READ:
+def groups(shards: Shards, look_at: int, only: Filter, now: float | None) -> Operation[DLQGroups]:
+    """Of each shard's ``look_at`` / n oldest."""
+    if not is_integer(look_at, 1, MAX_DEAD_LETTERS_READ):
         raise TaskValidationError(f"look_at must be an integer from 1 to {MAX_DEAD_LETTERS_READ}, got {short(look_at)}")
     moment = yield from _moment(only, now)
-    size = yield from count(commands)
+    share = max(1, look_at // len(shards))
     found: dict[str, list[Letter]] = {}
-    walk = DeadLetterScan(commands, min(look_at, size))
-    while ids := (yield from walk.following()):
-        for letter in (yield from letters(commands, ids)):
-            if only.matches(letter, moment):
-                found.setdefault(letter.fingerprint, []).append(letter)
+    looked_at, is_whole = 0, not shards.missing
+    for shard in shards:
+        size = yield from _count(shard)
+        scan = DeadLetterScan(shard, min(share, size))
+        while (some := (yield from scan.following())) is not None:
+            for letter in some:
+                if only.matches(letter, moment):
+                    found.setdefault(letter.fingerprint, []).append(letter)
+        looked_at, is_whole = looked_at + scan.read_count, is_whole and size <= share
     made = [_group(key, members) for key, members in found.items()]
     made.sort(key=lambda group: (-group.count, -group.newest, group.fingerprint))
-    return DLQGroups(tuple(made), walk.read_count, size <= look_at)
+    return DLQGroups(tuple(made), looked_at, is_whole, shards.missing)
 
 
 def _group(key: str, members: Sequence[Letter]) -> DLQGroup:
@@ -192,65 +254,49 @@ def in_us(score: float) -> str:
 
 
 class DeadLetterScan:
-    """The ids of the oldest ``most`` letters, a slice at a time.
+    """The oldest ``most`` letters of a shard, a slice at a time.
 
     The place is kept by score, not by rank: others may take letters out meanwhile, and ranks would then skip some.
     """
 
     def __init__(self, commands: Commands, most: int) -> None:
-        self._key, self._most = commands.keys.state("failed"), most
+        self._commands, self._most = commands, most
         self._score, self._seen = "-inf", frozenset[bytes]()  # the last score, and the ids read with it
         self.read_count = 0
 
-    def following(self) -> Operation[list[str]]:
+    def following(self) -> Operation[list[Letter] | None]:
+        """The letters of the next slice; None at the end."""
         size = min(DEAD_LETTERS_PER_CALL, self._most - self.read_count)
         if size <= 0:
-            return []
+            return None
         # Of one score are those that died in one call, a thousand at most; those that were read are skipped.
         limit = ("LIMIT", 0, size + len(self._seen), "WITHSCORES")
-        (reply,) = yield Read([("ZRANGE", self._key, self._score, "+inf", "BYSCORE", *limit)])
+        (reply,) = yield Read([("ZRANGE", self._commands.keys.state("failed"), self._score, "+inf", "BYSCORE", *limit)])
         new = [(name, in_us(score)) for name, score in parse_scores(reply) if name not in self._seen][:size]
-        if new:
-            last = new[-1][1]
-            earlier = self._seen if last == self._score else frozenset[bytes]()
-            self._score, self._seen = last, earlier | {name for name, score in new if score == last}
+        if not new:
+            return None
+        last = new[-1][1]
+        earlier = self._seen if last == self._score else frozenset[bytes]()
+        self._score, self._seen = last, earlier | {name for name, score in new if score == last}
         self.read_count += len(new)
-        return [name.decode() for name, _ in new]
+        return (yield from letters(self._commands, [name.decode() for name, _ in new]))
 
 
-def _all_matching(commands: Commands, only: Filter, act: Act, limit: int | None, now: float | None) -> Operation[int]:
-    """In slices, oldest first, of as many as lay there at the start: what dies again meanwhile has a later place."""
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-        raise TaskValidationError(f"limit must be an integer of at least 1, got {short(limit)}")
-    moment = yield from _moment(only, now)
-    walk = DeadLetterScan(commands, (yield from count(commands)))
-    total = 0
-    while (limit is None or total < limit) and (ids := (yield from walk.following())):
-        found = yield from letters(commands, ids)
-        keys = [(letter.task_id, letter.died) for letter in found if only.matches(letter, moment)]
-        if limit is not None:
-            keys = keys[: limit - total]
-        if keys:
-            total += yield from act(keys)
-    return total
-
-
-def _requeuing(commands: Commands, payload: Any, now: float | None) -> Act:
+def _requeuing(shards: Shards, payload: Any, now: float | None) -> Act:
     """Checks the payload before anything is sent."""
     if payload is None:
-        return _in_slices(commands, "requeue", (0, b""), DEAD_LETTERS_PER_CALL, now)
+        return _in_slices("requeue", (0, b""), now)
     value = json_payload.loads(payload, what="the payload") if isinstance(payload, bytes) else payload
-    body = json_payload.dumps(value, limit=commands.config.max_payload_bytes)
+    body = json_payload.dumps(value, limit=shards.config.max_payload_bytes)
     size = max(1, min(DEAD_LETTERS_PER_CALL, MAX_CALL_PAYLOAD_BYTES // (len(body) or 1)))
 
-    def act(keys: Sequence[Key]) -> Operation[int]:
+    def act(commands: Commands, keys: Sequence[Key]) -> Operation[int]:
         total = 0
         for first in range(0, len(keys), size):
             some = keys[first : first + size]
             bodies = yield from _signed_payloads(commands, body, [task_id for task_id, _ in some])
-            total += yield from _call(
-                commands, "requeue", [(*key, 1, each) for key, each in zip(some, bodies, strict=True)], now
-            )
+            rows = [(*key, 1, each) for key, each in zip(some, bodies, strict=True)]
+            total += yield from _call(commands, "requeue", rows, now)
         return total
 
     return act
@@ -268,15 +314,16 @@ def _signed_payloads(commands: Commands, body: bytes, task_ids: Sequence[str]) -
     return bodies
 
 
-def _discarding(commands: Commands, now: float | None) -> Act:
-    return _in_slices(commands, "discard", (), DEAD_LETTERS_PER_CALL, now)
+def _discarding(now: float | None) -> Act:
+    return _in_slices("discard", (), now)
 
 
-def _in_slices(commands: Commands, script: str, more: tuple[Any, ...], size: int, now: float | None) -> Act:
-    def act(keys: Sequence[Key]) -> Operation[int]:
+def _in_slices(script: str, more: tuple[Any, ...], now: float | None) -> Act:
+    def act(commands: Commands, keys: Sequence[Key]) -> Operation[int]:
         total = 0
-        for first in range(0, len(keys), size):
-            total += yield from _call(commands, script, [(*key, *more) for key in keys[first : first + size]], now)
+        for first in range(0, len(keys), DEAD_LETTERS_PER_CALL):
+            rows = [(*key, *more) for key in keys[first : first + DEAD_LETTERS_PER_CALL]]
+            total += yield from _call(commands, script, rows, now)
         return total
 
     return act
@@ -297,27 +344,14 @@ def _key(entry_id: str) -> Key:
     return check_id(task_id, "the task id in an entry's id"), int(number)
 
 
-def task_of(entry_id: str) -> str:
-    """The task whose death an entry's id means."""
-    return _key(entry_id)[0]
-
-
-def _keys(entry_ids: Sequence[str]) -> list[Key]:
-    """Each once: the discarding script would count a letter as often as it is named."""
-    if isinstance(entry_ids, (str, bytes)) or not isinstance(entry_ids, Iterable):
-        kind = "the string " if isinstance(entry_ids, str) else ""
-        raise TaskValidationError(f"expected a list of entries' ids, got {kind}{short(entry_ids)}")
-    return list(dict.fromkeys(_key(entry_id) for entry_id in entry_ids))
-
-
 def _moment(only: Filter, now: float | None) -> Operation[float]:
     """The engine's moment, if the filter asks for ages."""
     return (yield from server_time(now)) if only.has_age_bounds else 0.0
 
 
-def _gone(commands: Commands, entry_id: str) -> TaskNotFoundError:
+def _gone(shards: Shards, entry_id: str) -> TaskNotFoundError:
     return TaskNotFoundError(
-        f"queue {commands.name!r} has no dead letter {entry_id!r} (any more): it was requeued, discarded or forgotten"
+        f"queue {shards.name!r} has no dead letter {entry_id!r} (any more): it was requeued, discarded or forgotten"
     )
 
 
@@ -328,31 +362,32 @@ MAX_DEAD_LETTERS_COUNTED = 4000
 
 
 def letters_page(
-    commands: Commands, limit: int, cursor: str | None, only: Filter, now: float | None
+    shards: Shards, limit: int, cursor: str | None, only: Filter, now: float | None
 ) -> Operation[ResultPage[Letter]]:
     """At most ``limit`` of `DEAD_LETTERS_READ_PER_PAGE` dead letters, and the cursor behind the last one that was read."""
-    check_limit(limit)
-    moment = (yield from server_time(now)) if only.has_age_bounds else 0.0
-    place = yield from _cursor_rank(commands, cursor)
-    found: list[Letter] = []
-    for _ in range(DEAD_LETTERS_READ_PER_PAGE // DEAD_LETTERS_PER_CALL):
-        key = commands.keys.state("failed")
-        (reply,) = yield Read([("ZRANGE", key, place, place + DEAD_LETTERS_PER_CALL - 1, "WITHSCORES")])
-        pairs = parse_scores(reply)
-        found_letters = {
-            letter.task_id: letter for letter in (yield from letters(commands, [n.decode() for n, _ in pairs]))
-        }
-        for name, score in pairs:
-            cursor = f"{in_us(score)}:{name.decode()}"
-            letter = found_letters.get(name.decode())
-            if letter is not None and only.matches(letter, moment):
-                found.append(letter)
-                if len(found) == limit:
-                    return ResultPage(found, cursor)
-        if len(pairs) < DEAD_LETTERS_PER_CALL:
-            return ResultPage(found, None)
-        place += DEAD_LETTERS_PER_CALL
-    return ResultPage(found, cursor)
+
+    def read(commands: Commands, size: int, at: str | None) -> Operation[ResultPage[Letter]]:
+        moment = yield from _moment(only, now)
+        place = yield from _cursor_rank(commands, at)
+        found: list[Letter] = []
+        for _ in range(DEAD_LETTERS_READ_PER_PAGE // DEAD_LETTERS_PER_CALL):
+            key = commands.keys.state("failed")
+            (reply,) = yield Read([("ZRANGE", key, place, place + DEAD_LETTERS_PER_CALL - 1, "WITHSCORES")])
+            scores = {name.decode(): score for name, score in parse_scores(reply)}
+            known = {letter.task_id: letter for letter in (yield from letters(commands, list(scores)))}
+            for task_id, score in scores.items():
+                at = f"{in_us(score)}:{task_id}"
+                letter = known.get(task_id)
+                if letter is not None and only.matches(letter, moment):
+                    found.append(letter)
+                    if len(found) == size:
+                        return ResultPage(found, at)
+            if len(scores) < DEAD_LETTERS_PER_CALL:
+                return ResultPage(found, None)
+            place += DEAD_LETTERS_PER_CALL
+        return ResultPage(found, at)
+
+    return (yield from read_page(shards, limit, cursor, read, is_filtered=True))
 
 
 def _cursor_rank(commands: Commands, cursor: str | None) -> Operation[int]:
@@ -371,18 +406,22 @@ def _cursor_rank(commands: Commands, cursor: str | None) -> Operation[int]:
     return int(before) if rank is None else int(rank) + 1
 
 
-def matching(commands: Commands, only: Filter, now: float | None) -> Operation[DLQMatching]:
+def matching(shards: Shards, only: Filter, now: float | None) -> Operation[DLQMatching]:
     """How many match now. What dies later is not meant: `DLQMatching.until` is for the ``moved_until`` of what follows."""
     moment = yield from server_time(now)
+    is_whole = not shards.missing
     if only == Filter(failure_type=only.failure_type):
-        kept = yield from counts(commands)
+        kept = yield from counts(shards)
         matched = sum(kept.values()) if only.failure_type is None else kept[only.failure_type.value]
-        return DLQMatching(matched, moment, matched, is_whole=True)
+        return DLQMatching(matched, moment, matched, is_whole, shards.missing)
     # Ages are counted from now on, not from whenever somebody has made up their mind.
     until = min(moment - (only.older_than or 0.0), moment if only.moved_until is None else only.moved_until)
     meant = replace(only, older_than=None, moved_until=until)
-    walk = DeadLetterScan(commands, MAX_DEAD_LETTERS_COUNTED)
-    matched = 0
-    while ids := (yield from walk.following()):
-        matched += sum(meant.matches(letter, moment) for letter in (yield from letters(commands, ids)))
-    return DLQMatching(matched, until, walk.read_count, is_whole=walk.read_count >= (yield from count(commands)))
+    matched = looked_at = 0
+    for shard in shards:
+        scan = DeadLetterScan(shard, MAX_DEAD_LETTERS_COUNTED)
+        while (some := (yield from scan.following())) is not None:
+            matched += sum(meant.matches(letter, moment) for letter in some)
+        looked_at += scan.read_count
+        is_whole = scan.read_count >= (yield from _count(shard)) and is_whole
+    return DLQMatching(matched, until, looked_at, is_whole, shards.missing)

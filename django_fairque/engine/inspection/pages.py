@@ -122,7 +122,6 @@ class WorkerRecord:
 def tasks(
     commands: Commands, state: TaskState | str | None, user_id: str | None, limit: int, cursor: str | None
 ) -> Operation[ResultPage[Task]]:
-    check_limit(limit)
     states = [TaskState.named(state)] if state is not None else list(TaskState)
     at, index = parse_cursor(cursor, len(states))
     while at < len(states):
@@ -139,16 +138,14 @@ def tasks(
 
 
 def user_names(shards: Shards, cursor: str | None, limit: int, busy_first: bool) -> Operation[ResultPage[str]]:
-    def read(shard: Commands, size: int, at: str | None) -> Operation[tuple[list[str], str | None, bool]]:
-        page = yield from users(shard, at, size, busy_first)
-        return page.items, page.cursor, False
-
-    check_limit(limit)
-    return (yield from read_page(shards, limit, cursor, read))
+    return (
+        yield from read_page(
+            shards, limit, cursor, lambda shard, size, at: users(shard, at, size, busy_first), is_filtered=False
+        )
+    )
 
 
 def users(commands: Commands, cursor: str | None, limit: int, busy_first: bool) -> Operation[ResultPage[str]]:
-    check_limit(limit)
     if busy_first:
         return (yield from _busy_users_first(commands, cursor, limit))
     _, index = parse_cursor(cursor, 1)
@@ -240,22 +237,25 @@ def read_page(
     shards: Shards,
     limit: int,
     cursor: str | None,
-    read: Callable[[Commands, int, str | None], Operation[tuple[list[T], str | None, bool]]],
+    read: Callable[[Commands, int, str | None], Operation[ResultPage[T]]],
+    *,
+    is_filtered: bool,
 ) -> Operation[ResultPage[T]]:
     """A page: as much of it as the shards have from the cursor on.
 
-    ``read`` returns items, its own cursor to go on, and whether it looked at as much as one page may.
+    ``read`` returns a page of one shard with that shard's cursor. A filtered one has looked at as much as one page may.
     """
+    check_limit(limit)
     at, inner = parse_shard_cursor(shards, cursor)
     items: list[T] = []
     for index in range(at, len(shards)):
         if not shards.is_present(shards.all[index]):
             inner = None
             continue
-        found, inner, is_enough = yield from read(shards.all[index], limit - len(items), inner)
-        items += found
-        if inner is not None and (is_enough or len(items) >= limit):
-            return ResultPage(items, shard_cursor(shards, index, inner), shards.missing)
+        page = yield from read(shards.all[index], limit - len(items), inner)
+        items += page.items
+        if page.cursor is not None and (is_filtered or len(items) >= limit):
+            return ResultPage(items, shard_cursor(shards, index, page.cursor), shards.missing)
         if len(items) >= limit:
             return ResultPage(items, shard_cursor(shards, index + 1, None), shards.missing)
         inner = None

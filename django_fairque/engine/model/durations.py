@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING
 
 from django_fairque.engine.model.errors import TaskValidationError, short
+
+if TYPE_CHECKING:
+    from typing import TypeGuard
 
 MAX_DURATION_SECONDS = 10 * 365 * 86_400.0
 """Ten years: a longer delay, window or timeout is a mistake in units (seconds)."""
@@ -19,13 +24,13 @@ MAX_EXACT_INTEGER = 2**53
 """Scripts and scores hold whole numbers exactly up to this one."""
 
 
+def is_integer(value: object, least: int, most: float = math.inf) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
 def check_integer(value: object, what: str, least: int, most: int | None = None) -> int:
     """A number of things, as a caller gave it; raises `TaskValidationError` for any other."""
-    if (
-        isinstance(value, int)
-        and not isinstance(value, bool)
-        and least <= value <= (MAX_EXACT_INTEGER if most is None else most)
-    ):
+    if is_integer(value, least, MAX_EXACT_INTEGER if most is None else most):
         return value
     to = "" if most is None else f" to {most}"
     raise TaskValidationError(f"{what} must be a whole number from {least}{to}, got {short(value)}")

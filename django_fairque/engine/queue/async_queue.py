@@ -6,8 +6,8 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from django_fairque.engine.dead_letters import facade as sync_facade
-from django_fairque.engine.dead_letters.letters import DLQCounts, DLQGroups, DLQMatching, Filter, Letter
+from django_fairque.engine.dead_letters import operations as dlq
+from django_fairque.engine.dead_letters.letters import Filter
 from django_fairque.engine.dependencies import messages
 from django_fairque.engine.dependencies import xcom as sync_xcom
 from django_fairque.engine.inspection import pages as listing
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from django_fairque.engine.dead_letters.letters import DLQEntry, Filters
+    from django_fairque.engine.dead_letters.letters import DLQCounts, DLQEntry, DLQGroups, DLQMatching, Filters, Letter
     from django_fairque.engine.dependencies.dependencies import Blockers, DependencyGraph, DependencyView
     from django_fairque.engine.inspection.pages import PartialList, ResultPage, Sizes, WorkerRecord
     from django_fairque.engine.inspection.search import MatchingTasks, Search, SearchResult
@@ -826,12 +826,8 @@ class AsyncDeadLetterQueue:
         read_all_shards: AsyncAllShardsReader,
         write_all_shards: AsyncAllShardsReader,
     ) -> None:
-        self._shards, self._run, self._read_all_shards, self._write_all_shards = (
-            shards,
-            run,
-            read_all_shards,
-            write_all_shards,
-        )
+        self._shards, self._run = shards, run
+        self._read_all_shards, self._write_all_shards = read_all_shards, write_all_shards
 
     async def list(
         self, limit: int = 100, cursor: str | None = None, *, now: float | None = None, **filters: Unpack[Filters]
@@ -841,9 +837,7 @@ class AsyncDeadLetterQueue:
         ``limit`` is the number of letters that are read, from 1 to 1000; 100 by default. ``cursor`` is that of the
         page before; None begins. ``filters`` leave out entries that do not match.
         """
-        return await self._read_all_shards(
-            lambda shards: sync_facade.page(shards, limit, cursor, Filter.create(filters), now)
-        )
+        return await self._read_all_shards(lambda shards: dlq.page(shards, limit, cursor, Filter.create(filters), now))
 
     async def get(self, entry_id: str) -> DLQEntry:
         """Return an entry.
@@ -851,22 +845,22 @@ class AsyncDeadLetterQueue:
         ``entry_id`` is its id (``"task id~1"``). Raises `TaskNotFoundError` if it was requeued, discarded or
         forgotten.
         """
-        return await self._run(sync_facade.get(self._shards, entry_id))
+        return await self._run(dlq.get(self._shards, entry_id))
 
     async def of_task(self, task_id: str) -> DLQEntry | None:
         """Return the entry of a task; None if it is no dead letter.
 
         ``task_id`` is its id.
         """
-        return await self._run(sync_facade.of_task(self._shards, task_id))
+        return await self._run(dlq.of_task(self._shards, task_id))
 
     async def count(self) -> int:
         """Return the number of dead letters. Raises `ShardsAwayError` if a shard can't be reached."""
-        return await self._read_all_shards(sync_facade.count)
+        return await self._read_all_shards(dlq.count)
 
     async def counts(self) -> DLQCounts:
         """Return the number of dead letters, by failure type."""
-        return await self._read_all_shards(sync_facade.counts)
+        return await self._read_all_shards(dlq.counts)
 
     async def groups(self, look_at: int = 1000, *, now: float | None = None, **filters: Unpack[Filters]) -> DLQGroups:
         """Return the dead letters grouped by fingerprint, that is, by error.
@@ -874,9 +868,7 @@ class AsyncDeadLetterQueue:
         ``look_at`` is the number of letters that are read, the oldest first, from 1 to 10,000; 1000 by default.
         ``filters`` leave out letters that do not match.
         """
-        return await self._read_all_shards(
-            lambda shards: sync_facade.groups(shards, look_at, Filter.create(filters), now)
-        )
+        return await self._read_all_shards(lambda shards: dlq.groups(shards, look_at, Filter.create(filters), now))
 
     async def letters(
         self, limit: int = 100, cursor: str | None = None, *, now: float | None = None, **filters: Unpack[Filters]
@@ -887,7 +879,7 @@ class AsyncDeadLetterQueue:
         that of the page before; None begins. ``filters`` leave out letters that do not match.
         """
         return await self._read_all_shards(
-            lambda shards: sync_facade.letters_page(shards, limit, cursor, Filter.create(filters), now)
+            lambda shards: dlq.letters_page(shards, limit, cursor, Filter.create(filters), now)
         )
 
     async def matching(self, *, now: float | None = None, **filters: Unpack[Filters]) -> DLQMatching:
@@ -896,7 +888,7 @@ class AsyncDeadLetterQueue:
         It reads at most the 4,000 oldest letters. Pass ``until`` of the result as ``moved_until`` to the next call, so
         that it leaves out letters that came later.
         """
-        return await self._read_all_shards(lambda shards: sync_facade.matching(shards, Filter.create(filters), now))
+        return await self._read_all_shards(lambda shards: dlq.matching(shards, Filter.create(filters), now))
 
     async def requeue(self, entry_id: str, payload: Any = None, *, now: float | None = None) -> str:
         """Queue the task of an entry again, with a fresh retry budget.
@@ -906,7 +898,7 @@ class AsyncDeadLetterQueue:
 
         Returns the task's id. Raises `TaskNotFoundError` if the entry was requeued, discarded or forgotten.
         """
-        return await self._run(sync_facade.requeue(self._shards, entry_id, payload, now))
+        return await self._run(dlq.requeue(self._shards, entry_id, payload, now))
 
     async def requeue_many(self, entry_ids: Sequence[str], payload: Any = None, *, now: float | None = None) -> int:
         """Requeue those of these entries that are still there, in bounded slices.
@@ -915,7 +907,7 @@ class AsyncDeadLetterQueue:
 
         Raises `ShardsAwayError` if some shards can't be reached; the entries of the others are requeued.
         """
-        return await self._write_all_shards(lambda shards: sync_facade.requeue_some(shards, entry_ids, payload, now))
+        return await self._write_all_shards(lambda shards: dlq.requeue_some(shards, entry_ids, payload, now))
 
     async def requeue_all(
         self, payload: Any = None, *, limit: int | None = None, now: float | None = None, **filters: Unpack[Filters]
@@ -929,7 +921,7 @@ class AsyncDeadLetterQueue:
         message contains their number.
         """
         return await self._write_all_shards(
-            lambda shards: sync_facade.requeue_all(shards, Filter.create(filters), payload, limit, now)
+            lambda shards: dlq.requeue_all(shards, Filter.create(filters), payload, limit, now)
         )
 
     async def discard(self, entry_id: str, *, now: float | None = None) -> None:
@@ -937,14 +929,14 @@ class AsyncDeadLetterQueue:
 
         ``entry_id`` is the entry's id. Raises `TaskNotFoundError` if it was requeued, discarded or forgotten.
         """
-        await self._run(sync_facade.discard(self._shards, entry_id, now))
+        await self._run(dlq.discard(self._shards, entry_id, now))
 
     async def discard_many(self, entry_ids: Sequence[str], *, now: float | None = None) -> int:
         """Discard those of these entries that are still there, in bounded slices.
 
         ``entry_ids`` are their ids. Returns how many were discarded. Raises `ShardsAwayError` as `requeue_many` does.
         """
-        return await self._write_all_shards(lambda shards: sync_facade.discard_some(shards, entry_ids, now))
+        return await self._write_all_shards(lambda shards: dlq.discard_some(shards, entry_ids, now))
 
     async def discard_all(
         self, *, limit: int | None = None, now: float | None = None, **filters: Unpack[Filters]
@@ -954,9 +946,7 @@ class AsyncDeadLetterQueue:
         ``limit`` is the largest number of entries; all by default. ``filters`` choose the entries. Returns how many
         were discarded. Raises `ShardsAwayError` as `requeue_all` does.
         """
-        return await self._write_all_shards(
-            lambda shards: sync_facade.discard_all(shards, Filter.create(filters), limit, now)
-        )
+        return await self._write_all_shards(lambda shards: dlq.discard_all(shards, Filter.create(filters), limit, now))
 
     async def cleanup(self, older_than: float, *, now: float | None = None) -> int:
         """Forget old entries and their tasks.
@@ -964,7 +954,7 @@ class AsyncDeadLetterQueue:
         ``older_than`` is the age in seconds. Returns how many were forgotten. Raises `ShardsAwayError` as
         `requeue_all` does.
         """
-        return await self._write_all_shards(lambda shards: sync_facade.cleanup(shards, older_than, now))
+        return await self._write_all_shards(lambda shards: dlq.cleanup(shards, older_than, now))
 
 
 class AsyncSchedules:

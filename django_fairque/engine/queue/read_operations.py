@@ -127,12 +127,10 @@ def run_graph(shards: Shards, run_id: str, nodes: int) -> Operation[DependencyGr
 def tasks(
     shards: Shards, state: TaskState | str | None, user_id: str | None, limit: int, cursor: str | None
 ) -> Operation[ResultPage[Task]]:
-    def read(shard: Commands, size: int, at: str | None) -> Operation[tuple[list[Task], str | None, bool]]:
-        page = yield from listing.tasks(shard, state, user_id, size, at)
-        return page.items, page.cursor, True
+    def read(shard: Commands, size: int, at: str | None) -> Operation[ResultPage[Task]]:
+        return (yield from listing.tasks(shard, state, user_id, size, at))
 
-    listing.check_limit(limit)
-    return (yield from read_page(shards, limit, cursor, read))
+    return (yield from read_page(shards, limit, cursor, read, is_filtered=True))
 
 
 def queue_sizes(shards: Shards, user_ids: Sequence[str]) -> Operation[dict[str, Sizes]]:

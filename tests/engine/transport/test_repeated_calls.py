@@ -95,15 +95,14 @@ def test_settle(queue: FairQueue, kind: str) -> None:
 
 
 def test_cancel_requeue_and_discard(queue: FairQueue) -> None:
-    commands = queue._shards.home
     ids = push_many(queue, "a", 3)
     first, second, code = repeated(queue, lookup.cancel(queue._shards, ids[0], "", NOW))
     assert (first, second, code) == (b"1", b"1", True)
     for lease in queue.pop_batch(2, "w", now=NOW):
         queue.fail(lease, "x", retry=False, now=NOW)
-    first, second, _ = repeated(queue, dlq.requeue(commands, f"{ids[1]}~1", None, NOW))
+    first, second, _ = repeated(queue, dlq.requeue(queue._shards, f"{ids[1]}~1", None, NOW))
     assert (first, second) == (b"1", b"1")
-    first, second, _ = repeated(queue, dlq.discard(commands, f"{ids[2]}~1", NOW))
+    first, second, _ = repeated(queue, dlq.discard(queue._shards, f"{ids[2]}~1", NOW))
     assert (first, second) == (b"1", b"1")
     assert counts(queue)["requeued"] == counts(queue)["discarded"] == 1
 
