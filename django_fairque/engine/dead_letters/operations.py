@@ -31,7 +31,7 @@ from django_fairque.engine.model.ids import check_id, new_nonce
 from django_fairque.engine.model.records import FailureType
 from django_fairque.engine.model.signature import SignedFields, sign_payload
 from django_fairque.engine.scripting.commands import Commands
-from django_fairque.engine.scripting.operations import Operation, Read, parse_scores, read_sound
+from django_fairque.engine.scripting.operations import Operation, Read, parse_scores, read_sound, slices
 from django_fairque.engine.sharding.shards import sum_over_shards
 
 if TYPE_CHECKING:
@@ -50,8 +50,6 @@ Act = Callable[[Commands, Sequence[Key]], Operation[int]]
 
 def letters(commands: Commands, task_ids: Sequence[str]) -> Operation[list[Letter]]:
     """The dead letters among these tasks."""
-    if not task_ids:
-        return []
     fields = ("state", "user", "name", "failure", "reason", "ended", "died")
     reply = yield from read_sound([("HMGET", commands.keys.task(task_id), *fields) for task_id in task_ids])
     found = []
@@ -69,8 +67,6 @@ def letters(commands: Commands, task_ids: Sequence[str]) -> Operation[list[Lette
 
 def entries(commands: Commands, chosen: Sequence[Letter]) -> Operation[list[DLQEntry]]:
     """These letters with their tasks and histories, but for those that have gone since."""
-    if not chosen:
-        return []
     histories = yield from read_sound([("LRANGE", commands.keys.history(letter.task_id), 0, -1) for letter in chosen])
     tasks = yield from read_tasks(commands, [letter.task_id for letter in chosen])
     return [
@@ -292,8 +288,7 @@ def _requeuing(shards: Shards, payload: Any, now: float | None) -> Act:
 
     def act(commands: Commands, keys: Sequence[Key]) -> Operation[int]:
         total = 0
-        for first in range(0, len(keys), size):
-            some = keys[first : first + size]
+        for some in slices(keys, size):
             bodies = yield from _signed_payloads(commands, body, [task_id for task_id, _ in some])
             rows = [(*key, 1, each) for key, each in zip(some, bodies, strict=True)]
             total += yield from _call(commands, "requeue", rows, now)
@@ -321,9 +316,8 @@ def _discarding(now: float | None) -> Act:
 def _in_slices(script: str, more: tuple[Any, ...], now: float | None) -> Act:
     def act(commands: Commands, keys: Sequence[Key]) -> Operation[int]:
         total = 0
-        for first in range(0, len(keys), DEAD_LETTERS_PER_CALL):
-            rows = [(*key, *more) for key in keys[first : first + DEAD_LETTERS_PER_CALL]]
-            total += yield from _call(commands, script, rows, now)
+        for some in slices(keys, DEAD_LETTERS_PER_CALL):
+            total += yield from _call(commands, script, [(*key, *more) for key in some], now)
         return total
 
     return act

@@ -174,8 +174,6 @@ def _busy_users_first(commands: Commands, cursor: str | None, limit: int) -> Ope
 
 
 def queue_sizes(commands: Commands, user_ids: Sequence[str]) -> Operation[dict[str, Sizes]]:
-    if not user_ids:
-        return {}
     reply = yield from read_sound([("HGETALL", commands.keys.user(check_id(user, "user_id"))) for user in user_ids])
     return {user: sizes(record) for user, record in zip(user_ids, reply, strict=True)}
 

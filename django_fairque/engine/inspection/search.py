@@ -121,8 +121,6 @@ def matching(commands: Commands, search: Search) -> Operation[MatchingTasks]:
 
 
 def _matching_ids(commands: Commands, search: Search, task_ids: list[str]) -> Operation[list[str]]:
-    if not task_ids:
-        return []
     reply = yield from read_sound(
         [("HMGET", commands.keys.task(task_id), *MATCHED_TASK_FIELDS) for task_id in task_ids]
     )
@@ -141,8 +139,6 @@ def _start(key: str, cursor: str | None) -> Operation[int]:
 
 
 def _records(commands: Commands, task_ids: list[str]) -> Operation[list[Task | None]]:
-    if not task_ids:
-        return []
     reply = yield from read_sound([("HMGET", commands.keys.task(task_id), *LISTED_TASK_FIELDS) for task_id in task_ids])
     return [_task(task_id, values) for task_id, values in zip(task_ids, reply, strict=True)]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import Attempt, TaskState
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS
-from django_fairque.engine.scripting.operations import Operation, Read, read_sound
+from django_fairque.engine.scripting.operations import Operation, Read, read_sound, slices
 from django_fairque.engine.sharding.shards import sum_over_shards
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.sharding.shards import Shards
 
-TASKS_CHANGED_PER_CALL = 200
-"""Tasks changed in one call: the server does nothing else meanwhile."""
+TASKS_PER_CALL = 200
+"""Tasks changed or read in one call: the server does nothing else meanwhile."""
 
 Note = Callable[[Sequence[str]], object] | None
 """Is called with the ids of tasks that were canceled, slice by slice."""
@@ -51,25 +51,36 @@ class Progress:
 
 
 def cancel(shards: Shards, task_id: str, reason: str, now: float | None) -> Operation[bool]:
+    check_text(reason, "reason")
+    return (yield from _change_one(shards, task_id, "cancel", reason, now))
+
+
+def ignore_dependencies(shards: Shards, task_id: str, now: float | None) -> Operation[bool]:
+    return (yield from _change_one(shards, task_id, "run_now", TaskState.DEFERRED.value, now))
+
+
+def _change_one(shards: Shards, task_id: str, script: str, option: str, now: float | None) -> Operation[bool]:
     commands = yield from shards.of_task(task_id)
-    (code,) = yield from cancel_many(commands, [check_id(task_id, "task_id")], reason, now)
+    (code,) = yield from _codes(commands, script, option, [task_id], now)
     if code == 0:
         raise commands.unknown(task_id)
-    return bool(code == 1)
+    return code == 1
 
 
-def cancel_many(commands: Commands, task_ids: Sequence[str], reason: str, now: float | None) -> Operation[list[int]]:
-    """0 unknown, 1 canceled, 2 ended before: one for each of at most 1000 ids."""
-    check_text(reason, "reason")
-    reply = yield commands.call("cancel", [reason, len(task_ids), *task_ids], now, reply=new_nonce())
+def _codes(
+    commands: Commands, script: str, option: str, task_ids: Sequence[str], now: float | None
+) -> Operation[list[int]]:
+    """One for each of at most 1000 ids: 0 unknown, 1 changed, 2 not in a state in which it could be changed."""
+    reply = yield commands.call(script, [option, len(task_ids), *task_ids], now, reply=new_nonce())
     return [code - 0x30 for code in reply]
 
 
 def cancel_noting(
     commands: Commands, task_ids: Sequence[str], reason: str, note: Note, now: float | None
 ) -> Operation[list[str]]:
-    """As `cancel_many`; returns the ids of those that it has canceled, and notes them."""
-    codes = yield from cancel_many(commands, task_ids, reason, now)
+    """Cancel at most 1000 tasks in one call; returns the ids of those that it has canceled, and notes them."""
+    check_text(reason, "reason")
+    codes = yield from _codes(commands, "cancel", reason, task_ids, now)
     done = [task_id for task_id, code in zip(task_ids, codes, strict=True) if code == 1]
     if note is not None and done:
         note(done)
@@ -78,84 +89,63 @@ def cancel_noting(
 
 def cancel_some(shards: Shards, task_ids: Sequence[str], reason: str, note: Note, now: float | None) -> Operation[int]:
     """Cancel those of these that have not ended, in slices; returns how many."""
-    parts = yield from _by_shard(shards, checked_ids(task_ids))
 
-    def cancel_there(shard: Commands, _: object) -> Operation[int]:
-        total = 0
-        for ids in _slices(parts[shard]):
-            total += len((yield from cancel_noting(shard, ids, reason, note, now)))
-        return total
+    def change(commands: Commands, ids: Sequence[str]) -> Operation[int]:
+        return len((yield from cancel_noting(commands, ids, reason, note, now)))
 
-    return (yield from sum_over_shards(shards, cancel_there, "tasks were canceled", wanted=parts))
-
-
-def _by_shard(shards: Shards, task_ids: Sequence[str]) -> Operation[dict[Commands, list[str]]]:
-    """The ids that lie on each shard, in their order."""
-    places = yield from shards.locate(task_ids)
-    found: dict[Commands, list[str]] = {}
-    for task_id in task_ids:
-        found.setdefault(places[task_id], []).append(task_id)
-    return found
-
-
-def _slices(ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    return (ids[first : first + TASKS_CHANGED_PER_CALL] for first in range(0, len(ids), TASKS_CHANGED_PER_CALL))
-
-
-def ignore_dependencies(shards: Shards, task_id: str, now: float | None) -> Operation[bool]:
-    commands = yield from shards.of_task(task_id)
-    (code,) = yield from _run_now_slice(commands, [check_id(task_id, "task_id")], TaskState.DEFERRED, now)
-    if code == 0:
-        raise commands.unknown(task_id)
-    return bool(code == 1)
+    return (yield from _change_some(shards, task_ids, change, "tasks were canceled"))
 
 
 def run_now(shards: Shards, task_ids: Sequence[str], now: float | None) -> Operation[int]:
-    parts = yield from _by_shard(shards, checked_ids(task_ids))
+    def change(commands: Commands, ids: Sequence[str]) -> Operation[int]:
+        return (yield from _codes(commands, "run_now", TaskState.SCHEDULED.value, ids, now)).count(1)
 
-    def run_there(shard: Commands, _: object) -> Operation[int]:
+    return (yield from _change_some(shards, task_ids, change, "tasks were queued"))
+
+
+def _change_some(
+    shards: Shards, task_ids: Sequence[str], change: Callable[[Commands, Sequence[str]], Operation[int]], done: str
+) -> Operation[int]:
+    """Change each of these tasks once, on its shard, in slices."""
+    ids = check_ids(task_ids, "task ids")
+    places = yield from shards.locate(ids)
+    parts: dict[Commands, list[str]] = {}
+    for task_id in ids:
+        parts.setdefault(places[task_id], []).append(task_id)
+
+    def change_there(shard: Commands, _: object) -> Operation[int]:
         total = 0
-        for ids in _slices(parts[shard]):
-            total += (yield from _run_now_slice(shard, ids, TaskState.SCHEDULED, now)).count(1)
+        for some in slices(parts[shard], TASKS_PER_CALL):
+            total += yield from change(shard, some)
         return total
 
-    return (yield from sum_over_shards(shards, run_there, "tasks were queued", wanted=parts))
-
-
-def _run_now_slice(
-    commands: Commands, task_ids: Sequence[str], state: TaskState, now: float | None
-) -> Operation[list[int]]:
-    reply = yield commands.call("run_now", [state.value, len(task_ids), *task_ids], now, reply=new_nonce())
-    return [code - 0x30 for code in reply]
-
-
-def checked_ids(task_ids: Sequence[str]) -> list[str]:
-    """Each once."""
-    return check_ids(task_ids, "task ids")
+    return (yield from sum_over_shards(shards, change_there, done, wanted=parts))
 
 
 def get_task(shards: Shards, task_id: str) -> Operation[Task]:
     commands = yield from shards.of_task(task_id)
-    record, payload = yield Read(_reads_of(commands, [check_id(task_id, "task_id")]))
+    record, payload = yield Read(_reads_of(commands, [task_id]))
     if not record:
         raise commands.unknown(task_id)
     return _task(commands, task_id, record, payload)
 
 
 def get_tasks(shards: Shards, task_ids: Sequence[str]) -> Operation[dict[str, Task]]:
-    ids = checked_ids(task_ids)
-    commands = yield from shards.around(ids)
-    found: dict[str, Task] = {}
-    for some in _slices(ids):
-        tasks = yield from read_tasks(commands, some)
-        found.update((task.task_id, task) for task in tasks if task is not None)
+    ids = check_ids(task_ids, "task ids")
+    tasks = yield from _known_tasks((yield from shards.around(ids)), ids)
+    return {task.task_id: task for task in tasks}
+
+
+def _known_tasks(commands: Commands, task_ids: Sequence[str]) -> Operation[list[Task]]:
+    """Those of these tasks that are known, in slices."""
+    found: list[Task] = []
+    for some in slices(task_ids, TASKS_PER_CALL):
+        found += [task for task in (yield from read_tasks(commands, some)) if task is not None]
     return found
 
 
 def read_tasks(commands: Commands, task_ids: Sequence[str]) -> Operation[list[Task | None]]:
     """The tasks of these ids, None for each that is not known, or whose record can't be read."""
-    if not task_ids:
-        return []
     reply = yield from read_sound(_reads_of(commands, task_ids))
     records, payloads = reply[: len(task_ids)], reply[len(task_ids) :]
     return [
@@ -231,15 +221,13 @@ def position(commands: Commands, task_id: str) -> Operation[int | None]:
     if int(priority) == Priority.CRITICAL:
         (index,) = yield Read([("LPOS", commands.keys.critical(name), task_id)])
         return None if index is None else int(index)
-    critical = ("LLEN", commands.keys.critical(name))
-    score = ("ZSCORE", commands.keys.normal(name), task_id)
-    length, at = yield Read([critical, score])
+    normal = commands.keys.normal(name)
+    length, at = yield Read([("LLEN", commands.keys.critical(name)), ("ZSCORE", normal, task_id)])
     if at is None:
         return None
     band = float(at) // 1e15 * 1e15
-    higher = ("ZCOUNT", commands.keys.normal(name), f"{band + 1e15:.0f}", "+inf")
-    elders = ("ZCOUNT", commands.keys.normal(name), f"{band:.0f}", f"({float(at):.0f}")
-    above, before = yield Read([higher, elders])
+    higher, older = (f"{band + 1e15:.0f}", "+inf"), (f"{band:.0f}", f"({float(at):.0f}")
+    above, before = yield Read([("ZCOUNT", normal, *higher), ("ZCOUNT", normal, *older)])
     return int(length) + int(above) + int(before)
 
 
@@ -247,9 +235,6 @@ def attempt(line: bytes) -> Attempt:
     """One entry of a history list (`remember` in lua/lib/base.lua packs it)."""
     at, kind, worker, error, trace = (text.decode("utf-8", "replace") for text in unpack(line))
     return Attempt(int(at) / 1_000_000, kind, worker, error, trace)
-
-
-RUN_TASKS_PER_CALL = 200
 
 
 @dataclass(frozen=True)
@@ -313,9 +298,8 @@ def _cancel_run_on_shard(commands: Commands, run_id: str, reason: str, note: Not
     tasks = yield from _run_tasks(commands, run_id)
     ids = [task.task_id for task in reversed(tasks) if not task.state.is_ended]
     done: set[str] = set()
-    for first in range(0, len(ids), MAX_CALL_ITEMS):
-        some, why = ids[first : first + MAX_CALL_ITEMS], reason or f"run {run_id} was canceled"
-        done.update((yield from cancel_noting(commands, some, why, note, now)))
+    for some in slices(ids, MAX_CALL_ITEMS):
+        done.update((yield from cancel_noting(commands, some, reason or f"run {run_id} was canceled", note, now)))
     after = zip(ids, (yield from read_tasks(commands, ids)), strict=True)
     # What depends on those of the slice before went with them.
     more = [each for each, task in after if each not in done and (task is None or task.state is TaskState.CANCELED)]
@@ -335,9 +319,5 @@ def run_members(commands: Commands, run_id: str) -> Operation[list[str]]:
 
 
 def _run_tasks(commands: Commands, run_id: str) -> Operation[list[Task]]:
-    ids = yield from run_members(commands, run_id)
-    tasks: list[Task] = []
-    for first in range(0, len(ids), RUN_TASKS_PER_CALL):
-        found = yield from read_tasks(commands, ids[first : first + RUN_TASKS_PER_CALL])
-        tasks += [task for task in found if task is not None]
+    tasks = yield from _known_tasks(commands, (yield from run_members(commands, run_id)))
     return sorted(tasks, key=lambda task: (task.created_at, task.task_id))

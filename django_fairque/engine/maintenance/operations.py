@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from django_fairque.engine.maintenance.invariants.checker import WRONG_TYPE_INVARIANT, check_invariants
 from django_fairque.engine.maintenance.invariants.snapshot import bytes_of
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, Commands
-from django_fairque.engine.scripting.operations import Read
+from django_fairque.engine.scripting.operations import Read, slices
 from django_fairque.engine.sharding.shards import sum_over_shards
 
 if TYPE_CHECKING:
@@ -186,8 +186,7 @@ def repair_shard(commands: Commands, now: float | None) -> Operation[list[Repair
         if kinds is None:
             break
         some = [each for each in waiting if each.fix[0] in kinds]
-        for first in range(0, len(some), REPAIRS_PER_CALL):
-            part = some[first : first + REPAIRS_PER_CALL]
+        for part in slices(some, REPAIRS_PER_CALL):
             args = [len(part), *(bytes_of(value) for each in part for value in each.fix)]
             codes = yield commands.call("repair", args, now)
             done.update(

@@ -15,6 +15,7 @@ from django_fairque.engine.inspection import task_lookup as lookup
 from django_fairque.engine.leasing import lease_ops as leasing
 from django_fairque.engine.leasing.lease_ops import Fetch, Heartbeat, check_leases, check_outcomes
 from django_fairque.engine.maintenance import operations as maintenance
+from django_fairque.engine.model.durations import positive_us
 from django_fairque.engine.model.errors import FairQueueError, RedisConnectionError
 from django_fairque.engine.model.ids import Users, check_id
 from django_fairque.engine.model.outcome import Outcome, Settled
@@ -1075,17 +1076,20 @@ class AsyncUserQueue:
         self.user_id = check_id(user_id, "user_id")
         self._commands, self._run = commands, run
 
+    async def _change(self, fields: dict[str, object], now: float | None) -> None:
+        await self._run(sync_users.change(self._commands, self.user_id, fields, now))
+
     async def pause(self, *, now: float | None = None) -> None:
         """Start none of the user's tasks. Pushes go on, and running tasks end."""
-        await self._run(sync_users.change(self._commands, self.user_id, {"paused": 1}, now))
+        await self._change({"paused": 1}, now)
 
     async def resume(self, *, now: float | None = None) -> None:
         """Start the user's tasks again."""
-        await self._run(sync_users.change(self._commands, self.user_id, {"paused": ""}, now))
+        await self._change({"paused": ""}, now)
 
     async def set_weight(self, weight: float, *, now: float | None = None) -> None:
         """Set the user's share: ``weight`` times that of a user of weight 1, from 0.001 to 1000."""
-        await self._run(sync_users.set_weight(self._commands, self.user_id, weight, now))
+        await self._change({"weight": sync_users.check_weight(weight)}, now)
 
     async def set_organization(self, organization: str | None, *, now: float | None = None) -> None:
         """Make the user a member of an organization (`AsyncFairQueue.organization`), with all its tasks.
@@ -1093,14 +1097,15 @@ class AsyncUserQueue:
         ``organization`` is the organization's name; None for none. Members share what the organization gets: as much
         as one user of the organization's weight.
         """
-        await self._run(sync_users.set_organization(self._commands, self.user_id, organization, now))
+        name = "" if organization is None else check_id(organization, "organization")
+        await self._change({"group": name}, now)
 
     async def set_max_running(self, number: int | None, *, now: float | None = None) -> None:
         """Limit how many tasks run at once.
 
         ``number`` is from 1 to 1,000,000; None for no limit.
         """
-        await self._run(sync_users.set_limit(self._commands, self.user_id, "max_running", number, now))
+        await self._change({"cap": sync_users.check_limit_value("max_running", number)}, now)
 
     async def set_rate(self, rate: str | None, *, burst: int = 1, now: float | None = None) -> None:
         """Limit how many tasks start per unit of time.
@@ -1112,7 +1117,7 @@ class AsyncUserQueue:
         In any period of the unit's length, at most the rate plus ``burst`` tasks start. A new rate keeps what was used
         of the last one. A task starts when a worker fetches it.
         """
-        await self._run(sync_users.set_rate(self._commands, self.user_id, rate, burst, now))
+        await self._change(sync_users.rate_fields(rate, burst), now)
 
     async def set_sla(self, seconds: float | None, *, now: float | None = None) -> None:
         """Set within how many seconds this user's tasks should start.
@@ -1120,14 +1125,14 @@ class AsyncUserQueue:
         ``seconds`` replaces the value of their priority; None restores that. It holds for tasks that become ready from
         now on; a task's ``sla`` comes first.
         """
-        await self._run(sync_users.set_sla(self._commands, self.user_id, seconds, now))
+        await self._change({"sla": "" if seconds is None else positive_us(seconds, "sla")}, now)
 
     async def set_max_backlog(self, number: int | None, *, now: float | None = None) -> None:
         """Limit how many tasks may wait: further pushes are refused (`AsyncFairQueue.push` raises `BacklogFullError`).
 
         ``number`` is from 1 to 1,000,000,000; None for the queue's default (``max_backlog``).
         """
-        await self._run(sync_users.set_limit(self._commands, self.user_id, "max_backlog", number, now))
+        await self._change({"backlog": sync_users.check_limit_value("max_backlog", number)}, now)
 
     async def set_max_backlog_bytes(self, number: int | None, *, now: float | None = None) -> None:
         """Limit the bytes of tasks that have not ended: further pushes are refused (`AsyncFairQueue.push` raises
@@ -1136,7 +1141,7 @@ class AsyncUserQueue:
         ``number`` is the bytes, from 1 to 10^15; None for the queue's default (``max_backlog_bytes``). A task counts
         with its payload and 500 bytes. Tasks that were pushed before there was a limit do not count.
         """
-        await self._run(sync_users.set_limit(self._commands, self.user_id, "max_backlog_bytes", number, now))
+        await self._change({"max_bytes": sync_users.check_limit_value("max_backlog_bytes", number)}, now)
 
     async def purge(self, limit: int | None = None, *, note: Note = None, now: float | None = None) -> int:
         """Cancel the user's waiting tasks. Running tasks go on.
@@ -1154,7 +1159,7 @@ class AsyncUserQueue:
 
     async def stats(self, *, now: float | None = None) -> sync_users.UserStats:
         """Return the user's figures, settings and limits now."""
-        return await self._run(sync_users.user_stats(self._commands, self.user_id, now))
+        return (await self._run(sync_users.users_stats(self._commands, [self.user_id], now)))[0]
 
 
 class AsyncOrganizationQueue:

@@ -76,6 +76,11 @@ class AsyncDriver(Protocol):
     def __call__(self, steps: Operation[T], /) -> Coroutine[Any, Any, T]: ...
 
 
+def slices(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """What is sent in one call each: at most ``size`` of the items."""
+    return (items[first : first + size] for first in range(0, len(items), size))
+
+
 def read_each(parts: Sequence[Sequence[tuple[Any, ...]]], *, only_sound: bool = False) -> Operation[list[list[Any]]]:
     """Several lists of commands in one round trip; their replies, list by list. With ``only_sound`` as `read_sound`."""
     commands = [command for part in parts for command in part]
@@ -101,7 +106,12 @@ _TYPES: Mapping[str, tuple[bytes, Callable[[int], Any]]] = {
 
 
 def read_sound(commands: Sequence[tuple[Any, ...]]) -> Operation[list[Any]]:
-    """As `Read`; a key of another type than the command reads counts as absent, so that it costs no other reply."""
+    """As `Read`; a key of another type than the command reads counts as absent, so that it costs no other reply.
+
+    Without commands nothing is sent.
+    """
+    if not commands:
+        return []
     try:
         whole: list[Any] = yield Read(commands)
     except LuaScriptError as error:

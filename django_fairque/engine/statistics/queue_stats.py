@@ -90,8 +90,6 @@ def waits(commands: Commands, limit: int) -> Operation[Waits]:
 
 
 def _read_tasks(commands: Commands, ids: list[str]) -> Operation[list[WaitingTask]]:
-    if not ids:
-        return []
     records = yield from read_sound(
         [("HMGET", commands.keys.task(task_id), "user", "ready", "created") for task_id in ids]
     )
@@ -110,16 +108,12 @@ def _served(commands: Commands, user_ids: set[str]) -> Operation[set[str]]:
     (places,) = yield Read([("ZMSCORE", keys("ring"), *names)])
     served = {name for name, place in zip(names, places, strict=True) if place is not None}
     others = [name for name in names if name not in served]
-    if not others:
-        return served
     organizations = yield from read_sound([("HGET", keys.user(name), "group") for name in others])
     members = [
         (name, organization.decode())
         for name, organization in zip(others, organizations, strict=True)
         if organization is not None
     ]
-    if not members:
-        return served
     reads = [("ZSCORE", keys("ring"), ORGANIZATION_PREFIX + organization.encode()) for _, organization in members]
     reads += [("ZSCORE", keys.members(organization), name) for name, organization in members]
     found = yield from read_sound(reads)
@@ -138,18 +132,13 @@ def _next_users(commands: Commands) -> Operation[list[str]]:
     organizations = [
         entry[len(ORGANIZATION_PREFIX) :].decode() for entry in entries if entry.startswith(ORGANIZATION_PREFIX)
     ]
-    if organizations:
-        reads = [
-            ("ZRANGE", commands.keys.members(organization), 0, MAX_SERVED_USERS - 1) for organization in organizations
-        ]
-        names += [name.decode() for members in (yield from read_sound(reads)) for name in members]
+    reads = [("ZRANGE", commands.keys.members(each), 0, MAX_SERVED_USERS - 1) for each in organizations]
+    names += [name.decode() for members in (yield from read_sound(reads)) for name in members]
     return names[:MAX_SERVED_USERS]
 
 
 def _heads(commands: Commands, user_ids: list[str]) -> Operation[list[WaitingTask]]:
     """The oldest task of each priority of each user."""
-    if not user_ids:
-        return []
     keys = commands.keys
     reads: list[tuple[Any, ...]] = [("LRANGE", keys.critical(user_id), 0, 0) for user_id in user_ids]
     for user_id in user_ids:

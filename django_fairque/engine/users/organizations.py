@@ -6,10 +6,10 @@ Each shard that has members of an organization has its own record of it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from django_fairque.engine.inspection.pages import PartialList, ResultPage, check_limit, cursor_error, user_names
-from django_fairque.engine.model import durations as units
+from django_fairque.engine.model.durations import number
 from django_fairque.engine.model.ids import check_encodable, check_id, check_ids
 from django_fairque.engine.scripting.operations import read_each, read_sound
 from django_fairque.engine.users.users import check_limit_value, check_weight
@@ -17,7 +17,6 @@ from django_fairque.engine.users.users import check_limit_value, check_weight
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import AllShardsReader, Shards
 
@@ -104,8 +103,9 @@ class OrganizationQueue:
 
 def change(shards: Shards, organization: str, fields: Mapping[str, object], now: float | None) -> Operation[None]:
     """On the shards that can be reached, then `ShardsAwayError` for the others."""
+    pairs = [value for pair in fields.items() for value in pair]
     for shard in shards:
-        yield from change_on_shard(shard, organization, fields, now)
+        yield shard.call("organization", [organization, len(fields), *pairs], now)
     shards.check_present(f"organization {organization!r} was changed without some")
 
 
@@ -113,7 +113,7 @@ def stats(shards: Shards, names: Sequence[str]) -> Operation[PartialList[Organiz
     """In order, in one round trip."""
     names = check_ids(names, "organizations")
     parts = [[("HGETALL", shard.keys.organization(name)) for shard in shards] for name in names]
-    found = (yield from read_each(parts, only_sound=True)) if parts else []
+    found = yield from read_each(parts, only_sound=True)
     each = [combine_records(name, records, shards.missing) for name, records in zip(names, found, strict=True)]
     return PartialList(each, shards.missing)
 
@@ -122,8 +122,7 @@ def members(shards: Shards, organization: str, cursor: str | None, limit: int) -
     """Of a page of the queue's users those whose record names the organization, in one more round trip."""
     users = yield from user_names(shards, cursor, limit, busy_first=True)
     keys = shards.across().keys
-    reads = [("HGET", keys.user(name), "group") for name in users.items]
-    found = (yield from read_sound(reads)) if reads else []
+    found = yield from read_sound([("HGET", keys.user(name), "group") for name in users.items])
     wanted = organization.encode()
     items = [name for name, named in zip(users.items, found, strict=True) if named == wanted]
     return ResultPage(items, users.cursor, users.missing_shards)
@@ -132,7 +131,12 @@ def members(shards: Shards, organization: str, cursor: str | None, limit: int) -
 def page(shards: Shards, cursor: str | None, limit: int) -> Operation[ResultPage[str]]:
     """In the order of their names' bytes, each once."""
     check_limit(limit)
-    after = check_cursor(cursor)
+    after = "-"
+    if cursor is not None:
+        if not (isinstance(cursor, str) and cursor):
+            raise cursor_error(cursor)
+        check_encodable(cursor, "cursor")
+        after = f"({cursor}"
     found = yield from read_each(
         [[("ZRANGE", shard.keys("groups"), after, "+", "BYLEX", "LIMIT", 0, limit)] for shard in shards]
     )
@@ -142,47 +146,23 @@ def page(shards: Shards, cursor: str | None, limit: int) -> Operation[ResultPage
     return ResultPage(items, None if is_last else items[-1], shards.missing)
 
 
-def change_on_shard(
-    commands: Commands, organization: str, fields: Mapping[str, object], now: float | None
-) -> Operation[None]:
-    pairs = [value for pair in fields.items() for value in pair]
-    yield commands.call("organization", [organization, len(fields), *pairs], now)
-
-
 def combine_records(
     organization: str, records: Sequence[Mapping[bytes, bytes]], missing: tuple[int, ...] = ()
 ) -> OrganizationStats:
     """One organization's records of several shards as one; settings are those of the first that has the organization."""
     settings = next((record for record in records if record), {})
 
-    def total(field: str) -> int:
-        return sum(number(record, field) for record in records)
+    def total(field: bytes) -> int:
+        return sum(int(number(record.get(field))) for record in records)
 
     return OrganizationStats(
         organization=organization,
-        weight=weight_in(settings),
-        max_running=number(settings, "cap") or None,
+        weight=number(settings.get(b"weight"), 1.0),
+        max_running=int(number(settings.get(b"cap"))) or None,
         paused=b"paused" in settings,
-        members=total("members"),
-        members_ready=total("ready"),
-        running=total("run"),
-        started=total("started"),
+        members=total(b"members"),
+        members_ready=total(b"ready"),
+        running=total(b"run"),
+        started=total(b"started"),
         missing_shards=missing,
     )
-
-
-def number(record: Mapping[bytes, bytes], field: str) -> int:
-    return int(units.number(record.get(field.encode())))
-
-
-def weight_in(record: Mapping[bytes, bytes]) -> float:
-    return units.number(record.get(b"weight"), 1.0)
-
-
-def check_cursor(cursor: Any) -> str:
-    """A page's cursor is the last organization of the one before."""
-    if cursor is not None and not (isinstance(cursor, str) and cursor):
-        raise cursor_error(cursor)
-    if cursor is not None:
-        check_encodable(cursor, "cursor")
-    return "-" if cursor is None else f"({cursor}"

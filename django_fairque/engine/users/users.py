@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from django_fairque.engine.inspection.pages import Sizes, sizes
 from django_fairque.engine.inspection.task_lookup import cancel_noting
 from django_fairque.engine.model import durations as units
-from django_fairque.engine.model.durations import MAX_EXACT_INTEGER, check_integer, now_us, positive_us
+from django_fairque.engine.model.durations import MAX_EXACT_INTEGER, check_integer, is_integer, now_us, positive_us
 from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.ids import check_id
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS
@@ -99,61 +99,30 @@ def check_weight(weight: object) -> str:
     return repr(float(weight))
 
 
-def set_weight(commands: Commands, user_id: str, weight: float, now: float | None) -> Operation[None]:
-    yield from change(commands, user_id, {"weight": check_weight(weight)}, now)
-
-
 def check_limit_value(what: str, value: object) -> object:
     """The value of a limit's field."""
     top = MAX_LIMIT_VALUES[what]
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= top):
+    if value is not None and not is_integer(value, 1, top):
         raise TaskValidationError(
             f"{what} must be an integer from 1 to {top}, or None for no limit, got {short(value)}"
         )
     return "" if value is None else value
 
 
-def set_limit(commands: Commands, user_id: str, what: str, value: int | None, now: float | None) -> Operation[None]:
-    field = {"max_running": "cap", "max_backlog": "backlog", "max_backlog_bytes": "max_bytes"}[what]
-    yield from change(commands, user_id, {field: check_limit_value(what, value)}, now)
-
-
-def set_organization(commands: Commands, user_id: str, organization: str | None, now: float | None) -> Operation[None]:
-    name = "" if organization is None else check_id(organization, "organization")
-    yield from change(commands, user_id, {"group": name}, now)
-
-
-def set_sla(commands: Commands, user_id: str, seconds: float | None, now: float | None) -> Operation[None]:
-    length = "" if seconds is None else positive_us(seconds, "sla")
-    yield from change(commands, user_id, {"sla": length}, now)
-
-
-def set_rate(commands: Commands, user_id: str, rate: str | None, burst: int, now: float | None) -> Operation[None]:
-    parsed = parse_rate(rate)
-    check_burst(burst)
-    if parsed is None:
-        yield from change(commands, user_id, {"rate": "", "gap": "", "burst": ""}, now)
-    else:
-        tasks, period = parsed
-        gap = -(-period * 1_000_000 // tasks)  # rounded up: no window has more than the rate and the burst
-        yield from change(commands, user_id, {"rate": tasks, "gap": gap, "burst": burst}, now)
-
-
-def check_burst(burst: object) -> int:
-    top = MAX_LIMIT_VALUES["burst"]
-    if isinstance(burst, bool) or not isinstance(burst, int) or not 1 <= burst <= top:
+def rate_fields(rate: str | None, burst: int) -> dict[str, object]:
+    parsed, top = parse_rate(rate), MAX_LIMIT_VALUES["burst"]
+    if not is_integer(burst, 1, top):
         raise TaskValidationError(f"burst must be an integer from 1 to {top}, got {short(burst)}")
-    return burst
+    if parsed is None:
+        return {"rate": "", "gap": "", "burst": ""}
+    tasks, period = parsed
+    gap = -(-period * 1_000_000 // tasks)  # rounded up: no window has more than the rate and the burst
+    return {"rate": tasks, "gap": gap, "burst": burst}
 
 
 def is_known(commands: Commands, user_id: str) -> Operation[bool]:
     (count,) = yield Read([("EXISTS", commands.keys.user(user_id))])
     return bool(count)
-
-
-def user_stats(commands: Commands, user_id: str, now: float | None = None) -> Operation[UserStats]:
-    (found,) = yield from users_stats(commands, [user_id], now)
-    return found
 
 
 def users_stats(commands: Commands, user_ids: Sequence[str], now: float | None = None) -> Operation[list[UserStats]]:
@@ -172,16 +141,15 @@ def users_stats(commands: Commands, user_ids: Sequence[str], now: float | None =
 
 def _with_organizations(commands: Commands, found: list[UserStats]) -> Operation[list[UserStats]]:
     """One more round trip if any of them belongs to an organization."""
-    keys = [
-        commands.keys.organization_of(each.user_id, each.organization) if each.organization is not None else ""
+    keys = {
+        each.user_id: commands.keys.organization_of(each.user_id, each.organization)
         for each in found
-    ]
-    organizations = list(dict.fromkeys(filter(None, keys)))
-    if not organizations:
-        return found
+        if each.organization is not None
+    }
+    organizations = list(dict.fromkeys(keys.values()))
     records = yield from read_sound([("HMGET", key, "weight", "paused", "cap", "run") for key in organizations])
     known = dict(zip(organizations, records, strict=True))
-    return [_in_organization(each, *known[key]) if key else each for each, key in zip(found, keys, strict=True)]
+    return [_in_organization(each, *known[keys[each.user_id]]) if each.user_id in keys else each for each in found]
 
 
 def _in_organization(
@@ -237,17 +205,20 @@ class UserQueue:
         self.user_id = check_id(user_id, "user_id")
         self._commands, self._run = commands, run
 
+    def _change(self, fields: dict[str, object], now: float | None) -> None:
+        self._run(change(self._commands, self.user_id, fields, now))
+
     def pause(self, *, now: float | None = None) -> None:
         """Start none of the user's tasks. Pushes go on, and running tasks end."""
-        self._run(change(self._commands, self.user_id, {"paused": 1}, now))
+        self._change({"paused": 1}, now)
 
     def resume(self, *, now: float | None = None) -> None:
         """Start the user's tasks again."""
-        self._run(change(self._commands, self.user_id, {"paused": ""}, now))
+        self._change({"paused": ""}, now)
 
     def set_weight(self, weight: float, *, now: float | None = None) -> None:
         """Set the user's share: ``weight`` times that of a user of weight 1, from 0.001 to 1000."""
-        self._run(set_weight(self._commands, self.user_id, weight, now))
+        self._change({"weight": check_weight(weight)}, now)
 
     def set_organization(self, organization: str | None, *, now: float | None = None) -> None:
         """Make the user a member of an organization (`FairQueue.organization`), with all its tasks.
@@ -255,14 +226,15 @@ class UserQueue:
         ``organization`` is the organization's name; None for none. Members share what the organization gets: as much
         as one user of the organization's weight.
         """
-        self._run(set_organization(self._commands, self.user_id, organization, now))
+        name = "" if organization is None else check_id(organization, "organization")
+        self._change({"group": name}, now)
 
     def set_max_running(self, number: int | None, *, now: float | None = None) -> None:
         """Limit how many tasks run at once.
 
         ``number`` is from 1 to 1,000,000; None for no limit.
         """
-        self._run(set_limit(self._commands, self.user_id, "max_running", number, now))
+        self._change({"cap": check_limit_value("max_running", number)}, now)
 
     def set_rate(self, rate: str | None, *, burst: int = 1, now: float | None = None) -> None:
         """Limit how many tasks start per unit of time.
@@ -274,7 +246,7 @@ class UserQueue:
         In any period of the unit's length, at most the rate plus ``burst`` tasks start. A new rate keeps what was used
         of the last one. A task starts when a worker fetches it.
         """
-        self._run(set_rate(self._commands, self.user_id, rate, burst, now))
+        self._change(rate_fields(rate, burst), now)
 
     def set_sla(self, seconds: float | None, *, now: float | None = None) -> None:
         """Set within how many seconds this user's tasks should start.
@@ -282,14 +254,14 @@ class UserQueue:
         ``seconds`` replaces the value of their priority; None restores that. It holds for tasks that become ready from
         now on; a task's ``sla`` comes first.
         """
-        self._run(set_sla(self._commands, self.user_id, seconds, now))
+        self._change({"sla": "" if seconds is None else positive_us(seconds, "sla")}, now)
 
     def set_max_backlog(self, number: int | None, *, now: float | None = None) -> None:
         """Limit how many tasks may wait: further pushes are refused (`FairQueue.push` raises `BacklogFullError`).
 
         ``number`` is from 1 to 1,000,000,000; None for the queue's default (``max_backlog``).
         """
-        self._run(set_limit(self._commands, self.user_id, "max_backlog", number, now))
+        self._change({"backlog": check_limit_value("max_backlog", number)}, now)
 
     def set_max_backlog_bytes(self, number: int | None, *, now: float | None = None) -> None:
         """Limit the bytes of tasks that have not ended: further pushes are refused (`FairQueue.push` raises
@@ -298,7 +270,7 @@ class UserQueue:
         ``number`` is the bytes, from 1 to 10^15; None for the queue's default (``max_backlog_bytes``). A task counts
         with its payload and 500 bytes. Tasks that were pushed before there was a limit do not count.
         """
-        self._run(set_limit(self._commands, self.user_id, "max_backlog_bytes", number, now))
+        self._change({"max_bytes": check_limit_value("max_backlog_bytes", number)}, now)
 
     def purge(self, limit: int | None = None, *, note: Note = None, now: float | None = None) -> int:
         """Cancel the user's waiting tasks. Running tasks go on.
@@ -316,7 +288,7 @@ class UserQueue:
 
     def stats(self, *, now: float | None = None) -> UserStats:
         """Return the user's figures, settings and limits now."""
-        return self._run(user_stats(self._commands, self.user_id, now))
+        return self._run(users_stats(self._commands, [self.user_id], now))[0]
 
 
 TASKS_PURGED_PER_CALL = min(500, MAX_CALL_ITEMS)

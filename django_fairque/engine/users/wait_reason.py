@@ -12,7 +12,7 @@ from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.scripting.commands import ORGANIZATION_PREFIX
 from django_fairque.engine.scripting.operations import Operation, Read
 from django_fairque.engine.users.organizations import OrganizationStats, combine_records
-from django_fairque.engine.users.users import UserStats, user_stats
+from django_fairque.engine.users.users import UserStats, users_stats
 
 if TYPE_CHECKING:
     from django_fairque.engine.scripting.commands import Commands
@@ -54,7 +54,7 @@ def read_wait_reason(commands: Commands, task_id: str) -> Operation[WaitReason]:
     if state is None:
         raise commands.unknown(task_id)
     name = user.decode()
-    stats = yield from user_stats(commands, name)
+    (stats,) = yield from users_stats(commands, [name])
     lease_end, free_at, *found = yield Read(
         [("ZSCORE", keys.state("started"), task_id), ("ZSCORE", keys("throttled"), name), *_turn(commands, stats)]
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.scripting.operations import Operation, Read, Scan, parse_scores
+from django_fairque.engine.scripting.operations import Operation, Read, Scan, parse_scores, slices
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from django_fairque.engine.scripting.commands import Commands
 
@@ -71,13 +71,12 @@ def take_snapshot(commands: Commands) -> Operation[Snapshot]:
         if cursor == 0:
             break
     snapshot = Snapshot()
-    ordered = sorted(keys)
-    for first in range(0, len(ordered), 500):
-        yield from _read(commands, snapshot, ordered[first : first + 500])
+    for names in slices(sorted(keys), 500):
+        yield from _read(commands, snapshot, names)
     return snapshot
 
 
-def _read(commands: Commands, snapshot: Snapshot, names: list[str]) -> Operation[None]:
+def _read(commands: Commands, snapshot: Snapshot, names: Sequence[str]) -> Operation[None]:
     prefix = str(commands.keys)
     types = yield Read([("TYPE", bytes_of(prefix + name)) for name in names])
     for name, found in zip(names, types, strict=True):
