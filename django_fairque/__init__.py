@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from django_fairque.engine.dead_letters.letters import DLQEntry
     from django_fairque.engine.dependencies.dependencies import DependencyView
-    from django_fairque.engine.maintenance.invariants.snapshot import Violation
+    from django_fairque.engine.maintenance.snapshot import Violation
     from django_fairque.engine.model.errors import (
         BacklogFullError,
         ConfigurationError,
@@ -160,7 +160,7 @@ _MODULES = {
     "engine.queue.queue": ("FairQueue",),
     "engine.dead_letters.letters": ("DLQEntry",),
     "engine.model.records": ("FailureType", "PushResult", "TaskState"),
-    "engine.maintenance.invariants.snapshot": ("Violation",),
+    "engine.maintenance.snapshot": ("Violation",),
     "engine.users.users": ("UserQueue",),
     "tasks.context": ("acurrent_user_id", "as_user", "current_task", "current_user_id"),
     "tasks.execution": ("BatchResult",),

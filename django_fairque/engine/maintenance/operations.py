@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.maintenance.invariants.checker import WRONG_TYPE_INVARIANT, check_invariants
-from django_fairque.engine.maintenance.invariants.snapshot import bytes_of
+from django_fairque.engine.maintenance.invariants import WRONG_TYPE_INVARIANT, check_invariants
+from django_fairque.engine.maintenance.snapshot import bytes_of
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, Commands
 from django_fairque.engine.scripting.operations import Read, slices
 from django_fairque.engine.sharding.shards import sum_over_shards
 
 if TYPE_CHECKING:
-    from django_fairque.engine.maintenance.invariants.snapshot import Violation
+    from django_fairque.engine.maintenance.snapshot import Violation
     from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import Shards
@@ -50,85 +50,35 @@ class Sweep:
 
 
 def sweep(shards: Shards, now: float | None) -> Operation[Sweep]:
-    whole: Sweep | None = None
+    replies = []
     for shard in shards:
-        one = yield from sweep_shard(shard, now)
-        whole = one if whole is None else _together(whole, one)
-    assert whole is not None  # noqa: S101 - a queue has a shard
-    return whole
-
-
-def _together(left: Sweep, right: Sweep) -> Sweep:
-    counted = (
-        "due",
-        "reaped",
-        "expired",
-        "overdue",
-        "freed",
-        "forgotten",
-        "dropped",
-        "at_risk",
-        "promoted",
-        "alerts",
-        "messages",
-    )
-    return replace(
-        left,
-        more=left.more or right.more,
-        now=max(left.now, right.now),
-        **{name: getattr(left, name) + getattr(right, name) for name in counted},
-        look_at=_earlier(left.look_at, right.look_at),
-        schedule_at=_earlier(left.schedule_at, right.schedule_at),
-    )
-
-
-def _earlier(left: float | None, right: float | None) -> float | None:
-    return min((each for each in (left, right) if each is not None), default=None)
-
-
-def sweep_shard(commands: Commands, now: float | None = None) -> Operation[Sweep]:
-    reply = [int(float(value)) for value in (yield commands.call("sweep", [], now))]
-    (
-        due,
-        reaped,
-        expired,
-        overdue,
-        freed,
-        forgotten,
-        dropped,
-        more,
-        look,
-        at,
-        at_risk,
-        promoted,
-        alerts,
-        schedule,
-        messages,
-    ) = reply
-    return Sweep(
-        *(due, reaped, expired, overdue, freed, forgotten, dropped, bool(more), _moment(look), at / 1_000_000),
-        *(at_risk, promoted, alerts, _moment(schedule), messages),
-    )
-
-
-def _moment(us: int) -> float | None:
-    return None if us >= NEVER_MICROSECONDS else us / 1_000_000
+        replies.append([int(float(value)) for value in (yield shard.call("sweep", [], now))])
+    # A reply has the fields in their order. Moments are microseconds.
+    columns = {each.name: column for each, column in zip(fields(Sweep), zip(*replies, strict=True), strict=True)}
+    whole: dict[str, Any] = {name: sum(column) for name, column in columns.items()}
+    whole["more"] = any(columns["more"])
+    whole["now"] = max(columns["now"]) / 1_000_000
+    for name in ("look_at", "schedule_at"):
+        earliest = min(columns[name])
+        whole[name] = None if earliest >= NEVER_MICROSECONDS else earliest / 1_000_000
+    return Sweep(**whole)
 
 
 def set_paused(shards: Shards, now: float | None, *, paused: bool) -> Operation[None]:
     """The shards that can be reached, then `ShardsAwayError` for the others."""
     for shard in shards:
-        yield from set_shard_paused(shard, now, paused=paused)
+        yield shard.call("pause", [int(paused)], now)
     shards.check_present(f"{'paused' if paused else 'resumed'} without some")
 
 
-def set_shard_paused(commands: Commands, now: float | None, *, paused: bool) -> Operation[None]:
-    yield commands.call("pause", [int(paused)], now)
-
-
-def is_paused(commands: Commands) -> Operation[bool]:
-    (value,) = yield Read([("HGET", commands.keys("stats"), "paused")])
-    return bool(value == b"1")
+def is_paused(shards: Shards) -> Operation[bool]:
+    """False as soon as one shard says so."""
+    for shard in shards:
+        (value,) = yield Read([("HGET", shard.keys("stats"), "paused")])
+        if value != b"1":
+            return False
+    shards.check_present("the pause of the queue can't be read")
+    return True
 
 
 MAX_REPAIR_ROUNDS = 12
@@ -175,9 +125,8 @@ def repair_shard(commands: Commands, now: float | None) -> Operation[list[Repair
     done: dict[Violation, Repair] = {}
     for _ in range(MAX_REPAIR_ROUNDS):
         found = yield from check_invariants(commands)
-        if any(
-            each.invariant == WRONG_TYPE_INVARIANT for each in found
-        ):  # the script could read neither it nor around it
+        # The script could read neither a key of another type nor around it.
+        if any(each.invariant == WRONG_TYPE_INVARIANT for each in found):
             done.update((each, Repair(each, is_fixed=False)) for each in found if each not in done)
             break
         waiting = [each for each in found if each.fix and not (each in done and not done[each].is_fixed)]

@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     from django_fairque.engine.inspection.pages import PartialList, ResultPage, Sizes, WorkerRecord
     from django_fairque.engine.inspection.search import MatchingTasks, Search, SearchResult
     from django_fairque.engine.inspection.task_lookup import Note, Progress, RunView
-    from django_fairque.engine.maintenance.invariants.snapshot import Violation
     from django_fairque.engine.maintenance.operations import Repair, Sweep
+    from django_fairque.engine.maintenance.snapshot import Violation
     from django_fairque.engine.model.lease import Lease, LeaseKey
     from django_fairque.engine.model.options import QueueConfig
     from django_fairque.engine.model.records import Attempt, EventCount, PushResult, TaskState
@@ -562,7 +562,7 @@ class AsyncFairQueue(QueueOfShards):
 
     async def is_paused(self) -> bool:
         """Return whether `pause` is in force on all shards."""
-        return await self._read_all_shards(reading.is_paused)
+        return await self._read_all_shards(maintenance.is_paused)
 
     async def find(self, search: Search, limit: int = 100, cursor: str | None = None) -> SearchResult:
         """Find tasks by state, user, name and worker. They have neither payloads nor results.

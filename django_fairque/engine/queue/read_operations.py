@@ -19,8 +19,7 @@ from django_fairque.engine.inspection.pages import (
     shard_cursor,
 )
 from django_fairque.engine.inspection.search import MatchingTasks, SearchResult, check_search
-from django_fairque.engine.maintenance import operations as maintenance
-from django_fairque.engine.maintenance.invariants.checker import check_invariants as check_one
+from django_fairque.engine.maintenance.invariants import check_invariants as check_one
 from django_fairque.engine.model.ids import check_ids
 from django_fairque.engine.pushing import push as pushing
 from django_fairque.engine.scripting.operations import read_together
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.dependencies.dependencies import Blockers, DependencyGraph, DependencyView
     from django_fairque.engine.inspection.pages import Sizes
     from django_fairque.engine.inspection.search import Search
-    from django_fairque.engine.maintenance.invariants.snapshot import Violation
+    from django_fairque.engine.maintenance.snapshot import Violation
     from django_fairque.engine.model.records import EventCount, TaskState
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.scripting.commands import Commands
@@ -52,15 +51,6 @@ __all__ = ["activity", "health", "stats"]
 
 def event_counts(shards: Shards) -> Operation[dict[str, EventCount]]:
     return (yield from pushing.event_counts(shards.home))
-
-
-def is_paused(shards: Shards) -> Operation[bool]:
-    """False as soon as one shard says so."""
-    for shard in shards:
-        if not (yield from maintenance.is_paused(shard)):
-            return False
-    shards.check_present("the pause of the queue can't be read")
-    return True
 
 
 def find(shards: Shards, search: Search, limit: int, cursor: str | None) -> Operation[SearchResult]:

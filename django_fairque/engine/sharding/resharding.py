@@ -17,7 +17,6 @@ from django_fairque.engine.model.durations import to_us
 from django_fairque.engine.model.errors import ConfigurationError, FairQueueError, QueueNotDrainedError
 from django_fairque.engine.model.ids import new_nonce
 from django_fairque.engine.model.records import TaskState
-from django_fairque.engine.queue import read_operations as reading
 from django_fairque.engine.schedules import operations as schedules
 from django_fairque.engine.scripting.operations import Read, Scan, read_each
 from django_fairque.engine.users import organizations
@@ -62,7 +61,7 @@ def reshard(old: Shards, new: Shards, now: float | None) -> Operation[ReshardRes
     yield from _copy_organizations(old, new, now)
     users = yield from _move_users(old, new, now)
     moved = yield from _move_schedules(old, new, now)
-    if (yield from reading.is_paused(old)):
+    if (yield from maintenance.is_paused(old)):
         yield from maintenance.set_paused(new, now, paused=True)
     kept = {shard.keys.shard for shard in new}
     for shard in old:

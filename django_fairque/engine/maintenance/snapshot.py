@@ -32,8 +32,9 @@ class Violation:
 
 @dataclass
 class Snapshot:
-    """Everything of one shard."""
+    """Everything of one shard, without the ``prefix`` of its keys."""
 
+    prefix: str
     tasks: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
     payloads: set[str] = field(default_factory=set)
     histories: set[str] = field(default_factory=set)
@@ -59,6 +60,27 @@ class Snapshot:
         """The ring, the throttled users, all users or all organizations, with their scores."""
         return self.members.get(name, {})
 
+    @property
+    def stats(self) -> Mapping[bytes, bytes]:
+        """The shard's counters."""
+        return self.counters.get("stats", {})
+
+    def organization_of(self, user: str) -> str | None:
+        organization = self.users.get(user, {}).get(b"group")
+        return None if organization is None else name_of(organization)
+
+    def tasks_with(self, state: str, field_name: str) -> set[tuple[str, str]]:
+        """The tasks of this state, each with this field of its record."""
+        return {
+            (task_id, name_of(record.get(field_name.encode(), b"")))
+            for task_id, record in self.tasks.items()
+            if record.get(b"state") == state.encode()
+        }
+
+    def violation(self, invariant: str, name: str, detail: str, *fix: str) -> Violation:
+        """What is wrong with the key of this name."""
+        return Violation(invariant, self.prefix + name, detail, fix)
+
 
 def take_snapshot(commands: Commands) -> Operation[Snapshot]:
     prefix = str(commands.keys)
@@ -70,7 +92,7 @@ def take_snapshot(commands: Commands) -> Operation[Snapshot]:
         keys.update(key.decode("utf-8", "surrogateescape")[len(prefix) :] for key in found)
         if cursor == 0:
             break
-    snapshot = Snapshot()
+    snapshot = Snapshot(prefix)
     for names in slices(sorted(keys), 500):
         yield from _read(commands, snapshot, names)
     return snapshot
@@ -86,50 +108,32 @@ def _read(commands: Commands, snapshot: Snapshot, names: Sequence[str]) -> Opera
     names = [name for name in names if name not in snapshot.squatters]
     wanted = [(name, *place) for name in names if (place := _place(snapshot, name))]
     if wanted:
-        reply = yield Read([_COMMANDS[kind](bytes_of(prefix + name)) for name, kind, _, _ in wanted])
-        for (_, kind, into, at), value in zip(wanted, reply, strict=True):
-            into[at] = _SHAPES[kind](value)
+        reads = [(_READS[kind][0], bytes_of(prefix + name), *_READS[kind][1]) for name, kind, _, _ in wanted]
+        for (_, kind, into, at), value in zip(wanted, (yield Read(reads)), strict=True):
+            into[at] = _READS[kind][2](value)
 
 
-_COMMANDS: dict[str, Callable[[bytes], tuple[Any, ...]]] = {
-    "hash": lambda key: ("HGETALL", key),
-    "zset": lambda key: ("ZRANGE", key, 0, -1, "WITHSCORES"),
-    "list": lambda key: ("LRANGE", key, 0, -1),
-    "set": lambda key: ("SMEMBERS", key),
+_READS: dict[str, tuple[str, tuple[Any, ...], Callable[[Any], Any]]] = {
+    "hash": ("HGETALL", (), lambda reply: reply),
+    "zset": (
+        "ZRANGE",
+        (0, -1, "WITHSCORES"),
+        lambda reply: {name_of(key): score for key, score in parse_scores(reply)},
+    ),
+    "list": ("LRANGE", (0, -1), lambda reply: [name_of(item) for item in reply]),
+    "set": ("SMEMBERS", (), lambda reply: {name_of(item) for item in reply}),
 }
-_SHAPES: dict[str, Callable[[Any], Any]] = {
-    "hash": lambda reply: reply,
-    "zset": lambda reply: {name_of(member): score for member, score in parse_scores(reply)},
-    "list": lambda reply: [name_of(item) for item in reply],
-    "set": lambda reply: {name_of(item) for item in reply},
-}
+"""How a key of a type is read: the command, its arguments, and what its reply becomes."""
 _OWNERLESS = (
     *("stats", "wake", "workers", "worker", "revoked", "reply", "unique", "xcom", "alerts", "schedules"),
     *("delivered", "events", "outbox", "probe", "quarantine", "shards"),
 )
 """Kinds of keys that belong to the shard or end by themselves."""
-
-
+_REGISTRIES = ("ring", "throttled", "due", "users", "groups", "grouped", "resolving")
 _TYPES = {
-    **dict.fromkeys(
-        ("stats", "task", "user", "group", "worker", "xcom", "schedules", "schedules:last", "events"), "hash"
-    ),
-    **dict.fromkeys(
-        (
-            "state",
-            "ring",
-            "throttled",
-            "users",
-            "groups",
-            "grouped",
-            "resolving",
-            "wake",
-            "workers",
-            "schedules:due",
-            "due",
-        ),
-        "zset",
-    ),
+    **dict.fromkeys(("stats", "task", "user", "group", "worker", "xcom", "events"), "hash"),
+    **dict.fromkeys(("schedules", "schedules:last"), "hash"),
+    **dict.fromkeys((*_REGISTRIES, "state", "wake", "workers", "schedules:due"), "zset"),
     **dict.fromkeys(("leases", "revoked", "deps", "run"), "set"),
     **dict.fromkeys(("history", "alerts"), "list"),
     **dict.fromkeys(("payload", "reply", "unique", "delivered"), "string"),
@@ -151,7 +155,7 @@ def _place(snapshot: Snapshot, name: str) -> tuple[str, dict[str, Any], str] | N
         if lane == "critical":
             return "list", snapshot.critical, user
         return "zset", snapshot.normal if lane == "normal" else snapshot.scheduled, user
-    if name in ("ring", "throttled", "due", "users", "groups", "grouped", "resolving", "mirrors"):
+    if name in (*_REGISTRIES, "mirrors"):
         return "zset", snapshot.members, name
     places: dict[str, tuple[str, dict[str, Any]]] = {
         "task": ("hash", snapshot.tasks),

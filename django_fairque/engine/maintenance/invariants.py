@@ -1,0 +1,429 @@
+"""The checker: what a queue holds, compared with the invariants of the design.
+
+It reads every key of the queue (SCAN), so it is for operators and tests, not for a request. On a live server two
+looks may straddle a change; a violation is reported only if it is seen in three looks in a row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from django_fairque.engine.maintenance.snapshot import Snapshot, Violation, name_of, take_snapshot
+from django_fairque.engine.model import task as task_hash
+from django_fairque.engine.model.durations import number
+from django_fairque.engine.model.errors import TaskSerializationError
+from django_fairque.engine.model.priority import SCORE_PER_PRIORITY
+from django_fairque.engine.model.records import FailureType, TaskState
+from django_fairque.engine.scripting.commands import ORGANIZATION_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from django_fairque.engine.scripting.commands import Commands
+    from django_fairque.engine.scripting.operations import Operation
+
+CONFIRMING_READS = 3
+WRONG_TYPE_INVARIANT = "type"
+"""The invariant that keys have the types of lua/README.md; a person must remove what has not, before anything is fixed."""
+SCORE_EPOCH_MICROSECONDS = 1735689600000000
+"""From when moments are counted there, in microseconds."""
+ORGANIZATION_MARK = name_of(ORGANIZATION_PREFIX)
+RUNNING_TASK_SUMS = ("expected", "start", "companions")
+"""Sums over running tasks: what they were charged, and the moments (both microseconds) at which they were handed out."""
+WEIGHT_UNITS = 1_000_000
+"""Weights are summed in millionths, as in lua/lib/ring.lua."""
+ROUNDING_TOLERANCE_MICROSECONDS = 1_000_000
+"""How far the sum of moments may be off: it is a double, and beyond 2^53 from some 150 tasks on."""
+
+
+def check_invariants(commands: Commands) -> Operation[list[Violation]]:
+    found: dict[Violation, None] = {}
+    for look in range(CONFIRMING_READS):
+        snapshot = yield from take_snapshot(commands)
+        seen = dict.fromkeys(violations(snapshot))
+        found = seen if look == 0 else {violation: None for violation in found if violation in seen}
+        if not found:
+            return []
+    return list(found)
+
+
+def violations(snapshot: Snapshot) -> Iterator[Violation]:
+    """Every way in which a snapshot breaks the invariants."""
+    for name, (found, expected) in snapshot.squatters.items():
+        detail = f"is a {found}, must be a {expected}: not written by the queue"
+        yield snapshot.violation(WRONG_TYPE_INVARIANT, name, detail)
+    yield from _one_state_each(snapshot)
+    yield from _queues_and_leases(snapshot)
+    yield from _priorities(snapshot)
+    yield from _scheduled(snapshot)
+    waiting = _waiting(snapshot)
+    served = _servable(snapshot, waiting)
+    sums = _sums(snapshot, waiting, served)
+    yield from _users(snapshot, waiting)
+    yield from _rings(snapshot, served)
+    yield from _organizations(snapshot, sums)
+    yield from _weights(snapshot, waiting, served, sums)
+    yield from _held(snapshot)
+    yield from _counters(snapshot)
+    yield from _dependencies(snapshot)
+    yield from _runs(snapshot)
+    yield from _owners(snapshot)
+
+
+def _wrong_stats(snapshot: Snapshot, real: Mapping[str, int], fix: str, must: str) -> Iterator[Violation]:
+    """The counters of the queue that differ from these."""
+    for name, count in real.items():
+        recorded = int(number(snapshot.stats.get(name.encode())))
+        if recorded != count:
+            detail = f"{name} is {recorded}, {must} {count}"
+            yield snapshot.violation("counters", "stats", detail, fix, name, str(count - recorded))
+
+
+def _wrong_counts(
+    snapshot: Snapshot, invariant: str, kind: str, name: str, record: Mapping[bytes, bytes], real: Mapping[str, int]
+) -> Iterator[Violation]:
+    """The counters of a user or an organization that differ from these."""
+    for field, count in real.items():
+        recorded = int(number(record.get(field.encode())))
+        if abs(recorded - count) > (ROUNDING_TOLERANCE_MICROSECONDS if field == "start" else 0):
+            detail = f"{field} is {recorded}, there are {count}"
+            yield snapshot.violation(invariant, f"{kind}:{name}", detail, kind, name, f"{field}:{count - recorded}")
+
+
+def _one_state_each(snapshot: Snapshot) -> Iterator[Violation]:
+    at: dict[str, list[str]] = {}
+    for state, members in snapshot.states.items():
+        for task_id in members:
+            at.setdefault(task_id, []).append(state)
+    known = {state.value for state in TaskState}
+    for task_id, record in snapshot.tasks.items():
+        key, state = f"task:{task_id}", name_of(record.get(b"state", b""))
+        if state not in known:
+            yield snapshot.violation("one state", key, f"its state is {state!r}")
+        elif at.get(task_id, []) != [state]:
+            registries = ", ".join(sorted(at.get(task_id, []))) or "none"
+            detail = f"state {state}, in the registry of: {registries}"
+            yield snapshot.violation("one state", key, detail, "task", task_id, "")
+        if state in known and (damage := _damage_of(task_id, record)) is not None:
+            yield snapshot.violation("record", key, damage)
+        if task_id not in snapshot.payloads:
+            yield snapshot.violation("payload kept", f"payload:{task_id}", "missing", "task", task_id, "")
+    for task_id in at.keys() - snapshot.tasks.keys():
+        state = at[task_id][0]
+        detail = f"member {task_id!r} has no task"
+        yield snapshot.violation("one state", f"state:{state}", detail, "index", state, task_id)
+
+
+def _damage_of(task_id: str, record: Mapping[bytes, bytes]) -> str | None:
+    try:
+        task_hash.decode_task({"id": b"", **{name_of(field): value for field, value in record.items()}})
+    except TaskSerializationError as error:
+        return f"{error}; listings leave {task_id!r} out"
+    return None
+
+
+def _queues_and_leases(snapshot: Snapshot) -> Iterator[Violation]:
+    places = Counter((task_id, user) for user, ids in snapshot.critical.items() for task_id in ids)
+    places.update((task_id, user) for user, members in snapshot.normal.items() for task_id in members)
+    queued = snapshot.tasks_with("queued", "user")
+    for task_id, user in queued - places.keys():
+        detail = f"queued, but not in a queue of user {user!r}"
+        yield snapshot.violation("queued once", f"task:{task_id}", detail, "task", task_id, "")
+    for (task_id, user), times in places.items():
+        if (task_id, user) not in queued or times > 1:
+            detail = f"{task_id!r} is in it {times} times, and its task is not queued there once"
+            yield snapshot.violation("queued once", f"queue:user:{user}", detail, "queue", user, task_id)
+    held = {(task_id, worker) for worker, ids in snapshot.leases.items() for task_id in ids}
+    started = snapshot.tasks_with("started", "worker")
+    for task_id, worker in started ^ held:
+        is_started = (task_id, worker) in started
+        where = "started but not among its worker's leases" if is_started else "leased but not started"
+        yield snapshot.violation("one lease", f"leases:{worker}", f"{task_id!r} is {where}", "lease", worker, task_id)
+
+
+def _priorities(snapshot: Snapshot) -> Iterator[Violation]:
+    """A queued task stands where its priority is looked for; elsewhere nobody would ever find it."""
+    places = [
+        (task_id, user, f"{score // SCORE_PER_PRIORITY:.0f}")
+        for user, members in snapshot.normal.items()
+        for task_id, score in members.items()
+    ]
+    places += [(task_id, user, "6") for user, ids in snapshot.critical.items() for task_id in ids]
+    for task_id, user, place in places:
+        record = snapshot.tasks.get(task_id, {})
+        priority = name_of(record.get(b"priority", b""))
+        is_here = record.get(b"state") == b"queued" and name_of(record.get(b"user", b"")) == user
+        if is_here and place != priority:
+            detail = f"{task_id!r} has priority {priority}, its place there is of {place}"
+            yield snapshot.violation("queued once", f"queue:user:{user}", detail, "queue", user, task_id)
+
+
+def _scheduled(snapshot: Snapshot) -> Iterator[Violation]:
+    """A scheduled task stands among its user's at its moment, and its user among those that are looked at in time."""
+    moments = snapshot.states.get(TaskState.SCHEDULED.value, {})
+    real = snapshot.tasks_with("scheduled", "user")
+    found = {(task_id, user) for user, members in snapshot.scheduled.items() for task_id in members}
+    for task_id, user in found - real:
+        detail = f"{task_id!r} is in it and not a scheduled task of the user"
+        yield snapshot.violation("scheduled once", f"queue:user:{user}:scheduled", detail, "queue", user, task_id)
+    clock = number(snapshot.stats.get(b"clock"))
+    for task_id, user in real:
+        moment = snapshot.scheduled.get(user, {}).get(task_id)
+        looked_at = snapshot.registry("due").get(user)
+        if moment is None or moment != moments.get(task_id, moment):
+            detail = "scheduled, but not among its user's scheduled tasks at its moment"
+            yield snapshot.violation("scheduled once", f"task:{task_id}", detail, "task", task_id, "")
+        elif looked_at is None or looked_at > max(clock, moment):
+            detail = f"scheduled, but its user {user!r} is not looked at in time"
+            yield snapshot.violation("scheduled once", "due", detail, "task", task_id, "")
+
+
+Waiting = dict[str, Counter[str]]
+"""What each user has, by the field of its record that counts it."""
+
+
+def _waiting(snapshot: Snapshot) -> Waiting:
+    waiting: Waiting = {}
+    for record in snapshot.tasks.values():
+        state, user = name_of(record.get(b"state", b"")), name_of(record.get(b"user", b""))
+        field_name = {"scheduled": "sched", "deferred": "deferred", "started": "run"}.get(state)
+        if state == "queued":
+            field_name = "ready:" + name_of(record.get(b"priority", b""))
+        if field_name:
+            counter = waiting.setdefault(user, Counter())
+            counter[field_name] += 1
+            counter["bytes"] += int(float(record.get(b"size", 0)))
+            if state == "started":
+                counter["expected"] += int(number(record.get(b"cost")))
+                is_companion = record.get(b"companion") == b"1"
+                counter["companions"] += is_companion
+                counter["start"] += (
+                    0 if is_companion else int(number(record.get(b"started"))) - SCORE_EPOCH_MICROSECONDS
+                )
+    return waiting
+
+
+def _users(snapshot: Snapshot, waiting: Waiting) -> Iterator[Violation]:
+    priorities = (f"ready:{priority}" for priority in range(1, 7))
+    counted = ("sched", "deferred", "run", "bytes", *RUNNING_TASK_SUMS, *priorities)
+    for user in snapshot.users.keys() | waiting.keys():
+        record, has = snapshot.users.get(user, {}), waiting.get(user, Counter())
+        key, repair = f"user:{user}", ("place", user, "")
+        yield from _wrong_counts(snapshot, "user counts", "user", user, record, {name: has[name] for name in counted})
+        if (b"held" in record) != (user in snapshot.registry("throttled")):
+            detail = "held by its rate limit and the registry of held users disagree"
+            yield snapshot.violation("throttled", key, detail, *repair)
+        if user in snapshot.users and user not in snapshot.registry("users"):
+            yield snapshot.violation("users", key, "has a record and is not among the users", *repair)
+
+
+def _is_served(record: Mapping[bytes, bytes], ready: int, running: int) -> bool:
+    """The rule of ``can_be_served`` in lua/lib/ring.lua."""
+    cap = record.get(b"cap")
+    capped = cap is not None and running >= number(cap)
+    return ready > 0 and b"paused" not in record and b"held" not in record and not capped
+
+
+def _servable(snapshot: Snapshot, waiting: Waiting) -> set[str]:
+    """The users who can be served, whatever holds for their organizations."""
+    found = set()
+    for user, real in waiting.items():
+        ready = sum(number for name, number in real.items() if name.startswith("ready:"))
+        if _is_served(snapshot.users.get(user, {}), ready, real["run"]):
+            found.add(user)
+    return found
+
+
+def _in_ring(snapshot: Snapshot, key: str, *fix: str, is_served: bool, is_there: bool) -> Iterator[Violation]:
+    if is_served != is_there:
+        detail = "can be served but is not in the ring" if is_served else "is in the ring but can't be served"
+        yield snapshot.violation("ring", key, detail, *fix)
+
+
+def _rings(snapshot: Snapshot, served: set[str]) -> Iterator[Violation]:
+    """Users in the shard's ring, members in that of their organization, each in no other."""
+    ring = {entry for entry in snapshot.registry("ring") if not entry.startswith(ORGANIZATION_MARK)}
+    grouped = snapshot.registry("grouped")
+    for user in snapshot.users.keys() | served | ring | grouped.keys():
+        organization, is_served = snapshot.organization_of(user), user in served
+        there = ring if organization is None else snapshot.rings.get(organization, {})
+        key, repair = f"user:{user}", ("place", user, "")
+        yield from _in_ring(snapshot, key, *repair, is_served=is_served, is_there=user in there)
+        if organization is not None and user in ring:
+            yield snapshot.violation("ring", key, "belongs to an organization and is in the shard's ring", *repair)
+        if (is_served and organization is not None) != (user in grouped):
+            detail = "the registry of members who can be served and its organization's ring disagree"
+            yield snapshot.violation("ring", key, detail, *repair)
+    for organization, members in snapshot.rings.items():
+        for user in members:
+            if snapshot.organization_of(user) != organization:
+                detail = f"{user!r} is in it and does not belong to the organization"
+                yield snapshot.violation("ring", f"ring:{organization}", detail, "member", organization, user)
+
+
+def _sums(snapshot: Snapshot, waiting: Waiting, served: set[str]) -> dict[str, Counter[str]]:
+    """What each organization's record must say: its members, those who can be served (``ready``), and their tasks."""
+    found = {organization: Counter[str]() for organization in snapshot.organizations}
+    for user in snapshot.users:
+        if (organization := snapshot.organization_of(user)) is not None:
+            sums, has = found.setdefault(organization, Counter()), waiting.get(user, Counter())
+            sums.update(
+                members=1, ready=int(user in served), **{name: has[name] for name in ("run", *RUNNING_TASK_SUMS)}
+            )
+    return found
+
+
+def _organizations(snapshot: Snapshot, sums: Mapping[str, Counter[str]]) -> Iterator[Violation]:
+    """An organization exists while it has members or settings, counts right, and is in the ring if a member can be served."""
+    ring, known = snapshot.registry("ring"), snapshot.registry("groups")
+    in_ring = {entry.removeprefix(ORGANIZATION_MARK) for entry in ring if entry.startswith(ORGANIZATION_MARK)}
+    behind = 0
+    for organization in sums.keys() | known.keys() | in_ring:
+        record, has = snapshot.organizations.get(organization, {}), sums.get(organization, Counter())
+        key, repair = f"group:{organization}", ("standing", organization, "")
+        real = {name: has[name] for name in ("members", "ready", "run", *RUNNING_TASK_SUMS)}
+        yield from _wrong_counts(snapshot, "organization counts", "group", organization, record, real)
+        has_settings = b"cap" in record or b"paused" in record or number(record.get(b"weight"), 1.0) != 1
+        if record and not has["members"] and not has_settings:
+            detail = "has neither members nor settings"
+            yield snapshot.violation("organizations", key, detail, "group", organization, "members:0")
+        is_served = _is_served(record, has["ready"], has["run"])
+        behind += has["ready"] - is_served
+        yield from _in_ring(snapshot, key, *repair, is_served=is_served, is_there=organization in in_ring)
+        if bool(record) != (organization in known):
+            detail = "its record and the registry of organizations disagree"
+            yield snapshot.violation("organizations", key, detail, *repair)
+    yield from _wrong_stats(snapshot, {"groups": len(snapshot.organizations), "behind": behind}, "sum", "must be")
+
+
+def _weights(
+    snapshot: Snapshot, waiting: Waiting, served: set[str], sums: Mapping[str, Counter[str]]
+) -> Iterator[Violation]:
+    """Each ring's ``active`` is the sum of the weights of those with work; each record has what it counts there as ``counted``.
+
+    A record without the field was last written by a version that did not count, and is counted with its next change.
+    """
+    entries = [
+        (
+            "user",
+            user,
+            snapshot.organization_of(user),
+            record,
+            user in served or waiting.get(user, Counter())["run"] > 0,
+        )
+        for user, record in snapshot.users.items()
+    ]
+    for organization, record in snapshot.organizations.items():
+        has = sums[organization]
+        is_active = _is_served(record, has["ready"], has["run"]) or has["run"] > 0
+        entries.append(("group", organization, None, record, is_active))
+    active = Counter[str | None]()
+    for kind, name, ring, record, is_active in entries:
+        if (counted := record.get(b"counted")) is not None:
+            recorded = int(float(counted))
+            real = math.floor(number(record.get(b"weight"), 1.0) * WEIGHT_UNITS + 0.5) if is_active else 0
+            active[ring] += real
+            if recorded != real:
+                detail = f"counts {recorded} millionths of a weight, must count {real}"
+                yield snapshot.violation("weights", f"{kind}:{name}", detail, kind, name, f"counted:{real - recorded}")
+    for organization, record in snapshot.organizations.items():
+        if difference := active[organization] - int(float(record.get(b"active", 0))):
+            detail = f"the weights of members with work are off by {difference} millionths"
+            fix = ("group", organization, f"active:{difference}")
+            yield snapshot.violation("weights", f"group:{organization}", detail, *fix)
+    if difference := active[None] - int(float(snapshot.stats.get(b"active", 0))):
+        detail = f"the weights of users and organizations with work are off by {difference} millionths"
+        yield snapshot.violation("weights", "stats", detail, "sum", "active", str(difference))
+
+
+def _held(snapshot: Snapshot) -> Iterator[Violation]:
+    """A rate holds nobody for longer than one task's time and, after a change, its debt: else a clock was wrong."""
+    clock = number(snapshot.stats.get(b"clock"))
+    for user, until in snapshot.registry("throttled").items():
+        record = snapshot.users.get(user, {})
+        gap = record.get(b"gap")
+        if gap is not None and until > clock + number(gap) + number(record.get(b"debt")):
+            detail = "is held for longer than its rate asks for"
+            yield snapshot.violation("throttled", f"user:{user}", detail, "place", user, "")
+
+
+def _counters(snapshot: Snapshot) -> Iterator[Violation]:
+    """Tasks that are ready, by priority, and dead letters, by failure type."""
+    real = Counter[str]()
+    for record in snapshot.tasks.values():
+        if record.get(b"state") == b"queued":
+            real["depth:" + name_of(record.get(b"priority", b""))] += 1
+        elif record.get(b"state") == b"failed":
+            real["lying:" + name_of(record.get(b"failure", b"failed"))] += 1
+    names = [*(f"depth:{priority}" for priority in range(1, 7)), *(f"lying:{kind.value}" for kind in FailureType)]
+    yield from _wrong_stats(snapshot, {name: real[name] for name in names}, "stat", "there are")
+
+
+def _dependencies(snapshot: Snapshot) -> Iterator[Violation]:
+    """Both directions agree; who is DEFERRED waits for something that can still end; who is not, does not."""
+    edges: dict[str, set[tuple[str, str]]] = {kind: set() for kind in ("waiting", "blocked", "reacting", "first")}
+    for name, members in snapshot.deps.items():
+        kind, _, task_id = name.partition(":")
+        if kind in edges:
+            edges[kind] |= {(member, task_id) if kind == "blocked" else (task_id, member) for member in members}
+    for blocker, waiter in sorted(edges["waiting"] ^ edges["blocked"]):
+        side, task_id = ("waiting", blocker) if (blocker, waiter) in edges["waiting"] else ("blocked", waiter)
+        detail = f"{waiter!r} waits for {blocker!r} on this side only"
+        yield snapshot.violation("dependencies", f"deps:{side}:{task_id}", detail, "edge", blocker, waiter)
+    for kind in ("reacting", "first"):
+        for blocker, waiter in sorted(edges[kind] - edges["waiting"]):
+            detail = f"{waiter!r} does not wait for it"
+            yield snapshot.violation("dependencies", f"deps:{kind}:{blocker}", detail, "edge", blocker, waiter)
+    yield from _wrong_stats(snapshot, {"edges": len(edges["blocked"])}, "stat", "there are")
+    yield from _blocked_tasks(snapshot, edges["blocked"], edges["reacting"])
+    for task_id in sorted(snapshot.remotes.keys() ^ snapshot.registry("mirrors").keys()):
+        detail = "a task of another shard is not both known and watched"
+        yield snapshot.violation("mirrors", f"remote:{task_id}", detail, "mirror", task_id, "")
+    for name in sorted(snapshot.deps):
+        kind, _, task_id = name.partition(":")
+        state = snapshot.tasks.get(task_id, {}).get(b"state")
+        if kind == "remote" and state in (b"finished", b"canceled") and task_id not in snapshot.registry("resolving"):
+            detail = f"{task_id!r} has ended, and these shards were not notified"
+            yield snapshot.violation("mirrors", f"deps:{name}", detail, "watchers", task_id, "")
+
+
+def _blocked_tasks(
+    snapshot: Snapshot, edges: set[tuple[str, str]], reacting: set[tuple[str, str]]
+) -> Iterator[Violation]:
+    resolving = snapshot.registry("resolving")
+    deferred = {task_id for task_id, record in snapshot.tasks.items() if record.get(b"state") == b"deferred"}
+    for task_id in sorted(deferred - {waiter for _, waiter in edges}):
+        yield snapshot.violation("deferred", f"task:{task_id}", "deferred, but nothing blocks it", "task", task_id, "")
+    for blocker, task_id in sorted(edges):
+        key, fix = f"deps:blocked:{task_id}", ("edge", blocker, task_id)
+        record = snapshot.tasks.get(blocker) or snapshot.remotes.get(blocker)
+        state = None if record is None else record.get(b"state")
+        is_over = state in (None, b"finished", b"canceled") or (state == b"failed" and (blocker, task_id) in reacting)
+        if task_id not in deferred:
+            yield snapshot.violation("deferred", key, f"blocked by {blocker!r}, but not deferred", *fix)
+        elif is_over and blocker not in resolving:
+            yield snapshot.violation("orphan", key, f"waits for {blocker!r}, which is over", *fix)
+        elif blocker in snapshot.tasks and record is not None and b"waited" not in record:
+            detail = f"does not know that {task_id!r} waits for it"
+            yield snapshot.violation("dependencies", f"task:{blocker}", detail, *fix)
+
+
+def _runs(snapshot: Snapshot) -> Iterator[Violation]:
+    """The members of a run are the tasks that say so."""
+    recorded = {(name_of(record[b"run"]), task_id) for task_id, record in snapshot.tasks.items() if b"run" in record}
+    members = {(run, task_id) for run, ids in snapshot.runs.items() for task_id in ids}
+    for run, task_id in sorted(recorded ^ members):
+        yield snapshot.violation("run", f"run:{run}", f"{task_id!r} and its run disagree", "run", run, task_id)
+
+
+def _owners(snapshot: Snapshot) -> Iterator[Violation]:
+    for kind, ids in (("payload", snapshot.payloads), ("history", snapshot.histories)):
+        for task_id in ids - snapshot.tasks.keys():
+            name = f"{kind}:{task_id}"
+            yield snapshot.violation("owner", name, "its task is gone", "key", name, "")
+    for user in snapshot.registry("users").keys() - snapshot.users.keys():
+        yield snapshot.violation("owner", "users", f"member {user!r} has no record", "place", user, "")
+    for name in snapshot.others:
+        yield snapshot.violation("owner", name, "nobody's key")
