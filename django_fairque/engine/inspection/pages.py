@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, overload
 
 from django_fairque.engine.inspection.task_lookup import read_tasks
 from django_fairque.engine.model.durations import check_integer, number
 from django_fairque.engine.model.errors import TaskValidationError, short
-from django_fairque.engine.model.ids import check_id
+from django_fairque.engine.model.ids import check_ids
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS
@@ -120,41 +120,47 @@ class WorkerRecord:
 
 
 def tasks(
-    commands: Commands, state: TaskState | str | None, user_id: str | None, limit: int, cursor: str | None
+    shards: Shards, state: TaskState | str | None, user_id: str | None, limit: int, cursor: str | None
 ) -> Operation[ResultPage[Task]]:
     states = [TaskState.named(state)] if state is not None else list(TaskState)
-    at, index = parse_cursor(cursor, len(states))
-    while at < len(states):
-        key = commands.keys.state(states[at].value)
-        (ids,) = yield Read([("ZRANGE", key, index, index + limit - 1)])
-        found = yield from read_tasks(commands, [task_id.decode() for task_id in ids])
-        items = [task for task in found if task and task.state is states[at] and user_id in (None, task.user_id)]
-        if len(ids) == limit:
-            return ResultPage(items, f"{at}:{index + limit}")
-        at, index = at + 1, 0
-        if items or at == len(states):
-            return ResultPage(items, f"{at}:0" if at < len(states) else None)
-    return ResultPage([], None)
+
+    def read(commands: Commands, size: int, place: str | None) -> Operation[ResultPage[Task]]:
+        at, index = parse_cursor(place, len(states))
+        while at < len(states):
+            (ids,) = yield Read([("ZRANGE", commands.keys.state(states[at].value), index, index + size - 1)])
+            found = yield from read_tasks(commands, [task_id.decode() for task_id in ids])
+            items = [task for task in found if task and task.state is states[at] and user_id in (None, task.user_id)]
+            if len(ids) == size:
+                return ResultPage(items, f"{at}:{index + size}")
+            at, index = at + 1, 0
+            if items or at == len(states):
+                return ResultPage(items, f"{at}:0" if at < len(states) else None)
+        return ResultPage([], None)
+
+    return (yield from read_page(shards, limit, cursor, read, is_filtered=True))
 
 
 def user_names(shards: Shards, cursor: str | None, limit: int, busy_first: bool) -> Operation[ResultPage[str]]:
-    return (
-        yield from read_page(
-            shards, limit, cursor, lambda shard, size, at: users(shard, at, size, busy_first), is_filtered=False
-        )
-    )
+    def read(commands: Commands, size: int, at: str | None) -> Operation[ResultPage[str]]:
+        if busy_first:
+            return (yield from _busy_users_first(commands, size, at))
+        _, index = parse_cursor(at, 1)
+        (names,) = yield Read([("ZRANGE", commands.keys("users"), index, index + size - 1)])
+        return ResultPage([name.decode() for name in names], f"0:{index + size}" if len(names) == size else None)
+
+    return (yield from read_page(shards, limit, cursor, read, is_filtered=False))
 
 
-def users(commands: Commands, cursor: str | None, limit: int, busy_first: bool) -> Operation[ResultPage[str]]:
-    if busy_first:
-        return (yield from _busy_users_first(commands, cursor, limit))
-    _, index = parse_cursor(cursor, 1)
-    (names,) = yield Read([("ZRANGE", commands.keys("users"), index, index + limit - 1)])
-    following = f"0:{index + limit}" if len(names) == limit else None
-    return ResultPage([name.decode() for name in names], following)
+def busy_users(shards: Shards, limit: int) -> Operation[PartialList[str]]:
+    """As many of each shard."""
+    check_limit(limit)
+    names: list[str] = []
+    for shard in shards:
+        names += (yield from _busy_users_first(shard, -(-limit // len(shards)), None)).items
+    return PartialList(names[:limit], shards.missing)
 
 
-def _busy_users_first(commands: Commands, cursor: str | None, limit: int) -> Operation[ResultPage[str]]:
+def _busy_users_first(commands: Commands, limit: int, cursor: str | None) -> Operation[ResultPage[str]]:
     """Those that are kept in the records, by name; then the idle ones, beginning with the one that was busy last."""
     _, index = parse_cursor(cursor, 1)
     key = commands.keys("users")
@@ -173,9 +179,10 @@ def _busy_users_first(commands: Commands, cursor: str | None, limit: int) -> Ope
     return ResultPage([name.decode() for name in names], f"0:{end}" if end < total else None)
 
 
-def queue_sizes(commands: Commands, user_ids: Sequence[str]) -> Operation[dict[str, Sizes]]:
-    reply = yield from read_sound([("HGETALL", commands.keys.user(check_id(user, "user_id"))) for user in user_ids])
-    return {user: sizes(record) for user, record in zip(user_ids, reply, strict=True)}
+def queue_sizes(shards: Shards, user_ids: Sequence[str]) -> Operation[dict[str, Sizes]]:
+    names, keys = check_ids(user_ids, "user ids"), shards.across().keys
+    records = yield from read_sound([("HGETALL", keys.user(name)) for name in names])
+    return {name: sizes(record) for name, record in zip(names, records, strict=True)}
 
 
 def sizes(record: Mapping[bytes, bytes]) -> Sizes:
@@ -195,13 +202,22 @@ def sizes(record: Mapping[bytes, bytes]) -> Sizes:
     )
 
 
-def workers(commands: Commands) -> Operation[list[WorkerRecord]]:
+def workers(shards: Shards) -> Operation[PartialList[WorkerRecord]]:
+    """Each worker once, with the leases that it has on all shards."""
+    found: dict[str, WorkerRecord] = {}
+    for shard in shards:
+        for record in (yield from workers_of_shard(shard)):
+            other = found.get(record.worker)
+            newest = record if other is None or record.seen_at >= other.seen_at else other
+            found[record.worker] = replace(newest, leases=record.leases + (0 if other is None else other.leases))
+    return PartialList(found.values(), shards.missing)
+
+
+def workers_of_shard(commands: Commands) -> Operation[list[WorkerRecord]]:
     (ids,) = yield Read([("ZRANGE", commands.keys("workers"), 0, MAX_PAGE_SIZE - 1)])
-    if not ids:
-        return []
     names = [worker.decode() for worker in ids]
-    reply = yield Read([("HGETALL", commands.keys.worker(name)) for name in names])
-    return [_worker(name, record) for name, record in zip(names, reply, strict=True) if record]
+    records = (yield Read([("HGETALL", commands.keys.worker(name)) for name in names])) if names else []
+    return [_worker(name, record) for name, record in zip(names, records, strict=True) if record]
 
 
 def _worker(name: str, record: Mapping[bytes, bytes]) -> WorkerRecord:
@@ -238,13 +254,15 @@ def read_page(
     read: Callable[[Commands, int, str | None], Operation[ResultPage[T]]],
     *,
     is_filtered: bool,
+    is_enough: Callable[[], bool] = lambda: False,
 ) -> Operation[ResultPage[T]]:
     """A page: as much of it as the shards have from the cursor on.
 
     ``read`` returns a page of one shard with that shard's cursor. A filtered one has looked at as much as one page may.
+    ``is_enough`` is whether no other shard is to be read.
     """
     check_limit(limit)
-    at, inner = parse_shard_cursor(shards, cursor)
+    at, inner = _parse_shard_cursor(shards, cursor)
     items: list[T] = []
     for index in range(at, len(shards)):
         if not shards.is_present(shards.all[index]):
@@ -253,14 +271,14 @@ def read_page(
         page = yield from read(shards.all[index], limit - len(items), inner)
         items += page.items
         if page.cursor is not None and (is_filtered or len(items) >= limit):
-            return ResultPage(items, shard_cursor(shards, index, page.cursor), shards.missing)
-        if len(items) >= limit:
-            return ResultPage(items, shard_cursor(shards, index + 1, None), shards.missing)
+            return ResultPage(items, _shard_cursor(shards, index, page.cursor), shards.missing)
+        if len(items) >= limit or is_enough():
+            return ResultPage(items, _shard_cursor(shards, index + 1, None), shards.missing)
         inner = None
     return ResultPage(items, None, shards.missing)
 
 
-def parse_shard_cursor(shards: Shards, cursor: str | None) -> tuple[int, str | None]:
+def _parse_shard_cursor(shards: Shards, cursor: str | None) -> tuple[int, str | None]:
     """The shard to go on with, and its own cursor."""
     if cursor is None or len(shards) == 1:
         return 0, cursor
@@ -270,7 +288,7 @@ def parse_shard_cursor(shards: Shards, cursor: str | None) -> tuple[int, str | N
     return int(number), inner or None
 
 
-def shard_cursor(shards: Shards, number: int, inner: str | None) -> str | None:
+def _shard_cursor(shards: Shards, number: int, inner: str | None) -> str | None:
     """The other way round; None behind the last shard."""
     if len(shards) == 1:
         return inner

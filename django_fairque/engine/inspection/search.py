@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.inspection.pages import check_limit, cursor_error
+from django_fairque.engine.inspection.pages import ResultPage, cursor_error, read_page
 from django_fairque.engine.model.durations import check_integer
 from django_fairque.engine.model.errors import TaskSerializationError, TaskValidationError, short
 from django_fairque.engine.model.task import Task
@@ -14,6 +14,7 @@ from django_fairque.engine.scripting.operations import Operation, Read, read_sou
 if TYPE_CHECKING:
     from django_fairque.engine.model.records import TaskState
     from django_fairque.engine.scripting.commands import Commands
+    from django_fairque.engine.sharding.shards import Shards
 
 RECORDS_PER_READ = 500
 MAX_RECORDS_READ = 10_000
@@ -76,48 +77,66 @@ class MatchingTasks:
     """Shards that can't be reached now, of which nothing is known."""
 
 
-def check_search(search: Search) -> None:
+def _check_search(search: Search) -> None:
     if not isinstance(search, Search):
         raise TaskValidationError(f"expected a Search, got {short(search)}")
 
 
-def find(commands: Commands, search: Search, limit: int, cursor: str | None) -> Operation[SearchResult]:
-    check_limit(limit)
-    key = commands.keys.state(search.state.value)
-    index = yield from _start(key, cursor)
-    found: list[Task] = []
+def find(shards: Shards, search: Search, limit: int, cursor: str | None) -> Operation[SearchResult]:
+    """A shard after the other, in ``look_at`` records of all of them."""
+    _check_search(search)
     looked_at = 0
-    while looked_at < search.look_at:
-        size = min(RECORDS_PER_READ if search.is_filtered else limit - len(found), search.look_at - looked_at)
-        (ids,) = yield Read([("ZRANGE", key, index, index + size - 1)])
-        names = [task_id.decode() for task_id in ids]
-        meant = (yield from _matching_ids(commands, search, names)) if search.is_filtered else names
-        records = dict(zip(meant, (yield from _records(commands, meant)), strict=True))
-        for task_id in names:
-            looked_at, index = looked_at + 1, index + 1
-            task = records.get(task_id)
-            if task is not None and task.state is search.state:
-                found.append(task)
-                if len(found) == limit:
-                    return SearchResult(tuple(found), looked_at, f"{index}:{task_id}")
-        if len(ids) < size:
-            return SearchResult(tuple(found), looked_at, None)
-    return SearchResult(tuple(found), looked_at, f"{index}:{names[-1]}")
+
+    def read(commands: Commands, most: int, at: str | None) -> Operation[ResultPage[Task]]:
+        nonlocal looked_at
+        key = commands.keys.state(search.state.value)
+        index = yield from _start(key, at)
+        found: list[Task] = []
+        while looked_at < search.look_at:
+            size = min(RECORDS_PER_READ if search.is_filtered else most - len(found), search.look_at - looked_at)
+            (ids,) = yield Read([("ZRANGE", key, index, index + size - 1)])
+            names = [task_id.decode() for task_id in ids]
+            meant = (yield from _matching_ids(commands, search, names)) if search.is_filtered else names
+            records = dict(zip(meant, (yield from _records(commands, meant)), strict=True))
+            for task_id in names:
+                looked_at, index = looked_at + 1, index + 1
+                task = records.get(task_id)
+                if task is not None and task.state is search.state:
+                    found.append(task)
+                    if len(found) == most:
+                        return ResultPage(found, f"{index}:{task_id}")
+            if len(ids) < size:
+                return ResultPage(found, None)
+        return ResultPage(found, f"{index}:{names[-1]}")
+
+    page = yield from read_page(
+        shards, limit, cursor, read, is_filtered=True, is_enough=lambda: looked_at >= search.look_at
+    )
+    return SearchResult(tuple(page.items), looked_at, page.cursor, page.missing_shards)
 
 
-def matching(commands: Commands, search: Search) -> Operation[MatchingTasks]:
-    """Of the tasks only the fields of the search are read: none at all if every task of the state matches."""
-    key, index = commands.keys.state(search.state.value), 0
+def matching(shards: Shards, search: Search) -> Operation[MatchingTasks]:
+    """In each shard's part of ``look_at`` records.
+
+    Of the tasks only the fields of the search are read: none at all if every task of the state matches.
+    """
+    _check_search(search)
+    share = max(1, search.look_at // len(shards))
     found: list[str] = []
-    while index < search.look_at:
-        size = min(RECORDS_PER_READ, search.look_at - index)
-        (ids,) = yield Read([("ZRANGE", key, index, index + size - 1)])
-        names = [task_id.decode() for task_id in ids]
-        found += (yield from _matching_ids(commands, search, names)) if search.is_filtered else names
-        if len(names) < size:
-            return MatchingTasks(found, is_whole=True)
-        index += size
-    return MatchingTasks(found, is_whole=False)
+    is_whole = not shards.missing
+    for shard in shards:
+        key, index = shard.keys.state(search.state.value), 0
+        while index < share:
+            size = min(RECORDS_PER_READ, share - index)
+            (ids,) = yield Read([("ZRANGE", key, index, index + size - 1)])
+            names = [task_id.decode() for task_id in ids]
+            found += (yield from _matching_ids(shard, search, names)) if search.is_filtered else names
+            if len(names) < size:
+                break
+            index += size
+        else:
+            is_whole = False
+    return MatchingTasks(found, is_whole, shards.missing)
 
 
 def _matching_ids(commands: Commands, search: Search, task_ids: list[str]) -> Operation[list[str]]:

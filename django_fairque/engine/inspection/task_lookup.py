@@ -210,7 +210,11 @@ def get_progress(shards: Shards, task_id: str) -> Operation[Progress | None]:
     return None if body is None else Progress(*json_payload.loads(body, what="progress"))
 
 
-def position(commands: Commands, task_id: str) -> Operation[int | None]:
+def position(shards: Shards, task_id: str) -> Operation[int | None]:
+    return (yield from position_on_shard((yield from shards.of_task(task_id)), task_id))
+
+
+def position_on_shard(commands: Commands, task_id: str) -> Operation[int | None]:
     (found,) = yield Read([("HMGET", commands.keys.task(task_id), "state", "user", "priority")])
     state, user, priority = found
     if state is None:

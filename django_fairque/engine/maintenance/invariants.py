@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from django_fairque.engine.inspection.pages import PartialList
 from django_fairque.engine.maintenance.snapshot import Snapshot, Violation, name_of, take_snapshot
 from django_fairque.engine.model import task as task_hash
 from django_fairque.engine.model.durations import number
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.scripting.operations import Operation
+    from django_fairque.engine.sharding.shards import Shards
 
 CONFIRMING_READS = 3
 WRONG_TYPE_INVARIANT = "type"
@@ -38,7 +40,14 @@ ROUNDING_TOLERANCE_MICROSECONDS = 1_000_000
 """How far the sum of moments may be off: it is a double, and beyond 2^53 from some 150 tasks on."""
 
 
-def check_invariants(commands: Commands) -> Operation[list[Violation]]:
+def check_invariants(shards: Shards) -> Operation[PartialList[Violation]]:
+    found: list[Violation] = []
+    for shard in shards:
+        found += yield from check_shard(shard)
+    return PartialList(found, shards.missing)
+
+
+def check_shard(commands: Commands) -> Operation[list[Violation]]:
     found: dict[Violation, None] = {}
     for look in range(CONFIRMING_READS):
         snapshot = yield from take_snapshot(commands)

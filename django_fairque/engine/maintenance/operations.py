@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.maintenance.invariants import WRONG_TYPE_INVARIANT, check_invariants
+from django_fairque.engine.maintenance.invariants import WRONG_TYPE_INVARIANT, check_shard
 from django_fairque.engine.maintenance.snapshot import bytes_of
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, Commands
 from django_fairque.engine.scripting.operations import Read, slices
@@ -124,7 +124,7 @@ def repair_shard(commands: Commands, now: float | None) -> Operation[list[Repair
     """Check and fix until nothing is left that a program can fix, at most twelve rounds."""
     done: dict[Violation, Repair] = {}
     for _ in range(MAX_REPAIR_ROUNDS):
-        found = yield from check_invariants(commands)
+        found = yield from check_shard(commands)
         # The script could read neither a key of another type nor around it.
         if any(each.invariant == WRONG_TYPE_INVARIANT for each in found):
             done.update((each, Repair(each, is_fixed=False)) for each in found if each not in done)

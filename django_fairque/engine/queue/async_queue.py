@@ -11,10 +11,12 @@ from django_fairque.engine.dead_letters.letters import Filter
 from django_fairque.engine.dependencies import messages
 from django_fairque.engine.dependencies import xcom as sync_xcom
 from django_fairque.engine.inspection import pages as listing
+from django_fairque.engine.inspection import search as finding
 from django_fairque.engine.inspection import task_lookup as lookup
 from django_fairque.engine.leasing import lease_ops as leasing
 from django_fairque.engine.leasing.lease_ops import Fetch, Heartbeat, check_leases, check_outcomes
 from django_fairque.engine.maintenance import operations as maintenance
+from django_fairque.engine.maintenance.invariants import check_invariants
 from django_fairque.engine.model.durations import positive_us
 from django_fairque.engine.model.errors import FairQueueError, RedisConnectionError
 from django_fairque.engine.model.ids import Users, check_id
@@ -37,15 +39,23 @@ from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS
 from django_fairque.engine.sharding import resharding
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Window
 from django_fairque.engine.sharding.shards import Shards
-from django_fairque.engine.statistics.health import Health, health, take_alerts
-from django_fairque.engine.statistics.queue_stats import QueueStats, ShardStats, shard_stats, stats
-from django_fairque.engine.statistics.timeline import activity
+from django_fairque.engine.statistics.health import Alert, Health, health, take_alerts
+from django_fairque.engine.statistics.queue_stats import (
+    QueueStats,
+    ShardStats,
+    busiest_users,
+    longest_waits,
+    shard_stats,
+    stats,
+)
+from django_fairque.engine.statistics.timeline import Activity, activity
 from django_fairque.engine.transport import node_health as nodes
 from django_fairque.engine.transport.connection import AsyncTransport
-from django_fairque.engine.users import organizations
+from django_fairque.engine.users import organizations, users
 from django_fairque.engine.users import organizations as sync_organizations
 from django_fairque.engine.users import users as sync_users
-from django_fairque.engine.users.users import check_limit_value, check_weight, purge
+from django_fairque.engine.users.users import UserStats, check_limit_value, check_weight
+from django_fairque.engine.users.wait_reason import WaitReason, read_wait_reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -68,13 +78,9 @@ if TYPE_CHECKING:
     from django_fairque.engine.scripting.operations import AsyncDriver, Operation
     from django_fairque.engine.sharding.resharding import ReshardResult
     from django_fairque.engine.sharding.shards import AsyncAllShardsReader
-    from django_fairque.engine.statistics.health import Alert
     from django_fairque.engine.statistics.queue_stats import WaitingTask
-    from django_fairque.engine.statistics.timeline import Activity
     from django_fairque.engine.transport.connection import AsyncClient
     from django_fairque.engine.users.organizations import OrganizationStats
-    from django_fairque.engine.users.users import UserStats
-    from django_fairque.engine.users.wait_reason import WaitReason
 
 T = TypeVar("T")
 
@@ -526,7 +532,7 @@ class AsyncFairQueue(QueueOfShards):
         many tasks were canceled. Raises `ShardsAwayError` if some shards can't be reached, and the others had fewer
         than ``limit``: those are canceled, and the message contains their number.
         """
-        return await self._write_all_shards(lambda shards: purge(shards, limit, note, now))
+        return await self._write_all_shards(lambda shards: users.purge(shards, limit, note, now))
 
     def user(self, user_id: str) -> AsyncUserQueue:
         """Return the settings and figures of the user ``user_id``, known or not, and how to change them. This sends no
@@ -571,11 +577,11 @@ class AsyncFairQueue(QueueOfShards):
         the largest number of tasks, from 1 to 1000; 100 by default. ``cursor`` is that of the result before; None
         begins. Returns the tasks that match, and the cursor to go on.
         """
-        return await self._read_all_shards(lambda shards: reading.find(shards, search, limit, cursor))
+        return await self._read_all_shards(lambda shards: finding.find(shards, search, limit, cursor))
 
     async def matching(self, search: Search) -> MatchingTasks:
         """Return the ids of all tasks that match ``search``, among the first ``look_at`` records of its state."""
-        return await self._read_all_shards(lambda shards: reading.matching(shards, search))
+        return await self._read_all_shards(lambda shards: finding.matching(shards, search))
 
     async def get_task(self, task_id: str) -> Task:
         """Return the task of the id ``task_id`` as it is now. Raises `TaskNotFoundError` if the queue does not know
@@ -603,13 +609,13 @@ class AsyncFairQueue(QueueOfShards):
         """Return how many tasks of its user are before task ``task_id`` by class and age; None unless it is QUEUED.
         Raises `TaskNotFoundError` if the queue does not know it.
         """
-        return await self._read_task(task_id, lambda shards: reading.position(shards, task_id))
+        return await self._read_task(task_id, lambda shards: lookup.position(shards, task_id))
 
     async def wait_reason(self, task_id: str) -> WaitReason:
         """Return what decides whether and when task ``task_id`` starts: its user's limits and turn, its place, its
         lease. Raises `TaskNotFoundError` if the queue does not know it.
         """
-        return await self._read_task(task_id, lambda shards: reading.wait_reason(shards, task_id))
+        return await self._read_task(task_id, lambda shards: read_wait_reason(shards, task_id))
 
     async def dependencies(self, task_id: str, nodes: int = 200) -> DependencyView:
         """Return the tasks that wait for task ``task_id``, those that it waits for, and the graph around it, of at
@@ -654,15 +660,15 @@ class AsyncFairQueue(QueueOfShards):
         by default. ``limit`` is the number of records that are read, from 1 to 1000; 100 by default. ``cursor`` is
         that of the page before; None begins.
         """
-        return await self._read_all_shards(lambda shards: reading.tasks(shards, state, user_id, limit, cursor))
+        return await self._read_all_shards(lambda shards: listing.tasks(shards, state, user_id, limit, cursor))
 
     async def get_queue_sizes(self, user_id: str) -> Sizes:
         """Return how many tasks of the user ``user_id`` wait, by kind, and run. All numbers are 0 for an unknown user."""
-        return (await self._run(reading.queue_sizes(self._shards, [user_id])))[user_id]
+        return (await self._run(listing.queue_sizes(self._shards, [user_id])))[user_id]
 
     async def get_queue_sizes_batch(self, user_ids: Sequence[str]) -> dict[str, Sizes]:
         """Return how many tasks of each of the users ``user_ids`` wait and run, by user id, in one round trip."""
-        return await self._run(reading.queue_sizes(self._shards, user_ids))
+        return await self._run(listing.queue_sizes(self._shards, user_ids))
 
     async def get_stats(self, minutes: int = 60) -> QueueStats:
         """Return the figures now, and those of the last ``minutes`` (0 to 60, the default): each is one more read."""
@@ -681,7 +687,7 @@ class AsyncFairQueue(QueueOfShards):
 
     async def longest_waits(self, limit: int = 50) -> PartialList[WaitingTask]:
         """Return tasks that could start now, the longest wait first: at most ``limit``, from 1 to 1000; 50 by default."""
-        return await self._read_all_shards(lambda shards: reading.longest_waits(shards, limit))
+        return await self._read_all_shards(lambda shards: longest_waits(shards, limit))
 
     async def busiest_users(self, sample: int = 100) -> PartialList[str]:
         """Return users with tasks that have not begun, ordered by their number of tasks in a random sample of such
@@ -691,7 +697,7 @@ class AsyncFairQueue(QueueOfShards):
         with a twentieth of the tasks of one state is missed once in 170 times with 100. The cost does not depend on
         the number of users.
         """
-        return await self._read_all_shards(lambda shards: reading.busiest_users(shards, sample))
+        return await self._read_all_shards(lambda shards: busiest_users(shards, sample))
 
     async def health(self) -> Health:
         """Return whether the queue is good, degraded or down, and why."""
@@ -710,13 +716,13 @@ class AsyncFairQueue(QueueOfShards):
         """Return users that have tasks or settings, before those who had tasks lately: at most ``limit``, from 1 to
         1000 (100 by default), equally many from each shard.
         """
-        return await self._read_all_shards(lambda shards: reading.busy_users(shards, limit))
+        return await self._read_all_shards(lambda shards: listing.busy_users(shards, limit))
 
     async def user_stats(self, user_ids: Sequence[str], *, now: float | None = None) -> list[UserStats]:
         """Return the figures of the users ``user_ids``, in order, in one round trip, or two if they have
         organizations.
         """
-        return await self._run(reading.user_stats(self._shards, user_ids, now))
+        return await self._run(users.user_stats(self._shards, user_ids, now))
 
     async def organizations(self, cursor: str | None = None, limit: int = 100) -> ResultPage[str]:
         """Return a page of the organizations that have members or settings, by name: ``limit`` of them, from 1 to 1000
@@ -730,11 +736,11 @@ class AsyncFairQueue(QueueOfShards):
 
     async def workers(self) -> PartialList[WorkerRecord]:
         """Return the workers that sent a heartbeat within its ``ttl``."""
-        return await self._read_all_shards(reading.workers)
+        return await self._read_all_shards(listing.workers)
 
     async def check_invariants(self) -> PartialList[Violation]:
         """Return what is not as it must be. It reads every key, so do not call it every minute; nothing is changed."""
-        return await self._read_all_shards(reading.check_invariants)
+        return await self._read_all_shards(check_invariants)
 
     # --- sending: operations over the queue's client ---
 

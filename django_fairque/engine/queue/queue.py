@@ -10,10 +10,12 @@ from django_fairque.engine.dead_letters.facade import DeadLetterQueue
 from django_fairque.engine.dependencies import messages
 from django_fairque.engine.dependencies.xcom import XCom
 from django_fairque.engine.inspection import pages as listing
+from django_fairque.engine.inspection import search as finding
 from django_fairque.engine.inspection import task_lookup as lookup
 from django_fairque.engine.leasing import lease_ops as leasing
 from django_fairque.engine.leasing.lease_ops import Fetch, Heartbeat, check_leases, check_outcomes
 from django_fairque.engine.maintenance import operations as maintenance
+from django_fairque.engine.maintenance.invariants import check_invariants
 from django_fairque.engine.model.errors import FairQueueError, RedisConnectionError
 from django_fairque.engine.model.ids import Users, check_id
 from django_fairque.engine.model.outcome import Outcome, Settled
@@ -34,14 +36,22 @@ from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS
 from django_fairque.engine.sharding import resharding
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Window
 from django_fairque.engine.sharding.shards import Shards
-from django_fairque.engine.statistics.health import Health, health, take_alerts
-from django_fairque.engine.statistics.queue_stats import QueueStats, ShardStats, shard_stats, stats
-from django_fairque.engine.statistics.timeline import activity
+from django_fairque.engine.statistics.health import Alert, Health, health, take_alerts
+from django_fairque.engine.statistics.queue_stats import (
+    QueueStats,
+    ShardStats,
+    busiest_users,
+    longest_waits,
+    shard_stats,
+    stats,
+)
+from django_fairque.engine.statistics.timeline import Activity, activity
 from django_fairque.engine.transport import node_health as nodes
 from django_fairque.engine.transport.connection import Transport
-from django_fairque.engine.users import organizations
-from django_fairque.engine.users.organizations import OrganizationQueue
-from django_fairque.engine.users.users import UserQueue, purge
+from django_fairque.engine.users import organizations, users
+from django_fairque.engine.users.organizations import OrganizationQueue, OrganizationStats
+from django_fairque.engine.users.users import UserQueue, UserStats
+from django_fairque.engine.users.wait_reason import WaitReason, read_wait_reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -58,13 +68,8 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.resharding import ReshardResult
-    from django_fairque.engine.statistics.health import Alert
     from django_fairque.engine.statistics.queue_stats import WaitingTask
-    from django_fairque.engine.statistics.timeline import Activity
     from django_fairque.engine.transport.connection import SyncClient
-    from django_fairque.engine.users.organizations import OrganizationStats
-    from django_fairque.engine.users.users import UserStats
-    from django_fairque.engine.users.wait_reason import WaitReason
 
 T = TypeVar("T")
 
@@ -507,7 +512,7 @@ class FairQueue(QueueOfShards):
         many tasks were canceled. Raises `ShardsAwayError` if some shards can't be reached, and the others had fewer
         than ``limit``: those are canceled, and the message contains their number.
         """
-        return self._write_all_shards(lambda shards: purge(shards, limit, note, now))
+        return self._write_all_shards(lambda shards: users.purge(shards, limit, note, now))
 
     def user(self, user_id: str) -> UserQueue:
         """Return the settings and figures of the user ``user_id``, known or not, and how to change them. This sends no
@@ -552,11 +557,11 @@ class FairQueue(QueueOfShards):
         the largest number of tasks, from 1 to 1000; 100 by default. ``cursor`` is that of the result before; None
         begins. Returns the tasks that match, and the cursor to go on.
         """
-        return self._read_all_shards(lambda shards: reading.find(shards, search, limit, cursor))
+        return self._read_all_shards(lambda shards: finding.find(shards, search, limit, cursor))
 
     def matching(self, search: Search) -> MatchingTasks:
         """Return the ids of all tasks that match ``search``, among the first ``look_at`` records of its state."""
-        return self._read_all_shards(lambda shards: reading.matching(shards, search))
+        return self._read_all_shards(lambda shards: finding.matching(shards, search))
 
     def get_task(self, task_id: str) -> Task:
         """Return the task of the id ``task_id`` as it is now. Raises `TaskNotFoundError` if the queue does not know
@@ -584,13 +589,13 @@ class FairQueue(QueueOfShards):
         """Return how many tasks of its user are before task ``task_id`` by class and age; None unless it is QUEUED.
         Raises `TaskNotFoundError` if the queue does not know it.
         """
-        return self._read_task(task_id, lambda shards: reading.position(shards, task_id))
+        return self._read_task(task_id, lambda shards: lookup.position(shards, task_id))
 
     def wait_reason(self, task_id: str) -> WaitReason:
         """Return what decides whether and when task ``task_id`` starts: its user's limits and turn, its place, its
         lease. Raises `TaskNotFoundError` if the queue does not know it.
         """
-        return self._read_task(task_id, lambda shards: reading.wait_reason(shards, task_id))
+        return self._read_task(task_id, lambda shards: read_wait_reason(shards, task_id))
 
     def dependencies(self, task_id: str, nodes: int = 200) -> DependencyView:
         """Return the tasks that wait for task ``task_id``, those that it waits for, and the graph around it, of at
@@ -635,15 +640,15 @@ class FairQueue(QueueOfShards):
         by default. ``limit`` is the number of records that are read, from 1 to 1000; 100 by default. ``cursor`` is
         that of the page before; None begins.
         """
-        return self._read_all_shards(lambda shards: reading.tasks(shards, state, user_id, limit, cursor))
+        return self._read_all_shards(lambda shards: listing.tasks(shards, state, user_id, limit, cursor))
 
     def get_queue_sizes(self, user_id: str) -> Sizes:
         """Return how many tasks of the user ``user_id`` wait, by kind, and run. All numbers are 0 for an unknown user."""
-        return self._run(reading.queue_sizes(self._shards, [user_id]))[user_id]
+        return self._run(listing.queue_sizes(self._shards, [user_id]))[user_id]
 
     def get_queue_sizes_batch(self, user_ids: Sequence[str]) -> dict[str, Sizes]:
         """Return how many tasks of each of the users ``user_ids`` wait and run, by user id, in one round trip."""
-        return self._run(reading.queue_sizes(self._shards, user_ids))
+        return self._run(listing.queue_sizes(self._shards, user_ids))
 
     def get_stats(self, minutes: int = 60) -> QueueStats:
         """Return the figures now, and those of the last ``minutes`` (0 to 60, the default): each is one more read."""
@@ -662,7 +667,7 @@ class FairQueue(QueueOfShards):
 
     def longest_waits(self, limit: int = 50) -> PartialList[WaitingTask]:
         """Return tasks that could start now, the longest wait first: at most ``limit``, from 1 to 1000; 50 by default."""
-        return self._read_all_shards(lambda shards: reading.longest_waits(shards, limit))
+        return self._read_all_shards(lambda shards: longest_waits(shards, limit))
 
     def busiest_users(self, sample: int = 100) -> PartialList[str]:
         """Return users with tasks that have not begun, ordered by their number of tasks in a random sample of such
@@ -672,7 +677,7 @@ class FairQueue(QueueOfShards):
         with a twentieth of the tasks of one state is missed once in 170 times with 100. The cost does not depend on
         the number of users.
         """
-        return self._read_all_shards(lambda shards: reading.busiest_users(shards, sample))
+        return self._read_all_shards(lambda shards: busiest_users(shards, sample))
 
     def health(self) -> Health:
         """Return whether the queue is good, degraded or down, and why."""
@@ -691,13 +696,13 @@ class FairQueue(QueueOfShards):
         """Return users that have tasks or settings, before those who had tasks lately: at most ``limit``, from 1 to
         1000 (100 by default), equally many from each shard.
         """
-        return self._read_all_shards(lambda shards: reading.busy_users(shards, limit))
+        return self._read_all_shards(lambda shards: listing.busy_users(shards, limit))
 
     def user_stats(self, user_ids: Sequence[str], *, now: float | None = None) -> list[UserStats]:
         """Return the figures of the users ``user_ids``, in order, in one round trip, or two if they have
         organizations.
         """
-        return self._run(reading.user_stats(self._shards, user_ids, now))
+        return self._run(users.user_stats(self._shards, user_ids, now))
 
     def organizations(self, cursor: str | None = None, limit: int = 100) -> ResultPage[str]:
         """Return a page of the organizations that have members or settings, by name: ``limit`` of them, from 1 to 1000
@@ -711,11 +716,11 @@ class FairQueue(QueueOfShards):
 
     def workers(self) -> PartialList[WorkerRecord]:
         """Return the workers that sent a heartbeat within its ``ttl``."""
-        return self._read_all_shards(reading.workers)
+        return self._read_all_shards(listing.workers)
 
     def check_invariants(self) -> PartialList[Violation]:
         """Return what is not as it must be. It reads every key, so do not call it every minute; nothing is changed."""
-        return self._read_all_shards(reading.check_invariants)
+        return self._read_all_shards(check_invariants)
 
     # --- sending: operations over the queue's client ---
 

@@ -103,7 +103,7 @@ def _check_drained(shards: Shards) -> Operation[None]:
 def _workers(shards: Shards) -> Operation[set[str]]:
     found: set[str] = set()
     for shard in shards:
-        found |= {record.worker for record in (yield from listing.workers(shard))}
+        found |= {record.worker for record in (yield from listing.workers_of_shard(shard))}
     return found
 
 

@@ -27,13 +27,12 @@ from django_fairque.engine.transport.server_checks import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from django_fairque.engine.inspection.pages import WorkerRecord
     from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import Shards
-    from django_fairque.engine.transport.server_checks import FindingKind
 
 AlertKind = Literal["at_risk", "violated", "promoted", "died", "given_back", "emptied", "went_back"]
 ALERT_KINDS: tuple[str, ...] = get_args(AlertKind)
@@ -146,7 +145,7 @@ class Health:
     """Numbers of the shards that can't be reached now: what lies there waits, and is not looked at."""
 
 
-def read_attendance(commands: Commands, now: int) -> list[tuple[Any, ...]]:
+def attendance_reads(commands: Commands, now: int) -> list[tuple[Any, ...]]:
     """Reads the number of workers that live at ``now`` (µs), then, kind by kind, of what is due and waits for their
     maintenance. Workers that have died are counted out here: when all have, none is left to remove them."""
     keys = commands.keys
@@ -154,14 +153,9 @@ def read_attendance(commands: Commands, now: int) -> list[tuple[Any, ...]]:
     return [("ZCOUNT", keys("workers"), now, "+inf"), *(("ZCOUNT", key, "-inf", now) for key in due)]
 
 
-def _refuses(found: Iterable[tuple[FindingKind, str]]) -> bool:
-    """Whether this node takes no task."""
-    return any(kind in BLOCKING_FINDINGS for kind, _ in found)
-
-
-def _reads(commands: Commands) -> list[tuple[Any, ...]]:
-    keys = commands.keys
-    return [("ZCARD", keys("ring")), ("ZCARD", keys.state("failed")), ("HGET", keys("stats"), "look")]
+def attendance(replies: Sequence[Sequence[int]]) -> tuple[int, int]:
+    """How many workers live, and how much is due, by what `attendance_reads` read of each shard."""
+    return max(int(each[0]) for each in replies), sum(int(number) for each in replies for number in each[1:])
 
 
 def _other_nodes(shards: Sequence[Commands]) -> Operation[list[dict[str, Any]]]:
@@ -210,17 +204,19 @@ def health(queue: Shards) -> Operation[Health]:
     nodes some may be full: the queue is degraded then, as the users of the others go on.
     """
     shards = tuple(queue)
-    (info, clock), *found_in = yield from read_each(
-        [[("INFO", *CHECKED_INFO_SECTIONS), ("TIME",)], *map(_reads, shards)]
-    )
+    reads = [
+        [("ZCARD", shard.keys("ring")), ("ZCARD", shard.keys.state("failed")), ("HGET", shard.keys("stats"), "look")]
+        for shard in shards
+    ]
+    (info, clock), *found_in = yield from read_each([[("INFO", *CHECKED_INFO_SECTIONS), ("TIME",)], *reads])
     now = int(clock[0]) * 1_000_000 + int(clock[1])
-    attended = yield from read_each([read_attendance(shard, now) for shard in shards])
+    workers, due = attendance((yield from read_each([attendance_reads(shard, now) for shard in shards])))
     ring, dead = (sum(int(each[index]) for each in found_in) for index in (0, 1))
     look = min(float(each[2] or NEVER_MICROSECONDS) for each in found_in)
-    workers, due = max(int(each[0]) for each in attended), [number for each in attended for number in each[1:]]
     infos = [info, *((yield from _other_nodes(shards)) if server_mode(info) == "cluster" else [])]
     of_nodes = [list(check_server_info(each)) for each in infos]
     found = dict.fromkeys(each for one in of_nodes for each in one)
+    is_down = all(any(kind in BLOCKING_FINDINGS for kind, _ in each) for each in of_nodes)
     refusals = [text for kind, text in found if kind in BLOCKING_FINDINGS]
     reasons = [text for kind, text in found if kind not in BLOCKING_FINDINGS]
     if queue.missing:
@@ -229,7 +225,7 @@ def health(queue: Shards) -> Operation[Health]:
             f"{describe_shards(queue.missing)} of {len(queue)} can't be reached: "
             "what their users push is refused, what lies there waits",
         )
-    if not workers and (ring or sum(map(int, due))):
+    if not workers and (ring or due):
         reasons.append("tasks are waiting and no worker is running; start one with manage.py fairque_worker")
     late = (now - look) / 1_000_000
     if workers and late > LATE_MAINTENANCE_SECONDS + shards[0].config.sweep_interval:
@@ -248,7 +244,7 @@ def health(queue: Shards) -> Operation[Health]:
         "eviction": info.get("maxmemory_policy"),
         "append_only_file": bool(info.get("aof_enabled")),
     }
-    records = yield from listing.workers(shards[0])
+    records = yield from listing.workers_of_shard(shards[0])
     reasons = [*refusals, *unknown_names(records), *blocked_loops(records), *reasons]
-    status = "down" if all(map(_refuses, of_nodes)) else "degraded" if reasons else "good"
+    status = "down" if is_down else "degraded" if reasons else "good"
     return Health(status, reasons, server, queue.missing)

@@ -13,12 +13,13 @@ from django_fairque.engine.model.priority import SCORE_PER_PRIORITY, Priority
 from django_fairque.engine.model.records import FailureType, TaskState
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, ORGANIZATION_PREFIX
 from django_fairque.engine.scripting.operations import Operation, Read, read_each, read_sound, read_together
-from django_fairque.engine.statistics.health import read_attendance
+from django_fairque.engine.statistics.health import attendance, attendance_reads
 from django_fairque.engine.statistics.timeline import (
     Distribution,
     Histograms,
     Percentiles,
     add_up_records,
+    count_tasks,
     distribution,
     percentiles,
 )
@@ -59,9 +60,11 @@ class Waits:
     held_back: list[WaitingTask]
 
 
-def longest_waits(commands: Commands, limit: int) -> Operation[list[WaitingTask]]:
+def longest_waits(shards: Shards, limit: int) -> Operation[PartialList[WaitingTask]]:
     """Of tasks that could start now, the longest first."""
-    return (yield from waits(commands, limit)).could_start
+    each_shard = yield from read_together([waits(shard, limit) for shard in shards])
+    found = [each for some in each_shard for each in some.could_start]
+    return PartialList(sorted(found, key=lambda each: each.since)[:limit], shards.missing)
 
 
 def waits(commands: Commands, limit: int) -> Operation[Waits]:
@@ -149,19 +152,20 @@ def _heads(commands: Commands, user_ids: list[str]) -> Operation[list[WaitingTas
     return (yield from _read_tasks(commands, [task_id.decode() for ids in found for task_id in ids]))
 
 
-def waiting_by_user(commands: Commands, sample: int) -> Operation[Counter[str]]:
-    """How many of ``sample`` tasks of each state in which tasks wait, drawn at random, are whose.
+def busiest_users(shards: Shards, sample: int) -> Operation[PartialList[str]]:
+    """Those of the tasks of each state in which tasks wait, drawn at random; each shard's part of the sample.
 
     By chance and not at fixed distances, because tasks that come in a rhythm would be drawn in it, and some never.
     """
     check_limit(sample)
-    states = [commands.keys.state(state) for state in ("queued", "scheduled", "deferred")]
-    drawn = yield Read([("ZRANDMEMBER", state, sample) for state in states])
-    ids = [task_id.decode() for some in drawn for task_id in some]
-    if not ids:
-        return Counter()
-    users = yield Read([("HGET", commands.keys.task(task_id), "user") for task_id in ids])
-    return Counter(user.decode() for user in users if user is not None)
+    found = Counter[str]()
+    for shard in shards:
+        states = [shard.keys.state(state) for state in ("queued", "scheduled", "deferred")]
+        drawn = yield Read([("ZRANDMEMBER", state, max(1, sample // len(shards))) for state in states])
+        reads = [("HGET", shard.keys.task(task_id.decode()), "user") for ids in drawn for task_id in ids]
+        users = (yield Read(reads)) if reads else []
+        found.update(user.decode() for user in users if user is not None)
+    return PartialList([user_id for user_id, _count in found.most_common()], shards.missing)
 
 
 DEFAULT_STATS_MINUTES = 60
@@ -280,57 +284,56 @@ def stats(queue: Shards, minutes: int = DEFAULT_STATS_MINUTES) -> Operation[Queu
     clock, *found = yield from read_each([[("TIME",)], *(_first_reads(shard) for shard in shards)])
     now = int(clock[0][0]) + int(clock[0][1]) / 1_000_000
     last = int(now) // 60
-    counters, sizes = (
-        [record for record, *_ in found],
-        [sum(map(int, each)) for each in zip(*(f[1:] for f in found), strict=False)],
-    )
-    users, ring, resolving, *states_sizes = sizes
+    counters = [record for record, *_ in found]
+    totals = Counter[str]()
+    for record in counters:
+        totals.update({name.decode(): int(float(value)) for name, value in record.items()})
+    sizes = zip(*(sizes for _, *sizes in found), strict=True)
+    users, ring, resolving, *states_sizes = (sum(map(int, each)) for each in sizes)
     wanted = range(last - minutes + 1, last + 1)
-    attended = [read_attendance(shard, round(now * 1_000_000)) for shard in shards]
+    attended = [attendance_reads(shard, round(now * 1_000_000)) for shard in shards]
     minute_reads = [[("HGETALL", shard.keys.minute(minute)) for minute in wanted] for shard in shards]
     replies = yield from read_each([*attended, *minute_reads])
+    workers, due = attendance(replies[: len(shards)])
     records = [add_up_records(each) for each in zip(*replies[len(shards) :], strict=True)]
-    workers, due = (
-        max(int(each[0]) for each in replies[: len(shards)]),
-        [sum(map(int, each[1:])) for each in replies[: len(shards)]],
-    )
-    totals = _totals(counters)
-    hour = Histograms()
-    for record in records:
-        hour.add(record)
+    hour = Histograms.of(records)
     states = {state.value: size for state, size in zip(TaskState, states_sizes, strict=True)}
     waiting = yield from read_together([waits(shard, LONGEST_WAITS_READ) for shard in shards])
     return QueueStats(
         queue=queue.name,
         states=states,
-        depth={priority.name: totals.get(f"depth:{priority.value}", 0) for priority in Priority},
-        totals={name: totals[name] for name in sorted(totals) if _is_total(name)},
+        depth={priority.name: totals[f"depth:{priority.value}"] for priority in Priority},
+        totals={
+            name: totals[name]
+            for name in sorted(totals)
+            if name not in INTERNAL_STAT_FIELDS and not name.startswith(NON_TOTAL_PREFIXES)
+        },
         users=users,
-        users_ready=ring + totals.get("behind", 0),
+        users_ready=ring + totals["behind"],
         workers=workers,
-        due=sum(due),
+        due=due,
         paused=all(float(record.get(b"paused", 0)) == 1 for record in counters),
         oldest_wait_seconds=_wait_of([each.could_start for each in waiting], now),
         held_back_wait_seconds=_wait_of([each.held_back for each in waiting], now),
-        wait=percentiles(hour.wait),
-        wait_by_priority={Priority(number).name: percentiles(hour.waits[number]) for number in sorted(hour.waits)},
-        run=percentiles(hour.runs),
+        wait=hour.wait,
+        wait_by_priority=hour.wait_by_priority,
+        run=hour.run,
         dependencies=DependencyStats(
             states["deferred"],
-            totals.get("edges", 0),
+            totals["edges"],
             resolving,
-            totals.get("resolved", 0),
+            totals["resolved"],
             percentiles(hour.resolutions),
         ),
         sla=SlaStats(
-            at_risk=totals.get("sla_at_risk", 0),
-            overdue=totals.get("sla_overdue", 0),
-            violated=totals.get("sla_violated", 0),
-            promoted=totals.get("promoted", 0),
-            promoted_from={name: totals.get(f"promoted:{Priority[name].value}", 0) for name in STARVABLE_PRIORITIES},
+            at_risk=totals["sla_at_risk"],
+            overdue=totals["sla_overdue"],
+            violated=totals["sla_violated"],
+            promoted=totals["promoted"],
+            promoted_from={name: totals[f"promoted:{Priority[name].value}"] for name in STARVABLE_PRIORITIES},
         ),
-        dead={kind.value: totals.get(f"lying:{kind.value}", 0) for kind in FailureType},
-        minutes=[_minute(last - minutes + 1 + index, record) for index, record in enumerate(records)],
+        dead={kind.value: totals[f"lying:{kind.value}"] for kind in FailureType},
+        minutes=[_minute(minute, record) for minute, record in zip(wanted, records, strict=True)],
         waits=distribution(totals, "wait"),
         runs=distribution(totals, "run"),
         missing_shards=queue.missing,
@@ -339,20 +342,12 @@ def stats(queue: Shards, minutes: int = DEFAULT_STATS_MINUTES) -> Operation[Queu
 
 def _first_reads(commands: Commands) -> list[tuple[Any, ...]]:
     keys = commands.keys
-    reads: list[tuple[Any, ...]] = [("HGETALL", keys("stats"))]
-    reads += [("ZCARD", keys(name)) for name in ("users", "ring", "resolving")]
-    return [*reads, *(("ZCARD", keys.state(state.value)) for state in TaskState)]
+    sizes = (("ZCARD", keys(name)) for name in ("users", "ring", "resolving"))
+    return [("HGETALL", keys("stats")), *sizes, *_state_sizes(commands)]
 
 
-def _totals(counters: Sequence[Mapping[bytes, bytes]]) -> dict[str, int]:
-    totals: Counter[str] = Counter()
-    for record in counters:
-        totals.update({name.decode(): int(float(value)) for name, value in record.items()})
-    return dict(totals)
-
-
-def _is_total(name: str) -> bool:
-    return name not in INTERNAL_STAT_FIELDS and not name.startswith(NON_TOTAL_PREFIXES)
+def _state_sizes(commands: Commands) -> list[tuple[Any, ...]]:
+    return [("ZCARD", commands.keys.state(state.value)) for state in TaskState]
 
 
 def _wait_of(waiting: Sequence[Sequence[WaitingTask]], now: float) -> float:
@@ -364,15 +359,8 @@ def _wait_of(waiting: Sequence[Sequence[WaitingTask]], now: float) -> float:
 
 
 def _minute(minute: int, record: Mapping[bytes, bytes]) -> MinuteStats:
-    histograms = Histograms()
-    histograms.add(record)
-    counted = ("pushed", "finished", "failed", "dead", "violated", "promoted")
-    return MinuteStats(
-        minute,
-        wait_p95=percentiles(histograms.wait).p95,
-        run_p95=percentiles(histograms.runs).p95,
-        **{name: int(record.get(name.encode(), 0)) for name in counted},
-    )
+    histograms = Histograms.of([record])
+    return MinuteStats(minute, wait_p95=histograms.wait.p95, run_p95=histograms.run.p95, **count_tasks([record]))
 
 
 @dataclass(frozen=True)
@@ -396,30 +384,16 @@ class ShardStats:
 
 def shard_stats(shards: Shards, client: Any) -> Operation[PartialList[ShardStats]]:
     """Of every shard, also of the missing ones."""
-    found = iter((yield from read_each([_reads(shard) for shard in shards])))
-    each = [
-        _shard(shard, client, next(found)) if shards.is_present(shard) else _away(shard, client) for shard in shards.all
+    reads = [
+        [("ZCARD", shard.keys("ring")), ("HGET", shard.keys("stats"), "behind"), *_state_sizes(shard)]
+        for shard in shards
     ]
-    return PartialList(each, shards.missing)
+    found = dict(zip(shards, (yield from read_each(reads)), strict=True))
+    return PartialList([_shard(shard, client, found.get(shard)) for shard in shards.all], shards.missing)
 
 
-def _away(commands: Commands, client: Any) -> ShardStats:
-    nothing = dict.fromkeys((state.value for state in TaskState), 0)
-    return ShardStats(commands.keys.shard, clusters.address(client, str(commands.keys)), nothing, 0, is_up=False)
-
-
-def _reads(commands: Commands) -> list[tuple[Any, ...]]:
-    keys = commands.keys
-    return [
-        ("ZCARD", keys("ring")),
-        ("HGET", keys("stats"), "behind"),
-        *(("ZCARD", keys.state(state.value)) for state in TaskState),
-    ]
-
-
-def _shard(commands: Commands, client: Any, sizes: Sequence[int]) -> ShardStats:
-    ring, behind, *by_state = sizes
+def _shard(commands: Commands, client: Any, sizes: Sequence[Any] | None) -> ShardStats:
+    ring, behind, *by_state = sizes or [0] * (2 + len(TaskState))
     states = {state.value: size for state, size in zip(TaskState, by_state, strict=True)}
-    return ShardStats(
-        commands.keys.shard, clusters.address(client, str(commands.keys)), states, ring + int(behind or 0)
-    )
+    node = clusters.address(client, str(commands.keys))
+    return ShardStats(commands.keys.shard, node, states, ring + int(behind or 0), is_up=sizes is not None)

@@ -56,24 +56,38 @@ class Histograms:
     runs: Counter[int] = field(default_factory=Counter)
     resolutions: Counter[int] = field(default_factory=Counter)
 
-    def add(self, record: Mapping[bytes, bytes]) -> None:
-        """Add a minute's record."""
-        for name, value in record.items():
+    @classmethod
+    def of(cls, records: Iterable[Mapping[bytes, bytes]]) -> Histograms:
+        """Those in the records of some minutes."""
+        found = cls()
+        for name, value in (item for record in records for item in record.items()):
             kind, *rest = name.split(b":")
             if kind == b"wait":
-                self.waits.setdefault(int(rest[0]), Counter())[int(rest[1])] += int(value)
+                found.waits.setdefault(int(rest[0]), Counter())[int(rest[1])] += int(value)
             elif kind == b"run":
-                self.runs[int(rest[0])] += int(value)
+                found.runs[int(rest[0])] += int(value)
             elif kind == b"resolve":
-                self.resolutions[int(rest[0])] += int(value)
+                found.resolutions[int(rest[0])] += int(value)
+        return found
 
     @property
-    def wait(self) -> Counter[int]:
-        """Of all priorities together."""
-        together: Counter[int] = Counter()
-        for histogram in self.waits.values():
-            together += histogram
-        return together
+    def wait(self) -> Percentiles:
+        """Of the waits of all priorities together."""
+        return percentiles(sum(self.waits.values(), Counter()))
+
+    @property
+    def run(self) -> Percentiles:
+        return percentiles(self.runs)
+
+    @property
+    def wait_by_priority(self) -> dict[str, Percentiles]:
+        return {Priority(number).name: percentiles(self.waits[number]) for number in sorted(self.waits)}
+
+
+def count_tasks(records: Sequence[Mapping[bytes, bytes]]) -> dict[str, int]:
+    """The numbers of tasks in the records of some minutes, as `Span` has them."""
+    counted = ("pushed", "finished", "failed", "dead", "violated", "promoted")
+    return {name: sum(int(record.get(name.encode(), 0)) for record in records) for name in counted}
 
 
 def add_up_records(records: Sequence[Mapping[bytes, bytes]]) -> Mapping[bytes, bytes]:
@@ -171,28 +185,15 @@ def activity(queue: Shards, minutes: int, per_span: int) -> Operation[Activity]:
     reads = [("HGETALL", shard.keys.minute(first + index)) for index in range(minutes) for shard in shards]
     replies, size = (yield Read(reads)), len(shards)
     records = [add_up_records(replies[at : at + size]) for at in range(0, len(replies), size)]
-    whole, spans = Histograms(), []
+    spans = []
     for index in range(0, minutes, per_span):
-        begin = (first + index) * 60
-        spans.append(_span(begin, min(60 * per_span, now - begin + 1), records[index : index + per_span]))
-    for record in records:
-        whole.add(record)
-    by_priority = {Priority(number).name: percentiles(whole.waits[number]) for number in sorted(whole.waits)}
-    return Activity(spans, percentiles(whole.wait), percentiles(whole.runs), by_priority, queue.missing)
-
-
-def _span(begin: int, seconds: int, records: Sequence[Mapping[bytes, bytes]]) -> Span:
-    histograms = Histograms()
-    for record in records:
-        histograms.add(record)
-    counted = ("pushed", "finished", "failed", "dead", "violated", "promoted")
-    return Span(
-        begin,
-        seconds,
-        wait=percentiles(histograms.wait),
-        run=percentiles(histograms.runs),
-        **{name: sum(int(record.get(name.encode(), 0)) for record in records) for name in counted},
-    )
+        begin, some = (first + index) * 60, records[index : index + per_span]
+        part = Histograms.of(some)
+        spans.append(
+            Span(begin, min(60 * per_span, now - begin + 1), wait=part.wait, run=part.run, **count_tasks(some))
+        )
+    whole = Histograms.of(records)
+    return Activity(spans, whole.wait, whole.run, whole.wait_by_priority, queue.missing)
 
 
 HOUR_MICROSECONDS = 3_600_000_000

@@ -14,7 +14,7 @@ from django_fairque.engine.inspection.task_lookup import cancel_noting
 from django_fairque.engine.model import durations as units
 from django_fairque.engine.model.durations import MAX_EXACT_INTEGER, check_integer, is_integer, now_us, positive_us
 from django_fairque.engine.model.errors import TaskValidationError, short
-from django_fairque.engine.model.ids import check_id
+from django_fairque.engine.model.ids import check_id, check_ids
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS
 from django_fairque.engine.scripting.operations import Driver, Operation, Read, read_sound
 from django_fairque.engine.sharding.shards import sum_over_shards
@@ -123,6 +123,10 @@ def rate_fields(rate: str | None, burst: int) -> dict[str, object]:
 def is_known(commands: Commands, user_id: str) -> Operation[bool]:
     (count,) = yield Read([("EXISTS", commands.keys.user(user_id))])
     return bool(count)
+
+
+def user_stats(shards: Shards, user_ids: Sequence[str], now: float | None) -> Operation[list[UserStats]]:
+    return (yield from users_stats(shards.across(), check_ids(user_ids, "user ids"), now))
 
 
 def users_stats(commands: Commands, user_ids: Sequence[str], now: float | None = None) -> Operation[list[UserStats]]:

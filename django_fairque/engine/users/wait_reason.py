@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.inspection.task_lookup import position
+from django_fairque.engine.inspection.task_lookup import position_on_shard
 from django_fairque.engine.model.durations import seconds
-from django_fairque.engine.model.ids import check_id
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.scripting.commands import ORGANIZATION_PREFIX
 from django_fairque.engine.scripting.operations import Operation, Read
@@ -16,6 +15,7 @@ from django_fairque.engine.users.users import UserStats, users_stats
 
 if TYPE_CHECKING:
     from django_fairque.engine.scripting.commands import Commands
+    from django_fairque.engine.sharding.shards import Shards
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,13 @@ class WaitReason:
     organization: OrganizationStats | None = None
 
 
-def read_wait_reason(commands: Commands, task_id: str) -> Operation[WaitReason]:
-    """In at most five round trips."""
+def read_wait_reason(shards: Shards, task_id: str) -> Operation[WaitReason]:
+    """In at most five round trips, and one for a chosen id."""
+    commands = yield from shards.of_task(task_id)
     keys = commands.keys
     (state, user), (paused, clock), time = yield Read(
         [
-            ("HMGET", keys.task(check_id(task_id, "task_id")), "state", "user"),
+            ("HMGET", keys.task(task_id), "state", "user"),
             ("HMGET", keys("stats"), "paused", "clock"),
             ("TIME",),
         ]
@@ -68,7 +69,7 @@ def read_wait_reason(commands: Commands, task_id: str) -> Operation[WaitReason]:
         user=stats,
         user_free_at=None if free_at is None else float(free_at) / 1_000_000,
         users_before=turn,
-        position=(yield from position(commands, task_id)),
+        position=(yield from position_on_shard(commands, task_id)),
         lease_ends_at=None if lease_end is None else float(lease_end) / 1_000_000,
         organization=organization,
     )
