@@ -11,16 +11,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from django_fairque.engine.model.durations import MAX_DURATION_SECONDS, check_integer, duration, positive_us, to_us
+from django_fairque.engine.model.durations import MAX_DURATION_SECONDS, check_integer, positive_us, to_us
 from django_fairque.engine.model.errors import StaleLeaseError, TaskValidationError, short
 from django_fairque.engine.model.ids import MAX_LISTED_USERS, Users, check_id, check_text, new_nonce
 from django_fairque.engine.model.lease import LEASE_FIELDS, Lease, LeaseKey, check_lease
-from django_fairque.engine.model.outcome import Outcome, Settled, ShardHead, queue_retry_delay
+from django_fairque.engine.model.outcome import Outcome, Settled, ShardHead
 from django_fairque.engine.model.payload import pack
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, NEVER_MICROSECONDS, Commands
 from django_fairque.engine.scripting.operations import BlockingCommand, Operation, Read, ScriptCall, parse_scores
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Window
+from django_fairque.engine.sharding.shards import indexes_by_shard
 from django_fairque.engine.transport import cluster as clusters
 from django_fairque.engine.transport.retry_policy import CLIENT_ERRORS, translate_error
 
@@ -88,10 +89,11 @@ class Fetch:
 
     def to_lua_args(self, default_lease: float, *, has_waited: bool = False) -> list[Any]:
         """The arguments from ``limit`` on, in the order of ``pop.lua`` and ``settle.lua``."""
-        check_batch(self.limit)
+        if isinstance(self.limit, bool) or not isinstance(self.limit, int) or not 0 <= self.limit <= MAX_CALL_ITEMS:
+            raise TaskValidationError(f"a batch has 1 to {MAX_CALL_ITEMS} tasks, got {short(self.limit)}")
         if self.limit or self.worker:
             check_id(self.worker, "worker")
-        length = to_us(default_lease) if self.lease is None else positive_us(self.lease, "lease")
+        length = _lease_us(self.lease, default_lease)
         woken = 2 if has_waited else int(self.woken)
         lists = [*_user_list(self.users, "users"), *_user_list(self.steal if self.window.steals else (), "steal")]
         sizes = [pack(part for pair in self.batches.items() for part in pair)] if self.batches and self.limit else []
@@ -107,16 +109,9 @@ class Fetch:
         return tuple(ShardHead(float(place) if place else None, float(given)) for place, _, given in parts)
 
 
-def with_worker(fetch: Fetch, outcomes: Sequence[Outcome]) -> Fetch:
-    """Who names no worker fetches for the one whose leases are reported."""
-    if fetch.worker or not fetch.limit:
-        return fetch
-    workers = {outcome.lease.worker for outcome in outcomes}
-    if len(workers) != 1:
-        raise TaskValidationError(
-            f"worker must say for whom tasks are fetched: the outcomes are those of {len(workers)} workers, not of one"
-        )
-    return replace(fetch, worker=workers.pop())
+def _lease_us(lease: float | None, default: float) -> int:
+    """The requested length of a lease, or the queue's, in the scripts' unit."""
+    return to_us(default) if lease is None else positive_us(lease, "lease")
 
 
 def _user_list(users: Users, what: str) -> list[Any]:
@@ -146,7 +141,13 @@ def pop_batch(shards: Shards, orders: ShardSchedulers, fetch: Fetch, now: float 
 def settle(
     shards: Shards, orders: ShardSchedulers, outcomes: Sequence[Outcome], fetch: Fetch, now: float | None
 ) -> Operation[Settled]:
-    fetch = with_worker(fetch, outcomes)
+    if fetch.limit and not fetch.worker:
+        workers = {outcome.lease.worker for outcome in outcomes}
+        if len(workers) != 1:
+            raise TaskValidationError(
+                f"worker must say for whom tasks are fetched: the outcomes are those of {len(workers)} workers, not of one"
+            )
+        fetch = replace(fetch, worker=workers.pop())
     if len(shards) == 1:
         return (yield from settle_on_shard(shards.home, outcomes, fetch, now))
     return (yield from _settle_all(shards, orders, outcomes, fetch, now))
@@ -159,10 +160,7 @@ def _settle_all(
     fetch.to_lua_args(shards.config.lease_seconds)  # says what is wrong with it before anything is sent
     statuses: dict[int, str] = {}
     replies: list[Settled] = []
-    parts: dict[Commands, list[int]] = {}
-    for index, outcome in enumerate(outcomes):
-        parts.setdefault(shards.of_lease(outcome.lease), []).append(index)
-    for shard, indexes in parts.items():
+    for shard, indexes in indexes_by_shard(shards.of_lease(outcome.lease) for outcome in outcomes).items():
         reply = yield from settle_on_shard(shard, [outcomes[index] for index in indexes], replace(fetch, limit=0), now)
         statuses.update(zip(indexes, reply.statuses, strict=True))
         replies.append(reply)
@@ -217,11 +215,13 @@ def fail(
     shards: Shards,
     lease: Lease,
     error: BaseException | str,
+    retry: bool,
     delay: float | None,
     took: float | None,
     now: float | None,
 ) -> Operation[TaskState]:
-    status = yield from settle_one(shards, Outcome.fail(lease, error, delay=delay, took=took), now)
+    outcome = Outcome.fail(lease, error, delay=("backoff" if delay is None else delay) if retry else None, took=took)
+    status = yield from settle_one(shards, outcome, now)
     return TaskState.FAILED if status == "dead" else TaskState.SCHEDULED
 
 
@@ -239,35 +239,38 @@ def settle_one(shards: Shards, outcome: Outcome, now: float | None) -> Operation
 
 
 def renew(shards: Shards, leases: Sequence[Lease], lease: float | None, now: float | None) -> Operation[list[bool]]:
-    if len(shards) == 1:
-        return (yield from renew_on_shard(shards.home, leases, lease, now))
-    parts: dict[Commands, list[int]] = {}
-    for index, each in enumerate(leases):
-        parts.setdefault(shards.of_lease(each), []).append(index)
+    length = _lease_us(lease, shards.config.lease_seconds)
     renewed: dict[int, bool] = {}
-    for shard, indexes in parts.items():
-        answers = yield from renew_on_shard(shard, [leases[index] for index in indexes], lease, now)
-        renewed.update(zip(indexes, answers, strict=True))
+    for shard, indexes in indexes_by_shard(map(shards.of_lease, leases)).items():
+        for first in range(0, len(indexes), MAX_CALL_ITEMS):
+            some = indexes[first : first + MAX_CALL_ITEMS]
+            pairs = [value for index in some for value in (leases[index].task_id, leases[index].token)]
+            reply = yield shard.call("renew", [length, len(some), *pairs], now)
+            renewed.update((index, code == 0x31) for index, code in zip(some, reply, strict=True))
     return [renewed[index] for index in range(len(leases))]
 
 
 def take_over(
     shards: Shards, key: LeaseKey, worker: str, lease: float | None, now: float | None
 ) -> Operation[Lease | None]:
+    length = _lease_us(lease, shards.config.lease_seconds)
+    task_id, token = check_id(key.task_id, "task_id"), check_integer(key.token, "a token", 1)
+    args = [task_id, token, check_id(worker, "worker"), length]
     for shard in shards:
-        taken = yield from take_over_on_shard(shard, key, worker, lease, now)
-        if taken is not None:
+        reply = yield shard.call("take_over", args, now, leases=worker)
+        for taken in _leases(shard, reply, 1, worker):
             return taken
     return None
 
 
 def wait_for_work(shards: Shards, timeout: float) -> Operation[bool]:
     """Of several shards each is waited for in turn, for a tenth of a second; workers wait for all at once."""
-    if len(shards) == 1:
-        return (yield from wait_for_shard(shards.home, timeout))
-    pause = min(SHARD_WAIT_SECONDS, timeout / len(shards))
-    for turn in range(max(len(shards), int(timeout / SHARD_WAIT_SECONDS)) if pause > 0 else 1):
-        if (yield from wait_for_shard(shards.all[turn % len(shards)], pause)):
+    pause, turns = timeout, 1
+    if len(shards) > 1:
+        pause = min(SHARD_WAIT_SECONDS, timeout / len(shards))
+        turns = max(len(shards), int(timeout / SHARD_WAIT_SECONDS)) if pause > 0 else 1
+    for turn in range(turns):
+        if (yield wake(shards.all[turn % len(shards)], pause)) is not None:
             return True
     return False
 
@@ -275,16 +278,23 @@ def wait_for_work(shards: Shards, timeout: float) -> Operation[bool]:
 def heartbeat(
     shards: Shards, worker: str, info: Mapping[str, str], lease: float | None, ttl: float, now: float | None
 ) -> Operation[Heartbeat]:
-    beats = []
+    check_id(worker, "worker")
+    lengths = _lease_us(lease, shards.config.lease_seconds), positive_us(ttl, "ttl")
+    args = [worker, *lengths, len(info), *(text for pair in info.items() for text in pair)]
+    beats: list[Heartbeat] = []
     for shard in shards:
-        beats.append((yield from heartbeat_on_shard(shard, worker, info, lease, ttl, now)))
-    revoked = [key for beat in beats for key in beat.revoked]
+        reply = yield shard.call(
+            "heartbeat", args, now, reply=new_nonce(), worker=worker, leases=worker, revoked=worker
+        )
+        renewed, kind, sent_at, epoch, token, at, server, *revoked = reply
+        command = WorkerCommand(kind.decode(), int(sent_at) / 1_000_000) if kind else None
+        moments, keys = (int(epoch) / 1_000_000, int(at) / 1_000_000), _lease_keys(revoked)
+        beats.append(Heartbeat(int(renewed), keys, command, moments[0], int(token), moments[1], server.decode()))
     worker_commands = [beat.command for beat in beats if beat.command is not None]
-    command = max(worker_commands, key=lambda each: each.at, default=None)
     return Heartbeat(
         sum(beat.renewed for beat in beats),
-        revoked,
-        command,
+        [key for beat in beats for key in beat.revoked],
+        max(worker_commands, key=lambda each: each.at, default=None),
         max(beat.epoch for beat in beats),
         sum(beat.token for beat in beats),
         max(beat.at for beat in beats),
@@ -292,10 +302,19 @@ def heartbeat(
     )
 
 
+def _lease_keys(texts: Iterable[bytes]) -> list[LeaseKey]:
+    pairs = (text.partition(b":") for text in texts)
+    # Nobody holds a lease without a number: it is of a damaged record.
+    return [LeaseKey(task_id.decode(), int(token)) for token, _, task_id in pairs if token.isdigit()]
+
+
 def set_worker_command(shards: Shards, worker: str, command: str, now: float | None) -> Operation[bool]:
+    if command not in WORKER_COMMANDS:
+        raise TaskValidationError(f"a command is one of {', '.join(WORKER_COMMANDS)}, got {short(command)}")
+    check_id(worker, "worker")
     is_known = False
     for shard in shards:
-        is_known = (yield from set_worker_command_on_shard(shard, worker, command, now)) or is_known
+        is_known = bool((yield shard.call("set_worker_command", [command], now, worker=worker))) or is_known
     return is_known
 
 
@@ -308,28 +327,43 @@ def release_worker(
     now: float | None,
     started: Iterable[int] = (),
 ) -> Operation[int]:
-    tokens, others, total = list(crashed), list(started), 0
+    tokens, others = list(crashed), list(started)
     if (tokens or others) and len(shards) > 1:  # each counts for itself: one's token 7 is not another's
         raise TaskValidationError(
             f"crashed: tokens are of one shard, and queue {shards.name!r} has {len(shards)}; "
             "call release_worker of the one that handed them out (queue.shards)"
         )
-    for shard in shards:
-        total += yield from release_worker_on_shard(shard, worker, tokens, reason, forget, now, others)
-    return total
+    args = [
+        *(check_id(worker, "worker"), check_text(reason, "reason"), int(forget), shards.config.sweep_batch_size),
+        *(len(tokens), *(check_integer(token, "crashed: a token", 1) for token in tokens)),
+        *(len(others), *(check_integer(token, "started: a token", 1) for token in others)),
+    ]
+    return (yield from _give_back(shards, "release_worker", worker, args, now))
 
 
 def reconcile_worker(
     shards: Shards, worker: str, held: Iterable[int], reason: str, now: float | None
 ) -> Operation[int]:
-    tokens, total = list(held), 0
+    tokens = list(held)
     if tokens and len(shards) > 1:
         raise TaskValidationError(
             f"held: tokens belong to one shard, and queue {shards.name!r} has {len(shards)}; "
             "call reconcile_worker of the shard that handed them out (queue.shards)"
         )
+    args = [check_id(worker, "worker"), reason, shards.config.sweep_batch_size, len(tokens)]
+    args += (check_integer(token, "held: a token", 1) for token in tokens)
+    return (yield from _give_back(shards, "reconcile", worker, args, now))
+
+
+def _give_back(shards: Shards, script: str, worker: str, args: Sequence[Any], now: float | None) -> Operation[int]:
+    """Call this script on every shard until no more leases are to be given back; return how many were."""
+    total = 0
     for shard in shards:
-        total += yield from reconcile_worker_on_shard(shard, worker, tokens, reason, now)
+        has_more = 1
+        while has_more:
+            names = {"worker": worker, "leases": worker, "revoked": worker, "reply": new_nonce()}
+            count, has_more = map(int, (yield shard.call(script, args, now, **names)))
+            total += count
     return total
 
 
@@ -373,114 +407,6 @@ def _leases(commands: Commands, reply: Sequence[Any], first: int, worker: str) -
     return [Lease(reply[i : i + size], worker, started, shard) for i in range(first, len(reply), size)]
 
 
-def failure_delay(commands: Commands, lease: Lease, *, retry: bool, delay: float | None) -> float | None:
-    """Seconds before the next attempt of a task that failed, as requested or by the queue's settings."""
-    check_lease(lease)
-    if not retry:
-        return None
-    if delay is not None:
-        return duration(delay, "delay")
-    return queue_retry_delay(commands.config, lease)
-
-
-def renew_on_shard(
-    commands: Commands, leases: Sequence[Lease], lease: float | None, now: float | None
-) -> Operation[list[bool]]:
-    length = to_us(commands.config.lease_seconds) if lease is None else positive_us(lease, "lease")
-    renewed: list[bool] = []
-    for first in range(0, len(leases), MAX_CALL_ITEMS):
-        some = leases[first : first + MAX_CALL_ITEMS]
-        pairs = [value for item in map(check_lease, some) for value in (item.task_id, item.token)]
-        reply = yield commands.call("renew", [length, len(some), *pairs], now)
-        renewed += [code == 0x31 for code in reply]
-    return renewed
-
-
-def heartbeat_on_shard(
-    commands: Commands, worker: str, info: Mapping[str, str], lease: float | None, ttl: float, now: float | None
-) -> Operation[Heartbeat]:
-    check_id(worker, "worker")
-    length = to_us(commands.config.lease_seconds) if lease is None else positive_us(lease, "lease")
-    pairs = [text for pair in info.items() for text in pair]
-    args = [worker, length, positive_us(ttl, "ttl"), len(info), *pairs]
-    reply = yield commands.call("heartbeat", args, now, reply=new_nonce(), worker=worker, leases=worker, revoked=worker)
-    renewed, kind, sent_at, epoch, token, at, server, *revoked = reply
-    command = WorkerCommand(kind.decode(), int(sent_at) / 1_000_000) if kind else None
-    keys = _lease_keys(revoked)
-    moments = int(epoch) / 1_000_000, int(at) / 1_000_000
-    return Heartbeat(int(renewed), keys, command, moments[0], int(token), moments[1], server.decode())
-
-
-def _lease_keys(texts: Iterable[bytes]) -> list[LeaseKey]:
-    pairs = (text.partition(b":") for text in texts)
-    # Nobody holds a lease without a number: it is of a damaged record.
-    return [LeaseKey(task_id.decode(), int(token)) for token, _, task_id in pairs if token.isdigit()]
-
-
-def set_worker_command_on_shard(commands: Commands, worker: str, command: str, now: float | None) -> Operation[bool]:
-    if command not in WORKER_COMMANDS:
-        raise TaskValidationError(f"a command is one of {', '.join(WORKER_COMMANDS)}, got {short(command)}")
-    is_known = yield commands.call("set_worker_command", [command], now, worker=check_id(worker, "worker"))
-    return bool(is_known)
-
-
-def release_worker_on_shard(
-    commands: Commands,
-    worker: str,
-    crashed: Iterable[int],
-    reason: str,
-    forget: bool,
-    now: float | None,
-    started: Iterable[int] = (),
-) -> Operation[int]:
-    check_id(worker, "worker")
-    tokens = [check_integer(token, "crashed: a token", 1) for token in crashed]
-    others = [check_integer(token, "started: a token", 1) for token in started]
-    total = 0
-    while True:
-        args = [
-            worker,
-            check_text(reason, "reason"),
-            int(forget),
-            commands.config.sweep_batch_size,
-            len(tokens),
-            *tokens,
-        ]
-        args += [len(others), *others]
-        reply = yield commands.call("release_worker", args, now, worker=worker, leases=worker, revoked=worker)
-        total += int(reply[0])
-        if not int(reply[1]):
-            return total
-
-
-def take_over_on_shard(
-    commands: Commands, key: LeaseKey, worker: str, lease: float | None, now: float | None
-) -> Operation[Lease | None]:
-    length = to_us(commands.config.lease_seconds) if lease is None else positive_us(lease, "lease")
-    task_id, token = check_id(key.task_id, "task_id"), check_integer(key.token, "a token", 1)
-    reply = yield commands.call("take_over", [task_id, token, check_id(worker, "worker"), length], now, leases=worker)
-    return next(iter(_leases(commands, reply, 1, worker)), None)
-
-
-def reconcile_worker_on_shard(
-    commands: Commands, worker: str, held: Iterable[int], reason: str, now: float | None
-) -> Operation[int]:
-    check_id(worker, "worker")
-    tokens = [check_integer(token, "held: a token", 1) for token in held]
-    total = 0
-    while True:
-        args = [worker, reason, commands.config.sweep_batch_size, len(tokens), *tokens]
-        reply = yield commands.call("reconcile", args, now, reply=new_nonce(), leases=worker)
-        total += int(reply[0])
-        if not int(reply[1]):
-            return total
-
-
-def wait_for_shard(commands: Commands, timeout: float) -> Operation[bool]:
-    reply = yield wake(commands, timeout)
-    return reply is not None
-
-
 def wake(commands: Commands, timeout: float) -> BlockingCommand:
     """The wait for the marker that there is work."""
     is_number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
@@ -490,13 +416,6 @@ def wake(commands: Commands, timeout: float) -> BlockingCommand:
 
 
 T = TypeVar("T")
-
-
-def check_batch(size: int) -> int:
-    """How many tasks are requested; `TaskValidationError` for more than one call hands out, and for no number."""
-    if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= MAX_CALL_ITEMS:
-        raise TaskValidationError(f"a batch has 1 to {MAX_CALL_ITEMS} tasks, got {short(size)}")
-    return size
 
 
 def check_leases(leases: Iterable[Lease]) -> list[Lease]:

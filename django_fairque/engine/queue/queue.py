@@ -313,8 +313,7 @@ class FairQueue(QueueOfShards):
         backoff by the queue's settings. ``took`` is as in `finish`. Returns the new state: SCHEDULED, or FAILED for a
         dead letter. Raises `StaleLeaseError` if the lease is not the task's current one.
         """
-        wait = leasing.failure_delay(self._shards.home, lease, retry=retry, delay=delay)
-        return self._run(leasing.fail(self._shards, lease, error, wait, took, now))
+        return self._run(leasing.fail(self._shards, lease, error, retry, delay, took, now))
 
     def release(self, lease: Lease, *, now: float | None = None) -> None:
         """Give the task of a ``lease`` back to its old place, neither counted as a delivery nor charged. Raises

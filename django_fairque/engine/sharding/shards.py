@@ -200,6 +200,15 @@ class _KeysAcross(Keys):
         return self._shards.of(namespace).keys.xcom(namespace)
 
 
+def indexes_by_shard(places: Iterable[Commands | None]) -> dict[Commands, list[int]]:
+    """The indexes of these, the shards of as many tasks or leases, by shard; without those that are None."""
+    found: dict[Commands, list[int]] = {}
+    for index, shard in enumerate(places):
+        if shard is not None:
+            found.setdefault(shard, []).append(index)
+    return found
+
+
 def change_each(
     shards: Shards, wanted: Iterable[Commands], act: Callable[[Commands], Operation[None]]
 ) -> Operation[dict[int, RedisConnectionError]]:
