@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.model.errors import (
     BacklogFullError,
     DependencyCycleError,
-    PushRefusedError,
     TaskIdConflictError,
     TaskNotFoundError,
     TaskValidationError,
 )
-from django_fairque.engine.model.records import PushResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import Operation
 
 MAX_GRAPH_TASKS = 2000
 """Tasks in one graph: pushing it is one script call, which keeps the server from all others (25 ms for as many)."""
@@ -53,25 +51,18 @@ def check_graph(tasks: Sequence[Task]) -> None:
 
 
 def find_cycle(edges: Mapping[str, Sequence[str]]) -> list[str] | None:
-    """A cycle among these edges as the path that closes it (``[a, b, a]``), or None. No recursion: chains are long."""
-    done: set[str] = set()
-    for start in edges:
-        path: list[str] = []
-        on_path: set[str] = set()
-        stack: list[tuple[str, bool]] = [(start, False)]
-        while stack:
-            node, leaves = stack.pop()
-            if leaves:
-                path.pop()
-                on_path.discard(node)
-                done.add(node)
-            elif node in on_path:
-                return [*path[path.index(node) :], node]
-            elif node not in done:
-                path.append(node)
-                on_path.add(node)
-                stack.append((node, True))
-                stack += [(following, False) for following in edges.get(node, ())]
+    """A cycle among these edges as the path that closes it (``[a, b, a]``), or None."""
+    following = set(edges)
+    for node, others in edges.items():
+        if not following.isdisjoint(others):
+            break
+        following.remove(node)
+    if not following:  # the usual order: each leads only to nodes before it
+        return None
+    try:
+        TopologicalSorter(edges).prepare()
+    except CycleError as error:
+        return list(reversed(error.args[1]))
     return None
 
 
@@ -140,6 +131,9 @@ class Part:
     indexes: list[int] = field(default_factory=list)
     edges: int = 0
 
+    def has_room(self, task: Task) -> bool:
+        return len(self.indexes) < MAX_GRAPH_TASKS and self.edges + len(task.depends_on) <= MAX_GRAPH_EDGES
+
 
 def parts_of(tasks: Sequence[Task]) -> list[Part]:
     """What is sent together, in the order in which it begins: each run, tasks without one that depend on each other here,
@@ -153,7 +147,7 @@ def parts_of(tasks: Sequence[Task]) -> list[Part]:
         graph = task.run_id or leaders.get(index)
         if graph is None:
             depends = bool(task.depends_on)
-            if last is None or last.is_joined != depends or (depends and not _has_room(last, task)):
+            if last is None or last.is_joined != depends or (depends and not last.has_room(task)):
                 last = Part(is_graph=depends, is_joined=depends)
                 parts.append(last)
             part = last
@@ -166,10 +160,6 @@ def parts_of(tasks: Sequence[Task]) -> list[Part]:
         part.indexes.append(index)
         part.edges += len(task.depends_on)
     return parts
-
-
-def _has_room(part: Part, task: Task) -> bool:
-    return len(part.indexes) < MAX_GRAPH_TASKS and part.edges + len(task.depends_on) <= MAX_GRAPH_EDGES
 
 
 def _leaders(tasks: Sequence[Task]) -> dict[int, int]:
@@ -189,39 +179,3 @@ def _leaders(tasks: Sequence[Task]) -> dict[int, int]:
                 one, other = (first(above.setdefault(each, each)) for each in (index, at[name]))
                 above[max(one, other)] = min(one, other)
     return {index: first(index) for index in above}
-
-
-def push_apart(
-    tasks: Sequence[Task],
-    push_singles: Callable[[Sequence[Task]], Operation[list[PushResult]]],
-    push_graph: Callable[[Sequence[Task], str], Operation[list[PushResult]]],
-) -> Operation[list[PushResult]]:
-    """Push the parts one after the other; the results name those that are refused, which keep no other back."""
-    results: dict[int, PushResult] = {}
-    for part in parts_of(tasks):
-        some = [tasks[index] for index in part.indexes]
-        try:
-            done = yield from push_graph(some, part.run_id) if part.is_graph else push_singles(some)
-        except PushRefusedError as error:
-            done = [each for each in error.results if isinstance(each, PushResult)]
-            if part.is_joined and len(some) > 1:
-                for task in some:
-                    done += yield from _alone(task, push_graph)
-            elif not done:
-                done = [PushResult(task.task_id, _status_of(error)) for task in some]
-        results.update(zip(part.indexes, done, strict=True))
-    return [results[index] for index in range(len(tasks))]
-
-
-def _alone(
-    task: Task, push_graph: Callable[[Sequence[Task], str], Operation[list[PushResult]]]
-) -> Operation[list[PushResult]]:
-    try:
-        return (yield from push_graph([task], ""))
-    except PushRefusedError as error:
-        return [PushResult(task.task_id, _status_of(error))]
-
-
-def _status_of(error: PushRefusedError) -> str:
-    """The status of each task of a graph that was refused with this error."""
-    return "id_conflict" if isinstance(error, TaskIdConflictError) else "backlog_full"

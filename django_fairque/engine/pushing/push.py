@@ -1,19 +1,20 @@
 """Pushing tasks: one, many, graphs, and tasks from an outbox.
 
-A task lives on the shard of its user. Functions that take ``shards`` send each task there; those whose names end in
-``to_shard`` and ``on_shard`` push to one shard.
+A task lives on the shard of its user. Functions that take ``shards`` send each task there; those that take ``commands``
+push to one shard.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.model.durations import seconds, to_us
 from django_fairque.engine.model.errors import (
     BacklogFullError,
     PushRefusedError,
     ShardsAwayError,
+    TaskIdConflictError,
     TaskNotFoundError,
     TaskSerializationError,
     TaskValidationError,
@@ -27,94 +28,118 @@ from django_fairque.engine.pushing.batching import (
     check_graph,
     dependency_args,
     id_conflict_error,
-    push_apart,
+    parts_of,
     raise_graph_refusal,
 )
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS
 from django_fairque.engine.scripting.operations import Operation, Read, Stream
-from django_fairque.engine.sharding.shards import change_each, describe_shards
+from django_fairque.engine.sharding.shards import change_each, describe_shards, indexes_by_shard
 from django_fairque.engine.users.users import users_stats
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from django_fairque.engine.model.options import QueueConfig
     from django_fairque.engine.model.task import PushTemplate, Task
+    from django_fairque.engine.pushing.batching import Part
     from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.sharding.shards import Shards
 
 
 @dataclass(frozen=True)
-class OtherShards:
-    """What of a graph lies on other shards: where its tasks depend on, and ``parts``, messages that carry the rest there.
+class Graph:
+    """How the tasks of a call belong together: in the run ``run_id`` ("" for none), and by their dependencies.
 
-    ``is_part``: these tasks are such a part, which was accepted with the whole.
+    ``mode`` is 0 if they are accepted one by one, 1 if as a whole, and 2 if they are a part of a graph that was accepted on
+    another shard. ``remote`` are the tasks on other shards which they depend on or which depend on them, with the numbers
+    of the shards. ``parts`` are messages that carry the rest of the graph to other shards.
     """
 
-    shards: Mapping[str, int] = field(default_factory=dict)
+    run_id: str = ""
+    mode: int = 0
+    remote: Mapping[str, int] = field(default_factory=dict)
     parts: Mapping[str, bytes] = field(default_factory=dict)
-    is_part: bool = False
 
 
-NO_OTHER_SHARDS = OtherShards()
+NO_GRAPH = Graph()
 
 TASKS_SORTED_BY_USER = 2000
 """Tasks among which those of a user are sent together: some 50 ms of pushing."""
+DELIVERY_RECORD_SECONDS = 30 * 86_400.0
+"""Seconds for which it is known that a row was delivered, should nobody come to remove it: beyond any outage."""
+REMOVED_ROW_RECORD_SECONDS = 600.0
+"""Seconds for which it is known once the row is gone: longer than anybody holds on to a row that was read."""
+MAX_EVENT_ERROR_CHARACTERS = 500
 
 
 def push(shards: Shards, task: Task, now: float | None) -> Operation[PushResult]:
-    """For several shards: of one it is `push` itself, as pushes are many."""
     if task.depends_on:
-        return (yield from _push_checked_graph(shards, [task], task.run_id, now))[0]
-    if (yield from _find_id_conflicts(shards, [task])):
-        return all_accepted(shards.home, [PushResult(task.task_id, "id_conflict")])[0]
+        return (yield from push_graph(shards, [task], task.run_id, now))[0]
+    if conflicts := (yield from _find_id_conflicts(shards, [task])):
+        return all_accepted(shards.home, list(conflicts.values()))[0]
     return (yield from push_to_shard(shards.of(task.user_id), task, now))
 
 
+def push_to_shard(commands: Commands, task: Task, now: float | None) -> Operation[PushResult]:
+    graph = Graph(task.run_id, mode=1) if task.depends_on or task.run_id else NO_GRAPH
+    return all_accepted(commands, (yield from _push_in_one_call(commands, [task], now, graph)))[0]
+
+
 def push_batch(shards: Shards, tasks: Iterable[Task], now: float | None) -> Operation[list[PushResult]]:
+    found = check_tasks(tasks)
+    if not any(task.depends_on or task.run_id for task in found):
+        return all_accepted(shards.home, (yield from _push_singles(shards, found, now)))
+    results: dict[int, PushResult] = {}
+    for part in parts_of(found):
+        done = yield from _push_part(shards, part, [found[index] for index in part.indexes], now)
+        results.update(zip(part.indexes, done, strict=True))
+    return all_accepted(shards.home, [results[index] for index in range(len(found))])
+
+
+def _push_part(shards: Shards, part: Part, tasks: Sequence[Task], now: float | None) -> Operation[list[PushResult]]:
+    """The results of tasks that are sent together; those that are refused keep no other back."""
+    if not part.is_graph:
+        return (yield from _push_singles(shards, tasks, now))
+    try:
+        return (yield from push_graph(shards, tasks, part.run_id, now))
+    except PushRefusedError as error:
+        if part.is_joined and len(tasks) > 1:
+            alone: list[PushResult] = []
+            for task in tasks:
+                alone += yield from _push_part(shards, part, [task], now)
+            return alone
+        status = "id_conflict" if isinstance(error, TaskIdConflictError) else "backlog_full"
+        return [PushResult(task.task_id, status) for task in tasks]
+
+
+def _push_singles(shards: Shards, tasks: Sequence[Task], now: float | None) -> Operation[list[PushResult]]:
     if len(shards) == 1:
-        return (yield from push_batch_to_shard(shards.home, tasks, now))
-    results = yield from push_apart(
-        check_tasks(tasks),
-        lambda some: _push_to_each(shards, some, now),
-        lambda some, run_id: _push_checked_graph(shards, some, run_id, now),
-    )
-    return all_accepted(shards.home, results)
-
-
-def _push_to_each(shards: Shards, tasks: Sequence[Task], now: float | None) -> Operation[list[PushResult]]:
-    conflicts = yield from _find_id_conflicts(shards, tasks)
-    results = {index: PushResult(tasks[index].task_id, "id_conflict") for index in conflicts}
-    parts = _by_shard(shards, tasks, conflicts)
+        return (yield from _push_in_slices(shards.home, tasks, now))
+    results = yield from _find_id_conflicts(shards, tasks)
+    parts = _by_shard(shards, tasks, results)
 
     def act(shard: Commands) -> Operation[None]:
-        try:
-            done = yield from push_batch_to_shard(shard, [tasks[index] for index in parts[shard]], now)
-        except PushRefusedError as error:
-            done = cast("list[PushResult]", list(error.results))
+        done = yield from _push_in_slices(shard, [tasks[index] for index in parts[shard]], now)
         results.update(zip(parts[shard], done, strict=True))
 
     failures = yield from change_each(shards, parts, act)
     if failures:
-        raise _not_all(shards, sorted(failures), tasks, results) from next(iter(failures.values()))
+        away, ids = sorted(failures), [task.task_id for index, task in enumerate(tasks) if index not in results]
+        raise ShardsAwayError(
+            f"{len(ids)} of {len(tasks)} tasks were not pushed, or nobody knows: {describe_shards(away)} of queue "
+            f"{shards.name!r} can't be reached. The error's task_ids names them; pushing them again under the same ids is safe",
+            away,
+            ids,
+        ) from next(iter(failures.values()))
     return [results[index] for index in range(len(tasks))]
-
-
-def _not_all(
-    shards: Shards, away: Sequence[int], tasks: Sequence[Task], results: Mapping[int, PushResult]
-) -> ShardsAwayError:
-    ids = [task.task_id for index, task in enumerate(tasks) if index not in results]
-    return ShardsAwayError(
-        f"{len(ids)} of {len(tasks)} tasks were not pushed, or nobody knows: {describe_shards(away)} of queue "
-        f"{shards.name!r} can't be reached. The error's task_ids names them; pushing them again under the same ids is safe",
-        away,
-        ids,
-    )
 
 
 def push_graph(shards: Shards, tasks: Sequence[Task], run_id: str, now: float | None) -> Operation[list[PushResult]]:
     """Push tasks that depend on each other as a whole or not at all; ``run_id`` keeps them together ("" for none)."""
-    return (yield from _push_checked_graph(shards, check_tasks(tasks), run_id, now))
+    check_tasks(tasks)
+    home, graph, mine = yield from _split_graph(shards, tasks, run_id or (tasks[0].run_id if tasks else ""))
+    done = yield from _push_in_one_call(home, [tasks[index] for index in mine], now, graph)
+    return _merge_results(tasks, mine, done)
 
 
 def deliver(
@@ -131,69 +156,59 @@ def deliver(
     delivered as `push_graph` pushes one.
     """
     check_tasks(tasks)
-    if len(shards) == 1 or (is_graph and tasks):
-        home, elsewhere, mine = shards.home, NO_OTHER_SHARDS, list(range(len(tasks)))
-        if len(shards) > 1:
-            home, elsewhere, mine = yield from _split_graph(shards, tasks, run_id)
-            if counts and home is not shards.home:
-                yield from deliver_to_shard(shards.home, [], counts, now=now)
-                counts = {}
-        done = yield from deliver_to_shard(
-            home,
-            [tasks[index] for index in mine],
-            counts,
-            run_id=run_id,
-            is_graph=is_graph,
-            from_outbox=from_outbox,
-            now=now,
-            elsewhere=elsewhere,
-        )
+    if is_graph and tasks:
+        home, graph, mine = yield from _split_graph(shards, tasks, run_id)
+        if counts and home is not shards.home:
+            yield from _deliver_to_shard(shards.home, [], counts, NO_GRAPH, from_outbox, now)
+            counts = {}
+        some = [tasks[index] for index in mine]
+        done = yield from _deliver_to_shard(home, some, counts, graph, from_outbox, now)
         return _merge_results(tasks, mine, done)
-    conflicts = yield from _find_id_conflicts(shards, tasks)
-    parts = _by_shard(shards, tasks, conflicts)
+    results = yield from _find_id_conflicts(shards, tasks)
+    parts = _by_shard(shards, tasks, results)
     parts.setdefault(shards.home, [])
-    results = {index: PushResult(tasks[index].task_id, "id_conflict") for index in conflicts}
     for shard, indexes in parts.items():
-        some = [tasks[index] for index in indexes]
-        event_counts = counts if shard is shards.home else {}
-        if some or event_counts:
-            done = yield from deliver_to_shard(
-                shard, some, event_counts, run_id=run_id, from_outbox=from_outbox, now=now
-            )
+        some, its_counts = [tasks[index] for index in indexes], counts if shard is shards.home else {}
+        if some or its_counts:
+            done = yield from _deliver_to_shard(shard, some, its_counts, Graph(run_id), from_outbox, now)
             results.update(zip(indexes, done, strict=True))
     return [results[index] for index in range(len(tasks))]
 
 
+def _deliver_to_shard(
+    commands: Commands,
+    tasks: Sequence[Task],
+    counts: Mapping[str, EventCount],
+    graph: Graph,
+    from_outbox: bool,
+    now: float | None,
+) -> Operation[list[PushResult]]:
+    if not graph.mode and max(len(tasks), len(counts)) > MAX_CALL_ITEMS:
+        raise TaskValidationError(f"at most {MAX_CALL_ITEMS} tasks and events are delivered in one call")
+    args: list[Any] = [to_us(DELIVERY_RECORD_SECONDS) if from_outbox else 0, len(counts)]
+    for event, count in counts.items():
+        args += [event, count.fired, count.coalesced, count.failed, count.error[:MAX_EVENT_ERROR_CHARACTERS]]
+    _kept, *rest = push_args(commands, tasks, graph)
+    reply = yield commands.call("deliver", [*args, 1, *rest], now, reply=new_nonce())
+    return push_results(commands, tasks, reply, graph)
+
+
 def forget_delivered(shards: Shards, task_ids: Iterable[str], now: float | None) -> Operation[int]:
-    """Chosen ids are sent to every shard: what was delivered may be forgotten as a task."""
+    """Record that the rows of these tasks are gone; returns how many were known. Chosen ids are sent to every shard: what was
+    delivered may be forgotten as a task.
+    """
     ids, known = list(task_ids), 0
     for shard in shards:
         some = [task_id for task_id in ids if shards.shard_in_id(task_id) in (None, shard)]
-        if some:
-            known += yield from forget_delivered_on_shard(shard, some, now)
+        for first in range(0, len(some), MAX_CALL_ITEMS):
+            part = some[first : first + MAX_CALL_ITEMS]
+            known += yield shard.call("forget_delivered", [to_us(REMOVED_ROW_RECORD_SECONDS), len(part), *part], now)
     return known
 
 
-def _by_shard(shards: Shards, tasks: Sequence[Task], without: Collection[int]) -> dict[Commands, list[int]]:
-    """Indexes by the shard of the task's user, except for these."""
-    found: dict[Commands, list[int]] = {}
-    for index, task in enumerate(tasks):
-        if index in without:
-            continue
-        found.setdefault(shards.of(task.user_id), []).append(index)
-    return found
-
-
-def _push_checked_graph(
-    shards: Shards, tasks: Sequence[Task], run_id: str, now: float | None
-) -> Operation[list[PushResult]]:
-    """As `push_graph`."""
-    if len(shards) == 1 or not tasks:
-        return (yield from push_graph_to_shard(shards.home, tasks, run_id, now))
-    run = run_id or tasks[0].run_id
-    home, elsewhere, mine = yield from _split_graph(shards, tasks, run)
-    done = yield from push_graph_to_shard(home, [tasks[index] for index in mine], run, now, elsewhere)
-    return _merge_results(tasks, mine, done)
+def _by_shard(shards: Shards, tasks: Sequence[Task], known: Mapping[int, PushResult]) -> dict[Commands, list[int]]:
+    """Indexes by the shard of the task's user, except for those whose result is known."""
+    return indexes_by_shard(None if index in known else shards.of(task.user_id) for index, task in enumerate(tasks))
 
 
 def _merge_results(tasks: Sequence[Task], mine: Sequence[int], done: Sequence[PushResult]) -> list[PushResult]:
@@ -202,9 +217,7 @@ def _merge_results(tasks: Sequence[Task], mine: Sequence[int], done: Sequence[Pu
     return [known.get(index) or PushResult(task.task_id, "accepted") for index, task in enumerate(tasks)]
 
 
-def _split_graph(
-    shards: Shards, tasks: Sequence[Task], run_id: str
-) -> Operation[tuple[Commands, OtherShards, list[int]]]:
+def _split_graph(shards: Shards, tasks: Sequence[Task], run_id: str) -> Operation[tuple[Commands, Graph, list[int]]]:
     """The shard that accepts the graph, what of it lies elsewhere, and the indexes of the tasks that lie there.
 
     Raises:
@@ -212,67 +225,67 @@ def _split_graph(
         too many tasks. TaskValidationError: what can't be kept over several shards.
     """
     check_graph(tasks)
+    if len(shards) == 1 or not tasks:
+        return shards.home, Graph(run_id, mode=1), list(range(len(tasks)))
     for index in (yield from _find_id_conflicts(shards, tasks)):
         raise id_conflict_error(shards.name, tasks[index].task_id, tasks)
     places = {task.task_id: shards.of(task.user_id) for task in tasks}
-    outside = [each for each in dict.fromkeys(name for task in tasks for name in task.depends_on) if each not in places]
-    dependents = {name: shards.of(task.user_id) for task in reversed(tasks) for name in task.depends_on}
+    outside = dict.fromkeys(name for task in tasks for name in task.depends_on if name not in places)
+    dependents = {name: places[task.task_id] for task in reversed(tasks) for name in task.depends_on}
     located = yield from shards.locate(outside, dependents)
-    home = shards.of(tasks[0].user_id)
-    mine = [index for index, task in enumerate(tasks) if places[task.task_id] is home]
-    numbers = {name: shard.keys.shard for name, shard in {**located, **places}.items()}
-    strangers = {name: number for name, number in numbers.items() if number != home.keys.shard}
-    if not strangers:
-        return home, NO_OTHER_SHARDS, mine
-    yield from _check_known(shards, tasks, dict(located.items()))
-    others: dict[Commands, list[Task]] = {}
-    for task in tasks:
-        if places[task.task_id] is not home:
-            others.setdefault(places[task.task_id], []).append(task)
-    if others:
-        _check_unique(tasks)
-    yield from _check_room(shards, [task for part in others.values() for task in part])
-    parts = {
-        f"push:{shard.keys.shard}:{new_nonce()}": pack(
-            push_args(
-                shard, part, run_id, is_graph=True, other_shards=OtherShards(_except(numbers, shard), is_part=True)
+    home = places[tasks[0].task_id]
+    others = indexes_by_shard(places.values())
+    mine = others.pop(home)
+
+    def remote_to(shard: Commands) -> dict[str, int]:
+        return {name: at.keys.shard for name, at in {**located, **places}.items() if at is not shard}
+
+    if not (remote := remote_to(home)):
+        return home, Graph(run_id, mode=1), mine
+    yield from _check_known(shards, tasks, located)
+    for task in tasks if others else ():
+        if (
+            task.unique_key
+        ):  # also of the first shard's: what waits on others for one that is dropped would wait for nothing
+            raise TaskValidationError(
+                f"task {task.task_id!r} has a unique_key and is part of a graph that lies on several shards, where "
+                f"nobody could say what depends on which of the two; push it by itself"
             )
-        )
-        for shard, part in others.items()
-    }
-    return home, OtherShards(strangers, parts), mine
+    yield from _check_room(shards, [tasks[index] for part in others.values() for index in part])
+    parts = {}
+    for shard, part in others.items():
+        args = push_args(shard, [tasks[index] for index in part], Graph(run_id, mode=2, remote=remote_to(shard)))
+        parts[f"push:{shard.keys.shard}:{new_nonce()}"] = pack(args)
+    return home, Graph(run_id, 1, remote, parts), mine
 
 
-def _find_id_conflicts(shards: Shards, tasks: Sequence[Task]) -> Operation[set[int]]:
-    """The indexes of tasks whose chosen ids belong to tasks of other users: on other shards, or before them in this call. One
-    look, if ids were chosen.
+def _find_id_conflicts(shards: Shards, tasks: Sequence[Task]) -> Operation[dict[int, PushResult]]:
+    """The results, by index, of tasks whose chosen ids belong to tasks of other users: on other shards, or before them in this
+    call. One look, if ids were chosen.
 
     Each shard refuses such ids by itself. Two pushes in the same moment to two shards are not noticed, nor one while a shard is
     away.
     """
+    if len(shards) == 1:
+        return {}
     chosen = {index: shards.of(task.user_id) for index, task in enumerate(tasks) if task.has_chosen_id}
     candidates = [(index, shard) for index, own in chosen.items() for shard in shards if shard is not own]
     if not candidates:
-        return set()
+        return {}
     owners = yield Read([("HGET", shard.keys.task(tasks[index].task_id), "user") for index, shard in candidates])
     found = {index for (index, _), owner in zip(candidates, owners, strict=True) if owner is not None}
     first: dict[str, str] = {}
     for index in chosen:
         if index not in found and first.setdefault(tasks[index].task_id, tasks[index].user_id) != tasks[index].user_id:
             found.add(index)
-    return found
+    return {index: PushResult(tasks[index].task_id, "id_conflict") for index in found}
 
 
-def _except(numbers: dict[str, int], shard: Commands) -> dict[str, int]:
-    return {name: number for name, number in numbers.items() if number != shard.keys.shard}
-
-
-def _check_known(shards: Shards, tasks: Sequence[Task], located: dict[str, Commands]) -> Operation[None]:
+def _check_known(shards: Shards, tasks: Sequence[Task], located: Mapping[str, Commands]) -> Operation[None]:
     if not located:
         return
-    names = list(located)
-    there = yield Read([("EXISTS", located[name].keys.task(name)) for name in names])
-    unknown = {name for name, is_there in zip(names, there, strict=True) if not is_there}
+    there = yield Read([("EXISTS", shard.keys.task(name)) for name, shard in located.items()])
+    unknown = {name for name, is_there in zip(located, there, strict=True) if not is_there}
     for task in tasks:
         for name in task.depends_on:
             if name in unknown:
@@ -280,16 +293,6 @@ def _check_known(shards: Shards, tasks: Sequence[Task], located: dict[str, Comma
                     f"task {task.task_id!r} depends on {name!r}, which queue {shards.name!r} does not know: push it "
                     f"before or together with it; nothing was pushed"
                 )
-
-
-def _check_unique(tasks: Sequence[Task]) -> None:
-    """Also of the first shard's tasks: what waits on others for one that is dropped would wait for nothing."""
-    for task in tasks:
-        if task.unique_key:
-            raise TaskValidationError(
-                f"task {task.task_id!r} has a unique_key and is part of a graph that lies on several shards, where "
-                f"nobody could say what depends on which of the two; push it by itself"
-            )
 
 
 def _check_room(shards: Shards, tasks: Sequence[Task]) -> Operation[None]:
@@ -306,42 +309,24 @@ def _check_room(shards: Shards, tasks: Sequence[Task]) -> Operation[None]:
             )
 
 
-def push_to_shard(commands: Commands, task: Task, now: float | None = None) -> Operation[PushResult]:
-    if task.depends_on or task.run_id:
-        return (yield from push_graph_to_shard(commands, [task], "", now))[0]
-    results = yield from _push_slice(commands, [task], now)
-    return all_accepted(commands, results)[0]
-
-
-def push_batch_to_shard(
-    commands: Commands, tasks: Iterable[Task], now: float | None = None
-) -> Operation[list[PushResult]]:
-    waiting = check_tasks(tasks)
-    if any(task.depends_on or task.run_id for task in waiting):
-        results = yield from push_apart(
-            waiting,
-            lambda some: push_batch_to_shard(commands, some, now),
-            lambda some, run_id: push_graph_to_shard(commands, some, run_id, now),
-        )
-        return all_accepted(commands, results)
+def _push_in_slices(commands: Commands, tasks: Sequence[Task], now: float | None) -> Operation[list[PushResult]]:
     size = commands.config.pipeline_batch_size
-    order = range(len(waiting)) if len(waiting) <= size else _user_by_user(waiting)
-    parts = [order[first : first + size] for first in range(0, len(waiting), size)]
-    if len(parts) == 1:
-        reply = yield commands.call("push", push_args(commands, waiting), now, reply=new_nonce())
-        return all_accepted(commands, push_results(waiting, reply))
-    check_limits(commands.config, waiting)  # before any of them is sent
-    found: dict[int, PushResult] = {}
-    slices = ([waiting[index] for index in part] for part in parts)
+    if len(tasks) <= size:
+        return (yield from _push_in_one_call(commands, tasks, now))
+    check_limits(commands.config, tasks)  # before any of them is sent
+    order = _user_by_user(tasks)
+    parts = [order[first : first + size] for first in range(0, len(tasks), size)]
+    slices = ([tasks[index] for index in part] for part in parts)
     calls = (commands.call("push", push_args(commands, some), now, reply=new_nonce()) for some in slices)
+    found: dict[int, PushResult] = {}
     unheard = iter(parts)
 
     def on_reply(reply: Sequence[Any]) -> None:
         part = next(unheard)
-        found.update(zip(part, push_results([waiting[index] for index in part], reply), strict=True))
+        found.update(zip(part, push_results(commands, [tasks[index] for index in part], reply), strict=True))
 
     yield Stream(calls, on_reply)
-    return all_accepted(commands, [found[index] for index in range(len(waiting))])
+    return [found[index] for index in range(len(tasks))]
 
 
 def _user_by_user(tasks: Sequence[Task]) -> Sequence[int]:
@@ -362,38 +347,21 @@ def _user_by_user(tasks: Sequence[Task]) -> Sequence[int]:
     return order
 
 
-def push_graph_to_shard(
-    commands: Commands,
-    tasks: Sequence[Task],
-    run_id: str,
-    now: float | None = None,
-    elsewhere: OtherShards = NO_OTHER_SHARDS,
-) -> Operation[list[PushResult]]:
-    check_graph(tasks)
-    run = run_id or (tasks[0].run_id if tasks else "")
-    return (yield from _push_slice(commands, tasks, now, run, is_graph=True, elsewhere=elsewhere))
-
-
-def _push_slice(
-    commands: Commands,
-    tasks: Sequence[Task],
-    now: float | None,
-    run_id: str = "",
-    *,
-    is_graph: bool = False,
-    elsewhere: OtherShards = NO_OTHER_SHARDS,
+def _push_in_one_call(
+    commands: Commands, tasks: Sequence[Task], now: float | None, graph: Graph = NO_GRAPH
 ) -> Operation[list[PushResult]]:
     if not tasks:
         return []
-    args = push_args(commands, tasks, run_id, is_graph=is_graph, other_shards=elsewhere)
-    reply = yield commands.call("push", args, now, reply=new_nonce())
-    if is_graph:
+    reply = yield commands.call("push", push_args(commands, tasks, graph), now, reply=new_nonce())
+    return push_results(commands, tasks, reply, graph)
+
+
+def push_results(
+    commands: Commands, tasks: Sequence[Task], reply: Sequence[Any], graph: Graph = NO_GRAPH
+) -> list[PushResult]:
+    """What ``push.lua`` answers of each task; what it found wrong with a graph is raised."""
+    if graph.mode:
         raise_graph_refusal(commands, tasks, reply)
-    return push_results(tasks, reply)
-
-
-def push_results(tasks: Sequence[Task], reply: Sequence[Any]) -> list[PushResult]:
-    """What ``push.lua`` answers of each task, unless it refused a graph."""
     others = {int(reply[i]): reply[i + 1].decode() for i in range(2, len(reply), 2)}
     words = {0x31: "accepted", 0x32: "duplicate", 0x33: "backlog_full", 0x34: "id_conflict"}
     return [
@@ -421,14 +389,7 @@ def check_limits(config: QueueConfig, tasks: Iterable[Task]) -> None:
             )
 
 
-def push_args(
-    commands: Commands,
-    tasks: Sequence[Task],
-    run_id: str = "",
-    *,
-    is_graph: bool = False,
-    other_shards: OtherShards = NO_OTHER_SHARDS,
-) -> list[Any]:
+def push_args(commands: Commands, tasks: Sequence[Task], graph: Graph = NO_GRAPH) -> list[Any]:
     """The arguments of ``push.lua`` behind the options.
 
     Raises:
@@ -439,17 +400,16 @@ def push_args(
     args: list[Any] = []
     for task in tasks:
         form = forms.setdefault(task.push_template, len(forms) + 1)
-        args += (task.task_id, task.user_id, task.payload_bytes + _signature_of(commands, task, run_id), form)
-    parts = other_shards.parts
-    is_kept = bool(parts) or any(form.is_idempotent for form in forms)
-    tail = dependency_args(tasks, other_shards.shards) if is_graph else []
+        args += (task.task_id, task.user_id, task.payload_bytes + _signature_of(commands, task, graph.run_id), form)
+    is_kept = bool(graph.parts) or any(form.is_idempotent for form in forms)
+    tail = dependency_args(tasks, graph.remote) if graph.mode else []
     traced = [(index, task.trace.stored()) for index, task in enumerate(tasks, 1) if task.traceparent]
-    if traced or parts:
+    if traced or graph.parts:
         tail += [len(traced), *(each for pair in traced for each in pair)]
-    if parts:
-        tail += [len(parts), *(each for part in parts.items() for each in part)]
-    mode = 2 if other_shards.is_part else int(is_graph)
-    return [int(is_kept), run_id, mode, len(tasks), len(forms), *args, *(form.packed() for form in forms), *tail]
+    if graph.parts:
+        tail += [len(graph.parts), *(each for part in graph.parts.items() for each in part)]
+    counts = len(tasks), len(forms)
+    return [int(is_kept), graph.run_id, graph.mode, *counts, *args, *(form.packed() for form in forms), *tail]
 
 
 def _signature_of(commands: Commands, task: Task, run_id: str) -> bytes:
@@ -468,47 +428,6 @@ def all_accepted(commands: Commands, results: list[PushResult]) -> list[PushResu
     if all(result.is_known for result in results):
         return results
     raise push_refused(commands.name, results)
-
-
-DELIVERY_RECORD_SECONDS = 30 * 86_400.0
-"""Seconds for which it is known that a row was delivered, should nobody come to remove it: beyond any outage."""
-REMOVED_ROW_RECORD_SECONDS = 600.0
-"""Seconds for which it is known once the row is gone: longer than anybody holds on to a row that was read."""
-MAX_EVENT_ERROR_CHARACTERS = 500
-
-
-def deliver_to_shard(
-    commands: Commands,
-    tasks: Sequence[Task],
-    counts: Mapping[str, EventCount],
-    *,
-    run_id: str = "",
-    is_graph: bool = False,
-    from_outbox: bool = False,
-    now: float | None = None,
-    elsewhere: OtherShards = NO_OTHER_SHARDS,
-) -> Operation[list[PushResult]]:
-    if is_graph:
-        check_graph(tasks)
-    elif max(len(tasks), len(counts)) > MAX_CALL_ITEMS:
-        raise TaskValidationError(f"at most {MAX_CALL_ITEMS} tasks and events are delivered in one call")
-    args: list[Any] = [to_us(DELIVERY_RECORD_SECONDS) if from_outbox else 0, len(counts)]
-    for event, count in counts.items():
-        args += [event, count.fired, count.coalesced, count.failed, count.error[:MAX_EVENT_ERROR_CHARACTERS]]
-    _kept, *rest = push_args(commands, tasks, run_id, is_graph=is_graph, other_shards=elsewhere)
-    reply = yield commands.call("deliver", [*args, 1, *rest], now, reply=new_nonce())
-    if is_graph:
-        raise_graph_refusal(commands, tasks, reply)
-    return push_results(tasks, reply)
-
-
-def forget_delivered_on_shard(commands: Commands, task_ids: Iterable[str], now: float | None = None) -> Operation[int]:
-    """Say that the rows of these tasks are gone; how many were known."""
-    ids, known = list(task_ids), 0
-    for first in range(0, len(ids), MAX_CALL_ITEMS):
-        part = ids[first : first + MAX_CALL_ITEMS]
-        known += yield commands.call("forget_delivered", [to_us(REMOVED_ROW_RECORD_SECONDS), len(part), *part], now)
-    return known
 
 
 def event_counts(commands: Commands) -> Operation[dict[str, EventCount]]:

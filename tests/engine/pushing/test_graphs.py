@@ -103,7 +103,7 @@ def test_a_graph_pushed_again_after_a_lost_reply_is_there_once(queue: FairQueue)
 
     tasks = [task() for _ in range(3)]
     graph = [*tasks, task(depends_on=[each.task_id for each in tasks])]
-    steps = pushing.push_graph_to_shard(queue._shards.home, graph, "r", NOW)
+    steps = pushing.push_graph(queue._shards, graph, "r", NOW)
     request = next(steps)
     assert isinstance(request, ScriptCall)
     first, second = queue._transport.send(request), queue._transport.send(request)
