@@ -6,13 +6,7 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.model.errors import (
-    BacklogFullError,
-    DependencyCycleError,
-    TaskIdConflictError,
-    TaskNotFoundError,
-    TaskValidationError,
-)
+from django_fairque.engine.model import errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,19 +27,19 @@ def check_graph(tasks: Sequence[Task]) -> None:
         TaskValidationError: too many tasks or dependencies, or two tasks of one id.
     """
     if len(tasks) > MAX_GRAPH_TASKS:
-        raise TaskValidationError(
+        raise errors.TaskValidationError(
             f"a graph may have at most {MAX_GRAPH_TASKS:,} tasks, got {len(tasks):,}; push it in parts that depend on ids of "
             f"the parts before"
         )
     edges = sum(len(task.depends_on) for task in tasks)
     if edges > MAX_GRAPH_EDGES:
-        raise TaskValidationError(
+        raise errors.TaskValidationError(
             f"a graph may have at most {MAX_GRAPH_EDGES:,} dependencies, got {edges:,}; put a task between the stages"
         )
     by_id = {task.task_id: task for task in tasks}
     if len(by_id) < len(tasks):
         twice = next(task.task_id for index, task in enumerate(tasks) if by_id[task.task_id] is not tasks[index])
-        raise TaskValidationError(f"two tasks of one graph have the id {twice!r}")
+        raise errors.TaskValidationError(f"two tasks of one graph have the id {twice!r}")
     if cycle := find_cycle({task.task_id: task.depends_on for task in tasks}):
         raise cycle_error(cycle)
 
@@ -66,9 +60,9 @@ def find_cycle(edges: Mapping[str, Sequence[str]]) -> list[str] | None:
     return None
 
 
-def cycle_error(path: Sequence[str]) -> DependencyCycleError:
+def cycle_error(path: Sequence[str]) -> errors.DependencyCycleError:
     """For a path whose each task depends on the next, the last one being the first."""
-    return DependencyCycleError(f"tasks would wait for each other: {' → '.join(path)}; nothing was pushed", path)
+    return errors.DependencyCycleError(f"tasks would wait for each other: {' → '.join(path)}; nothing was pushed", path)
 
 
 def dependency_args(tasks: Sequence[Task], elsewhere: Mapping[str, int]) -> list[Any]:
@@ -87,7 +81,7 @@ def raise_graph_refusal(commands: Commands, tasks: Sequence[Task], reply: Sequen
     kind, details = reply[1], [value.decode() for value in reply[2:]]
     if kind == b"missing":
         task = tasks[int(details[0]) - 1]
-        raise TaskNotFoundError(
+        raise errors.TaskNotFoundError(
             f"task {task.task_id!r} depends on {details[1]!r}, which queue {commands.name!r} does not know: push it "
             f"before or together with it (finished tasks are forgotten after result_ttl, "
             f"{commands.config.result_ttl:.0f} s); nothing was pushed"
@@ -95,23 +89,23 @@ def raise_graph_refusal(commands: Commands, tasks: Sequence[Task], reply: Sequen
     if kind == b"cycle":
         raise cycle_error(details)
     if kind == b"size":
-        raise TaskValidationError(
+        raise errors.TaskValidationError(
             f"task {details[0]!r} has too many tasks behind it to look for a cycle (10,000); use a new id for it"
         )
     if kind == b"conflict":
         raise id_conflict_error(commands.name, tasks[int(details[0]) - 1].task_id, tasks)
     if kind == b"full":
         task = tasks[int(details[0]) - 1]
-        raise BacklogFullError(
+        raise errors.BacklogFullError(
             f"the backlog of user {task.user_id!r} is full (queue {commands.name!r}), so none of the {len(tasks)} tasks "
             f"of this graph was accepted; try again later, or raise max_backlog or max_backlog_bytes",
             refused=[each.task_id for each in tasks],
         )
 
 
-def id_conflict_error(queue: str, task_id: str, tasks: Sequence[Task]) -> TaskIdConflictError:
+def id_conflict_error(queue: str, task_id: str, tasks: Sequence[Task]) -> errors.TaskIdConflictError:
     """For a graph of these tasks, one of which has the id of another user's task."""
-    return TaskIdConflictError(
+    return errors.TaskIdConflictError(
         f"the id {task_id!r} belongs to a task of another user (queue {queue!r}), so none of the {len(tasks)} tasks of this "
         f"graph was accepted; choose ids that no two users share, for example with the user in them",
         refused=[each.task_id for each in tasks],

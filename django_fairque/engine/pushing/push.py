@@ -9,28 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from django_fairque.engine.model import errors
 from django_fairque.engine.model.durations import seconds, to_us
-from django_fairque.engine.model.errors import (
-    BacklogFullError,
-    PushRefusedError,
-    ShardsAwayError,
-    TaskIdConflictError,
-    TaskNotFoundError,
-    TaskSerializationError,
-    TaskValidationError,
-)
 from django_fairque.engine.model.ids import new_nonce
 from django_fairque.engine.model.payload import pack
 from django_fairque.engine.model.records import EventCount, PushResult, push_refused
 from django_fairque.engine.model.signature import SignedFields, is_signing, sign_payload
 from django_fairque.engine.model.task import check_tasks
-from django_fairque.engine.pushing.batching import (
-    check_graph,
-    dependency_args,
-    id_conflict_error,
-    parts_of,
-    raise_graph_refusal,
-)
+from django_fairque.engine.pushing import batching
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS
 from django_fairque.engine.scripting.operations import Operation, Read, Stream
 from django_fairque.engine.sharding.shards import change_each, describe_shards, indexes_by_shard
@@ -41,7 +27,6 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.model.options import QueueConfig
     from django_fairque.engine.model.task import PushTemplate, Task
-    from django_fairque.engine.pushing.batching import Part
     from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.sharding.shards import Shards
 
@@ -90,25 +75,27 @@ def push_batch(shards: Shards, tasks: Iterable[Task], now: float | None) -> Oper
     if not any(task.depends_on or task.run_id for task in found):
         return all_accepted(shards.home, (yield from _push_singles(shards, found, now)))
     results: dict[int, PushResult] = {}
-    for part in parts_of(found):
+    for part in batching.parts_of(found):
         done = yield from _push_part(shards, part, [found[index] for index in part.indexes], now)
         results.update(zip(part.indexes, done, strict=True))
     return all_accepted(shards.home, [results[index] for index in range(len(found))])
 
 
-def _push_part(shards: Shards, part: Part, tasks: Sequence[Task], now: float | None) -> Operation[list[PushResult]]:
+def _push_part(
+    shards: Shards, part: batching.Part, tasks: Sequence[Task], now: float | None
+) -> Operation[list[PushResult]]:
     """The results of tasks that are sent together; those that are refused keep no other back."""
     if not part.is_graph:
         return (yield from _push_singles(shards, tasks, now))
     try:
         return (yield from push_graph(shards, tasks, part.run_id, now))
-    except PushRefusedError as error:
+    except errors.PushRefusedError as error:
         if part.is_joined and len(tasks) > 1:
             alone: list[PushResult] = []
             for task in tasks:
                 alone += yield from _push_part(shards, part, [task], now)
             return alone
-        status = "id_conflict" if isinstance(error, TaskIdConflictError) else "backlog_full"
+        status = "id_conflict" if isinstance(error, errors.TaskIdConflictError) else "backlog_full"
         return [PushResult(task.task_id, status) for task in tasks]
 
 
@@ -125,7 +112,7 @@ def _push_singles(shards: Shards, tasks: Sequence[Task], now: float | None) -> O
     failures = yield from change_each(shards, parts, act)
     if failures:
         away, ids = sorted(failures), [task.task_id for index, task in enumerate(tasks) if index not in results]
-        raise ShardsAwayError(
+        raise errors.ShardsAwayError(
             f"{len(ids)} of {len(tasks)} tasks were not pushed, or nobody knows: {describe_shards(away)} of queue "
             f"{shards.name!r} can't be reached. The error's task_ids names them; pushing them again under the same ids is safe",
             away,
@@ -184,7 +171,7 @@ def _deliver_to_shard(
     now: float | None,
 ) -> Operation[list[PushResult]]:
     if not graph.mode and max(len(tasks), len(counts)) > MAX_CALL_ITEMS:
-        raise TaskValidationError(f"at most {MAX_CALL_ITEMS} tasks and events are delivered in one call")
+        raise errors.TaskValidationError(f"at most {MAX_CALL_ITEMS} tasks and events are delivered in one call")
     args: list[Any] = [to_us(DELIVERY_RECORD_SECONDS) if from_outbox else 0, len(counts)]
     for event, count in counts.items():
         args += [event, count.fired, count.coalesced, count.failed, count.error[:MAX_EVENT_ERROR_CHARACTERS]]
@@ -224,11 +211,11 @@ def _split_graph(shards: Shards, tasks: Sequence[Task], run_id: str) -> Operatio
         TaskNotFoundError: a dependency is neither known nor among them. BacklogFullError: a user of another shard has
         too many tasks. TaskValidationError: what can't be kept over several shards.
     """
-    check_graph(tasks)
+    batching.check_graph(tasks)
     if len(shards) == 1 or not tasks:
         return shards.home, Graph(run_id, mode=1), list(range(len(tasks)))
     for index in (yield from _find_id_conflicts(shards, tasks)):
-        raise id_conflict_error(shards.name, tasks[index].task_id, tasks)
+        raise batching.id_conflict_error(shards.name, tasks[index].task_id, tasks)
     places = {task.task_id: shards.of(task.user_id) for task in tasks}
     outside = dict.fromkeys(name for task in tasks for name in task.depends_on if name not in places)
     dependents = {name: places[task.task_id] for task in reversed(tasks) for name in task.depends_on}
@@ -243,11 +230,10 @@ def _split_graph(shards: Shards, tasks: Sequence[Task], run_id: str) -> Operatio
     if not (remote := remote_to(home)):
         return home, Graph(run_id, mode=1), mine
     yield from _check_known(shards, tasks, located)
+    # Also of the home shard's tasks: a task on another shard that waits for a dropped duplicate would wait forever.
     for task in tasks if others else ():
-        if (
-            task.unique_key
-        ):  # also of the first shard's: what waits on others for one that is dropped would wait for nothing
-            raise TaskValidationError(
+        if task.unique_key:
+            raise errors.TaskValidationError(
                 f"task {task.task_id!r} has a unique_key and is part of a graph that lies on several shards, where "
                 f"nobody could say what depends on which of the two; push it by itself"
             )
@@ -289,7 +275,7 @@ def _check_known(shards: Shards, tasks: Sequence[Task], located: Mapping[str, Co
     for task in tasks:
         for name in task.depends_on:
             if name in unknown:
-                raise TaskNotFoundError(
+                raise errors.TaskNotFoundError(
                     f"task {task.task_id!r} depends on {name!r}, which queue {shards.name!r} does not know: push it "
                     f"before or together with it; nothing was pushed"
                 )
@@ -302,7 +288,7 @@ def _check_room(shards: Shards, tasks: Sequence[Task]) -> Operation[None]:
         limit = stats.max_backlog or shards.config.max_backlog
         coming = sum(task.user_id == stats.user_id for task in tasks)
         if limit and stats.sizes.total - stats.sizes.running + coming > limit:
-            raise BacklogFullError(
+            raise errors.BacklogFullError(
                 f"the backlog of user {stats.user_id!r} is full (queue {shards.name!r}), so nothing of this graph was "
                 f"accepted; try again later, or raise max_backlog",
                 refused=[task.task_id for task in tasks],
@@ -361,7 +347,7 @@ def push_results(
 ) -> list[PushResult]:
     """What ``push.lua`` answers of each task; what it found wrong with a graph is raised."""
     if graph.mode:
-        raise_graph_refusal(commands, tasks, reply)
+        batching.raise_graph_refusal(commands, tasks, reply)
     others = {int(reply[i]): reply[i + 1].decode() for i in range(2, len(reply), 2)}
     words = {0x31: "accepted", 0x32: "duplicate", 0x33: "backlog_full", 0x34: "id_conflict"}
     return [
@@ -378,12 +364,12 @@ def check_limits(config: QueueConfig, tasks: Iterable[Task]) -> None:
     for task in tasks:
         size = len(task.payload_bytes)
         if size > limit:
-            raise TaskSerializationError(
+            raise errors.TaskSerializationError(
                 f"the payload of task {task.task_id!r} takes {size:,} bytes, "
                 f"the limit (max_payload_bytes) is {limit:,}; store the data and pass a reference to it"
             )
         if task.max_retries > most_retries:
-            raise TaskValidationError(
+            raise errors.TaskValidationError(
                 f"max_retries of task {task.task_id!r} is {task.max_retries}, "
                 f"the limit (max_retry_attempts) is {most_retries}"
             )
@@ -402,7 +388,7 @@ def push_args(commands: Commands, tasks: Sequence[Task], graph: Graph = NO_GRAPH
         form = forms.setdefault(task.push_template, len(forms) + 1)
         args += (task.task_id, task.user_id, task.payload_bytes + _signature_of(commands, task, graph.run_id), form)
     is_kept = bool(graph.parts) or any(form.is_idempotent for form in forms)
-    tail = dependency_args(tasks, graph.remote) if graph.mode else []
+    tail = batching.dependency_args(tasks, graph.remote) if graph.mode else []
     traced = [(index, task.trace.stored()) for index, task in enumerate(tasks, 1) if task.traceparent]
     if traced or graph.parts:
         tail += [len(traced), *(each for pair in traced for each in pair)]
