@@ -7,6 +7,7 @@ push to one shard.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.model import errors
@@ -67,16 +68,18 @@ def push(shards: Shards, task: Task, now: float | None) -> Operation[PushResult]
 
 def push_to_shard(commands: Commands, task: Task, now: float | None) -> Operation[PushResult]:
     graph = Graph(task.run_id, mode=1) if task.depends_on or task.run_id else NO_GRAPH
-    return all_accepted(commands, (yield from _push_in_one_call(commands, [task], now, graph)))[0]
+    return all_accepted(commands, (yield from _push_in_slices(commands, [task], now, graph)))[0]
 
 
 def push_batch(shards: Shards, tasks: Iterable[Task], now: float | None) -> Operation[list[PushResult]]:
     found = check_tasks(tasks)
+    push_singles = partial(_push_in_slices, shards.home) if len(shards) == 1 else partial(_push_to_each, shards)
     if not any(task.depends_on or task.run_id for task in found):
-        return all_accepted(shards.home, (yield from _push_singles(shards, found, now)))
+        return all_accepted(shards.home, (yield from push_singles(found, now)))
     results: dict[int, PushResult] = {}
     for part in batching.parts_of(found):
-        done = yield from _push_part(shards, part, [found[index] for index in part.indexes], now)
+        some = [found[index] for index in part.indexes]
+        done = yield from _push_part(shards, part, some, now) if part.is_graph else push_singles(some, now)
         results.update(zip(part.indexes, done, strict=True))
     return all_accepted(shards.home, [results[index] for index in range(len(found))])
 
@@ -84,9 +87,7 @@ def push_batch(shards: Shards, tasks: Iterable[Task], now: float | None) -> Oper
 def _push_part(
     shards: Shards, part: batching.Part, tasks: Sequence[Task], now: float | None
 ) -> Operation[list[PushResult]]:
-    """The results of tasks that are sent together; those that are refused keep no other back."""
-    if not part.is_graph:
-        return (yield from _push_singles(shards, tasks, now))
+    """The results of a graph of a batch; if it is refused, it keeps no other task back."""
     try:
         return (yield from push_graph(shards, tasks, part.run_id, now))
     except errors.PushRefusedError as error:
@@ -99,9 +100,7 @@ def _push_part(
         return [PushResult(task.task_id, status) for task in tasks]
 
 
-def _push_singles(shards: Shards, tasks: Sequence[Task], now: float | None) -> Operation[list[PushResult]]:
-    if len(shards) == 1:
-        return (yield from _push_in_slices(shards.home, tasks, now))
+def _push_to_each(shards: Shards, tasks: Sequence[Task], now: float | None) -> Operation[list[PushResult]]:
     results = yield from _find_id_conflicts(shards, tasks)
     parts = _by_shard(shards, tasks, results)
 
@@ -125,7 +124,7 @@ def push_graph(shards: Shards, tasks: Sequence[Task], run_id: str, now: float | 
     """Push tasks that depend on each other as a whole or not at all; ``run_id`` keeps them together ("" for none)."""
     check_tasks(tasks)
     home, graph, mine = yield from _split_graph(shards, tasks, run_id or (tasks[0].run_id if tasks else ""))
-    done = yield from _push_in_one_call(home, [tasks[index] for index in mine], now, graph)
+    done = yield from _push_in_slices(home, [tasks[index] for index in mine], now, graph)
     return _merge_results(tasks, mine, done)
 
 
@@ -295,10 +294,16 @@ def _check_room(shards: Shards, tasks: Sequence[Task]) -> Operation[None]:
             )
 
 
-def _push_in_slices(commands: Commands, tasks: Sequence[Task], now: float | None) -> Operation[list[PushResult]]:
+def _push_in_slices(
+    commands: Commands, tasks: Sequence[Task], now: float | None, graph: Graph = NO_GRAPH
+) -> Operation[list[PushResult]]:
+    """In one call, or in several if there are many tasks and they are accepted one by one."""
     size = commands.config.pipeline_batch_size
-    if len(tasks) <= size:
-        return (yield from _push_in_one_call(commands, tasks, now))
+    if not tasks:
+        return []
+    if graph.mode or len(tasks) <= size:
+        reply = yield commands.call("push", push_args(commands, tasks, graph), now, reply=new_nonce())
+        return push_results(commands, tasks, reply, graph)
     check_limits(commands.config, tasks)  # before any of them is sent
     order = _user_by_user(tasks)
     parts = [order[first : first + size] for first in range(0, len(tasks), size)]
@@ -331,15 +336,6 @@ def _user_by_user(tasks: Sequence[Task]) -> Sequence[int]:
         for indexes in sorted(users.values(), key=len):
             order += indexes
     return order
-
-
-def _push_in_one_call(
-    commands: Commands, tasks: Sequence[Task], now: float | None, graph: Graph = NO_GRAPH
-) -> Operation[list[PushResult]]:
-    if not tasks:
-        return []
-    reply = yield commands.call("push", push_args(commands, tasks, graph), now, reply=new_nonce())
-    return push_results(commands, tasks, reply, graph)
 
 
 def push_results(
@@ -386,7 +382,8 @@ def push_args(commands: Commands, tasks: Sequence[Task], graph: Graph = NO_GRAPH
     args: list[Any] = []
     for task in tasks:
         form = forms.setdefault(task.push_template, len(forms) + 1)
-        args += (task.task_id, task.user_id, task.payload_bytes + _signature_of(commands, task, graph.run_id), form)
+        signature = _sign(commands, task, graph.run_id) if task.signature is None else task.signature
+        args += (task.task_id, task.user_id, task.payload_bytes + signature, form)
     is_kept = bool(graph.parts) or any(form.is_idempotent for form in forms)
     tail = batching.dependency_args(tasks, graph.remote) if graph.mode else []
     traced = [(index, task.trace.stored()) for index, task in enumerate(tasks, 1) if task.traceparent]
@@ -398,9 +395,7 @@ def push_args(commands: Commands, tasks: Sequence[Task], graph: Graph = NO_GRAPH
     return [int(is_kept), graph.run_id, graph.mode, *counts, *args, *(form.packed() for form in forms), *tail]
 
 
-def _signature_of(commands: Commands, task: Task, run_id: str) -> bytes:
-    if task.signature is not None:
-        return task.signature
+def _sign(commands: Commands, task: Task, run_id: str) -> bytes:
     if not is_signing():
         return b""
     known = ("", "") if task.debounce is not None else (task.task_id, run_id)
