@@ -43,42 +43,38 @@ class Keys:
         """The keys of the shard that a task lies on."""
         return self
 
-    def stats_of(self, user_ids: Sequence[str]) -> str:  # noqa: ARG002 - here there is one
-        """The figures of a shard on which one of these users lies."""
-        return self("stats")
+    def of_user(self, name: str) -> Keys:  # noqa: ARG002 - there is one shard here
+        """The keys of the shard that a user, a run or a namespace lies on."""
+        return self
 
     def everywhere(self) -> Sequence[Keys]:
         """Of each shard."""
         return (self,)
 
     def task(self, task_id: str) -> str:
-        return f"{self._prefix}task:{task_id}"
+        return f"{self.of(task_id)}task:{task_id}"
 
     def payload(self, task_id: str) -> str:
-        return f"{self._prefix}payload:{task_id}"
+        return f"{self.of(task_id)}payload:{task_id}"
 
     def history(self, task_id: str) -> str:
-        return f"{self._prefix}history:{task_id}"
+        return f"{self.of(task_id)}history:{task_id}"
 
     def user(self, user_id: str) -> str:
-        return f"{self._prefix}user:{user_id}"
+        return f"{self.of_user(user_id)}user:{user_id}"
 
     def organization(self, organization: str) -> str:
         return f"{self._prefix}group:{organization}"
-
-    def organization_of(self, user_id: str, organization: str) -> str:  # noqa: ARG002 - there is one shard here
-        """The organization's record on the user's shard."""
-        return self.organization(organization)
 
     def members(self, organization: str) -> str:
         """The ring of an organization."""
         return f"{self._prefix}ring:{organization}"
 
     def normal(self, user_id: str) -> str:
-        return f"{self._prefix}queue:user:{user_id}:normal"
+        return f"{self.of_user(user_id)}queue:user:{user_id}:normal"
 
     def critical(self, user_id: str) -> str:
-        return f"{self._prefix}queue:user:{user_id}:critical"
+        return f"{self.of_user(user_id)}queue:user:{user_id}:critical"
 
     def scheduled(self, user_id: str) -> str:
         """The user's scheduled tasks."""
@@ -102,7 +98,7 @@ class Keys:
 
     def blocked(self, task_id: str) -> str:
         """What the task waits for."""
-        return f"{self._prefix}deps:blocked:{task_id}"
+        return f"{self.of(task_id)}deps:blocked:{task_id}"
 
     def reacting(self, task_id: str) -> str:
         """Those of `waiting` that don't wait out a failure."""
@@ -120,7 +116,7 @@ class Keys:
         return f"{self._prefix}run:{run_id}"
 
     def xcom(self, namespace: str) -> str:
-        return f"{self._prefix}xcom:{namespace}"
+        return f"{self.of_user(namespace)}xcom:{namespace}"
 
     def delivered(self, task_id: str) -> str:
         """That the task came out of an outbox already."""

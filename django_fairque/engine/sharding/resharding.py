@@ -53,8 +53,8 @@ def reshard(old: Shards, new: Shards, now: float | None) -> Operation[ReshardRes
         QueueNotDrainedError: tasks wait or run, dead letters lie there, or workers live. Nothing was changed.
     """
     yield from _check_drained(old)
-    for each in (old, new):
-        yield from delete_shard_count_copies(each)
+    for shard in (*old.all[1:], *new.all[1:]):  # before the number changes
+        yield Read([("DEL", shard.keys("shards"))])
     forgotten = 0
     for shard in old:
         forgotten += yield from _forget_ended(shard, now)
@@ -67,7 +67,8 @@ def reshard(old: Shards, new: Shards, now: float | None) -> Operation[ReshardRes
     for shard in old:
         if shard.keys.shard not in kept:
             yield from _remove(shard)
-    yield from write_shard_count(new)
+    yield new.home.call("set_shard_count", [len(new), 1], None)  # first where it counts
+    yield from _copy_shard_count(len(new), new.all[1:])
     return ReshardResult(users, moved, forgotten)
 
 
@@ -83,28 +84,22 @@ def _check_drained(shards: Shards) -> Operation[None]:
             for shard in shards
         ]
     )
-    sizes = [sum(map(int, each)) for each in zip(*found, strict=True)]
-    problems = [
-        f"{size} tasks are {state.value}" for state, size in zip(UNFINISHED_STATES, sizes, strict=False) if size
-    ]
-    if sizes[len(UNFINISHED_STATES)]:
-        problems.append(f"{sizes[len(UNFINISHED_STATES)]} dead letters are to be requeued or discarded")
-    if sizes[-1] or sizes[-2]:
+    *unfinished, failed, messages, resolving = (sum(map(int, each)) for each in zip(*found, strict=True))
+    counts = zip(UNFINISHED_STATES, unfinished, strict=True)
+    problems = [f"{count} tasks are {state.value}" for state, count in counts if count]
+    if failed:
+        problems.append(f"{failed} dead letters are to be requeued or discarded")
+    if messages or resolving:
         problems.append("news between tasks are still being carried")
-    workers = yield from _workers(shards)
+    workers: set[str] = set()
+    for shard in shards:
+        workers |= {record.worker for record in (yield from listing.workers_of_shard(shard))}
     if workers:
         problems.append(f"{len(workers)} workers live ({', '.join(sorted(workers)[:5])}), which must be stopped")
     if problems:
         raise QueueNotDrainedError(
             f"queue {shards.name!r} can't be moved to other shards yet: {'; '.join(problems)}; nothing was changed"
         )
-
-
-def _workers(shards: Shards) -> Operation[set[str]]:
-    found: set[str] = set()
-    for shard in shards:
-        found |= {record.worker for record in (yield from listing.workers_of_shard(shard))}
-    return found
 
 
 def _forget_ended(shard: Commands, now: float | None) -> Operation[int]:
@@ -135,8 +130,8 @@ def _move_users(old: Shards, new: Shards, now: float | None) -> Operation[int]:
 
 def _move_user(shard: Commands, there: Commands, name: str, values: Sequence[Any], now: float | None) -> Operation[int]:
     """First made on its new shard, then given its defaults on the old one, which forgets it in its time."""
-    held = [(field, value) for field, value in zip(USER_SETTING_FIELDS, values, strict=True) if value is not None]
-    held = [pair for pair in held if pair != ("weight", b"1")]
+    pairs = zip(USER_SETTING_FIELDS, values, strict=True)
+    held = [pair for pair in pairs if pair[1] is not None and pair != ("weight", b"1")]
     if not held:
         return 0
     yield there.call("user", [name, len(held), *(part for pair in held for part in pair)], now)
@@ -154,12 +149,8 @@ def _copy_organizations(old: Shards, new: Shards, now: float | None) -> Operatio
                 [("HMGET", shard.keys.organization(name), *ORGANIZATION_SETTING_FIELDS) for shard in old]
             )
             values = next((each for each in records if any(each)), [None] * len(ORGANIZATION_SETTING_FIELDS))
-            held = {
-                field: value
-                for field, value in zip(ORGANIZATION_SETTING_FIELDS, values, strict=True)
-                if value is not None
-            }
-            if held:
+            pairs = zip(ORGANIZATION_SETTING_FIELDS, values, strict=True)
+            if held := {field: value for field, value in pairs if value is not None}:
                 yield from organizations.change(new, name, held, now)
         cursor = page.cursor
         if cursor is None:
@@ -204,40 +195,22 @@ def check_shard_count(shards: Shards) -> Operation[bool]:
 
     Returns whether it is known: not if the first shard can't be reached and the others have no copy.
     """
-    configured = shards.config.shards
-    if configured == 1:
-        lies_on = yield from read_shard_count(shards)
-    else:
-        living = tuple(shards)
-        found = yield Read([("GET", shard.keys("shards")) for shard in living])
-        written = next((int(each) for each in found if each is not None), None)
-        if shards.is_present(shards.home) and found[0] is None:
-            written = int((yield shards.home.call("set_shard_count", [configured, 0], None)))
-        if written is None:
-            return False
-        lies_on = written
-        if lies_on == configured:
-            without = [shard for shard, each in zip(living, found, strict=True) if each is None]
-            yield from _copy_shard_count(lies_on, [shard for shard in without if shard is not shards.home])
+    configured, living = shards.config.shards, tuple(shards)
+    found = yield Read([("GET", shard.keys("shards")) for shard in living])
+    lies_on = next((int(each) for each in found if each is not None), 1 if configured == 1 else None)
+    if configured > 1 and shards.is_present(shards.home) and found[0] is None:
+        lies_on = int((yield shards.home.call("set_shard_count", [configured, 0], None)))
+    if lies_on is None:
+        return False
     if lies_on != configured:
         raise ConfigurationError(
             f"queue {shards.name!r} lies on {lies_on} shards and is configured to lie on {configured}: its users "
             f"would not be found any more. Set SHARDS back, or let the queue drain, stop its workers and run "
             f"'manage.py fairque_reshard --queue {shards.name} --shards {configured}'"
         )
+    without = [shard for shard, each in zip(living, found, strict=True) if each is None and shard is not shards.home]
+    yield from _copy_shard_count(lies_on, without)
     return True
-
-
-def write_shard_count(shards: Shards) -> Operation[None]:
-    """Write down that this is their number: first where it counts."""
-    yield shards.home.call("set_shard_count", [len(shards), 1], None)
-    yield from _copy_shard_count(len(shards), shards.all[1:])
-
-
-def delete_shard_count_copies(shards: Shards) -> Operation[None]:
-    """Before the number changes."""
-    for shard in shards.all[1:]:
-        yield Read([("DEL", shard.keys("shards"))])
 
 
 def _copy_shard_count(number: int, shards: Sequence[Commands]) -> Operation[None]:

@@ -8,7 +8,7 @@ it has given on each shard is counted here, by each who serves for itself: by wh
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -53,7 +53,11 @@ class FairShardOrder:
         offset, place = self._offsets[index], self._places[index]
         if offset is None:
             return -math.inf
-        return self._first_of_others(index) if place is None else place + offset
+        if place is not None:
+            return place + offset
+        others = zip(self._places, self._offsets, strict=True)
+        turns = (place + offset for place, offset in others if place is not None and offset is not None)
+        return min(turns, default=self._virtual_time)
 
     def has(self, index: int) -> bool:
         """Whether somebody was there at the last look."""
@@ -85,29 +89,9 @@ class FairShardOrder:
         if offset is not None:
             self._virtual_time = max(self._virtual_time, virtual_time + offset)
 
-    def _first_of_others(self, index: int) -> float:
-        places = zip(self._places, self._offsets, strict=True)
-        turns = (
-            place + offset
-            for other, (place, offset) in enumerate(places)
-            if other != index and place is not None and offset is not None
-        )
-        return min(turns, default=self._virtual_time)
-
 
 MAX_SCHEDULERS = 16
 """Orders of different lists that a queue remembers: most ask for the same each time."""
-
-
-class ShardOrder(Protocol):
-    """The order of shards within a list, or among all: `FairShardOrder`."""
-
-    def has(self, index: int) -> bool: ...
-    def turn(self, index: int) -> float: ...
-    def window(self, index: int, others: Iterable[int]) -> Window: ...
-    def seen(self, index: int, place: float | None) -> None: ...
-    def looked(self, index: int, place: float | None, *, is_first: bool) -> None: ...
-    def served(self, index: int, virtual_time: float, place: float | None, given: float) -> None: ...
 
 
 class ListShardOrder:
@@ -161,7 +145,7 @@ class ShardScheduler:
     the other, or of all users.
     """
 
-    def __init__(self, orders: Sequence[ShardOrder]) -> None:
+    def __init__(self, orders: Sequence[FairShardOrder | ListShardOrder]) -> None:
         self._orders = orders
         self._last = len(orders) - 1
 
@@ -230,9 +214,11 @@ class ShardSchedulers:
         if found is None:
             if len(self._kept) >= MAX_SCHEDULERS:
                 self._kept = {}  # not one by one: another thread may be looking
-            found = ShardScheduler([self._order(each, home) for each in key])
+            found = ShardScheduler(
+                [
+                    self._all if each == "*" else ListShardOrder(self._size, {home(user) for user in each})
+                    for each in lists
+                ]
+            )
             self._kept[key] = found
         return found
-
-    def _order(self, users: Users, home: Callable[[str], int]) -> ShardOrder:
-        return self._all if users == "*" else ListShardOrder(self._size, {home(user) for user in users})

@@ -166,38 +166,11 @@ class _KeysAcross(Keys):
         there = self._shards.shard_in_id(task_id) or self._places.get(task_id, self._shards.home)
         return there.keys
 
-    def stats_of(self, user_ids: Sequence[str]) -> str:
-        return (self._shards.of(user_ids[0]) if user_ids else self._shards.home).keys("stats")
+    def of_user(self, name: str) -> Keys:
+        return self._shards.of(name).keys
 
     def everywhere(self) -> Sequence[Keys]:
         return [shard.keys for shard in self._shards.all]
-
-    def task(self, task_id: str) -> str:
-        return self.of(task_id).task(task_id)
-
-    def payload(self, task_id: str) -> str:
-        return self.of(task_id).payload(task_id)
-
-    def history(self, task_id: str) -> str:
-        return self.of(task_id).history(task_id)
-
-    def blocked(self, task_id: str) -> str:
-        return self.of(task_id).blocked(task_id)
-
-    def user(self, user_id: str) -> str:
-        return self._shards.of(user_id).keys.user(user_id)
-
-    def organization_of(self, user_id: str, organization: str) -> str:
-        return self._shards.of(user_id).keys.organization(organization)
-
-    def normal(self, user_id: str) -> str:
-        return self._shards.of(user_id).keys.normal(user_id)
-
-    def critical(self, user_id: str) -> str:
-        return self._shards.of(user_id).keys.critical(user_id)
-
-    def xcom(self, namespace: str) -> str:
-        return self._shards.of(namespace).keys.xcom(namespace)
 
 
 def indexes_by_shard(places: Iterable[Commands | None]) -> dict[Commands, list[int]]:

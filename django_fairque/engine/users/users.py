@@ -135,7 +135,7 @@ def users_stats(commands: Commands, user_ids: Sequence[str], now: float | None =
     reads = [("HGETALL", commands.keys.user(check_id(user, "user_id"))) for user in user_ids]
     # The engine's time, which never goes back.
     time, clock, *records = yield from read_sound(
-        [("TIME",), ("HGET", commands.keys.stats_of(user_ids), "clock"), *reads]
+        [("TIME",), ("HGET", commands.keys.of_user(user_ids[0])("stats"), "clock"), *reads]
     )
     moment = now_us(now) if now is not None else int(time[0]) * 1_000_000 + int(time[1])
     at = max(moment, int(clock or 0))
@@ -146,7 +146,7 @@ def users_stats(commands: Commands, user_ids: Sequence[str], now: float | None =
 def _with_organizations(commands: Commands, found: list[UserStats]) -> Operation[list[UserStats]]:
     """One more round trip if any of them belongs to an organization."""
     keys = {
-        each.user_id: commands.keys.organization_of(each.user_id, each.organization)
+        each.user_id: commands.keys.of_user(each.user_id).organization(each.organization)
         for each in found
         if each.organization is not None
     }
