@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 MAX_LISTED_DEPENDENCIES = 1000
 """Ids in one list of a view."""
 MAX_GRAPH_NODES = 200
+NODE_FIELDS = ("state", "name", "user")
 RESULTS_PER_READ = 200
 """Results read in one round trip."""
 
@@ -98,12 +98,11 @@ def view(commands: Commands, task_id: str, nodes: int = MAX_GRAPH_NODES) -> Oper
     if state is None:
         raise commands.unknown(task_id)
     waiting = [member for some in members for member in some][:MAX_LISTED_DEPENDENCIES]
-    waiting_count = sum(map(int, counts))
     graph = yield from _graph(commands, task_id, nodes)
     return DependencyView(
         task_id,
         tuple(sorted(each.decode() for each in waiting)),
-        waiting_count,
+        sum(map(int, counts)),
         tuple(sorted(each.decode() for each in blocked)),
         int(blocked_count),
         tuple(each.decode() for each in unpack(parents or b"")),
@@ -117,11 +116,11 @@ def _graph(commands: Commands, start: str, most: int) -> Operation[DependencyGra
     nodes: dict[str, Node] = {}
     edges: dict[tuple[str, str], None] = {}
     is_whole = True
-    layer, queued = deque([start]), {start}
+    layer, queued = [start], {start}
     while layer:
-        ids = [layer.popleft() for _ in range(len(layer))]
+        ids, layer = layer, []
         reply = yield Read(
-            [("HMGET", keys.task(each), "state", "name", "user", "parents") for each in ids]
+            [("HMGET", keys.task(each), *NODE_FIELDS, "parents") for each in ids]
             + [("SRANDMEMBER", shard.waiting(each), most + 1) for each in ids for shard in keys.everywhere()]
         )
         shards = len(keys.everywhere())
@@ -152,29 +151,23 @@ def blockers(commands: Commands, task_ids: Sequence[str], most: int) -> Operatio
     keys = [commands.keys.blocked(check_id(task_id, "task_id")) for task_id in task_ids]
     reply = yield Read([("SCARD", key) for key in keys] + [("SRANDMEMBER", key, most) for key in keys])
     counts, members = reply[: len(keys)], [sorted(each.decode() for each in some) for some in reply[len(keys) :]]
-    nodes = yield from _nodes(commands, list(dict.fromkeys(each for some in members for each in some)))
+    names = list(dict.fromkeys(each for some in members for each in some))
+    records = (yield Read([("HMGET", commands.keys.task(each), *NODE_FIELDS) for each in names])) if names else []
+    nodes = {each: _node(each, *values) for each, values in zip(names, records, strict=True)}
     over = [each for each, node in nodes.items() if node.state in (None, TaskState.FINISHED, TaskState.CANCELED)]
-    scores: list[float | None] = []
-    if over:
-        scores = yield Read([("ZSCORE", commands.keys.of(each)("resolving"), each) for each in over])
+    reads = [("ZSCORE", commands.keys.of(each)("resolving"), each) for each in over]
+    scores = (yield Read(reads)) if reads else []
     lost = {each for each, score in zip(over, scores, strict=True) if score is None}
+
+    def orphans(task_id: str, some: Sequence[str]) -> tuple[str, ...]:
+        # A task on another shard is not lost: it is checked there every minute.
+        here = commands.keys.of(task_id)
+        return tuple(each for each in some if each in lost and commands.keys.of(each) is here)
+
     return {
-        task_id: Blockers(int(count), tuple(nodes[each] for each in some), _orphans(commands, task_id, some, lost))
+        task_id: Blockers(int(count), tuple(nodes[each] for each in some), orphans(task_id, some))
         for task_id, count, some in zip(task_ids, counts, members, strict=True)
     }
-
-
-def _orphans(commands: Commands, task_id: str, blockers: Sequence[str], lost: set[str]) -> tuple[str, ...]:
-    """Those that are lost. What lies on another shard is not: it is checked there every minute."""
-    here = commands.keys.of(task_id)
-    return tuple(each for each in blockers if each in lost and commands.keys.of(each) is here)
-
-
-def _nodes(commands: Commands, task_ids: Sequence[str]) -> Operation[dict[str, Node]]:
-    if not task_ids:
-        return {}
-    reply = yield Read([("HMGET", commands.keys.task(each), "state", "name", "user") for each in task_ids])
-    return {each: _node(each, *values) for each, values in zip(task_ids, reply, strict=True)}
 
 
 def _node(task_id: str, state: bytes | None, name: bytes | None, user: bytes | None) -> Node:
@@ -194,7 +187,7 @@ def run_graph(commands: Commands, run_id: str, most: int) -> Operation[Dependenc
     nodes, edges = {}, []
     for first in range(0, len(ids), RESULTS_PER_READ):
         some = ids[first : first + RESULTS_PER_READ]
-        reply = yield Read([("HMGET", commands.keys.task(each), "state", "name", "user", "parents") for each in some])
+        reply = yield Read([("HMGET", commands.keys.task(each), *NODE_FIELDS, "parents") for each in some])
         for task_id, (*values, parents) in zip(some, reply, strict=True):
             nodes[task_id] = _node(task_id, *values)
             edges += [(each.decode(), task_id) for each in unpack(parents or b"")]

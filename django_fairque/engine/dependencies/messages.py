@@ -7,12 +7,12 @@ Three kinds: a part of a graph (``push:{shard}:{nonce}``), a question what becom
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from django_fairque.engine.inspection.task_lookup import server_time
 from django_fairque.engine.model.payload import unpack
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS
-from django_fairque.engine.scripting.operations import Read
+from django_fairque.engine.scripting.operations import Read, parse_pairs
 
 if TYPE_CHECKING:
     from django_fairque.engine.scripting.commands import Commands
@@ -36,13 +36,10 @@ def deliver_messages(shards: Shards, limit: int, now: float | None) -> Operation
 
 def _deliver_from(shards: Shards, source: Commands, limit: int, now: float | None) -> Operation[int]:
     (reply,) = yield Read([("HRANDFIELD", source.keys("outbox"), limit, "WITHVALUES")])
-    messages = _pairs(reply)
-    if not messages:
-        return 0
     done: list[tuple[bytes, bytes]] = []
     questions: dict[Commands, list[tuple[bytes, bytes, str]]] = {}
     answers: dict[Commands, list[tuple[bytes, bytes, str]]] = {}
-    for field, body in messages:
+    for field, body in parse_pairs(reply or []):
         kind, number, name = field.decode().split(":", 2)
         target = shards.all[int(number)]
         if not shards.is_present(target):
@@ -59,8 +56,7 @@ def _deliver_from(shards: Shards, source: Commands, limit: int, now: float | Non
         done += yield from _watch_tasks(target, source, watched, now)
     if not done:
         return 0
-    forgotten: list[Any] = [part for message in done for part in message]
-    yield source.call("ack_messages", [len(done), *forgotten], now)
+    yield source.call("ack_messages", [len(done), *(part for message in done for part in message)], now)
     return len(done)
 
 
@@ -86,12 +82,3 @@ def _watch_tasks(
     if ended:
         yield from _report_ended(source, ended, now)
     return done
-
-
-def _pairs(reply: list[Any] | None) -> list[tuple[bytes, bytes]]:
-    """Fields with their values, in the reply of either protocol."""
-    if not reply:
-        return []
-    if isinstance(reply[0], (list, tuple)):
-        return [(field, value) for field, value in reply]
-    return list(zip(reply[::2], reply[1::2], strict=True))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import zoneinfo
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
@@ -111,13 +112,10 @@ def _is_of_no_month(cron: str) -> bool:
 
 def find_zone(name: str) -> zoneinfo.ZoneInfo:
     """The time zone of that name; `TaskValidationError` with the nearest known one."""
-    try:
+    with suppress(zoneinfo.ZoneInfoNotFoundError, ValueError, OSError, TypeError):
         if isinstance(name, str) and len(name) <= MAX_ZONE_CHARACTERS:
             return zoneinfo.ZoneInfo(name)
-        known = zoneinfo.available_timezones()
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError, TypeError):
-        known = zoneinfo.available_timezones()
-    if not known:
+    if not (known := zoneinfo.available_timezones()):
         raise TaskValidationError(f"no time zones are installed here, so {short(name)} is not known; install tzdata")
     by_case = {each.lower(): each for each in known}
     near = difflib.get_close_matches(name[:MAX_ZONE_CHARACTERS].lower(), by_case, n=1) if isinstance(name, str) else []

@@ -6,7 +6,7 @@ import json
 from collections import deque
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from django_fairque.engine.inspection.task_lookup import server_time
 from django_fairque.engine.model import payload as json_payload
@@ -20,14 +20,12 @@ from django_fairque.engine.schedules.due_times import Timing
 from django_fairque.engine.scripting.operations import Operation, Read, parse_scores
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from django_fairque.engine.scripting.commands import Commands
 
-Missed = Literal["skip", "one", "all"]
-"""What becomes of run times at which no worker lived: none of them, the last one, or all of them are fired."""
 MISSED_POLICIES: tuple[str, ...] = ("skip", "one", "all")
-SCHEDULE_SOURCES = ("code", "settings", "command", "admin")
+"""What becomes of run times at which no worker lived: none of them, the last one, or all of them are fired."""
 MISSED_GRACE_SECONDS = 60.0
 """Seconds by which a run time may be late without being missed."""
 MAX_SCHEDULE_NAME_CHARACTERS = 200
@@ -216,7 +214,7 @@ def add(
         known = yield from _find(commands, name)
         if known is not None and schedule.every == known.every and "start" not in options:
             schedule = replace(schedule, start=known.start)  # counted on from where it was
-        if known is None and (yield from count(commands)) >= MAX_SCHEDULES:
+        if known is None and (yield from count([commands])) >= MAX_SCHEDULES:
             raise too_many(commands)
         following = None
         if schedule.enabled:
@@ -287,9 +285,9 @@ def list_all(commands: Commands) -> Operation[list[Schedule]]:
     ]
 
 
-def count(commands: Commands) -> Operation[int]:
-    (number,) = yield Read([("HLEN", commands.keys("schedules"))])
-    return int(number)
+def count(shards: Iterable[Commands]) -> Operation[int]:
+    """The number of schedules on these shards."""
+    return sum(map(int, (yield Read([("HLEN", shard.keys("schedules")) for shard in shards]))))
 
 
 def fire_due(commands: Commands, limit: int, now: float | None) -> Operation[list[Fired]]:
@@ -322,21 +320,14 @@ def fire_due(commands: Commands, limit: int, now: float | None) -> Operation[lis
     return fired + refused
 
 
-def next_due(commands: Commands, after: float) -> Operation[float | None]:
-    read = ("ZRANGEBYSCORE", commands.keys("schedules:due"), f"({to_us(after)}", "+inf", "WITHSCORES", "LIMIT", 0, 1)
-    (found,) = yield Read([read])
-    return next((score / 1_000_000 for _, score in parse_scores(found)), None)
-
-
 def _fire(commands: Commands, schedule: Schedule, moment: float, now: float | None) -> Operation[Fired | None]:
     """One firing, or one step over run times that were missed; None if somebody else was faster."""
     assert schedule.next_at is not None  # noqa: S101 - it is due
     run_time, timing = schedule.next_at, schedule.timing
     is_fired = True
     if moment - run_time > schedule.grace and schedule.missed != "all":
-        run_time = timing.last_until(
-            moment - schedule.grace - 1e-6, run_time
-        )  # what is late by the grace is not missed
+        # What is late by the grace is not missed.
+        run_time = timing.last_until(moment - schedule.grace - 1e-6, run_time)
         is_fired = schedule.missed == "one"
     following = timing.following(run_time)
     tasks: list[Task] = []
@@ -348,16 +339,7 @@ def _fire(commands: Commands, schedule: Schedule, moment: float, now: float | No
         except TaskValidationError as invalid:  # of a limit that was lowered, for example
             error = str(invalid)
     last = json.dumps([run_time, moment, tasks[0].task_id]) if tasks else ""
-    args = [
-        *(
-            schedule.name,
-            schedule.stored,
-            to_us(schedule.next_at),
-            "" if following is None else to_us(following),
-            last,
-        ),
-        *pushed,
-    ]
+    args = [schedule.name, schedule.stored, to_us(schedule.next_at), due_argument(following), last, *pushed]
     code = yield commands.call("fire", args, now, reply=new_nonce())
     if not code:
         return None
@@ -365,19 +347,23 @@ def _fire(commands: Commands, schedule: Schedule, moment: float, now: float | No
     return Fired(schedule.name, run_time, task_id, is_refused=code == 2, error=error)
 
 
+def due_argument(moment: float | None) -> int | str:
+    """When a schedule is due next, as the scripts take it."""
+    return "" if moment is None else to_us(moment)
+
+
 def _set(
     commands: Commands, known: Schedule | None, schedule: Schedule, following: float | None, now: float | None
 ) -> Operation[bool]:
     expected = b"" if known is None else known.stored
-    args = ["set", schedule.name, expected, schedule.to_json(), "" if following is None else to_us(following)]
+    args = ["set", schedule.name, expected, schedule.to_json(), due_argument(following)]
     done = yield commands.call("schedule", args, now, reply=new_nonce())
     return bool(done)
 
 
 def _signed(commands: Commands, schedule: Schedule) -> Schedule:
-    return replace(
-        schedule, signature=sign_payload(schedule.signed_fields(commands.config.prefix, commands.name)).decode()
-    )
+    fields = schedule.signed_fields(commands.config.prefix, commands.name)
+    return replace(schedule, signature=sign_payload(fields).decode())
 
 
 def _find(commands: Commands, name: str) -> Operation[Schedule | None]:
@@ -405,8 +391,3 @@ def _schedule(name: str, definition: bytes, due: Any, last: bytes | None) -> Sch
 
 def _busy(name: str) -> TaskValidationError:
     return TaskValidationError(f"schedule {name!r} is being changed by somebody else all the time; try again")
-
-
-def user_of(task: Task | Template) -> str:
-    """Whose task a schedule would push."""
-    return str(template_of(task)["user_id"])

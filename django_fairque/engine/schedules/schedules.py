@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.inspection.pages import PartialList
 from django_fairque.engine.inspection.task_lookup import server_time
-from django_fairque.engine.model.durations import check_integer, moment
+from django_fairque.engine.model.durations import check_integer, moment, to_us
 from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.ids import check_id
+from django_fairque.engine.model.options import nearest
 from django_fairque.engine.schedules import operations as schedules
-from django_fairque.engine.scripting.operations import Read
+from django_fairque.engine.scripting.operations import Read, parse_scores
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -131,8 +132,6 @@ SCHEDULE_OPTIONS = ("cron", "every", "timezone", "start", "missed", "grace", "ex
 
 
 def check_options(options: dict[str, Any]) -> dict[str, Any]:
-    from django_fairque.engine.model.options import nearest
-
     for name in options:
         if name not in SCHEDULE_OPTIONS:
             near = nearest(name, SCHEDULE_OPTIONS)
@@ -143,13 +142,13 @@ def check_options(options: dict[str, Any]) -> dict[str, Any]:
 
 def places(shards: Shards, name: str, task: Task | Template) -> Operation[tuple[Commands, Sequence[Commands]]]:
     """Where a schedule is to be, and from which shards it is to be removed, as its task had another user before."""
-    there = shards.of(schedules.user_of(task))
+    there = shards.of(str(schedules.template_of(task)["user_id"]))
     if len(shards) == 1:
         return there, ()
     holders = yield from _holders(shards, name)
     if not holders:
         shards.check_present(f"the schedule {name!r} can't be looked up")
-        if (yield from _total(shards)) >= schedules.MAX_SCHEDULES:
+        if (yield from schedules.count(shards)) >= schedules.MAX_SCHEDULES:
             raise schedules.too_many(shards.home)
     return there, [shard for shard in holders if shard is not there]
 
@@ -166,13 +165,6 @@ def add(
     for shard in others:
         yield from schedules.remove(shard, name, now)
     return (yield from schedules.add(there, name, task, options, now))
-
-
-def _total(shards: Shards) -> Operation[int]:
-    total = 0
-    for shard in shards:
-        total += yield from schedules.count(shard)
-    return total
 
 
 def list_all(shards: Shards) -> Operation[PartialList[Schedule]]:
@@ -193,11 +185,13 @@ def fire_due(shards: Shards, limit: int, now: float | None) -> Operation[list[Fi
 
 
 def next_due(shards: Shards, after: float | None) -> Operation[float | None]:
-    start = yield from server_time(moment(after, "after"))
-    found = []
+    start = to_us((yield from server_time(moment(after, "after"))))
+    found: list[float] = []
     for shard in shards:
-        found.append((yield from schedules.next_due(shard, start)))
-    return min((each for each in found if each is not None), default=None)
+        read = ("ZRANGEBYSCORE", shard.keys("schedules:due"), f"({start}", "+inf", "WITHSCORES", "LIMIT", 0, 1)
+        (reply,) = yield Read([read])
+        found += (score / 1_000_000 for _, score in parse_scores(reply))
+    return min(found, default=None)
 
 
 def holder(shards: Shards, name: str) -> Operation[Commands]:

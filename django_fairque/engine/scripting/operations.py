@@ -181,8 +181,13 @@ def _resume(steps: Operation[T], request: Request) -> Operation[T]:
         return result
 
 
-def parse_scores(reply: list[Any]) -> list[tuple[bytes, float]]:
-    """Members with their scores, in the reply of either protocol."""
+def parse_pairs(reply: list[Any]) -> list[tuple[bytes, Any]]:
+    """Names with their values, in the reply of either protocol."""
     nested = bool(reply) and isinstance(reply[0], (list, tuple))
     flat = [value for pair in reply for value in pair] if nested else reply
-    return [(name, float(score)) for name, score in zip(flat[::2], flat[1::2], strict=True)]
+    return list(zip(flat[::2], flat[1::2], strict=True))
+
+
+def parse_scores(reply: list[Any]) -> list[tuple[bytes, float]]:
+    """Members with their scores, in the reply of either protocol."""
+    return [(name, float(score)) for name, score in parse_pairs(reply)]

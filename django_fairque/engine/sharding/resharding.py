@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.inspection import pages as listing
 from django_fairque.engine.maintenance import operations as maintenance
-from django_fairque.engine.model.durations import to_us
 from django_fairque.engine.model.errors import ConfigurationError, FairQueueError, QueueNotDrainedError
 from django_fairque.engine.model.ids import new_nonce
 from django_fairque.engine.model.records import TaskState
@@ -164,8 +163,7 @@ def _move_schedules(old: Shards, new: Shards, now: float | None) -> Operation[in
             there = new.of(str(schedule.task["user_id"]))
             if there.keys.shard == shard.keys.shard:
                 continue
-            following = "" if schedule.next_at is None else to_us(schedule.next_at)
-            args = ["set", schedule.name, b"", schedule.stored, following]
+            args = ["set", schedule.name, b"", schedule.stored, schedules.due_argument(schedule.next_at)]
             yield there.call("schedule", args, now, reply=new_nonce())
             yield from schedules.remove(shard, schedule.name, now)
             moved += 1
