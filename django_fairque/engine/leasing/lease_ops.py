@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from django_fairque.engine.model.durations import MAX_DURATION_SECONDS, check_integer, positive_us, to_us
 from django_fairque.engine.model.errors import StaleLeaseError, TaskValidationError, short
@@ -26,7 +26,7 @@ from django_fairque.engine.transport import cluster as clusters
 from django_fairque.engine.transport.retry_policy import CLIENT_ERRORS, translate_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from django_fairque.engine.sharding.shard_scheduler import ShardScheduler, ShardSchedulers
     from django_fairque.engine.sharding.shards import Shards
@@ -415,34 +415,28 @@ def wake(commands: Commands, timeout: float) -> BlockingCommand:
     return BlockingCommand(("BZPOPMIN", commands.keys("wake"), f"{max(timeout, 0.001):.3f}"), timeout)
 
 
-T = TypeVar("T")
-
-
 def check_leases(leases: Iterable[Lease]) -> list[Lease]:
     """Any number of leases; `TaskValidationError` for a single one, and for anything else."""
-    return _checked(leases, Lease, "leases", check_lease)
+    return [check_lease(each) for each in _check_list(leases, Lease, "leases")]
 
 
 def check_outcomes(outcomes: Iterable[Outcome]) -> list[Outcome]:
     """As many outcomes as one call settles; `TaskValidationError` for more, for a single one, and for anything else."""
-    found = _checked(outcomes, Outcome, "outcomes", _check_outcome)
+    found = list(_check_list(outcomes, Outcome, "outcomes"))
+    for each in found:
+        if not isinstance(each, Outcome):
+            raise TaskValidationError(f"expected an Outcome, as Outcome.finish(lease) makes one, got {short(each)}")
     if len(found) > MAX_CALL_ITEMS:
         raise TaskValidationError(f"at most {MAX_CALL_ITEMS} outcomes are settled in one call, got {len(found)}")
     return found
 
 
-def _check_outcome(outcome: Outcome) -> Outcome:
-    if not isinstance(outcome, Outcome):
-        raise TaskValidationError(f"expected an Outcome, as Outcome.finish(lease) makes one, got {short(outcome)}")
-    return outcome
-
-
-def _checked(some: Any, kind: type[T], what: str, check: Callable[[T], T]) -> list[T]:
+def _check_list(some: Iterable[Any], kind: type, what: str) -> Iterable[Any]:
     if isinstance(some, kind):
         raise TaskValidationError(f"expected a list of {what}, got a single one: put it into a list, [{what[:-1]}]")
     if isinstance(some, (str, bytes)) or not isinstance(some, Iterable):
         raise TaskValidationError(f"expected a list of {what}, got {short(some)}")
-    return [check(each) for each in some]
+    return some
 
 
 class BlockingQueue(Protocol):
@@ -497,12 +491,11 @@ class PrefetchingWait:
         """
         if self._pending_command is None:
             return self._queue.wait_for_work(self._timeout), None
+        in_doubt = False
         try:
             woken, *replies = self._pending_command.replies()
         except CLIENT_ERRORS as error:
             woken, replies, in_doubt = error, [error], isinstance(error, clusters.CONNECTION_LOST_ERRORS)
-        else:
-            in_doubt = False
         with self._lock:  # `send_fetch` may have sent a fetch that it has not stored yet
             sent_fetch = self._sent_fetch
         is_refused = isinstance(woken, Exception)
@@ -512,17 +505,10 @@ class PrefetchingWait:
         reply = replies[0]
         if isinstance(reply, Exception):
             reply = self._transport.send(repeated_call(call), in_doubt=in_doubt)
-        settled = _taken(steps, reply)
+        try:
+            steps.send(reply)
+        except StopIteration as stop:  # a fetch is one call
+            settled: Settled = stop.value
         if is_refused and not in_doubt and not settled.leases:
             raise translate_error(woken) from woken
         return not is_refused and woken is not None, settled
-
-
-def _taken(steps: Operation[Settled], reply: object) -> Settled:
-    """The end of a fetch, which is one call."""
-    try:
-        steps.send(reply)
-    except StopIteration as stop:
-        settled: Settled = stop.value
-        return settled
-    raise AssertionError("a fetch is one call")

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 MISSED_POLICIES: tuple[str, ...] = ("skip", "one", "all")
 """What becomes of run times at which no worker lived: none of them, the last one, or all of them are fired."""
+SCHEDULE_KEYS = ("schedules", "schedules:due", "schedules:last")
+"""Keys of a shard: definitions, next run times, and last firings of its schedules, by name."""
 MISSED_GRACE_SECONDS = 60.0
 """Seconds by which a run time may be late without being missed."""
 MAX_SCHEDULE_NAME_CHARACTERS = 200
@@ -159,16 +161,9 @@ def template_of(task: Task | Template) -> dict[str, Any]:
             "a scheduled task has no depends_on, execute_after or expires_at: its schedule says when (and with expires, "
             "in seconds from each run time, until when)"
         )
-    fields = {
-        "user_id": made.user_id,
-        "priority": int(made.priority),
-        "payload": json_payload.loads(made.payload_bytes),
-        "name": made.name,
-        "max_retries": made.max_retries,
-        "timeout": made.timeout,
-        "sla": made.sla,
-    }
-    return {key: value for key, value in fields.items() if value is not None or key == "payload"}
+    names = ("user_id", "name", "max_retries", "timeout", "sla")
+    fields = {name: value for name in names if (value := getattr(made, name)) is not None}
+    return {**fields, "priority": int(made.priority), "payload": json_payload.loads(made.payload_bytes)}
 
 
 def expires_of(task: Task | Template) -> float | None:
@@ -270,13 +265,9 @@ def get(commands: Commands, name: str) -> Operation[Schedule]:
 
 
 def list_all(commands: Commands) -> Operation[list[Schedule]]:
-    keys = commands.keys
+    stored, due_at, fired = map(commands.keys, SCHEDULE_KEYS)
     definitions, due, last = yield Read(
-        [
-            ("HGETALL", keys("schedules")),
-            ("ZRANGE", keys("schedules:due"), 0, -1, "WITHSCORES"),
-            ("HGETALL", keys("schedules:last")),
-        ]
+        [("HGETALL", stored), ("ZRANGE", due_at, 0, -1, "WITHSCORES"), ("HGETALL", fired)]
     )
     moments = dict(parse_scores(due))
     return [
@@ -330,21 +321,19 @@ def _fire(commands: Commands, schedule: Schedule, moment: float, now: float | No
         run_time = timing.last_until(moment - schedule.grace - 1e-6, run_time)
         is_fired = schedule.missed == "one"
     following = timing.following(run_time)
-    tasks: list[Task] = []
-    pushed, error = push_args(commands, tasks), ""
+    pushed, task_id, error = push_args(commands, []), "", ""
     if is_fired:
         try:
             made = schedule.make_task(f"schedule:{schedule.name}:{to_us(run_time)}", run_time)
-            pushed, tasks = push_args(commands, [made]), [made]
+            pushed, task_id = push_args(commands, [made]), made.task_id
         except TaskValidationError as invalid:  # of a limit that was lowered, for example
             error = str(invalid)
-    last = json.dumps([run_time, moment, tasks[0].task_id]) if tasks else ""
+    last = json.dumps([run_time, moment, task_id]) if task_id else ""
     args = [schedule.name, schedule.stored, to_us(schedule.next_at), due_argument(following), last, *pushed]
     code = yield commands.call("fire", args, now, reply=new_nonce())
     if not code:
         return None
-    task_id = tasks[0].task_id if tasks and code == 1 else ""
-    return Fired(schedule.name, run_time, task_id, is_refused=code == 2, error=error)
+    return Fired(schedule.name, run_time, task_id if code == 1 else "", is_refused=code == 2, error=error)
 
 
 def due_argument(moment: float | None) -> int | str:
@@ -367,14 +356,8 @@ def _signed(commands: Commands, schedule: Schedule) -> Schedule:
 
 
 def _find(commands: Commands, name: str) -> Operation[Schedule | None]:
-    keys = commands.keys
-    definition, due, last = yield Read(
-        [
-            ("HGET", keys("schedules"), name),
-            ("ZSCORE", keys("schedules:due"), name),
-            ("HGET", keys("schedules:last"), name),
-        ]
-    )
+    stored, due_at, fired = map(commands.keys, SCHEDULE_KEYS)
+    definition, due, last = yield Read([("HGET", stored, name), ("ZSCORE", due_at, name), ("HGET", fired, name)])
     return None if definition is None else _schedule(name, definition, due, last)
 
 

@@ -17,7 +17,7 @@ from django_fairque.engine.model.errors import ConfigurationError, FairQueueErro
 from django_fairque.engine.model.ids import new_nonce
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.schedules import operations as schedules
-from django_fairque.engine.scripting.operations import Read, Scan, read_each
+from django_fairque.engine.scripting.operations import Read, Scan
 from django_fairque.engine.users import organizations
 
 if TYPE_CHECKING:
@@ -73,17 +73,13 @@ def reshard(old: Shards, new: Shards, now: float | None) -> Operation[ReshardRes
 
 def _check_drained(shards: Shards) -> Operation[None]:
     states = [*UNFINISHED_STATES, TaskState.FAILED]
-    found = yield from read_each(
-        [
-            [
-                *(("ZCARD", shard.keys.state(state.value)) for state in states),
-                ("HLEN", shard.keys("outbox")),
-                ("ZCARD", shard.keys("resolving")),
-            ]
-            for shard in shards
-        ]
-    )
-    *unfinished, failed, messages, resolving = (sum(map(int, each)) for each in zip(*found, strict=True))
+    reads: list[tuple[str, str]] = []
+    for shard in shards:
+        reads += (("ZCARD", shard.keys.state(state.value)) for state in states)
+        reads += (("HLEN", shard.keys("outbox")), ("ZCARD", shard.keys("resolving")))
+    sizes = list(map(int, (yield Read(reads))))
+    kinds = len(states) + 2
+    *unfinished, failed, messages, resolving = (sum(sizes[kind::kinds]) for kind in range(kinds))
     counts = zip(UNFINISHED_STATES, unfinished, strict=True)
     problems = [f"{count} tasks are {state.value}" for state, count in counts if count]
     if failed:
