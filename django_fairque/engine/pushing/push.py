@@ -62,7 +62,7 @@ def push(shards: Shards, task: Task, now: float | None) -> Operation[PushResult]
     if task.depends_on:
         return (yield from push_graph(shards, [task], task.run_id, now))[0]
     if conflicts := (yield from _find_id_conflicts(shards, [task])):
-        return all_accepted(shards.home, list(conflicts.values()))[0]
+        raise push_refused(shards.name, list(conflicts.values()))
     return (yield from push_to_shard(shards.of(task.user_id), task, now))
 
 
@@ -125,7 +125,8 @@ def push_graph(shards: Shards, tasks: Sequence[Task], run_id: str, now: float | 
     check_tasks(tasks)
     home, graph, mine = yield from _split_graph(shards, tasks, run_id or (tasks[0].run_id if tasks else ""))
     done = yield from _push_in_slices(home, [tasks[index] for index in mine], now, graph)
-    return _merge_results(tasks, mine, done)
+    known = dict(zip(mine, done, strict=True))  # the tasks on other shards are accepted with those at home
+    return [known.get(index) or PushResult(task.task_id, "accepted") for index, task in enumerate(tasks)]
 
 
 def deliver(
@@ -144,39 +145,26 @@ def deliver(
     check_tasks(tasks)
     if is_graph and tasks:
         home, graph, mine = yield from _split_graph(shards, tasks, run_id)
-        if counts and home is not shards.home:
-            yield from _deliver_to_shard(shards.home, [], counts, NO_GRAPH, from_outbox, now)
-            counts = {}
-        some = [tasks[index] for index in mine]
-        done = yield from _deliver_to_shard(home, some, counts, graph, from_outbox, now)
-        return _merge_results(tasks, mine, done)
-    results = yield from _find_id_conflicts(shards, tasks)
-    parts = _by_shard(shards, tasks, results)
-    parts.setdefault(shards.home, [])
+        results = {index: PushResult(task.task_id, "accepted") for index, task in enumerate(tasks)}
+        parts = {shards.home: [], home: mine}
+    else:
+        graph, results = Graph(run_id), (yield from _find_id_conflicts(shards, tasks))
+        parts = _by_shard(shards, tasks, results)
+        parts.setdefault(shards.home, [])
     for shard, indexes in parts.items():
         some, its_counts = [tasks[index] for index in indexes], counts if shard is shards.home else {}
-        if some or its_counts:
-            done = yield from _deliver_to_shard(shard, some, its_counts, Graph(run_id), from_outbox, now)
-            results.update(zip(indexes, done, strict=True))
+        if not some and not its_counts:
+            continue
+        its_graph = graph if some else NO_GRAPH
+        if not its_graph.mode and max(len(some), len(its_counts)) > MAX_CALL_ITEMS:
+            raise errors.TaskValidationError(f"at most {MAX_CALL_ITEMS} tasks and events are delivered in one call")
+        args: list[Any] = [to_us(DELIVERY_RECORD_SECONDS) if from_outbox else 0, len(its_counts)]
+        for event, count in its_counts.items():
+            args += [event, count.fired, count.coalesced, count.failed, count.error[:MAX_EVENT_ERROR_CHARACTERS]]
+        _kept, *rest = push_args(shard, some, its_graph)
+        reply = yield shard.call("deliver", [*args, 1, *rest], now, reply=new_nonce())
+        results.update(zip(indexes, push_results(shard, some, reply, its_graph), strict=True))
     return [results[index] for index in range(len(tasks))]
-
-
-def _deliver_to_shard(
-    commands: Commands,
-    tasks: Sequence[Task],
-    counts: Mapping[str, EventCount],
-    graph: Graph,
-    from_outbox: bool,
-    now: float | None,
-) -> Operation[list[PushResult]]:
-    if not graph.mode and max(len(tasks), len(counts)) > MAX_CALL_ITEMS:
-        raise errors.TaskValidationError(f"at most {MAX_CALL_ITEMS} tasks and events are delivered in one call")
-    args: list[Any] = [to_us(DELIVERY_RECORD_SECONDS) if from_outbox else 0, len(counts)]
-    for event, count in counts.items():
-        args += [event, count.fired, count.coalesced, count.failed, count.error[:MAX_EVENT_ERROR_CHARACTERS]]
-    _kept, *rest = push_args(commands, tasks, graph)
-    reply = yield commands.call("deliver", [*args, 1, *rest], now, reply=new_nonce())
-    return push_results(commands, tasks, reply, graph)
 
 
 def forget_delivered(shards: Shards, task_ids: Iterable[str], now: float | None) -> Operation[int]:
@@ -195,12 +183,6 @@ def forget_delivered(shards: Shards, task_ids: Iterable[str], now: float | None)
 def _by_shard(shards: Shards, tasks: Sequence[Task], known: Mapping[int, PushResult]) -> dict[Commands, list[int]]:
     """Indexes by the shard of the task's user, except for those whose result is known."""
     return indexes_by_shard(None if index in known else shards.of(task.user_id) for index, task in enumerate(tasks))
-
-
-def _merge_results(tasks: Sequence[Task], mine: Sequence[int], done: Sequence[PushResult]) -> list[PushResult]:
-    """What was answered for those at home, and that the others are accepted with them."""
-    known = dict(zip(mine, done, strict=True))
-    return [known.get(index) or PushResult(task.task_id, "accepted") for index, task in enumerate(tasks)]
 
 
 def _split_graph(shards: Shards, tasks: Sequence[Task], run_id: str) -> Operation[tuple[Commands, Graph, list[int]]]:

@@ -100,12 +100,11 @@ def _check_drained(shards: Shards) -> Operation[None]:
 def _forget_ended(shard: Commands, now: float | None) -> Operation[int]:
     total = 0
     for state in (TaskState.FINISHED, TaskState.CANCELED):
-        while True:
+        removed = 1
+        while removed:
             (ids,) = yield Read([("ZRANGE", shard.keys.state(state.value), 0, USERS_PER_SCAN - 1)])
             removed = int((yield shard.call("forget", [len(ids), *ids], now))) if ids else 0
             total += removed
-            if not removed:
-                break
     return total
 
 
@@ -157,12 +156,11 @@ def _move_schedules(old: Shards, new: Shards, now: float | None) -> Operation[in
     for shard in old:
         for schedule in (yield from schedules.list_all(shard)):
             there = new.of(str(schedule.task["user_id"]))
-            if there.keys.shard == shard.keys.shard:
-                continue
-            args = ["set", schedule.name, b"", schedule.stored, schedules.due_argument(schedule.next_at)]
-            yield there.call("schedule", args, now, reply=new_nonce())
-            yield from schedules.remove(shard, schedule.name, now)
-            moved += 1
+            if there.keys.shard != shard.keys.shard:
+                args = ["set", schedule.name, b"", schedule.stored, schedules.due_argument(schedule.next_at)]
+                yield there.call("schedule", args, now, reply=new_nonce())
+                yield from schedules.remove(shard, schedule.name, now)
+                moved += 1
     return moved
 
 
