@@ -11,7 +11,7 @@ from django_fairque.engine.model.errors import TaskNotFoundError
 from django_fairque.engine.model.ids import check_id
 from django_fairque.engine.model.payload import unpack
 from django_fairque.engine.model.records import TaskState
-from django_fairque.engine.scripting.operations import Operation, Read, read_each
+from django_fairque.engine.scripting.operations import Operation, Read
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,21 +82,14 @@ def view(commands: Commands, task_id: str, nodes: int = MAX_GRAPH_NODES) -> Oper
     check_id(task_id, "task_id")
     check_integer(nodes, "nodes", 1)
     keys = commands.keys
-    sets = [each.waiting(task_id) for each in keys.everywhere()]
-    (facts, blocked_count, blocked), counts, members = yield from read_each(
-        [
-            [
-                ("HMGET", keys.task(task_id), "state", "parents"),
-                ("SCARD", keys.blocked(task_id)),
-                ("SRANDMEMBER", keys.blocked(task_id), MAX_LISTED_DEPENDENCIES),
-            ],
-            [("SCARD", key) for key in sets],
-            [("SRANDMEMBER", key, MAX_LISTED_DEPENDENCIES) for key in sets],
-        ]
-    )
-    state, parents = facts
+    blocked_key, waiting_keys = keys.blocked(task_id), [each.waiting(task_id) for each in keys.everywhere()]
+    reads: list[tuple[Any, ...]] = [("HMGET", keys.task(task_id), "state", "parents")]
+    for key in (blocked_key, *waiting_keys):
+        reads += (("SCARD", key), ("SRANDMEMBER", key, MAX_LISTED_DEPENDENCIES))
+    (state, parents), blocked_count, blocked, *others = yield Read(reads)
     if state is None:
         raise commands.unknown(task_id)
+    counts, members = others[::2], others[1::2]
     waiting = [member for some in members for member in some][:MAX_LISTED_DEPENDENCIES]
     graph = yield from _graph(commands, task_id, nodes)
     return DependencyView(

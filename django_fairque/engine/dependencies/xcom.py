@@ -31,12 +31,9 @@ def push(
     length = to_us(commands.config.result_ttl) if ttl is None else positive_us(ttl, "ttl")
     args: list[Any] = [length, MAX_XCOM_KEYS, len(values)]
     for key, value in values.items():
-        what = f"value {short(key)}"
-        args += [
-            check_id(key, "an xcom key"),
-            json_payload.dumps(value, limit=commands.config.max_payload_bytes, what=what),
-        ]
-    kept = yield commands.call("xcom", args, now, xcom=check_id(namespace, "namespace"))
+        args.append(check_id(key, "an xcom key"))
+        args.append(json_payload.dumps(value, limit=commands.config.max_payload_bytes, what=f"value {short(key)}"))
+    kept = yield commands.call("xcom", args, now, xcom=namespace)
     if not kept:
         raise TaskValidationError(
             f"namespace {namespace!r} holds at most {MAX_XCOM_KEYS} keys and these would be more; nothing was kept"
@@ -44,8 +41,7 @@ def push(
 
 
 def pull(commands: Commands, namespace: str, key: str, default: Any) -> Operation[Any]:
-    name = commands.keys.xcom(check_id(namespace, "namespace"))
-    (value,) = yield Read([("HGET", name, check_id(key, "an xcom key"))])
+    (value,) = yield Read([("HGET", commands.keys.xcom(namespace), check_id(key, "an xcom key"))])
     if value is not None:
         return json_payload.loads(value, what=f"value {short(key)}")
     if default is XCOM_VALUE_MISSING:
@@ -54,12 +50,12 @@ def pull(commands: Commands, namespace: str, key: str, default: Any) -> Operatio
 
 
 def items(commands: Commands, namespace: str) -> Operation[dict[str, Any]]:
-    (found,) = yield Read([("HGETALL", commands.keys.xcom(check_id(namespace, "namespace")))])
+    (found,) = yield Read([("HGETALL", commands.keys.xcom(namespace))])
     return {key.decode(): json_payload.loads(value, what="value") for key, value in sorted(found.items())}
 
 
 def keys(commands: Commands, namespace: str) -> Operation[list[str]]:
-    (found,) = yield Read([("HKEYS", commands.keys.xcom(check_id(namespace, "namespace")))])
+    (found,) = yield Read([("HKEYS", commands.keys.xcom(namespace))])
     return sorted(key.decode() for key in found)
 
 
