@@ -6,193 +6,110 @@ for what it uses, and the package can be imported before Django is set up.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from django_fairque.engine.dead_letters.letters import DLQEntry
-    from django_fairque.engine.dependencies.dependencies import DependencyView
-    from django_fairque.engine.maintenance.snapshot import Violation
-    from django_fairque.engine.model.errors import (
-        BacklogFullError,
-        ConfigurationError,
-        DependencyCycleError,
-        FairQueueError,
-        LuaScriptError,
-        NotPermittedError,
-        NotReplicatedError,
-        PushRefusedError,
-        QueueNotDrainedError,
-        RedisConnectionError,
-        ServerRefusedError,
-        ShardsAwayError,
-        StaleLeaseError,
-        TaskIdConflictError,
-        TaskNotFoundError,
-        TaskSerializationError,
-        TaskValidationError,
-        UnsupportedServerError,
-        UntrustedServerError,
-    )
-    from django_fairque.engine.model.lease import Lease
-    from django_fairque.engine.model.outcome import Outcome
-    from django_fairque.engine.model.priority import Priority, calculate_score
-    from django_fairque.engine.model.records import FailureType, PushResult, TaskState
-    from django_fairque.engine.model.task import Task
-    from django_fairque.engine.queue.async_queue import AsyncFairQueue
-    from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.engine.users.users import UserQueue
-    from django_fairque.tasks.context import acurrent_user_id, as_user, current_user_id
-    from django_fairque.tasks.errors import Discard, Retry
-    from django_fairque.tasks.execution import BatchResult
+    from .conf import FairQueueConfig as FairQueueConfig
+    from .conf import QueueConfig as QueueConfig
+    from .conf import RedisConfig as RedisConfig
+    from .conf import WorkerConfig as WorkerConfig
+    from .conf import aget_queue as aget_queue
+    from .conf import get_queue as get_queue
+    from .engine.dead_letters.letters import DLQEntry as DLQEntry
+    from .engine.dependencies.dependencies import DependencyView as DependencyView
+    from .engine.maintenance.snapshot import Violation as Violation
+    from .engine.model.errors import BacklogFullError as BacklogFullError
+    from .engine.model.errors import ConfigurationError as ConfigurationError
+    from .engine.model.errors import DependencyCycleError as DependencyCycleError
+    from .engine.model.errors import FairQueueError as FairQueueError
+    from .engine.model.errors import LuaScriptError as LuaScriptError
+    from .engine.model.errors import NotPermittedError as NotPermittedError
+    from .engine.model.errors import NotReplicatedError as NotReplicatedError
+    from .engine.model.errors import PushRefusedError as PushRefusedError
+    from .engine.model.errors import QueueNotDrainedError as QueueNotDrainedError
+    from .engine.model.errors import RedisConnectionError as RedisConnectionError
+    from .engine.model.errors import ServerRefusedError as ServerRefusedError
+    from .engine.model.errors import ShardsAwayError as ShardsAwayError
+    from .engine.model.errors import StaleLeaseError as StaleLeaseError
+    from .engine.model.errors import TaskIdConflictError as TaskIdConflictError
+    from .engine.model.errors import TaskNotFoundError as TaskNotFoundError
+    from .engine.model.errors import TaskSerializationError as TaskSerializationError
+    from .engine.model.errors import TaskValidationError as TaskValidationError
+    from .engine.model.errors import UnsupportedServerError as UnsupportedServerError
+    from .engine.model.errors import UntrustedServerError as UntrustedServerError
+    from .engine.model.lease import Lease as Lease
+    from .engine.model.outcome import Outcome as Outcome
+    from .engine.model.priority import Priority as Priority
+    from .engine.model.priority import calculate_score as calculate_score
+    from .engine.model.records import FailureType as FailureType
+    from .engine.model.records import PushResult as PushResult
+    from .engine.model.records import TaskState as TaskState
+    from .engine.model.task import Task as Task
+    from .engine.queue.async_queue import AsyncFairQueue as AsyncFairQueue
+    from .engine.queue.queue import FairQueue as FairQueue
+    from .engine.users.users import UserQueue as UserQueue
+    from .tasks.context import acurrent_user_id as acurrent_user_id
+    from .tasks.context import as_user as as_user
+    from .tasks.context import current_task as current_task
+    from .tasks.context import current_user_id as current_user_id
+    from .tasks.errors import Discard as Discard
+    from .tasks.errors import Retry as Retry
+    from .tasks.errors import SoftTimeLimitExceeded as SoftTimeLimitExceeded
+    from .tasks.errors import TaskCanceledError as TaskCanceledError
+    from .tasks.errors import TaskFailedError as TaskFailedError
+    from .tasks.errors import TaskMemoryError as TaskMemoryError
+    from .tasks.errors import TaskNotFinishedError as TaskNotFinishedError
+    from .tasks.errors import TaskNotRegisteredError as TaskNotRegisteredError
+    from .tasks.errors import TaskSignatureError as TaskSignatureError
+    from .tasks.errors import TaskTimeoutError as TaskTimeoutError
+    from .tasks.errors import TaskUsageError as TaskUsageError
+    from .tasks.errors import TaskWaitTimeoutError as TaskWaitTimeoutError
+    from .tasks.execution import BatchResult as BatchResult
+    from .tasks.pipelines import Pipeline as Pipeline
+    from .tasks.pipelines import PipelineResult as PipelineResult
+    from .tasks.pipelines import Step as Step
+    from .tasks.pipelines import chain as chain
+    from .tasks.pipelines import group as group
+    from .tasks.registry import task as task
+    from .tasks.results import TaskResult as TaskResult
+    from .version import __version__ as __version__
+    from .worker import AsyncWorker as AsyncWorker
+    from .worker import Worker as Worker
 
-    from .conf import FairQueueConfig, QueueConfig, RedisConfig, WorkerConfig, aget_queue, get_queue
-    from .tasks.context import current_task
-    from .tasks.errors import (
-        SoftTimeLimitExceeded,
-        TaskCanceledError,
-        TaskFailedError,
-        TaskMemoryError,
-        TaskNotFinishedError,
-        TaskNotRegisteredError,
-        TaskSignatureError,
-        TaskTimeoutError,
-        TaskUsageError,
-        TaskWaitTimeoutError,
-    )
-    from .tasks.pipelines import Pipeline, PipelineResult, Step, chain, group
-    from .tasks.registry import task
-    from .tasks.results import TaskResult
-    from .worker import AsyncWorker, Worker
+    __all__: list[str]
+else:
+    from django_fairque.lazy import export_lazily
 
-__version__ = "0.1.0"
-"""The version of the package."""
-
-__all__ = [
-    "AsyncFairQueue",
-    "AsyncWorker",
-    "BacklogFullError",
-    "BatchResult",
-    "ConfigurationError",
-    "DLQEntry",
-    "DependencyCycleError",
-    "DependencyView",
-    "Discard",
-    "FailureType",
-    "FairQueue",
-    "FairQueueConfig",
-    "FairQueueError",
-    "Lease",
-    "LuaScriptError",
-    "NotPermittedError",
-    "NotReplicatedError",
-    "Outcome",
-    "Pipeline",
-    "PipelineResult",
-    "Priority",
-    "PushRefusedError",
-    "PushResult",
-    "QueueConfig",
-    "QueueNotDrainedError",
-    "RedisConfig",
-    "RedisConnectionError",
-    "Retry",
-    "ServerRefusedError",
-    "ShardsAwayError",
-    "SoftTimeLimitExceeded",
-    "StaleLeaseError",
-    "Step",
-    "Task",
-    "TaskCanceledError",
-    "TaskFailedError",
-    "TaskIdConflictError",
-    "TaskMemoryError",
-    "TaskNotFinishedError",
-    "TaskNotFoundError",
-    "TaskNotRegisteredError",
-    "TaskResult",
-    "TaskSerializationError",
-    "TaskSignatureError",
-    "TaskState",
-    "TaskTimeoutError",
-    "TaskUsageError",
-    "TaskValidationError",
-    "TaskWaitTimeoutError",
-    "UnsupportedServerError",
-    "UntrustedServerError",
-    "UserQueue",
-    "Violation",
-    "Worker",
-    "WorkerConfig",
-    "__version__",
-    "acurrent_user_id",
-    "aget_queue",
-    "as_user",
-    "calculate_score",
-    "chain",
-    "current_task",
-    "current_user_id",
-    "get_queue",
-    "group",
-    "task",
-]
-
-_MODULES = {
-    "conf": ("FairQueueConfig", "QueueConfig", "RedisConfig", "WorkerConfig", "aget_queue", "get_queue"),
-    "engine.queue.async_queue": ("AsyncFairQueue",),
-    "engine.dependencies.dependencies": ("DependencyView",),
-    "engine.model.errors": (
-        *("BacklogFullError", "ConfigurationError", "DependencyCycleError", "FairQueueError", "LuaScriptError"),
-        *(
-            "NotPermittedError",
-            "NotReplicatedError",
-            "PushRefusedError",
-            "QueueNotDrainedError",
-            "RedisConnectionError",
+    _MODULES = {
+        "conf": "FairQueueConfig QueueConfig RedisConfig WorkerConfig aget_queue get_queue",
+        "engine.dead_letters.letters": "DLQEntry",
+        "engine.dependencies.dependencies": "DependencyView",
+        "engine.maintenance.snapshot": "Violation",
+        "engine.model.errors": (
+            "BacklogFullError ConfigurationError DependencyCycleError FairQueueError LuaScriptError "
+            "NotPermittedError NotReplicatedError PushRefusedError QueueNotDrainedError RedisConnectionError "
+            "ServerRefusedError ShardsAwayError StaleLeaseError TaskIdConflictError TaskNotFoundError "
+            "TaskSerializationError TaskValidationError UnsupportedServerError UntrustedServerError"
         ),
-        *("ServerRefusedError", "ShardsAwayError", "StaleLeaseError", "TaskIdConflictError", "TaskNotFoundError"),
-        *("TaskSerializationError", "TaskValidationError", "UnsupportedServerError", "UntrustedServerError"),
-    ),
-    "engine.model.lease": ("Lease",),
-    "engine.model.task": ("Task",),
-    "engine.model.outcome": ("Outcome",),
-    "engine.model.priority": ("Priority", "calculate_score"),
-    "engine.queue.queue": ("FairQueue",),
-    "engine.dead_letters.letters": ("DLQEntry",),
-    "engine.model.records": ("FailureType", "PushResult", "TaskState"),
-    "engine.maintenance.snapshot": ("Violation",),
-    "engine.users.users": ("UserQueue",),
-    "tasks.context": ("acurrent_user_id", "as_user", "current_task", "current_user_id"),
-    "tasks.execution": ("BatchResult",),
-    "tasks.registry": ("task",),
-    "tasks.errors": (
-        *("Discard", "Retry"),
-        *("SoftTimeLimitExceeded", "TaskCanceledError", "TaskFailedError", "TaskNotFinishedError"),
-        *(
-            "TaskMemoryError",
-            "TaskNotRegisteredError",
-            "TaskSignatureError",
-            "TaskTimeoutError",
-            "TaskUsageError",
-            "TaskWaitTimeoutError",
+        "engine.model.lease": "Lease",
+        "engine.model.outcome": "Outcome",
+        "engine.model.priority": "Priority calculate_score",
+        "engine.model.records": "FailureType PushResult TaskState",
+        "engine.model.task": "Task",
+        "engine.queue.async_queue": "AsyncFairQueue",
+        "engine.queue.queue": "FairQueue",
+        "engine.users.users": "UserQueue",
+        "tasks.context": "acurrent_user_id as_user current_task current_user_id",
+        "tasks.errors": (
+            "Discard Retry SoftTimeLimitExceeded TaskCanceledError TaskFailedError TaskMemoryError "
+            "TaskNotFinishedError TaskNotRegisteredError TaskSignatureError TaskTimeoutError TaskUsageError "
+            "TaskWaitTimeoutError"
         ),
-    ),
-    "tasks.pipelines": ("Pipeline", "PipelineResult", "Step", "chain", "group"),
-    "tasks.results": ("TaskResult",),
-    "worker": ("AsyncWorker", "Worker"),
-}
-_HOMES = {name: module for module, names in _MODULES.items() for name in names}
-
-
-if not TYPE_CHECKING:  # or every name would be there for a type checker
-
-    def __getattr__(name: str) -> object:
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
-        globals()[name] = value
-        return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+        "tasks.execution": "BatchResult",
+        "tasks.pipelines": "Pipeline PipelineResult Step chain group",
+        "tasks.registry": "task",
+        "tasks.results": "TaskResult",
+        "version": "__version__",
+        "worker": "AsyncWorker Worker",
+    }
+    __getattr__, __dir__, __all__ = export_lazily(__name__, _MODULES)

@@ -25,6 +25,7 @@ GENERATED_FILES = {"django_fairque/engine/queue/async_queue.py"}
 LAYERS = {
     "engine": 0,
     "early_signals": 0,
+    "lazy": 0,
     "version": 0,
     "embedded": 1,
     "conf": 2,

@@ -1,7 +1,8 @@
 """Every public name documents its arguments, what it returns and what it raises.
 
-Public are the names in each ``__all__`` of the package, the parts of a queue (`PARTS`), and the classes of the package that
-their methods return, or that fields of the engine's classes hold. Read from the source, so that nothing needs to be imported.
+Public are the names in each ``__all__`` of the package, those that a module imports as themselves, the parts of a queue
+(`PARTS`), and the classes of the package that their methods return, or that fields of the engine's classes hold. Read from
+the source, so that nothing needs to be imported.
 """
 
 from __future__ import annotations
@@ -101,9 +102,11 @@ def definition(module: str, name: str) -> ast.AST | None:
 
 
 def exported() -> Iterator[tuple[str, str]]:
-    """Each module with an ``__all__``, and each name in it."""
+    """Each name in an ``__all__``, and each that is imported as itself, with its module."""
     for module, tree in conventions.trees().items():
-        for node in tree.body:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom):
+                yield from ((module, each.name) for each in node.names if each.asname == each.name)
             if isinstance(node, ast.Assign) and [getattr(each, "id", "") for each in node.targets] == ["__all__"]:
                 yield from ((module, name) for name in ast.literal_eval(node.value))
 

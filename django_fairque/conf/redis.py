@@ -40,7 +40,7 @@ from django_fairque.engine.model.options import (
     shown,
     whole,
 )
-from django_fairque.version import version
+from django_fairque.version import __version__
 
 if TYPE_CHECKING:
     from redis import Redis, RedisCluster
@@ -338,7 +338,7 @@ def _name() -> dict[str, Any]:
         driver_info = import_module("redis.driver_info").DriverInfo()
     except ImportError:
         return {}
-    return {"driver_info": driver_info.add_upstream_driver("django-fairque", version())}
+    return {"driver_info": driver_info.add_upstream_driver("django-fairque", __version__)}
 
 
 def _retry(package: str) -> dict[str, Any]:

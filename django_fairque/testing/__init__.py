@@ -5,43 +5,27 @@ Each name is imported when it is first used: the pytest plugin is loaded by ever
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .assertions import FairqueTestMixin, assert_enqueued, assert_fair
-    from .capture import Capture, capture_tasks, eager
-    from .captured import Captured
-    from .servers import private_server, run_tasks
+    from .assertions import FairqueTestMixin as FairqueTestMixin
+    from .assertions import assert_enqueued as assert_enqueued
+    from .assertions import assert_fair as assert_fair
+    from .capture import Capture as Capture
+    from .capture import capture_tasks as capture_tasks
+    from .capture import eager as eager
+    from .captured import Captured as Captured
+    from .servers import private_server as private_server
+    from .servers import run_tasks as run_tasks
 
-__all__ = [
-    "Capture",
-    "Captured",
-    "FairqueTestMixin",
-    "assert_enqueued",
-    "assert_fair",
-    "capture_tasks",
-    "eager",
-    "private_server",
-    "run_tasks",
-]
+    __all__: list[str]
+else:
+    from django_fairque.lazy import export_lazily
 
-_HOMES = {
-    "Capture": "capture",
-    "Captured": "captured",
-    "FairqueTestMixin": "assertions",
-    "assert_enqueued": "assertions",
-    "assert_fair": "assertions",
-    "capture_tasks": "capture",
-    "eager": "capture",
-    "private_server": "servers",
-    "run_tasks": "servers",
-}
-
-
-if not TYPE_CHECKING:  # or every name would be there for a type checker
-
-    def __getattr__(name: str) -> object:
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    _MODULES = {
+        "assertions": "FairqueTestMixin assert_enqueued assert_fair",
+        "capture": "Capture capture_tasks eager",
+        "captured": "Captured",
+        "servers": "private_server run_tasks",
+    }
+    __getattr__, __dir__, __all__ = export_lazily(__name__, _MODULES)

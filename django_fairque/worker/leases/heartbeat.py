@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from django_fairque.engine.inspection.pages import UNKNOWN_TASKS_FIELD
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.statistics.health import Alert
-from django_fairque.version import version
+from django_fairque.version import __version__
 from django_fairque.worker.execution.limits import resident_mb
 from django_fairque.worker.options import describe_users
 from django_fairque.worker.reporting.log import logger
@@ -64,7 +64,7 @@ def worker_info(
         "done": str(done),
         "memory_mb": f"{resident_mb(pid):.0f}",
         "python": platform.python_version(),
-        "version": version(),
+        "version": __version__,
         **unknown,
         **blocked,
     }

@@ -32,7 +32,7 @@ from django_fairque.early_signals import exit_early, received
 from django_fairque.engine.model.errors import ConfigurationError, RedisConnectionError, UnsupportedServerError
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.tasks.schedules import sync_or_log
-from django_fairque.version import version
+from django_fairque.version import __version__
 from django_fairque.worker.leases.heartbeat import DRAIN_COMMAND, STOP_COMMAND, worker_figures
 from django_fairque.worker.leases.lease_renewal import LeaseRenewal, LeaseReturn, RenewedWorker
 from django_fairque.worker.leases.outage import Outages, startup_timeout_of
@@ -649,7 +649,7 @@ class Supervisor:
         options = self.options
         logger.info(
             "worker %s: django_fairque %s, Python %s, %s; queues %s; users %s%s; %d processes of %d tasks",
-            *(options.worker_id, version(), platform.python_version(), self._server(), ", ".join(options.queues)),
+            *(options.worker_id, __version__, platform.python_version(), self._server(), ", ".join(options.queues)),
             *(
                 describe_users(options.users),
                 f" (steals from {describe_users(options.steal)})" if options.steal else "",
