@@ -22,7 +22,7 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from django_fairque.embedded.lifecycle import ALLOCATOR_VARIABLES
+from django_fairque.embedded.server import ALLOCATOR_VARIABLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

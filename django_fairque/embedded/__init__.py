@@ -7,15 +7,13 @@ classes do that for every new connection of a redis-py pool. No module here impo
 from __future__ import annotations
 
 from django_fairque.embedded.binary import find_binary
-from django_fairque.embedded.server import (
-    AofStatus,
+from django_fairque.embedded.connections import (
     AsyncEmbeddedConnection,
     EmbeddedConnection,
-    EmbeddedServer,
-    ServerStatus,
     connection_pool_kwargs,
 )
-from django_fairque.embedded.site import directory_from_url, is_embedded_url
+from django_fairque.embedded.probe import AofStatus, ServerStatus
+from django_fairque.embedded.server import EmbeddedServer, directory_from_url, is_embedded_url
 
 __all__ = [
     "AofStatus",

@@ -11,7 +11,6 @@ from django_fairque.engine.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
 
     from typing_extensions import Self
 
@@ -60,7 +59,14 @@ class PrivateDirectory:
     def __init__(self, path: Path, *, create: bool, is_part: bool = False) -> None:
         self.path = path
         if create:
-            _make(path)
+            try:
+                path.mkdir(mode=0o700)
+            except FileExistsError:
+                pass
+            except FileNotFoundError as error:
+                raise ConfigurationError(
+                    f"{path} can't be made because {path.parent} does not exist: create that first, or correct the path"
+                ) from error
         self.fd = _open(path)
         try:
             if not is_part:
@@ -94,9 +100,7 @@ class PrivateDirectory:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self.fd)
 
     def is_current(self) -> bool:
@@ -163,17 +167,6 @@ def foreign_owner_error(path: Path, uid: int) -> ConfigurationError:
 
 def _refused_error(path: Path, came: str, expected: str) -> ConfigurationError:
     return ConfigurationError(f"{path} is {came}, expected {expected}: look at what it is, then remove it")
-
-
-def _make(path: Path) -> None:
-    try:
-        path.mkdir(mode=0o700)
-    except FileExistsError:
-        pass
-    except FileNotFoundError as error:
-        raise ConfigurationError(
-            f"{path} can't be made because {path.parent} does not exist: create that first, or correct the path"
-        ) from error
 
 
 def _open(path: Path) -> int:

@@ -1,13 +1,54 @@
-"""The few words spoken with a server over its unix socket: 0.1 ms, and no client library to configure."""
+"""The few words spoken with a server over its unix socket (0.1 ms, and no client library to configure), and its status."""
 
 from __future__ import annotations
 
 import enum
 import socket
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+@dataclass(frozen=True)
+class AofStatus:
+    """The append-only file. Sizes are in bytes: ``size`` now, ``base_size`` after it was last rewritten;
+    ``rewriting`` is whether that goes on. ``appendfsync`` is its setting; ``last_write_ok`` whether the last write
+    succeeded; ``delayed_fsyncs`` counts the syncs that took more than 2 s.
+    """
+
+    size: int
+    base_size: int
+    appendfsync: str
+    last_write_ok: bool
+    rewriting: bool
+    delayed_fsyncs: int
+
+
+@dataclass(frozen=True)
+class ServerStatus:
+    """The state of the server. ``running`` but not ``answers``: the process lives and does not reply; then most fields
+    are unknown.
+
+    ``directory`` and ``socket`` are its paths; ``pid`` is its process, ``server`` and ``version`` are its product,
+    ``binary`` is its program. ``clients`` are connected. ``uptime`` is in seconds, ``memory`` in bytes. ``aof`` is its
+    append-only file. ``notes`` are sentences about what should be done.
+    """
+
+    running: bool
+    directory: Path
+    socket: Path
+    answers: bool = False
+    pid: int | None = None
+    server: str = ""
+    version: str = ""
+    binary: str = ""
+    uptime: int | None = None
+    clients: int | None = None
+    memory: int | None = None
+    aof: AofStatus | None = None
+    notes: tuple[str, ...] = ()
 
 
 class PingResult(enum.Enum):
@@ -40,6 +81,31 @@ def read_info(path: Path, timeout: float) -> dict[str, str]:
     fields = dict(line.split(":", 1) for line in lines if ":" in line)
     name, _, value = send_command(path, "CONFIG", "GET", "appendfsync", timeout=timeout).partition("\n")
     return {**fields, name: value}
+
+
+def status_from_info(unknown: ServerStatus, fields: dict[str, str]) -> ServerStatus:
+    """The status of a server that answers, from the result of `read_info`."""
+    return replace(
+        unknown,
+        running=True,
+        answers=True,
+        pid=int(fields["process_id"]),
+        server=fields.get("server_name", "redis"),
+        # Every Valkey says redis_version 7.2.4, for clients that look only there.
+        version=fields.get("valkey_version") or fields["redis_version"],
+        binary=fields["executable"],
+        uptime=int(fields["uptime_in_seconds"]),
+        clients=int(fields["connected_clients"]) - 1,  # not counting this one
+        memory=int(fields["used_memory"]),
+        aof=AofStatus(
+            size=int(fields["aof_current_size"]),
+            base_size=int(fields["aof_base_size"]),
+            appendfsync=fields["appendfsync"],
+            last_write_ok=fields["aof_last_write_status"] == "ok",
+            rewriting=fields["aof_rewrite_in_progress"] == "1",
+            delayed_fsyncs=int(fields["aof_delayed_fsync"]),
+        ),
+    )
 
 
 def send_command(path: Path, *words: str, timeout: float) -> str:

