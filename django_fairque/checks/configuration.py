@@ -14,7 +14,7 @@ from django.core import mail
 from django.utils.module_loading import import_string
 from pydantic import TypeAdapter
 
-from django_fairque.checks.messages import configured, error, resolved, warning
+from django_fairque.checks.messages import configured, message, resolved
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,50 +50,39 @@ def check_configuration(**_: Any) -> list[CheckMessage]:
     try:
         get_config()
     except InvalidOptionsError as invalid:
-        mistakes = [_error(mistake) for mistake in invalid.mistakes if not _is_fine_in_tests(mistake)]
-        return [*mistakes, *_overlooked_variables()]
-    return [*_overlooked_variables(), *_obsolete_keys(), *_reduced_intervals()]
+        return [*_mistakes(invalid.mistakes), *_overlooked_variables()]
+    return [*_overlooked_variables(), *_unused_values()]
 
 
-def _error(mistake: Mistake) -> CheckMessage:
-    number, hint = _MISTAKES[mistake.kind]
-    return error(number, str(mistake), hint)
-
-
-def _is_fine_in_tests(mistake: Mistake) -> bool:
-    # A test run sets DEBUG to False, and with it a project loses the server it develops on. Most tests never need
-    # one; those that do get the error from get_queue(). Django's documented sign of a test run is the outbox.
-    return mistake.kind == "server" and hasattr(mail, "outbox")
+def _mistakes(mistakes: Sequence[Mistake]) -> Iterator[CheckMessage]:
+    for mistake in mistakes:
+        # A test run sets DEBUG to False, and with it a project loses the server it develops on. Most tests never need
+        # one; those that do get the error from get_queue(). Django's documented sign of a test run is the outbox.
+        if mistake.kind != "server" or not hasattr(mail, "outbox"):
+            number, hint = _MISTAKES[mistake.kind]
+            yield message(number, str(mistake), hint)
 
 
 def _overlooked_variables() -> Iterator[CheckMessage]:
     from django_fairque.conf.sources import find_misspelled_variables
 
     for name, meant in find_misspelled_variables(os.environ):
-        yield warning(
-            "fairque.W001",
-            f"the environment variable {name} is not read",
-            f"Did you mean {meant}? Two underscores part the levels.",
-        )
+        hint = f"Did you mean {meant}? Two underscores part the levels."
+        yield message("fairque.W001", f"the environment variable {name} is not read", hint)
 
 
-def _obsolete_keys() -> Iterator[CheckMessage]:
-    from django_fairque.conf.sources import obsolete_keys
-
-    for key, replacement in obsolete_keys().items():
-        yield warning("fairque.W018", f"{key} is obsolete and has no effect: {replacement}", "Remove it.")
-
-
-def _reduced_intervals() -> Iterator[CheckMessage]:
-    """Sweep intervals above the largest one, which was used instead."""
-    from django_fairque.conf.sources import written_entries
+def _unused_values() -> Iterator[CheckMessage]:
+    """Obsolete keys, and sweep intervals above the largest one, which was used instead."""
+    from django_fairque.conf.sources import obsolete_keys, written_entries
     from django_fairque.engine.model.options import MAX_SWEEP_INTERVAL_SECONDS, Number
 
+    for key, replacement in obsolete_keys().items():
+        yield message("fairque.W018", f"{key} is obsolete and has no effect: {replacement}", "Remove it.")
     for path, entry in written_entries().items():
         if path[:1] in (("queue",), ("queues",)) and path[-1] == "sweep_interval":
             seconds: float = TypeAdapter(Number).validate_python(entry.value)
             if seconds > MAX_SWEEP_INTERVAL_SECONDS:
-                yield warning(
+                yield message(
                     "fairque.W015",
                     f"{entry.key} is {seconds:g} seconds and is reduced to {MAX_SWEEP_INTERVAL_SECONDS:g}",
                     f"Set SWEEP_INTERVAL to at most {MAX_SWEEP_INTERVAL_SECONDS:g}, or leave it out.",
@@ -103,9 +92,7 @@ def _reduced_intervals() -> Iterator[CheckMessage]:
 def check_attribution(**_: Any) -> list[CheckMessage]:
     """Check ``REQUEST_USER`` and the middleware that calls it. Returns the messages."""
     config = configured()
-    if config is None:
-        return []
-    return [*_request_user(config.request_user), *_middleware(config.request_user)]
+    return [] if config is None else [*_request_user(config.request_user), *_middleware(config.request_user)]
 
 
 def _request_user(path: str | None) -> Iterator[CheckMessage]:
@@ -116,24 +103,21 @@ def _request_user(path: str | None) -> Iterator[CheckMessage]:
         if path:
             own_callable(path)
     except ConfigurationError as mistake:
-        yield error(
-            "fairque.E030",
-            str(mistake),
-            "It is called with the request and returns a user's id, or None for nobody.",
-        )
+        hint = "It is called with the request and returns a user's id, or None for nobody."
+        yield message("fairque.E030", str(mistake), hint)
 
 
 def _middleware(path: str | None) -> Iterator[CheckMessage]:
-    installed = set().union(*map(_names_of, settings.MIDDLEWARE))
+    installed = {name for each in settings.MIDDLEWARE for name in _names_of(each)}
     has_ours = "django_fairque.middleware.CurrentUserMiddleware" in installed
     if path and not has_ours:
-        yield warning(
+        yield message(
             "fairque.W030",
             f"REQUEST_USER names {path!r}, and nobody calls it",
             "Add django_fairque.middleware.CurrentUserMiddleware to MIDDLEWARE.",
         )
     elif has_ours and not path and "django.contrib.auth.middleware.AuthenticationMiddleware" not in installed:
-        yield warning(
+        yield message(
             "fairque.W031",
             "CurrentUserMiddleware finds no user: no AuthenticationMiddleware sets request.user",
             "Add it, or name a callable as REQUEST_USER. Silence this number if something else sets request.user.",
@@ -168,7 +152,7 @@ def _handlers(workers: tuple[WorkerConfig, ...]) -> Iterator[CheckMessage]:
             problem = str(failed)
         if problem:
             text = f"the worker's handler {path!r} can't be used: {problem}"
-            yield error("fairque.E007", text, "HANDLER is the dotted path of a callable.")
+            yield message("fairque.E007", text, "HANDLER is the dotted path of a callable.")
 
 
 def _short_leases(config: FairQueueConfig, workers: tuple[WorkerConfig, ...]) -> Iterator[CheckMessage]:
@@ -177,7 +161,7 @@ def _short_leases(config: FairQueueConfig, workers: tuple[WorkerConfig, ...]) ->
     patience = config.redis.socket_timeout
     shortest = min((WorkerOptions.from_config(each) for each in workers), key=lambda options: options.lease_seconds)
     if shortest.renewal_interval + patience >= shortest.fence_after:
-        yield warning(
+        yield message(
             "fairque.W003",
             f"a worker with lease_seconds {shortest.lease_seconds:g} renews its leases every {shortest.renewal_interval:g} s and "
             f"may wait {patience:g} s for the answer (redis.socket_timeout): beyond "
@@ -192,7 +176,7 @@ def _unserved(config: FairQueueConfig) -> Iterator[CheckMessage]:
     served = {name for worker in config.workers.values() for name in worker.queues}
     for name in config.queues if config.workers else ():
         if name not in served and name != "default":  # which is always declared
-            yield warning(
+            yield message(
                 "fairque.W008",
                 f"none of the WORKERS serves the queue {name!r}: its tasks would wait for ever",
                 "Name it among the QUEUES of a worker. Silence this number if a worker is started with --queue.",
@@ -207,58 +191,50 @@ def check_deployment(**_: Any) -> list[CheckMessage]:
     if config is None:
         return []
     redis = resolved(config.redis)
-    return [
-        *_encryption(redis),
-        *_signing(config.signing),
-        *_embedded(redis),
-        *_kept_connections((config.worker, *config.workers.values())),
-    ]
+    return [*_encryption(redis), *_settings_of_development(config, redis), *_kept_connections(config)]
 
 
 def _encryption(redis: RedisConfig) -> Iterator[CheckMessage]:
     if all(_is_here(host) for host in redis.hosts):
         return
     if not redis.ssl:
-        yield error(
+        yield message(
             "fairque.E008",
             f"passwords and payloads travel unencrypted to {redis.address}",
             "Use a rediss:// URL, or SSL: True. Silence this number if the network itself is encrypted.",
         )
     elif redis.ssl_cert_reqs == "none" or not redis.ssl_check_hostname:
-        yield error(
+        yield message(
             "fairque.E009",
             f"anybody can pose as {redis.address}: its certificate or its name is not verified",
             'Set SSL_CERT_REQS to "required" and SSL_CHECK_HOSTNAME to True, with the authority in SSL_CA_CERTS.',
         )
 
 
-def _signing(mode: str) -> Iterator[CheckMessage]:
-    if mode != "on":
-        yield warning(
+def _settings_of_development(config: FairQueueConfig, redis: RedisConfig) -> Iterator[CheckMessage]:
+    if config.signing != "on":
+        yield message(
             "fairque.W050",
-            f"SIGNING is {mode}: anybody who can write to the server can make workers run any task",
+            f"SIGNING is {config.signing}: anybody who can write to the server can make workers run any task",
             "Leave it out when nothing waits that has no signature: on is the default.",
         )
-
-
-def _embedded(redis: RedisConfig) -> Iterator[CheckMessage]:
     if redis.is_embedded and not settings.DEBUG:
-        yield warning(
+        yield message(
             "fairque.W009",
             f"the queues are on the embedded server ({redis.address}), which one user on one machine can reach",
             "Name a separate server in REDIS. Silence this number where one machine is all there is.",
         )
 
 
-def _kept_connections(workers: Sequence[WorkerConfig]) -> Iterator[CheckMessage]:
+def _kept_connections(config: FairQueueConfig) -> Iterator[CheckMessage]:
     """Session variables pass from task to task in a connection that is kept. SQLite has hardly any that matter."""
-    if all(each.close_database_connections for each in workers):
+    if all(each.close_database_connections for each in (config.worker, *config.workers.values())):
         return
     databases: dict[str, dict[str, Any]] = settings.DATABASES
     for alias, database in databases.items():
         keeps = database.get("CONN_MAX_AGE", 0) != 0 or database.get("OPTIONS", {}).get("pool")
         if keeps and not database.get("ENGINE", "").endswith("sqlite3"):
-            yield warning(
+            yield message(
                 "fairque.W011",
                 f"tasks of different users share connections to the database {alias!r}, and with them session variables "
                 "(SET, SET ROLE) that a task does not reset: CONN_MAX_AGE or a pool keeps connections",

@@ -12,16 +12,10 @@ if TYPE_CHECKING:
 PAGE = "docs/checks.md"
 
 
-def error(number: str, text: str, hint: str) -> checks.Error:
-    return checks.Error(text, hint=_with_page(hint, number), id=number)
-
-
-def warning(number: str, text: str, hint: str) -> checks.Warning:
-    return checks.Warning(text, hint=_with_page(hint, number), id=number)
-
-
-def _with_page(hint: str, number: str) -> str:
-    return f"{hint} See {PAGE}#{number.rpartition('.')[2].lower()}"
+def message(number: str, text: str, hint: str) -> checks.CheckMessage:
+    """An error (E) or a warning (W); its number has the letter."""
+    kind = checks.Error if ".E" in number else checks.Warning
+    return kind(text, hint=f"{hint} See {PAGE}#{number.rpartition('.')[2].lower()}", id=number)
 
 
 def configured() -> FairQueueConfig | None:

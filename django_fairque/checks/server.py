@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 
-from django_fairque.checks.messages import configured, error, resolved, warning
+from django_fairque.checks.messages import configured, message, resolved
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -65,10 +65,10 @@ def check_server(**_: Any) -> list[CheckMessage]:
     try:
         infos = _infos(mine, until)
     except (ServerRefusedError, LuaScriptError) as refused:
-        return [error(_REFUSES[0], f"{mine.address} refuses the queues: {refused}", _REFUSES[1])]
+        return [message(_REFUSES[0], f"{mine.address} refuses the queues: {refused}", _REFUSES[1])]
     except RedisConnectionError as failed:
         hint = "It could not be checked; check again from where it can be reached."
-        return [warning("fairque.W006", f"{mine.address} was not checked: {failed}", hint)]
+        return [message("fairque.W006", f"{mine.address} was not checked: {failed}", hint)]
     return [*_findings(mine, infos), *_hidden_caches(config.redis.cache, mine, infos, until)]
 
 
@@ -83,7 +83,7 @@ def _findings(redis: RedisConfig, infos: Infos) -> Iterator[CheckMessage]:
         if kind in _NUMBERS:
             number, hint = _NUMBERS[kind]
             place = f"{redis.address}{_some(nodes)}"
-            yield (error if ".E" in number else warning)(number, f"{place}: {text}", hint)
+            yield message(number, f"{place}: {text}", hint)
 
 
 def _unlimited(info: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -166,7 +166,7 @@ def check_caches(**_: Any) -> list[CheckMessage]:
 
 
 def shared(mine: RedisConfig, alias: str) -> CheckMessage:
-    return warning(
+    return message(
         "fairque.W002",
         f"the queues share the database {mine.database} with the cache {alias!r}",
         "cache.clear() empties the whole database, tasks included: use another database or server.",

@@ -8,7 +8,7 @@ from django.apps import apps
 from django.conf import settings
 from django.db import models
 
-from django_fairque.checks.messages import configured, error, warning
+from django_fairque.checks.messages import configured, message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,17 +21,15 @@ if TYPE_CHECKING:
 def check_tasks(**_: Any) -> list[CheckMessage]:
     """Check the registered tasks among each other, and against the settings. Returns the messages."""
     config = configured()
-    return [
-        *_duplicates(),
-        *(() if config is None else (*_queues(config), *_schedules(config), *_early_sending(config))),
-    ]
+    of_config = () if config is None else (*_queues(config), *_schedules(config), *_early_sending(config))
+    return [*_duplicates(), *of_config]
 
 
 def _duplicates() -> Iterator[CheckMessage]:
     from django_fairque.tasks import registry
 
     for name, (first, second) in sorted(registry.duplicates().items()):
-        yield error(
+        yield message(
             "fairque.E011",
             f"two functions are registered as the task {name!r}: {first} and {second}",
             "Only one of them runs what either sends: rename one, or give it another name with @task(name=…).",
@@ -39,25 +37,16 @@ def _duplicates() -> Iterator[CheckMessage]:
 
 
 def _queues(config: FairQueueConfig) -> Iterator[CheckMessage]:
+    from django_fairque.engine.model.errors import ConfigurationError
     from django_fairque.tasks import registry
 
     for definition in filter(None, map(registry.find, registry.names())):
-        if problem := _queue_problem(config, definition.options.queue):
-            yield error(
-                "fairque.E016",
-                f"the task {definition.name!r} can't be enqueued: {problem}",
-                "Declare the queue in QUEUES, or name a declared one in the task.",
-            )
-
-
-def _queue_problem(config: FairQueueConfig, name: str) -> str:
-    from django_fairque.engine.model.errors import ConfigurationError
-
-    try:
-        config.queue_config(name)
-    except ConfigurationError as undeclared:
-        return str(undeclared)
-    return ""
+        name = definition.options.queue
+        try:
+            config.queue_config(name)
+        except ConfigurationError as undeclared:
+            text = f"the task {definition.name!r} can't be enqueued: {undeclared}"
+            yield message("fairque.E016", text, "Declare the queue in QUEUES, or name a declared one in the task.")
 
 
 def _schedules(config: FairQueueConfig) -> Iterator[CheckMessage]:
@@ -66,17 +55,14 @@ def _schedules(config: FairQueueConfig) -> Iterator[CheckMessage]:
     from django_fairque.tasks.schedules import mistakes_in
 
     for name, problem in mistakes_in(config.schedules):
-        yield error(
-            "fairque.E010",
-            f"the schedule {name!r} can't be used: {problem}",
-            "SCHEDULES names registered tasks, with arguments that fit them.",
-        )
+        hint = "SCHEDULES names registered tasks, with arguments that fit them."
+        yield message("fairque.E010", f"the schedule {name!r} can't be used: {problem}", hint)
 
 
 def _early_sending(config: FairQueueConfig) -> Iterator[CheckMessage]:
     atomic = [alias for alias, database in settings.DATABASES.items() if database.get("ATOMIC_REQUESTS")]
     if atomic and not config.enqueue_on_commit:
-        yield warning(
+        yield message(
             "fairque.W007",
             f"tasks are sent before the commit (ENQUEUE_ON_COMMIT), and every view runs inside a transaction "
             f"(ATOMIC_REQUESTS of the database {atomic[0]!r})",
@@ -93,17 +79,14 @@ def check_events(**_: Any) -> list[CheckMessage]:
     from django_fairque.events.event import DELETE
 
     declared = rules.rules()
+    hint = "Nothing is enqueued when it happens until this is right."
     found = [
-        error(
-            "fairque.E020",
-            f"the model event {rule.name} is switched off: {problem}",
-            "Nothing is enqueued when it happens until this is right.",
-        )
+        message("fairque.E020", f"the model event {rule.name} is switched off: {problem}", hint)
         for rule in declared
         for problem in rule.problems
     ]
     deleted = {rule.model for rule in declared if rule.is_on and DELETE in rule.kinds}
-    return [*found, *(message for model in deleted if model is not None for message in _cascades(model))]
+    return [*found, *(each for model in deleted if model is not None for each in _cascades(model))]
 
 
 def _cascades(model: type[models.Model]) -> Iterator[CheckMessage]:
@@ -114,7 +97,7 @@ def _cascades(model: type[models.Model]) -> Iterator[CheckMessage]:
             continue
         for field in each._meta.concrete_fields:
             if by_database is not None and field.remote_field and field.remote_field.on_delete is by_database:
-                yield warning(
+                yield message(
                     "fairque.W020",
                     f"objects of {each._meta.label} that go with their {field.name} are deleted by the database: their "
                     "model event on_delete does not fire then",
