@@ -16,8 +16,7 @@ from django_fairque.backends import results
 from django_fairque.backends.compat import AnyTask, InvalidTask, InvalidTaskBackend, task_enqueued
 from django_fairque.backends.results import TaskMetadata, class_of
 from django_fairque.backends.running import runner
-from django_fairque.engine.model.errors import TaskValidationError, short
-from django_fairque.engine.model.options import nearest
+from django_fairque.engine.model.errors import TaskValidationError, nearest, short
 from django_fairque.tasks import registry
 from django_fairque.tasks.definition import DEFAULT_USER, Sendable
 from django_fairque.tasks.options import DECLARABLE, SENDABLE, TaskOptions, changed

@@ -11,7 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from django_fairque.engine.model.options import nearest, shown
+from django_fairque.engine.model.errors import nearest
+from django_fairque.engine.model.options import shown
 
 from . import urls
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import tempfile
@@ -23,16 +22,8 @@ from django_fairque.conf.sections import (
     WorkerConfig,
 )
 from django_fairque.conf.sources import file_layer
-from django_fairque.engine.model.errors import ConfigurationError
-from django_fairque.engine.model.options import (
-    InvalidOptionsError,
-    Mistake,
-    Options,
-    QueueConfig,
-    nearest,
-    shown,
-    unknown,
-)
+from django_fairque.engine.model.errors import ConfigurationError, nearest
+from django_fairque.engine.model.options import InvalidOptionsError, Mistake, Options, QueueConfig, shown, unknown
 
 from .layers import AnyOptions, assemble
 from .redis import REVEAL, RedisConfig, resolve_cache
@@ -69,7 +60,7 @@ class FairQueueConfig(TopLevelOptions):
     @model_validator(mode="before")
     @classmethod
     def _build(cls, data: Any) -> Any:
-        return _Builder(cls.model_fields).build(data) if isinstance(data, Mapping) else data
+        return _build(cls, data) if isinstance(data, Mapping) else data
 
     def contradictions(self) -> Iterator[Mistake]:
         """Yield what is wrong between sections that are right one by one."""
@@ -82,17 +73,18 @@ class FairQueueConfig(TopLevelOptions):
             for name in worker.queues:
                 if name not in self.queues:
                     yield replace(unknown((name,), self.queues, "queue"), path=(*path, "queues"))
-            least = worker.poll_interval + READ_MARGIN_SECONDS
-            if self.redis.socket_timeout < least:
-                yield self._timeout_conflict(path, worker, least)
-
-    def _timeout_conflict(self, path: tuple[str, ...], worker: WorkerConfig, least: float) -> Mistake:
-        if "socket_timeout" in self.redis.model_fields_set:
-            text = f"expected at least {least:g}, which is the worker's poll_interval plus {READ_MARGIN_SECONDS:g}"
-            return Mistake("conflict", ("redis", "socket_timeout"), f"{text}; got {self.redis.socket_timeout:g}")
-        most = self.redis.socket_timeout - READ_MARGIN_SECONDS
-        text = f"expected at most {most:g}, which is redis.socket_timeout minus {READ_MARGIN_SECONDS:g}"
-        return Mistake("conflict", (*path, "poll_interval"), f"{text}; got {worker.poll_interval:g}")
+            least, margin = worker.poll_interval + READ_MARGIN_SECONDS, f"{READ_MARGIN_SECONDS:g}"
+            timeout = self.redis.socket_timeout
+            if timeout < least and "socket_timeout" in self.redis.model_fields_set:
+                text = (
+                    f"expected at least {least:g}, which is the worker's poll_interval plus {margin}; got {timeout:g}"
+                )
+                yield Mistake("conflict", ("redis", "socket_timeout"), text)
+            elif timeout < least:
+                text = (
+                    f"expected at most {timeout - READ_MARGIN_SECONDS:g}, which is redis.socket_timeout minus {margin}"
+                )
+                yield Mistake("conflict", (*path, "poll_interval"), f"{text}; got {worker.poll_interval:g}")
 
     def validate_all(self) -> None:
         """Check all sections again, and that they fit together. See `validate`.
@@ -144,7 +136,18 @@ class FairQueueConfig(TopLevelOptions):
 
         ``path`` is the file's.
         """
-        _write_file(self, path)
+        import yaml
+
+        text = yaml.safe_dump(_file_tree(self), sort_keys=False, allow_unicode=True)
+        target = Path(path)
+        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")
+        try:  # all of it or nothing
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+            Path(name).replace(target)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
 
     def create_redis_client(self, *, decode_responses: bool = False) -> Redis | RedisCluster:
         """Return a new client for the server of this configuration.
@@ -168,47 +171,39 @@ def _not_declared(what: str, name: object, known: Mapping[str, object]) -> Confi
     return ConfigurationError(f"{what} {shown(name)} is not declared in {what.upper()}S: expected {expected}{hint}")
 
 
-class _Builder:
-    """Makes all sections, and collects the mistakes of all of them before it raises an error."""
+def _build(whole: type[FairQueueConfig], data: Mapping[str, Any]) -> dict[str, Any]:
+    """Make all sections; the mistakes of all of them are raised as one error."""
+    mistakes = [unknown((str(name),), whole.model_fields) for name in data if name not in whole.model_fields]
 
-    def __init__(self, fields: Mapping[str, object]) -> None:
-        self._fields = fields
-        self._mistakes: list[Mistake] = []
-
-    def build(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        self._mistakes += [unknown((str(name),), self._fields) for name in data if name not in self._fields]
-        top = self._make(
-            TopLevelOptions, (), {name: data[name] for name in TopLevelOptions.model_fields if name in data}
-        )
-        built: dict[str, Any] = dict(top) if top else {}
-        built |= {name: self._make(kind, (name,), data.get(name)) for name, kind in SECTIONS.items()}
-        workers, queues = _by_name(data, "workers"), {"default": None, **_by_name(data, "queues")}
-        for name in queues:
-            if not re.fullmatch(QUEUE_NAME_PATTERN, name):
-                text = f"expected a queue's name: {QUEUE_NAME_WORDS}; got {shown(name)}"
-                self._mistakes.append(Mistake("value", ("queues", name), text))
-        named: dict[str, tuple[type[Options], dict[str, Any]]] = {
-            "workers": (WorkerConfig, {name: _with_id(name, options) for name, options in workers.items()}),
-            "queues": (
-                QueueConfig,
-                {name: _merge_queue_options(built["queue"], each) for name, each in queues.items()},
-            ),
-            "schedules": (ScheduleConfig, _by_name(data, "schedules")),
-        }
-        for section, (kind, each) in named.items():
-            built[section] = {name: self._make(kind, (section, name), options) for name, options in each.items()}
-        if self._mistakes:
-            raise InvalidOptionsError(self._mistakes)
-        return built
-
-    def _make(self, kind: type[AnyOptions], path: tuple[str, ...], data: Any) -> AnyOptions | None:
-        if isinstance(data, kind):
-            return data
+    def make(kind: type[AnyOptions], path: tuple[str, ...], options: Any) -> AnyOptions | None:
+        if isinstance(options, kind):
+            return options
         try:
-            return kind.model_validate({} if data is None else data)
+            return kind.model_validate({} if options is None else options)
         except InvalidOptionsError as error:
-            self._mistakes += [replace(mistake, path=(*path, *mistake.path), key="") for mistake in error.mistakes]
+            mistakes.extend(replace(each, path=(*path, *each.path), key="") for each in error.mistakes)
             return None
+
+    top = make(TopLevelOptions, (), {name: data[name] for name in TopLevelOptions.model_fields if name in data})
+    built: dict[str, Any] = dict(top) if top else {}
+    built |= {name: make(kind, (name,), data.get(name)) for name, kind in SECTIONS.items()}
+    queues = {"default": None, **_by_name(data, "queues")}
+    for name in queues:
+        if not re.fullmatch(QUEUE_NAME_PATTERN, name):
+            text = f"expected a queue's name: {QUEUE_NAME_WORDS}; got {shown(name)}"
+            mistakes.append(Mistake("value", ("queues", name), text))
+    workers = {name: _with_id(name, options) for name, options in _by_name(data, "workers").items()}
+    queues = {name: _merge_queue_options(built["queue"], options) for name, options in queues.items()}
+    named: dict[str, tuple[type[Options], dict[str, Any]]] = {
+        "workers": (WorkerConfig, workers),
+        "queues": (QueueConfig, queues),
+        "schedules": (ScheduleConfig, _by_name(data, "schedules")),
+    }
+    for section, (kind, each) in named.items():
+        built[section] = {name: make(kind, (section, name), options) for name, options in each.items()}
+    if mistakes:
+        raise InvalidOptionsError(mistakes)
+    return built
 
 
 def _by_name(data: Mapping[str, Any], section: str) -> dict[str, Any]:
@@ -224,10 +219,7 @@ def _merge_queue_options(defaults: QueueConfig | None, options: Any) -> Any:
     options = {} if options is None else options
     if defaults is None or not isinstance(options, Mapping):
         return options
-    merged = {
-        **dict(defaults),
-        **{QueueConfig.renamed.get(name, name): value for name, value in options.items()},
-    }
+    merged = dict(defaults) | {QueueConfig.renamed.get(name, name): value for name, value in options.items()}
     for field, known in (("sla", defaults.sla), ("starvation", defaults.starvation)):
         if isinstance(options.get(field), Mapping):
             merged[field] = {**known, **{str(name).upper(): value for name, value in options[field].items()}}
@@ -255,23 +247,6 @@ def _check_cache(config: FairQueueConfig) -> None:
             raise InvalidOptionsError(
                 replace(mistake, path=("redis", *mistake.path)) for mistake in error.mistakes
             ) from None
-
-
-def _write_file(config: FairQueueConfig, path: str | os.PathLike[str]) -> None:
-    """Write the configuration, readable by the owner only, all of it or nothing."""
-    import yaml
-
-    text = yaml.safe_dump(_file_tree(config), sort_keys=False, allow_unicode=True)
-    target = Path(path)
-    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(name).replace(target)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            Path(name).unlink()
-        raise
 
 
 def _file_tree(config: FairQueueConfig) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
-from django_fairque.engine.model.options import nearest, shown
+from django_fairque.engine.model.errors import nearest
+from django_fairque.engine.model.options import shown
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -10,6 +9,8 @@ from weakref import WeakKeyDictionary
 from django.apps import apps
 from django.core.exceptions import FieldDoesNotExist
 from django.db.models import Model
+
+from django_fairque.engine.model.errors import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,9 +25,7 @@ def model_of(given: type[Model] | str) -> type[Model]:
     try:
         return apps.get_model(given)
     except (LookupError, ValueError, AttributeError) as error:
-        labels = [model._meta.label for model in apps.get_models()]
-        near = difflib.get_close_matches(str(given), labels, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = _hint(str(given), [model._meta.label for model in apps.get_models()])
         raise LookupError(f"there is no model {given!r} ({error}){hint}") from None
 
 
@@ -67,7 +66,9 @@ def problem_of(model: type[Model], path: str) -> str:
             field = current._meta.get_field(part)
         except FieldDoesNotExist:
             if not hasattr(current, part):
-                return f"{current._meta.label} has no field or attribute {part!r}{_nearest(current, part)}"
+                return (
+                    f"{current._meta.label} has no field or attribute {part!r}{_hint(part, _names_of_fields(current))}"
+                )
             current = None
         else:
             current = getattr(field, "related_model", None) if part == field.name else None
@@ -79,7 +80,7 @@ def field_of(model: type[Model], name: str) -> Field[Any, Any]:
     try:
         field = model._meta.pk if name == "pk" else model._meta.get_field(name)
     except FieldDoesNotExist:
-        raise LookupError(f"{model._meta.label} has no field {name!r}{_nearest(model, name)}") from None
+        raise LookupError(f"{model._meta.label} has no field {name!r}{_hint(name, _names_of_fields(model))}") from None
     if not getattr(field, "concrete", False) or getattr(field, "many_to_many", False):
         raise LookupError(f"{model._meta.label}.{name} has no database column")
     found: Field[Any, Any] = field  # type: ignore[assignment] # concrete
@@ -102,9 +103,13 @@ def key_of(instance: Model, column: Field[Any, Any] | None) -> Any:
     return instance.pk if target is None else getattr(instance, target.attname, instance.pk)
 
 
-def _nearest(model: type[Model], name: str) -> str:
-    near = difflib.get_close_matches(name, [field.name for field in model._meta.get_fields()], n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+def _names_of_fields(model: type[Model]) -> list[str]:
+    return [field.name for field in model._meta.get_fields()]
+
+
+def _hint(word: str, known: list[str]) -> str:
+    near = nearest(word, known)
+    return f"; did you mean {near!r}?" if near else ""
 
 
 CREATE, UPDATE, SAVE, DELETE, M2M, SIGNAL = "create", "update", "save", "delete", "m2m", "signal"

@@ -8,8 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.model.errors import ConfigurationError, short
-from django_fairque.engine.model.options import nearest
+from django_fairque.engine.model.errors import ConfigurationError, short, suggestion
 
 from .formatting import duration, number, share
 
@@ -80,9 +79,7 @@ class AlertRule:
 
     def __post_init__(self) -> None:
         if self.metric not in METRICS:
-            near = nearest(self.metric, METRICS)
-            hint = f"did you mean {near!r}?" if near else f"expected one of {', '.join(METRICS)}"
-            raise ConfigurationError(f"there is no metric {self.metric!r}; {hint}")
+            raise ConfigurationError(f"there is no metric {self.metric!r}; {suggestion(self.metric, METRICS)}")
         for name, value in (("over", self.over), ("for_seconds", self.for_seconds)):
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
                 raise ConfigurationError(

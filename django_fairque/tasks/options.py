@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypedDict, Union
 
 from django_fairque.engine.model.durations import duration, moment
-from django_fairque.engine.model.errors import TaskValidationError, short
+from django_fairque.engine.model.errors import TaskValidationError, short, suggestion
 from django_fairque.engine.model.ids import check_id
 from django_fairque.engine.model.priority import Priority
 
@@ -172,12 +172,7 @@ def user_id(value: object, name: str) -> str:
 
 def unknown_option(name: str, allowed: frozenset[str]) -> str:
     """The hint for an unknown option: the nearest name, or all names."""
-    from django_fairque.engine.model.options import nearest
-
-    near = nearest(name, allowed)
-    return f"unknown option {short(name)}; " + (
-        f"did you mean {near!r}?" if near else f"expected one of {', '.join(sorted(allowed))}"
-    )
+    return f"unknown option {short(name)}; {suggestion(name, sorted(allowed))}"
 
 
 def _contradictions(options: TaskOptions) -> list[str]:

@@ -5,13 +5,12 @@ A worker runs only functions that are registered here. It never imports a module
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
 import sys
 from typing import TYPE_CHECKING, Any, overload
 
-from django_fairque.engine.model.errors import short
+from django_fairque.engine.model.errors import nearest, short
 
 from .definition import BatchDefinition, Item, P, R, TaskDefinition
 from .errors import TaskNotRegisteredError, TaskUsageError
@@ -102,8 +101,8 @@ def names() -> list[str]:
 
 def not_registered(name: str) -> TaskNotRegisteredError:
     """What there is to say of a name that `find` does not know."""
-    near = difflib.get_close_matches(name, _tasks, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else "is its module imported, its code deployed?"
+    near = nearest(name, _tasks)
+    hint = f"did you mean {near!r}?" if near else "is its module imported, its code deployed?"
     return TaskNotRegisteredError(f"no task named {name!r} is registered in this process; {hint}")
 
 

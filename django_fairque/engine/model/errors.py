@@ -24,11 +24,12 @@
 
 from __future__ import annotations
 
+import difflib
 import reprlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 
 class FairQueueError(Exception):
@@ -206,3 +207,20 @@ def short(value: object, longest: int = MAX_QUOTED_CHARACTERS) -> str:
 def short_text(text: str, longest: int = 4 * MAX_QUOTED_CHARACTERS) -> str:
     """Return a text that may hold a caller's value, such as a name or another error's message, cut to ``longest`` characters."""
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The known word that was probably meant, or an empty string."""
+    if len(word) > MAX_QUOTED_CHARACTERS:
+        return ""  # a comparison would take seconds
+    spelled, word = {name.lower(): name for name in known}, word.lower()
+    alike = difflib.get_close_matches(word, spelled, n=1) or [
+        name for name in spelled if word and name.startswith(word)
+    ]
+    return spelled[alike[0]] if len(alike) == 1 else ""
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """The hint for an unknown word: the known one that was probably meant, or all of them."""
+    near = nearest(word, known)
+    return f"did you mean {near!r}?" if near else f"expected one of {', '.join(known)}"

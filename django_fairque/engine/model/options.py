@@ -6,7 +6,6 @@ A section is checked when it is made. All its mistakes are found at once and rai
 
 from __future__ import annotations
 
-import difflib
 import logging
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -29,7 +28,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from django_fairque.engine.model.durations import MAX_DURATION_SECONDS
-from django_fairque.engine.model.errors import ConfigurationError, short, short_text
+from django_fairque.engine.model.errors import ConfigurationError, nearest, short, short_text
 from django_fairque.engine.model.payload import MAX_PAYLOAD_BYTES
 from django_fairque.engine.model.priority import Priority
 
@@ -104,17 +103,6 @@ class InvalidOptionsError(ConfigurationError):
 
     def __reduce__(self) -> tuple[type[InvalidOptionsError], tuple[tuple[Mistake, ...]]]:
         return type(self), (self.mistakes,)
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """The known word that was probably meant, or an empty string."""
-    if len(word) > MAX_SHOWN_OPTION_CHARACTERS:
-        return ""  # a comparison would take seconds
-    spelled, word = {name.lower(): name for name in known}, word.lower()
-    alike = difflib.get_close_matches(word, spelled, n=1) or [
-        name for name in spelled if word and name.startswith(word)
-    ]
-    return spelled[alike[0]] if len(alike) == 1 else ""
 
 
 def unknown(path: tuple[str, ...], known: Collection[str], what: str = "key") -> Mistake:

@@ -6,7 +6,6 @@ hour run right after it; in the night that repeats one, they run once; jobs of e
 
 from __future__ import annotations
 
-import difflib
 import zoneinfo
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 from cronsim import CronSim, CronSimError
 
 from django_fairque.engine.model.durations import to_us
-from django_fairque.engine.model.errors import TaskValidationError, short
+from django_fairque.engine.model.errors import TaskValidationError, nearest, short
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,7 +116,6 @@ def find_zone(name: str) -> zoneinfo.ZoneInfo:
             return zoneinfo.ZoneInfo(name)
     if not (known := zoneinfo.available_timezones()):
         raise TaskValidationError(f"no time zones are installed here, so {short(name)} is not known; install tzdata")
-    by_case = {each.lower(): each for each in known}
-    near = difflib.get_close_matches(name[:MAX_ZONE_CHARACTERS].lower(), by_case, n=1) if isinstance(name, str) else []
-    hint = f"; did you mean {by_case[near[0]]}?" if near else ", such as Europe/Berlin or UTC"
+    near = nearest(name, known) if isinstance(name, str) else ""
+    hint = f"; did you mean {near}?" if near else ", such as Europe/Berlin or UTC"
     raise TaskValidationError(f"timezone must be the name of a time zone, got {short(name)}{hint}")

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 from django_fairque.engine.inspection.pages import PartialList
 from django_fairque.engine.inspection.task_lookup import server_time
 from django_fairque.engine.model.durations import check_integer, moment, to_us
-from django_fairque.engine.model.errors import TaskValidationError, short
+from django_fairque.engine.model.errors import TaskValidationError, short, suggestion
 from django_fairque.engine.model.ids import check_id
-from django_fairque.engine.model.options import nearest
 from django_fairque.engine.schedules import operations as schedules
 from django_fairque.engine.scripting.operations import Read, parse_scores
 
@@ -134,8 +133,7 @@ SCHEDULE_OPTIONS = ("cron", "every", "timezone", "start", "missed", "grace", "ex
 def check_options(options: dict[str, Any]) -> dict[str, Any]:
     for name in options:
         if name not in SCHEDULE_OPTIONS:
-            near = nearest(name, SCHEDULE_OPTIONS)
-            hint = f"did you mean {near!r}?" if near else f"expected one of {', '.join(SCHEDULE_OPTIONS)}"
+            hint = suggestion(name, SCHEDULE_OPTIONS)
             raise TaskValidationError(f"schedules.add() has no option {short(name)}; {hint}")
     return options
 
