@@ -6,6 +6,7 @@ Nothing is looked up before a task asks: a request that enqueues nothing costs t
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from django.http.response import HttpResponseBase
 
     GetResponse = Callable[[HttpRequest], HttpResponseBase | Awaitable[HttpResponseBase]]
-
-UNASKED = object()
 
 
 class CurrentUserMiddleware:
@@ -75,12 +74,10 @@ class RequestUser(UserSource):
 
     def __init__(self, request: HttpRequest) -> None:
         self._request = request
-        self._answer: Any = UNASKED
-        """The result of the project's callable, which is called once; ``request.user`` may change when somebody logs in."""
 
     def user_id(self) -> str | None:
         try:
-            return self._own() if get_config().request_user else _key(getattr(self._request, "user", None))
+            return self._own if get_config().request_user else _key(getattr(self._request, "user", None))
         except SynchronousOnlyOperation as error:
             raise TaskUsageError(
                 "the user of the request is not known yet, and looking it up here would block the event loop: use "
@@ -89,19 +86,18 @@ class RequestUser(UserSource):
 
     async def auser_id(self) -> str | None:
         if get_config().request_user:
-            return await sync_to_async(self._own)()
+            return await sync_to_async(lambda: self._own)()
         user = getattr(self._request, "user", None)
         if isinstance(user, LazyObject) and hasattr(self._request, "auser"):
             return _key(await self._request.auser())
         return await sync_to_async(_key)(user) if isinstance(user, LazyObject) else _key(user)
 
+    @cached_property
     def _own(self) -> str | None:
-        if self._answer is UNASKED:
-            path = get_config().request_user
-            value = own_callable(str(path))(self._request)
-            self._answer = None if value is None else user_id(value, f"what {path} returns (REQUEST_USER)")
-        answer: str | None = self._answer
-        return answer
+        """The result of the project's callable, which is called once; ``request.user`` may change when somebody logs in."""
+        path = str(get_config().request_user)
+        value = own_callable(path)(self._request)
+        return None if value is None else user_id(value, f"what {path} returns (REQUEST_USER)")
 
 
 def _key(user: Any) -> str | None:

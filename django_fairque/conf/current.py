@@ -20,7 +20,6 @@ class _Current:
         self.overrides: Mapping[str, Any] = {}
         self.needing_no_server = 0
         self.on_reset: list[Callable[[], None]] = []
-        self._listening = False
         self.renew_lock()
 
     def renew_lock(self) -> None:
@@ -28,18 +27,13 @@ class _Current:
         self.lock = threading.RLock()
 
     def load(self) -> FairQueueConfig:
+        from django.core.signals import setting_changed
+
         with self.lock:
-            self._listen()
             if self.config is None:
+                setting_changed.connect(_setting_changed, dispatch_uid="django_fairque.conf")
                 self.config = load(FairQueueConfig, self.overrides, needs_server=not self.needing_no_server)
             return self.config
-
-    def _listen(self) -> None:
-        if not self._listening:
-            from django.core.signals import setting_changed
-
-            setting_changed.connect(_setting_changed, dispatch_uid="django_fairque.conf")
-            self._listening = True
 
 
 _current = _Current()

@@ -32,21 +32,15 @@ SCALARS = (*TopLevelOptions.model_fields, "config_file")
 
 ABOUT_SERVER = {*ADDRESSES, *PARTS_OF_URL, "cluster"}
 
-_OPTIONS_AT: dict[KeyPath, type[Options]] = {
-    **{(name,): kind for name, kind in SECTIONS.items()},
+# The paths at which the configuration nests, with their options; "*" is a name that the user chose. All other paths hold
+# values.
+_NESTING: dict[KeyPath, type[Options] | None] = {
+    (): None,
+    **{(name,): SECTIONS.get(name) for name in SECTION_NAMES},
     ("workers", "*"): WorkerConfig,
     ("queues", "*"): QueueConfig,
-}
-
-# The paths at which the configuration nests; "*" is a name that the user chose. All other paths hold values.
-_NESTING = {
-    (),
-    *((section,) for section in SECTION_NAMES),
-    *_OPTIONS_AT,
-    ("schedules", "*"),
-    ("redis", "sentinel"),
-    ("monitor", "limits"),
-    *((*queue, option) for queue in (("queue",), ("queues", "*")) for option in ("sla", "starvation")),
+    **dict.fromkeys((("schedules", "*"), ("redis", "sentinel"), ("monitor", "limits"))),
+    **{(*queue, option): None for queue in (("queue",), ("queues", "*")) for option in ("sla", "starvation")},
 }
 
 
@@ -73,7 +67,7 @@ class Layer:
         if value is None and path[:1] == ("redis",) and len(path) > 1:
             return  # os.environ.get() found no such variable
         key = label(written)
-        kind = _section_at(path[:-1])
+        kind = _NESTING.get(_pattern(path[:-1]))
         if kind and path[-1] in kind.obsolete:
             self.obsolete[key] = kind.obsolete[path[-1]]
             return
@@ -89,19 +83,13 @@ class Layer:
                 came = "a value that is not shown" if path[:1] == ("redis",) else shown(value)
                 self.mistakes.append(Mistake("value", path, f"expected a mapping; got {came}", key=key))
                 return
-            self._add_nested(path, value, written, label)
+            chosen_by_user = (*path, "*") in _NESTING
+            for name, inner in ((str(name), inner) for name, inner in value.items()):
+                self.add((*path, name if chosen_by_user else name.lower()), inner, (*written, name), label)
         elif path in self.entries:
             text = f"expected once; got it also as {self.entries[path].key}"
             self.mistakes.append(Mistake("conflict", path, text, key=key))
         self.entries[path] = Entry(value, key, is_upper=bool(written) and written[-1].isupper())
-
-    def _add_nested(
-        self, path: KeyPath, value: Mapping[Any, Any], written: KeyPath, label: Callable[[KeyPath], str]
-    ) -> None:
-        chosen_by_user = (*path, "*") in _NESTING
-        for name, inner in value.items():
-            text = str(name)
-            self.add((*path, text if chosen_by_user else text.lower()), inner, (*written, text), label)
 
     def _by_id(self, workers: Iterable[Any], key: str) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -128,11 +116,12 @@ class Layer:
 
 
 def nests(path: KeyPath) -> bool:
-    return path in _NESTING or (*path[:1], "*", *path[2:]) in _NESTING
+    return _pattern(path) in _NESTING
 
 
-def _section_at(path: KeyPath) -> type[Options] | None:
-    return _OPTIONS_AT.get(path) or _OPTIONS_AT.get((*path[:1], "*", *path[2:]))
+def _pattern(path: KeyPath) -> KeyPath:
+    """The path, or, where `_NESTING` has no such path, the path with the name that the user chose replaced."""
+    return path if path in _NESTING else (*path[:1], "*", *path[2:])
 
 
 def merge_layers(layers: Iterable[Layer]) -> dict[KeyPath, Entry]:

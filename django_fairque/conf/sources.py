@@ -64,12 +64,9 @@ def settings_layer() -> Layer:
     from django.conf import settings  # importable before Django is set up
 
     layer = Layer()
-    layer.add((), getattr(settings, "FAIRQUE", None), (), _settings_label)
+    value = getattr(settings, "FAIRQUE", None)
+    layer.add((), value, (), lambda written: "settings.FAIRQUE" + "".join(f'["{name}"]' for name in written))
     return layer
-
-
-def _settings_label(written: tuple[str, ...]) -> str:
-    return "settings.FAIRQUE" + "".join(f'["{name}"]' for name in written)
 
 
 def overrides_layer(overrides: Mapping[str, Any]) -> Layer:
@@ -90,12 +87,11 @@ def default_server_layer(layers: list[Layer], *, needs_server: bool) -> Layer:
         return layer
     from django.conf import settings
 
+    key = 'settings.FAIRQUE["REDIS"]["URL"]'
     if settings.DEBUG:
-        layer.entries["redis", "url"] = Entry(
-            "embedded://", 'settings.FAIRQUE["REDIS"]["URL"] (default)', is_upper=True
-        )
+        layer.entries["redis", "url"] = Entry("embedded://", f"{key} (default)", is_upper=True)
     elif not needs_server:
-        layer.entries["redis", "url"] = Entry(NO_SERVER_URL, 'settings.FAIRQUE["REDIS"]["URL"] (none)', is_upper=True)
+        layer.entries["redis", "url"] = Entry(NO_SERVER_URL, f"{key} (none)", is_upper=True)
     else:
         layer.mistakes.append(Mistake("server", ("redis",), _NO_SERVER, key='settings.FAIRQUE["REDIS"]'))
     return layer
@@ -136,21 +132,18 @@ def find_misspelled_variables(environ: Mapping[str, str]) -> Iterator[tuple[str,
 
 
 def _variable_path(name: str) -> tuple[str, ...]:
-    return (
-        tuple(name[len(VARIABLE_PREFIX) :].lower().split(LEVEL_SEPARATOR))
-        if name.startswith(VARIABLE_PREFIX)
-        else ("",)
-    )
+    if not name.startswith(VARIABLE_PREFIX):
+        return ("",)
+    return tuple(name.removeprefix(VARIABLE_PREFIX).lower().split(LEVEL_SEPARATOR))
 
 
 def file_layer(path: object, named_by: str = "") -> Layer:
     """What the file says; that it can't be read is a mistake of the layer. ``named_by`` is the key that names it."""
     layer = Layer()
-    try:
-        tree = _read_file(path)
-    except _UnreadableError as error:
-        problem = f"expected the path of a YAML file; {error}"
-        layer.mistakes.append(Mistake("file", ("config_file",), problem, key=named_by or str(path)))
+    tree, problem = _read_file(path)
+    if problem:
+        text = f"expected the path of a YAML file; {problem}"
+        layer.mistakes.append(Mistake("file", ("config_file",), text, key=named_by or str(path)))
         return layer
     layer.add((), tree, (), lambda written: f"{'.'.join(written)} in {path}" if written else str(path))
     entry = layer.entries.pop(("config_file",), None)
@@ -159,24 +152,21 @@ def file_layer(path: object, named_by: str = "") -> Layer:
     return layer
 
 
-class _UnreadableError(Exception):
-    pass
-
-
-def _read_file(path: object) -> Any:
+def _read_file(path: object) -> tuple[Any, str]:
+    """The content of the file, and why it can't be read, or an empty string."""
     import yaml  # costs 10 ms, and few configurations have a file
 
     if not isinstance(path, (str, os.PathLike)):
-        raise _UnreadableError(f"got {shown(path)}")
+        return None, f"got {shown(path)}"
     try:
         text = Path(path).read_text(encoding="utf-8")
         loader = yaml.SafeLoader(text)
         try:
             node = loader.get_single_node()
             if node is None:
-                return None
+                return None, ""
             if not (duplicates := list(_duplicate_keys(node))):
-                return loader.construct_document(node)
+                return loader.construct_document(node), ""
         finally:
             loader.dispose()
     except (OSError, UnicodeDecodeError) as error:
@@ -192,8 +182,7 @@ def _read_file(path: object) -> Any:
         problem = f"{path} holds a date or a number that does not exist"
     else:
         problem = f"{path} has a key more than once: {'; '.join(duplicates)}"
-    # Raised outside the handler, so that the error does not hold the one that was handled.
-    raise _UnreadableError(problem)
+    return None, problem
 
 
 def _duplicate_keys(root: yaml.Node) -> Iterator[str]:
