@@ -5,21 +5,23 @@ from __future__ import annotations
 import os
 import sys
 from argparse import SUPPRESS, ArgumentTypeError
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser, OutputWrapper
 from django.utils import translation
 
 from django_fairque.conf import get_queue
-from django_fairque.engine.inspection.pages import ResultPage
 from django_fairque.engine.model.errors import FairQueueError, short
 from django_fairque.monitoring.formatting import plain
+from django_fairque.monitoring.redaction import redacted_text
 from django_fairque.monitoring.report import missing_words
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
     from collections.abc import Callable, Iterator
 
+    from django_fairque.engine.inspection.pages import ResultPage
     from django_fairque.engine.queue.queue import FairQueue
 
 
@@ -30,18 +32,21 @@ def positive(text: str) -> int:
     return int(text)
 
 
-P = TypeVar("P", bound=ResultPage[Any])
+T = TypeVar("T")
 
 
-def pages(read: Callable[[str | None], P]) -> Iterator[P]:
+def pages(read: Callable[[str | None], ResultPage[T]]) -> Iterator[ResultPage[T]]:
     """Every page of what ``read`` lists from a cursor on."""
-    cursor = None
-    while True:
-        page = read(cursor)
+    page = read(None)
+    yield page
+    while page.cursor is not None:
+        page = read(page.cursor)
         yield page
-        cursor = page.cursor
-        if cursor is None:
-            return
+
+
+def when(moment: float) -> str:
+    """A time (Unix, seconds) in UTC."""
+    return f"{datetime.fromtimestamp(moment, timezone.utc):%Y-%m-%d %H:%M:%SZ}"
 
 
 NO_LIMIT = "none"
@@ -105,7 +110,12 @@ def _flush_or_drop(output: OutputWrapper) -> None:
 
 
 class QueueCommand(PrintingCommand):
-    """A command about one queue; subclasses define `run`, whose errors end it with one line."""
+    """A command about one queue, which ends with one line if there is an error. Subclasses define `run`, or for each action a
+    method that gives the lines to print: ``_cancel_run`` for ``cancel-run``."""
+
+    queue: FairQueue
+    options: dict[str, Any]
+    """What the command was given."""
 
     tells_missing = True
     """Whether shards that could not be reached are named at the end, on standard error."""
@@ -114,22 +124,36 @@ class QueueCommand(PrintingCommand):
         parser.add_argument("--queue", default="default", metavar="NAME", help="the queue (default: %(default)s)")
 
     @staticmethod
-    def add_actions(parser: CommandParser) -> Callable[[str, str], ArgumentParser]:
-        """For a command that does several things: a function that adds one of them, by its name and its help.
+    def add_actions(parser: CommandParser) -> Callable[..., ArgumentParser]:
+        """For a command that does several things: a function that adds one of them, by its name and its help. Further arguments
+        are those of the action, by name, with their help.
 
         Each takes ``--queue`` as well, because it is natural to write the action first.
         """
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
 
-        def add(name: str, text: str) -> ArgumentParser:
-            action = actions.add_parser(name, help=text)
+        def add(action_name: str, text: str, **arguments: str) -> ArgumentParser:
+            action = actions.add_parser(action_name, help=text)
             # Without a separate default, which would take the place of what was given before the action.
             action.add_argument(
                 "--queue", default=SUPPRESS, metavar="NAME", help="the queue, here or before the action"
             )
+            for argument, about in arguments.items():
+                action.add_argument(argument, help=about)
             return action
 
         return add
+
+    @staticmethod
+    def add_limit(parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--limit", type=positive, default=50, metavar="N", help="show at most N (default: %(default)s)"
+        )
+
+    @staticmethod
+    def add_json(parser: ArgumentParser, what: str) -> None:
+        """For a list of ``what``."""
+        parser.add_argument("--json", action="store_true", help=f"as one JSON object per line, a line per {what}")
 
     @staticmethod
     def add_unredacted(parser: ArgumentParser) -> None:
@@ -138,15 +162,21 @@ class QueueCommand(PrintingCommand):
             "--unredacted", action="store_true", help="as they are: hide no passwords, tokens and keys (REDACT)"
         )
 
+    def redact(self, text: str) -> str:
+        """An error as it is shown."""
+        return text if self.options["unredacted"] else redacted_text(text)
+
     def handle(self, *args: Any, **options: Any) -> None:
+        self.options = options
         try:
             with translation.override(None):  # what commands say is for logs and scripts too: it is the same everywhere
-                queue = get_queue(options["queue"])
-                self.run(queue, options)
-                if queue.missing_shards and self.tells_missing:
-                    self.stderr.write(f"! {missing_words(queue.missing_shards)}")
+                self.queue = get_queue(options["queue"])
+                self.run()
+                if self.queue.missing_shards and self.tells_missing:
+                    self.stderr.write(f"! {missing_words(self.queue.missing_shards)}")
         except ValueError as error:
             raise CommandError(str(error)) from error
 
-    def run(self, queue: FairQueue, options: dict[str, Any]) -> None:
-        raise NotImplementedError
+    def run(self) -> None:
+        for line in getattr(self, f"_{self.options['action']}".replace("-", "_"))():
+            self.write_lines(line)

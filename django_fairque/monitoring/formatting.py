@@ -63,14 +63,18 @@ def plain(text: str) -> str:
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
-def table(rows: list[tuple[str, ...]]) -> list[str]:
-    """Lines with the columns under each other: the first to the left, the others to the right; the first row is the head."""
+def table(rows: list[tuple[str, ...]], align: str = ">") -> list[str]:
+    """Lines with the columns under each other: the first to the left, the others to the right (or as ``align`` is, a sign of
+    format strings); the first row is the head."""
     rows = [tuple(map(plain, cells)) for cells in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for cells in rows:
         first, *others = cells
-        line = [f"{first:<{widths[0]}}", *(f"{cell:>{width}}" for cell, width in zip(others, widths[1:], strict=True))]
+        line = [
+            f"{first:<{widths[0]}}",
+            *(f"{cell:{align}{width}}" for cell, width in zip(others, widths[1:], strict=True)),
+        ]
         lines.append("  ".join(line).rstrip())
     return lines
 

@@ -24,19 +24,16 @@ class Command(PrintingCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         for name, role in ROLES.items():
             parser.add_argument(f"--{name}", action="append_const", dest="roles", const=name, help=role.about)
-        parser.add_argument(
-            "--mode",
-            choices=("functions", "scripts"),
-            default="functions",
-            help="functions (the default): nobody but the deployer can bring code to the server; scripts: everybody "
-            "brings their own, for servers without functions",
+        add = parser.add_argument
+        mode = (
+            "functions (the default): nobody but the deployer can bring code to the server; scripts: everybody "
+            "brings their own, for servers without functions"
         )
-        parser.add_argument("--prefix", help="of the keys (default: as configured)")
-        parser.add_argument("--name", default="fairque-{role}", help="of the user (default: fairque-{role})")
-        parser.add_argument(
-            "--cluster", action="store_true", help="with what a cluster's client asks (default: as configured)"
-        )
-        parser.add_argument("--aclfile", action="store_true", help="lines of a file of users, not commands")
+        add("--mode", choices=("functions", "scripts"), default="functions", help=mode)
+        add("--prefix", help="of the keys (default: as configured)")
+        add("--name", default="fairque-{role}", help="of the user (default: fairque-{role})")
+        add("--cluster", action="store_true", help="with what a cluster's client asks (default: as configured)")
+        add("--aclfile", action="store_true", help="lines of a file of users, not commands")
 
     def handle(self, *args: Any, **options: Any) -> None:
         config = get_config()

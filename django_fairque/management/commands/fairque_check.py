@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from django_fairque.management.base import QueueCommand
 from django_fairque.monitoring.report import missing_words
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
-
-    from django_fairque.engine.queue.queue import FairQueue
 
 
 class Command(QueueCommand):
@@ -29,8 +27,9 @@ class Command(QueueCommand):
             help="make indexes and counters agree with the tasks' records, say what was done; exits 1 if something is left",
         )
 
-    def run(self, queue: FairQueue, options: dict[str, Any]) -> None:
-        if options["repair"]:
+    def run(self) -> None:
+        queue = self.queue
+        if self.options["repair"]:
             for repair in queue.repair():
                 self.write_lines(str(repair), style=self.style.WARNING if repair.is_fixed else self.style.ERROR)
         violations = queue.check_invariants()

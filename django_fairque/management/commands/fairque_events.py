@@ -44,17 +44,10 @@ class Command(PrintingCommand):
             self.write_lines("No model events are declared: put them into a module events of an app (docs/events.md).")
             return
         rows: list[tuple[str, ...]] = [("event", "task", "fired", "coalesced", "failed", "last fired")]
-        rows += [
-            (
-                each["name"],
-                each["task"],
-                *(number(each[key]) for key in ("fired", "coalesced", "failed")),
-                each["last"] or "-",
-            )
-            for each in about
-        ]
-        for line in table(rows):
-            self.write_lines(line)
+        for each in about:
+            counts = (number(each[key]) for key in ("fired", "coalesced", "failed"))
+            rows.append((each["name"], each["task"], *counts, each["last"] or "-"))
+        self.write_lines(*table(rows))
         for each in about:
             for what in ("condition", "error"):
                 if each[what]:
@@ -65,9 +58,7 @@ class Command(PrintingCommand):
 
 def _about(event: EventFacts) -> dict[str, Any]:
     count = event.count
-    last = (
-        None if count.last is None else datetime.fromtimestamp(count.last, timezone.utc).isoformat(timespec="seconds")
-    )
+    last = count.last and datetime.fromtimestamp(count.last, timezone.utc).isoformat(timespec="seconds")
     return {
         "name": event.name,
         "model": event.model,

@@ -72,21 +72,12 @@ class Command(PrintingCommand):
             f"database {alias}: {number(facts['all'])} wait, the oldest for {duration(age)}; "
             f"{number(facts['failing'])} have failed, {number(facts['stuck'])} are stuck"
         )
-        failing = entries.filter(attempts__gt=0).order_by("id")[:ENTRIES_SHOWN]
         rows: list[tuple[str, ...]] = [("task", "queue", "user", "id", "attempts", "last error")]
-        rows += [
-            (
-                each.name or "-",
-                each.queue,
-                each.user_id,
-                each.task_id,
-                number(each.attempts),
-                redacted_text(each.last_error),
-            )
-            for each in failing
-        ]
-        for line in table(rows) if len(rows) > 1 else ():
-            self.write_lines(f"  {line}")
+        for each in entries.filter(attempts__gt=0).order_by("id")[:ENTRIES_SHOWN]:
+            error = redacted_text(each.last_error)
+            rows.append((each.name or "-", each.queue, each.user_id, each.task_id, number(each.attempts), error))
+        if len(rows) > 1:
+            self.write_lines(*(f"  {line}" for line in table(rows)))
         return int(facts["stuck"])
 
 

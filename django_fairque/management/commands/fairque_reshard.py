@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from django_fairque.management.base import QueueCommand
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
-
-    from django_fairque.engine.queue.queue import FairQueue
 
 
 class Command(QueueCommand):
@@ -26,8 +24,8 @@ class Command(QueueCommand):
             "--shards", type=int, required=True, metavar="N", help="how many there are to be (1 to 256)"
         )
 
-    def run(self, queue: FairQueue, options: dict[str, Any]) -> None:
-        wanted = options["shards"]
+    def run(self) -> None:
+        queue, wanted = self.queue, self.options["shards"]
         before, moved = queue.reshard(wanted)
         if moved is None:
             self.write_lines(f"queue {queue.name!r} lies on {before} shards already; nothing was changed")

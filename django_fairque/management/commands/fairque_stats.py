@@ -6,20 +6,20 @@ import json
 import time
 from contextlib import suppress
 from dataclasses import asdict
-from datetime import datetime, timezone
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from django.utils import timezone
+
 from django_fairque.engine.model.errors import RedisConnectionError
-from django_fairque.management.base import QueueCommand
+from django_fairque.management.base import QueueCommand, when
 from django_fairque.monitoring.monitor import exceeded_limits
 from django_fairque.monitoring.report import queue_lines, shard_lines, top_lines, top_users, user_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from django.core.management.base import CommandParser
-
-    from django_fairque.engine.queue.queue import FairQueue
 
 CLEAR = "\x1b[H\x1b[2J"
 STOP_CHECK_SECONDS = 0.5
@@ -33,51 +33,71 @@ class Command(QueueCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--json", action="store_true", help="as one JSON object (with --watch one a line)")
-        parser.add_argument(
-            "--watch", nargs="?", type=float, const=2.0, metavar="SECONDS", help="again and again (every 2 seconds)"
-        )
-        parser.add_argument("--count", type=int, metavar="N", help="with --watch: stop after N times")
-        parser.add_argument("--user", metavar="ID", help="one user's figures instead")
-        parser.add_argument(
-            "--top", type=int, metavar="N", help="with the N users who have most ready tasks (of 1,000 looked at)"
-        )
+        add = parser.add_argument
+        add("--json", action="store_true", help="as one JSON object (with --watch one a line)")
+        watch = "again and again (every 2 seconds)"
+        add("--watch", nargs="?", type=float, const=2.0, metavar="SECONDS", help=watch)
+        add("--count", type=int, metavar="N", help="with --watch: stop after N times")
+        add("--user", metavar="ID", help="one user's figures instead")
+        add("--top", type=int, metavar="N", help="with the N users who have most ready tasks (of 1,000 looked at)")
 
-    def run(self, queue: FairQueue, options: dict[str, Any]) -> None:
-        _check(options)
-        if options["watch"] is None:
-            return self._write(_looked(queue, options))
+    def run(self) -> None:
+        _check(self.options)
+        if self.options["watch"] is None:
+            self._write(self._figures())
+            return
         with suppress(KeyboardInterrupt):
-            self._watch(queue, options)
-        return None
+            for before in count():
+                self._look(before)
+                if before + 1 == self.options["count"]:
+                    return
+                _sleep(self.options["watch"])
 
-    def _watch(self, queue: FairQueue, options: dict[str, Any]) -> None:
-        looks = 0
-        while True:
-            self._look(queue, options, looks)
-            looks += 1
-            if looks == options["count"]:
-                return
-            _sleep(options["watch"])
-
-    def _look(self, queue: FairQueue, options: dict[str, Any], before: int) -> None:
+    def _look(self, before: int) -> None:
         """One of many looks: a server that is away for a while does not end them."""
         try:
-            lines = list(_looked(queue, options))
+            lines = list(self._figures())
         except RedisConnectionError as error:
             self.stderr.write(str(error))
             return
-        if not options["json"]:
-            lines.insert(0, f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M:%SZ}")
+        if not self.options["json"]:
+            lines.insert(0, when(timezone.now().timestamp()))
             if self.stdout.isatty():
                 self.stdout.write(CLEAR, ending="")
             elif before:
                 lines.insert(0, "")
         self._write(lines)
 
-    def _write(self, lines: Iterator[str] | list[str]) -> None:
+    def _write(self, lines: Iterable[str]) -> None:
         self.write_lines(*lines)
         self.stdout.flush()  # into a pipe, the next look may be long in coming
+
+    def _figures(self) -> Iterator[str]:
+        queue, options = self.queue, self.options
+        if options["user"] is not None:
+            user = queue.user(options["user"]).stats()
+            yield from [json.dumps(asdict(user))] if options["json"] else user_lines(user)
+            return
+        stats = queue.get_stats()
+        top = top_users(queue, stats, options["top"]) if options["top"] else None
+        over = exceeded_limits(queue, stats)
+        shards = queue.get_shard_stats()
+        if options["json"]:
+            parts = [asdict(shard) for shard in shards]
+            yield json.dumps(
+                {**asdict(stats), "shards": parts, "over_limit": over, **({"top": asdict(top)} if top else {})}
+            )
+            return
+        yield from queue_lines(stats)
+        if len(shards) > 1:
+            yield ""
+            yield from shard_lines(shards)
+        if over:
+            yield ""
+            yield from (f"! {each}" for each in over)
+        if top:
+            yield ""
+            yield from top_lines(top)
 
 
 def _sleep(seconds: float) -> None:
@@ -97,30 +117,3 @@ def _check(options: dict[str, Any]) -> None:
         raise ValueError("--count takes a number of at least 1, and goes with --watch")
     if top is not None and (top < 1 or options["user"] is not None):
         raise ValueError("--top takes a number of at least 1, and does not go with --user")
-
-
-def _looked(queue: FairQueue, options: dict[str, Any]) -> Iterator[str]:
-    if options["user"] is not None:
-        user = queue.user(options["user"]).stats()
-        yield from [json.dumps(asdict(user))] if options["json"] else user_lines(user)
-        return
-    stats = queue.get_stats()
-    top = top_users(queue, stats, options["top"]) if options["top"] else None
-    over = exceeded_limits(queue, stats)
-    shards = queue.get_shard_stats()
-    if options["json"]:
-        parts = [asdict(shard) for shard in shards]
-        yield json.dumps(
-            {**asdict(stats), "shards": parts, "over_limit": over, **({"top": asdict(top)} if top else {})}
-        )
-        return
-    yield from queue_lines(stats)
-    if len(shards) > 1:
-        yield ""
-        yield from shard_lines(shards)
-    if over:
-        yield ""
-        yield from (f"! {each}" for each in over)
-    if top:
-        yield ""
-        yield from top_lines(top)
