@@ -274,6 +274,14 @@ class RedisConfig(Options):
 SYNC = "redis"
 ASYNC = "redis.asyncio"
 
+PORTABLE_OPTIONS = frozenset(
+    "host port path db username password credential_provider client_name driver_info "  # noqa: SIM905 - no 23 lines
+    "lib_name lib_version protocol legacy_responses encoding encoding_errors socket_timeout socket_connect_timeout "
+    "socket_keepalive socket_keepalive_options socket_type socket_read_size health_check_interval "
+    "embedded_directory embedded_options".split()
+)
+"""Options of connections that a synchronous client takes over from an asynchronous one, in addition to those about TLS."""
+
 # A dead peer is noticed after 30 + 3 × 5 seconds even while nothing is sent. The names differ between systems.
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 
@@ -298,6 +306,49 @@ def _sentinels(client: Any) -> list[Any]:
     pool = None if is_cluster(client) else client.connection_pool
     manager = getattr(pool, "sentinel_manager", None)
     return manager.sentinels if manager else []
+
+
+def create_synchronous_client(client: Any) -> Redis | RedisCluster:
+    """Return a synchronous client with the server and settings of an asynchronous one. Close it with `close_client`."""
+    from django_fairque.engine.transport.cluster import LazyRedisCluster, is_cluster
+
+    redis: Any = import_module(SYNC)
+    if is_cluster(client):
+        options = client.connection_kwargs
+        nodes = [
+            redis.cluster.ClusterNode(node.host, node.port) for node in client.nodes_manager.startup_nodes.values()
+        ]
+        has_tls = issubclass(options["connection_class"], import_module(f"{ASYNC}.connection").SSLConnection)
+        common = {**_portable(options), "ssl": has_tls, "max_connections": options["max_connections"]}
+        return LazyRedisCluster(startup_nodes=nodes, **common, **_once(SYNC))
+    pool = client.connection_pool
+    options = {**_portable(pool.connection_kwargs), **_retry(SYNC), "max_connections": pool.max_connections}
+    options["connection_class"] = _synchronous(pool.connection_class)
+    if hasattr(pool, "timeout"):  # of a BlockingConnectionPool
+        options["timeout"] = pool.timeout
+    if manager := getattr(pool, "sentinel_manager", None):
+        of_sentinels = [sentinel.connection_pool.connection_kwargs for sentinel in manager.sentinels]
+        access = {**_portable(manager.sentinel_kwargs), **_retry(SYNC), "ssl": bool(manager.sentinel_kwargs.get("ssl"))}
+        addresses = [(each["host"], each["port"]) for each in of_sentinels]
+        sentinels = import_module(f"{SYNC}.sentinel").Sentinel(addresses, sentinel_kwargs=access)
+        options |= {"service_name": pool.service_name, "sentinel_manager": sentinels, "is_master": pool.is_master}
+    made: Redis = redis.Redis.from_pool(_synchronous(type(pool))(**options))
+    return made
+
+
+def _portable(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a connection's options that mean the same with and without asyncio, and do not belong to an event loop."""
+    return {name: value for name, value in options.items() if name in PORTABLE_OPTIONS or name.startswith("ssl_")}
+
+
+def _synchronous(kind: Any) -> Any:
+    """The class without asyncio for ``kind``, a class of connections or pools of redis-py, or derived from one."""
+    for base in kind.__mro__:
+        if "synchronous" in vars(base):
+            return base.synchronous
+        if base.__module__.startswith(f"{ASYNC}."):
+            return getattr(import_module(base.__module__.replace(ASYNC, SYNC)), base.__name__)
+    raise ConfigurationError(f"expected connections of redis-py, got {kind.__module__}.{kind.__qualname__}")
 
 
 def _create(config: RedisConfig, package: str, *, decode_responses: bool) -> Any:

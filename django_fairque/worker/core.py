@@ -91,21 +91,20 @@ class Core:
         queue_contexts = [self._queue_context(index, place, handler) for index, place in enumerate(places)]
         self.signal_thread = SignalThread(options, task_finder(queues))
         self._outbox_thread = OutboxThread()
-        self._slot_pool = SlotPool(
+        self.slot_pool = SlotPool(
             queue_contexts,
             options.concurrency,
             status_board,
-            self._loop_changed,
             close_connections=options.close_database_connections,
         )
-        self._time_limits = TimeLimitThread([slot.guard for slot in self._slot_pool.slots], self._tick)
+        self._time_limits = TimeLimitThread([slot.guard for slot in self.slot_pool.slots], self._tick)
         self._fetch_threads = [
             FetchThread(
                 place.queue,
                 context.planner,
                 context.wakeup,
                 context.second_wakeup,
-                self._slot_pool,
+                self.slot_pool,
                 options,
                 status_board=status_board,
                 time_limits=self._time_limits,
@@ -147,7 +146,7 @@ class Core:
         return True
 
     def start(self) -> None:
-        self._slot_pool.start()
+        self.slot_pool.start()
         self._check_memory()  # before there can be a task
         self._time_limits.start()
         self.signal_thread.send_worker_signal(signals.worker_started)
@@ -175,7 +174,7 @@ class Core:
 
     def revoke(self, shard_index: int, leases: Sequence[LeaseKey]) -> None:
         """Stop the tasks of these leases if they run here: they were canceled."""
-        self._slot_pool.revoke(shard_index, leases)
+        self.slot_pool.revoke(shard_index, leases)
 
     def reconcile(self, shard_index: int) -> None:
         """Another server answers there: give back what it has recorded for this worker and this worker does not hold."""
@@ -205,7 +204,7 @@ class Core:
         self._time_limits.end()
         self.status_board.end_ticking()
         self._outbox_thread.end(5.0)
-        self._slot_pool.end()
+        self.slot_pool.end()
         self._reporter.flush()
 
     def report_stopped(self) -> None:
@@ -231,10 +230,10 @@ class Core:
     def _tick(self) -> None:
         """Called by the clock, 2 to 20 times a second."""
         self.status_board.record_tick()
-        self._slot_pool.wake_another()
-        self._slot_pool.loop.check()
+        self.slot_pool.wake_another()
+        self.slot_pool.loop.check(self._loop_changed)
         unknown = sorted(
-            {name for context in self._slot_pool.queue_contexts for name in context.services.unknown.names()}
+            {name for context in self.slot_pool.queue_contexts for name in context.services.unknown.names()}
         )
         if unknown != (self.unknown_tasks or []):
             self.unknown_tasks = unknown

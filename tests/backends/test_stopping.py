@@ -136,13 +136,10 @@ async def test_a_cancellation_of_its_own_is_an_error_like_any_other(
     assert [each.exception_class for each in stored.errors] == [asyncio.CancelledError]
 
 
-async def test_a_timeout_in_the_worker_is_no_cancellation_of_its_tasks(queue: FairQueue) -> None:
-    """A timeout cancels the asyncio task in which it passes: an idle wait from Python 3.12 on, a read of redis-py before."""
+async def test_a_cancellation_of_its_own_is_an_error_in_a_worker_that_was_idle_too(queue: FairQueue) -> None:
     worker = AsyncWorker()
     running = asyncio.ensure_future(run(worker))
     await asyncio.to_thread(eventually, queue.workers)
-    for fetch_task in worker._fetch_tasks:
-        fetch_task.was_canceled = True
     await_one_that_was_canceled.enqueue()
     await asyncio.to_thread(eventually, lambda: queue.get_stats(0).states["failed"] == 1)
     worker.stop()

@@ -14,13 +14,14 @@ from django_fairque.engine.model.outcome import Settled
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
+from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.signals import task_dead
 from django_fairque.tasks import registry
 from django_fairque.tasks.registry import task
 from django_fairque.worker import AsyncWorker, Worker
-from django_fairque.worker.async_worker import AsyncFetcher
 from django_fairque.worker.fetching.fetch_planner import FetchCall
 from django_fairque.worker.fetching.fetch_thread import FetchThread
+from django_fairque.worker.leases.lease_renewal import LeaseRenewal
 
 from .conftest import eventually
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from pytest_django import Settings
     from redis import Redis
 
-    from django_fairque.engine.queue.queue import FairQueue
     from tests.servers import Server
 
     from .conftest import Push
@@ -196,33 +196,33 @@ async def test_an_async_worker_tells_of_what_it_was_fetching_when_it_was_stopped
     push: Push, tasks: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever fetched an alert has taken it from the server, and nobody else hears of it."""
-    fetched, is_leaving = asyncio.Event(), asyncio.Event()
-    take, leave = AsyncFairQueue.take_alerts, AsyncFetcher.leave
+    fetched, is_leaving = threading.Event(), threading.Event()
+    take, finish = FairQueue.take_alerts, LeaseRenewal.finish
 
-    async def take_slowly(queue: AsyncFairQueue, most: int) -> Any:
-        alerts = await take(queue, most)
+    def take_slowly(queue: FairQueue, most: int) -> Any:
+        alerts = take(queue, most)
         if alerts:
             fetched.set()
-            await is_leaving.wait()
+            is_leaving.wait(20)
         return alerts
 
-    async def note_leaving(fetcher: AsyncFetcher) -> None:
+    def note_leaving(renewal: LeaseRenewal, seconds: float) -> bool:
         is_leaving.set()
-        await leave(fetcher)
+        return finish(renewal, seconds)
 
     received: list[str] = []
 
     def receiver(task: Task, **_: Any) -> None:
         received.append(task.task_id)
 
-    monkeypatch.setattr(AsyncFairQueue, "take_alerts", take_slowly)
-    monkeypatch.setattr(AsyncFetcher, "leave", note_leaving)
+    monkeypatch.setattr(FairQueue, "take_alerts", take_slowly)
+    monkeypatch.setattr(LeaseRenewal, "finish", note_leaving)
     task_dead.connect(receiver, sender="plain")
     try:
         late = push("plain", 1, expires_at=time.time() - 1)
         worker = AsyncWorker(concurrency=2)
         running = asyncio.ensure_future(worker.run())
-        await asyncio.wait_for(fetched.wait(), 20)
+        assert await asyncio.to_thread(fetched.wait, 20)
         worker.stop()
         await asyncio.wait_for(running, 20)
     finally:
@@ -439,7 +439,7 @@ async def test_an_async_worker_reports_a_task_that_blocks_its_loop(
     await asyncio.wait_for(AsyncWorker(burst=True).run(), 20)
     assert f"by task {block} blocks of user mallory" in caplog.text
     assert "time.sleep(2.5)" in caplog.text
-    assert "the event loop of this worker goes on" in caplog.text
+    assert "goes on after" in caplog.text
     assert queue.get_task(nap).state is TaskState.FINISHED  # its limit was moved by the time it could not use
 
 
@@ -485,7 +485,7 @@ def test_a_failure_of_the_worker_itself_is_not_counted(
     task_id = push(name, 1, max_retries=0)
     for function in (
         "execution.isolation.clean_up_connections",
-        "async_worker.aexecute" if is_async else "execution.isolation.TaskContexts.new",
+        "execution.thread_slots.aexecute" if is_async else "execution.isolation.TaskContexts.new",
     ):
         monkeypatch.setattr(f"django_fairque.worker.{function}", fail)
     if is_async:

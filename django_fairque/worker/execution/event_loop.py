@@ -1,11 +1,13 @@
-"""The event loop that runs a worker's ``async def`` tasks, in a separate thread.
+"""The event loop that runs a worker's ``async def`` tasks: one in a separate thread (`EventLoop`), or the one that the program
+runs (`RunningLoop`).
 
 A slot that took such a task waits here for its end. So coroutines and threads share one limit, and the rest of the worker treats
 both kinds of tasks alike.
 
 The coroutines of all users share the loop, so none of them may end it: `_protect_loop` refuses ``loop.stop()`` and the like, a
 `SystemExit` that a coroutine lets through only makes the loop run on, and `ProtectedTask` refuses to be canceled by the
-coroutines of other tasks. A loop that broke all the same is replaced; its coroutines start again, each on a separate loop.
+coroutines of other tasks. A loop that broke all the same is replaced; its coroutines start again, each on a separate loop. The
+loop of the program is the program's own: it is not protected, and never replaced, stopped or closed.
 
 `LoopMonitor` notices that a loop is blocked: one of its coroutines computes, or waits, without ``await``, and no other can go on.
 """
@@ -22,16 +24,16 @@ from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from django_fairque.conf import aclose_queues
 from django_fairque.engine.model.outcome import Outcome
-from django_fairque.tasks.errors import Stop, TaskRevoked, stopped
+from django_fairque.tasks.errors import SoftTimeLimitExceeded, Stop, TaskRevoked, stopped
 from django_fairque.worker.execution import isolation
 from django_fairque.worker.reporting.log import describe_leases, logger
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
     from types import FrameType
 
     from django_fairque.engine.model.lease import Lease
@@ -41,35 +43,10 @@ LOOP_REQUEST_SECONDS = 0.4
 """Seconds between two requests that the loop is to answer. Only while it has coroutines."""
 LOOP_BLOCKED_SECONDS = 0.9
 """Seconds without an answer after which the loop counts as blocked. Checked twice a second, this takes less than 2 seconds."""
+LOOP_STOPPED_SECONDS = 5.0
+"""Seconds after which a loop of the program that does not run counts as stopped: it may run in several parts."""
 MAX_STACK_CHARACTERS = 4_000
 """Characters of a stack that are logged (the end of it, where the blocking call is)."""
-
-
-class MonitoredCoroutine(Protocol):
-    """A coroutine of a loop that is monitored."""
-
-    leases: Sequence[Lease]
-    shard_index: int
-
-
-class LoopHost(Protocol):
-    """The owner of a loop that is monitored."""
-
-    @property
-    def thread_id(self) -> int:
-        """Of the thread that runs the loop (`threading.get_ident`); 0 before there is one."""
-
-    @property
-    def is_used(self) -> bool:
-        """Whether something runs on the loop, or is to begin."""
-
-    def coroutines(self) -> Sequence[MonitoredCoroutine]: ...
-
-    def give_back_waiting(self) -> None:
-        """Give back what has not begun: the loop is blocked. Called by the thread that checks."""
-
-    def resumed(self, seconds: float, culprit: MonitoredCoroutine | None) -> None:
-        """The loop goes on after so long. Called by the loop's thread, before anything else runs there."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +66,7 @@ class BlockedLoop:
 class LoopMonitor:
     """Asks a loop to answer, again and again. `check` is called by one thread, which is not the loop's."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, host: LoopHost) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, host: JobLoop) -> None:
         self.blocked: BlockedLoop | None = None
         """What `check` has found last."""
         self._loop = loop
@@ -99,7 +76,7 @@ class LoopMonitor:
         """When the request was made (`time.monotonic()`) that the loop has not answered yet."""
         self._next_request = 0.0
         self._is_blocked = False
-        self._culprit: MonitoredCoroutine | None = None
+        self._culprit: Job | None = None
 
     @property
     def is_blocked(self) -> bool:
@@ -122,8 +99,7 @@ class LoopMonitor:
     def _request_answer(self, now: float) -> None:
         if now >= self._next_request and self._host.is_used:
             self._requested_at, self._next_request = now, now + LOOP_REQUEST_SECONDS
-            with suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._answer)
+            self._host.call_soon(self._answer)
 
     def _answer(self) -> None:
         """On the loop: it goes on."""
@@ -195,8 +171,8 @@ def _outer_frames(frame: FrameType | None) -> Iterable[FrameType]:
         frame = frame.f_back
 
 
-def _lease_key(coroutine: MonitoredCoroutine) -> tuple[int, int]:
-    return coroutine.shard_index, coroutine.leases[0].token
+def _lease_key(job: Job) -> tuple[int, int]:
+    return job.shard_index, job.leases[0].token
 
 
 MAX_COROUTINE_RESTARTS = 3
@@ -205,21 +181,6 @@ WORKER_FAULT_RETRY_SECONDS = 5.0
 """Seconds after which a task is tried again when the worker itself failed: not at once, as it may fail each time."""
 PROTECTED_LOOP_METHODS = ("stop", "close", "shutdown_asyncgens", "shutdown_default_executor")
 """Methods of the loop that end it, or something that all coroutines on it share."""
-
-
-async def cancel_all(tasks: Iterable[asyncio.Future[None]], again: float) -> None:
-    """Cancel these until they have ended, anew after ``again`` seconds each time.
-
-    Once is not always enough. `asyncio.wait_for`, with which redis-py sends, drops a cancellation that comes in the moment
-    in which what it waits for is done (https://github.com/python/cpython/issues/86296; fixed in Python 3.12).
-    """
-    left = all_of_them = set(tasks)
-    while left:
-        for task in left:
-            task.cancel()
-        _, left = await asyncio.wait(left, timeout=again)
-    # Or asyncio would complain that nobody looked at what they raised.
-    await asyncio.gather(*all_of_them, return_exceptions=True)
 
 
 class Interrupted(Exception):  # noqa: N818 - says what was done to it
@@ -249,17 +210,15 @@ class ProtectedTask(asyncio.Task[Any]):
     """An `asyncio.Task` that can't be canceled by the coroutines of other tasks of the queue.
 
     Code that cancels all tasks of the loop cancels only those that belong to the same task of the queue. Callers that belong to
-    no task of the queue (the worker, and the program that an `AsyncWorker` runs in) are not restricted.
+    no task of the queue (the program that an `AsyncWorker` runs in) are not restricted.
     """
 
-    owner: Stoppable | None = None
-    """The task of the queue that runs here; None for the worker's own coroutines."""
-    was_canceled = False
+    owner: Job | None = None
+    """The task of the queue that runs here."""
 
     def cancel(self, msg: Any | None = None) -> bool:
         caller = stopped.get()
-        if caller is self.owner or not isinstance(caller, Stoppable):
-            self.was_canceled = True
+        if caller is self.owner or not isinstance(caller, Job):
             return super().cancel(msg)
         if self.owner is not None:
             self.owner.was_disturbed = True
@@ -271,10 +230,12 @@ class ProtectedTask(asyncio.Task[Any]):
         return False
 
 
-class Stoppable(Stop):
-    """A coroutine, in an `asyncio.Task` of its own, with a time limit. ``kind`` says with what it was stopped.
+class Job(Stop):
+    """A coroutine in an `asyncio.Task`, with a time limit, and the slot that waits for it. ``kind`` is what it was stopped with.
 
     Args:
+        begin: makes the coroutine.
+        timeout: seconds after which it is stopped with `SoftTimeLimitExceeded`.
         leases: of the task, or tasks of a batch, that it runs.
         shard_index: the index of their shard among all shards of this worker.
         on_extended: called with the number of seconds by which its time limit was moved.
@@ -284,59 +245,76 @@ class Stoppable(Stop):
         self,
         begin: Callable[[], Awaitable[Any]],
         timeout: float,
-        on_timeout: type[BaseException],
-        leases: Sequence[Lease] = (),
-        shard_index: int = 0,
-        on_extended: Callable[[float], object] = lambda _: None,
+        leases: Sequence[Lease],
+        shard_index: int,
+        on_extended: Callable[[float], object],
     ) -> None:
         super().__init__()
         self.leases = leases
         self.shard_index = shard_index
+        self.has_begun = False
         self.was_disturbed = False
         """The coroutine of another task tried to cancel it, and may have canceled asyncio tasks that it waits for."""
+        self.on_end: Callable[[], object] = lambda: None
         self._begin = begin
         self._timeout = timeout
-        self._on_timeout = on_timeout
         self._on_extended = on_extended
         self._task: asyncio.Task[Any] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._was_reported = False
+        self._is_given_back = False
+        self._is_lost = False
+        self._ended = _thread.allocate_lock()
+        self._ended.acquire()
 
-    async def run(self) -> Any:
+    # --- on the loop ---
+
+    def start(self) -> None:
+        if not self._is_given_back:
+            self.has_begun = True
+            self._task = task = ProtectedTask(self._run(), loop=asyncio.get_running_loop())
+            task.owner = self
+            task.add_done_callback(self._end)
+
+    async def _run(self) -> Any:
         """What the coroutine returns."""
         token = stopped.set(self)
-        self._task = task = asyncio.current_task()
-        if isinstance(task, ProtectedTask):
-            task.owner = self
         await isolation.clean_up_coroutine()  # before the limit begins: that thread may be busy with another's query
         loop = asyncio.get_running_loop()
         # A timer that was canceled keeps its context for a while: not this one, with all that the task has left there.
-        self._timer = loop.call_later(self._timeout, self.stop, self._on_timeout, context=Context())
+        self._timer = loop.call_later(self._timeout, self.stop, SoftTimeLimitExceeded, context=Context())
         try:
             return await self._begin()
         finally:
             self._timer.cancel()
             await isolation.clean_up_coroutine()
-            # References back to this object would keep what the task has left in its context until the next garbage collection.
+            # A reference back to this object would keep what the task has left in its context until the next garbage collection.
             stopped.reset(token)
-            if isinstance(task, ProtectedTask):
-                task.owner = None
 
-    def stop(self, kind: type[BaseException]) -> None:
-        """On the loop: cancel the coroutine, once."""
-        if self.kind is None and self._task is not None and not self._task.done():
-            self.kind = kind
+    def _end(self, task: ProtectedTask) -> None:
+        task.owner = None  # a reference back, as above
+        self.on_end()
+        self.on_end = lambda: None  # it refers to this object
+        with suppress(RuntimeError):  # it was given back all the same, because its loop had stopped
+            self._ended.release()
+
+    def stop(self, kind: type[BaseException], *, again: bool = False) -> None:
+        """Cancel the coroutine, once; with ``again`` also if that was done before."""
+        if self._task is not None and not self._task.done() and (again or self.kind is None):
+            self.kind = self.kind or kind
             # Not as the task that called this, if one did.
             asyncio.Task.cancel(self._task)
 
     def extend(self, seconds: float) -> None:
-        """On the loop: move the time limit, because the coroutine could not run for so long through no fault of its own."""
+        """Move the time limit, because the coroutine could not run for so long through no fault of its own."""
         if self._timer is None or self.kind is not None:
             return
         when = self._timer.when() + seconds
         self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_at(when, self.stop, self._on_timeout)
+        self._timer = asyncio.get_running_loop().call_at(when, self.stop, SoftTimeLimitExceeded)
         self._on_extended(seconds)
+
+    # --- from any thread ---
 
     def is_to_be_repeated(self, outcomes: Sequence[Outcome]) -> bool:
         """Whether it has failed because another task canceled what it waited for."""
@@ -347,45 +325,8 @@ class Stoppable(Stop):
         was_reported, self._was_reported = self._was_reported, True
         return not was_reported
 
-
-def extend_other_limits(coroutines: Iterable[Stoppable], seconds: float, culprit: object) -> None:
-    """On their loop, which ``culprit`` has blocked for so long."""
-    for each in coroutines:
-        if each is not culprit:
-            each.extend(seconds)
-
-
-def create_protected_task(coroutine: Coroutine[Any, Any, Any]) -> ProtectedTask:
-    """Run it on the running loop; the coroutines of tasks can't cancel it."""
-    return ProtectedTask(coroutine, loop=asyncio.get_running_loop())
-
-
-class Job(Stoppable):
-    """One coroutine and the slot that waits for it."""
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.has_begun = False
-        self.on_end: Callable[[], object] = lambda: None
-        self._is_given_back = False
-        self._is_lost = False
-        self._ended = _thread.allocate_lock()
-        self._ended.acquire()
-
-    def start(self) -> None:
-        """On the loop."""
-        if not self._is_given_back:
-            self.has_begun = True
-            self._task = create_protected_task(self.run())
-            self._task.add_done_callback(self._end)
-
-    def _end(self, _: object) -> None:
-        self.on_end()
-        self.on_end = lambda: None  # it refers to this object
-        self._ended.release()
-
     def give_back(self) -> None:
-        """From any thread, instead of `start`: let the slot give the task back."""
+        """Instead of `start`, or if the loop does not run any more: let the slot give the task back."""
         self._is_given_back = True
         self._ended.release()
 
@@ -412,66 +353,69 @@ class Job(Stoppable):
         return self._task.result()
 
 
-class LoopThread(threading.Thread):
-    """One event loop, until it is ended or breaks; with ``single``, until its only job has ended."""
+class JobLoop:
+    """An event loop and the jobs on it."""
 
-    def __init__(self, *, close_connections: bool, single: bool = False) -> None:
-        super().__init__(name="fairque-loop", daemon=True)
-        self._loop = asyncio.new_event_loop()
-        self._loop.set_default_executor(isolation.LoopExecutor(close_connections=close_connections))
+    thread_id = 0
+    """Of the thread that runs the loop (`threading.get_ident`); 0 before there is one."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
         self._jobs: set[Job] = set()
         self._lock = threading.Lock()  # of all that decides whether a job begins
-        self._single = single
-        self._is_ending = False
         self._is_lost = False
-        self.monitor = LoopMonitor(self._loop, self)
-
-    @property
-    def thread_id(self) -> int:
-        return self.ident or 0
+        self._gives_back = False
+        self._monitor = LoopMonitor(loop, self)
 
     @property
     def is_used(self) -> bool:
         """Whether something runs here, or is to begin. From any thread."""
         return bool(self._jobs)
 
-    def coroutines(self) -> Sequence[Job]:
+    def coroutines(self) -> list[Job]:
         """Those that have begun. From any thread."""
         with self._lock:
             return [job for job in self._jobs if job.has_begun]
 
-    def submit(self, job: Job) -> bool:
-        """Whether the job will begin, or was given back. If not, this loop is lost."""
+    def accept(self, job: Job) -> bool:
+        """Whether the job will begin, or was given back. If not, this loop is lost. From any thread."""
         with self._lock:
             if self._is_lost:
                 return False
-            if self.monitor.is_blocked:
+            if self._gives_back or self._monitor.is_blocked:
                 job.give_back()
                 return True
             self._jobs.add(job)
             job.on_end = partial(self._ended, job)
-            self._loop.call_soon_threadsafe(self._start, job)
+            self.call_soon(self._start, job)
         return True
 
+    def call_soon(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Call a function on the loop, unless it is closed. From any thread."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+    def check(self, on_changed: Callable[[BlockedLoop | None], object]) -> None:
+        """Report if a coroutine blocks the loop, or, with None, if the loop goes on. Called at least twice a second, by one
+        thread."""
+        if self._monitor.check(monotonic()):
+            on_changed(self._monitor.blocked)
+
     def give_back_waiting(self) -> None:
-        """Have the jobs that could not begin, because the loop is blocked, given back. From any thread."""
+        """Give back jobs that could not begin, because the loop is blocked. From any thread."""
         with self._lock:
             for job in [job for job in self._jobs if not job.has_begun]:
                 self._jobs.discard(job)
                 job.give_back()
 
-    def resumed(self, seconds: float, culprit: object) -> None:
-        """On the loop: what the culprit has held up gets the time back that it could not use."""
-        extend_other_limits(self.coroutines(), seconds, culprit)
+    def resumed(self, seconds: float, culprit: Job | None) -> None:
+        """On the loop, before anything else runs there: what the culprit has held up gets the time back that it could not use."""
+        for each in self.coroutines():
+            if each is not culprit:
+                each.extend(seconds)
 
     def interrupt(self, job: Job, kind: type[BaseException]) -> None:
-        with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(job.stop, kind)
-
-    def end(self) -> None:
-        self._is_ending = True
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(type(self._loop).stop, self._loop)
+        self.call_soon(job.stop, kind)
 
     def _start(self, job: Job) -> None:
         with self._lock:
@@ -480,11 +424,76 @@ class LoopThread(threading.Thread):
     def _ended(self, job: Job) -> None:
         with self._lock:
             self._jobs.discard(job)
+
+
+class RunningLoop(JobLoop):
+    """The event loop that runs in the calling thread, which is the program's."""
+
+    def __init__(self) -> None:
+        super().__init__(asyncio.get_running_loop())
+        self.thread_id = threading.get_ident()
+        self._last_seen_running = monotonic()
+
+    def submit(self, job: Job) -> Callable[[type[BaseException]], object]:
+        """Have the job begin; returns how to interrupt it."""
+        self.accept(job)
+        return partial(self.interrupt, job)
+
+    submit_alone = submit
+    """Nothing is lost here that would have to run alone."""
+
+    def cancel(self) -> None:
+        """On the loop, or while it does not run: give back what has not begun, and cancel what has. Nothing begins any more.
+
+        Call it again if that was not enough. `asyncio.wait_for`, with which redis-py sends, drops a cancellation that comes in
+        the moment in which what it waits for is done (https://github.com/python/cpython/issues/86296; fixed in Python 3.12).
+        """
+        self.end()
+        self.give_back_waiting()
+        for job in self.coroutines():
+            job.stop(TaskRevoked, again=True)
+
+    def end(self) -> None:
+        """Begin nothing more."""
+        self._gives_back = True
+
+    def has_stopped(self) -> bool:
+        """Whether the program does not run the loop any more; then everything is given back. Call this often, from one thread."""
+        now = monotonic()
+        if self._loop.is_running():
+            self._last_seen_running = now
+        if now - self._last_seen_running < LOOP_STOPPED_SECONDS and not self._loop.is_closed():
+            return False
+        self.end()
+        with self._lock:
+            jobs, self._jobs = self._jobs, set()
+        for job in jobs:
+            job.give_back()
+        return True
+
+
+class LoopThread(JobLoop, threading.Thread):
+    """One event loop, until it is ended or breaks; with ``single``, until its only job has ended."""
+
+    def __init__(self, *, close_connections: bool, single: bool = False) -> None:
+        threading.Thread.__init__(self, name="fairque-loop", daemon=True)
+        JobLoop.__init__(self, asyncio.new_event_loop())
+        self._loop.set_default_executor(isolation.LoopExecutor(close_connections=close_connections))
+        self._single = single
+        self._is_ending = False
+
+    def end(self) -> None:
+        self._is_ending = True
+        self.call_soon(type(self._loop).stop, self._loop)
+
+    def _ended(self, job: Job) -> None:
+        super()._ended(job)
         if self._single:
             self.end()
 
     def run(self) -> None:
         loop = self._loop
+        self.thread_id = threading.get_ident()
         asyncio.set_event_loop(loop)
         _protect_loop(loop)
         try:
@@ -515,11 +524,11 @@ class LoopThread(threading.Thread):
         except (SystemExit, KeyboardInterrupt) as error:
             context = context_in(_traceback_frames(error))
             culprit = None if context is None else context.get(stopped)
-            if not isinstance(culprit, Stoppable) or culprit.is_first_report():
+            if not isinstance(culprit, Job) or culprit.is_first_report():
                 logger.warning(
                     "%s raised %s in a coroutine or callback that it had started; the event loop goes on. To end a task, raise "
                     "another exception",
-                    describe_leases(culprit.leases) if isinstance(culprit, Stoppable) else "an unknown task",
+                    describe_leases(culprit.leases) if isinstance(culprit, Job) else "an unknown task",
                     type(error).__name__,
                     exc_info=error,
                 )
@@ -551,27 +560,22 @@ def _refuse(name: str) -> None:
 
 
 class EventLoop:
-    """Starts with the first coroutine; another loop takes its place if it breaks.
+    """An event loop in a thread. Starts with the first coroutine; another loop takes its place if it breaks.
 
     Args:
-        on_blocked: called from `check` when a coroutine blocks the loop, and with None when the loop goes on.
         close_connections: close the database connections of the loop's threads (`asyncio.to_thread`) after each call.
     """
 
-    def __init__(
-        self, on_blocked: Callable[[BlockedLoop | None], object] = lambda _: None, *, close_connections: bool = False
-    ) -> None:
-        self._on_blocked = on_blocked
+    def __init__(self, *, close_connections: bool) -> None:
         self._close_connections = close_connections
         self._starting = threading.Lock()
         self._thread: LoopThread | None = None
-        self._has_ended = False
 
     def submit(self, job: Job) -> Callable[[type[BaseException]], object]:
         """Have the job begin; returns how to interrupt it."""
         while True:
             thread = self._thread or self._start()
-            if thread.submit(job):
+            if thread.accept(job):
                 return partial(thread.interrupt, job)
             with self._starting:
                 if self._thread is thread:
@@ -581,14 +585,13 @@ class EventLoop:
         """As `submit`, on a loop that ends with the job."""
         thread = LoopThread(close_connections=self._close_connections, single=True)
         thread.start()
-        thread.submit(job)
+        thread.accept(job)
         return partial(thread.interrupt, job)
 
-    def check(self) -> None:
-        """Report if the loop is blocked, or goes on. Called at least twice a second, by one thread."""
-        thread = self._thread
-        if thread is not None and thread.monitor.check(monotonic()):
-            self._on_blocked(thread.monitor.blocked)
+    def check(self, on_changed: Callable[[BlockedLoop | None], object]) -> None:
+        """As `JobLoop.check`."""
+        if (thread := self._thread) is not None:
+            thread.check(on_changed)
 
     def _start(self) -> LoopThread:
         with self._starting:

@@ -15,7 +15,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django_fairque.engine.model.outcome import Outcome
-from django_fairque.tasks.errors import SoftTimeLimitExceeded, TaskRevoked
+from django_fairque.tasks.errors import TaskRevoked
 from django_fairque.tasks.execution import aexecute, arun_batch, failed_outcome, prepare, run_batch
 from django_fairque.worker.execution import isolation, process_copies
 from django_fairque.worker.execution.event_loop import (
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.model.lease import Lease, LeaseKey
     from django_fairque.tasks.execution import Run, Services
-    from django_fairque.worker.execution.event_loop import BlockedLoop
+    from django_fairque.worker.execution.event_loop import RunningLoop
     from django_fairque.worker.execution.status_board import StatusBoard
     from django_fairque.worker.execution.task_services import RevokedLeases
     from django_fairque.worker.fetching.fetch_planner import FetchPlanner, Work
@@ -75,14 +75,13 @@ class SlotPool:
         queue_contexts: Sequence[QueueContext],
         slots: int,
         status_board: StatusBoard,
-        on_blocked: Callable[[BlockedLoop | None], object] = lambda _: None,
         *,
         close_connections: bool,
     ) -> None:
         self.queue_contexts = queue_contexts
         self.status_board = status_board
         self.close_connections = close_connections
-        self.loop = EventLoop(on_blocked, close_connections=close_connections)
+        self.loop: EventLoop | RunningLoop = EventLoop(close_connections=close_connections)
         self.idle_slots = IdleSlots()
         self.ended = False
         self.slots = [Slot(index, self) for index in range(slots)]
@@ -115,6 +114,11 @@ class SlotPool:
         queue_context.revoked.add_leases(keys)
         for slot in self.slots:
             slot.revoke(queue_context, keys)
+
+    def give_back(self) -> None:
+        """Stop all that runs, also batches, and give it back."""
+        for slot in self.slots:
+            slot.give_back()
 
 
 class Slot(threading.Thread):
@@ -299,7 +303,6 @@ class Slot(threading.Thread):
         return Job(
             begin,
             timeout,
-            SoftTimeLimitExceeded,
             leases,
             queue_context.planner.index,
             partial(self._status_board.extend, self.index),
@@ -324,6 +327,18 @@ class Slot(threading.Thread):
         work = self._work
         if work is None or isinstance(work, list) or self._queue_context is not queue_context or work.key not in leases:
             return
+        self._revoke(started, interrupt)
+
+    def give_back(self) -> None:
+        """Interrupt what runs, and give it back whatever it returns."""
+        started, interrupt = self.guard.started, self._interrupt
+        work, queue_context = self._work, self._queue_context
+        if work is None or queue_context is None:
+            return
+        queue_context.revoked.add_leases([each.key for each in (work if isinstance(work, list) else [work])])
+        self._revoke(started, interrupt)
+
+    def _revoke(self, started: float, interrupt: Callable[[type[BaseException]], object] | None) -> None:
         if interrupt is not None:
             interrupt(TaskRevoked)
         else:

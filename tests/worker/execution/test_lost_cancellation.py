@@ -3,33 +3,55 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from django_fairque.worker.execution.event_loop import cancel_all
+from django_fairque.engine.model.lease import Lease
+from django_fairque.tasks.errors import TaskRevoked
+from django_fairque.worker.execution.event_loop import Interrupted, Job, RunningLoop
 
 
-async def deaf(times: int, received: list[int]) -> None:
-    """Goes on when it is canceled, as whoever awaits a `wait_for` that dropped it."""
-    for number in range(times):
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:  # noqa: PERF203 - it is what this is about
-            received.append(number)
-    await asyncio.Event().wait()
+def job(coroutine: Any) -> Job:
+    lease: Any = Lease.__new__(Lease)
+    return Job(coroutine, 60.0, [lease], 0, lambda _: None)
+
+
+async def start(*coroutines: Any) -> tuple[RunningLoop, list[Job]]:
+    loop, jobs = RunningLoop(), [job(each) for each in coroutines]
+    for each in jobs:
+        loop.submit(each)
+    await asyncio.sleep(0.01)  # they have begun
+    return loop, jobs
 
 
 @pytest.mark.parametrize("times", [0, 1, 3])
-async def test_it_is_repeated_until_all_have_ended(times: int) -> None:
+async def test_it_is_repeated(times: int) -> None:
     received: list[int] = []
-    tasks = [asyncio.ensure_future(deaf(each, received)) for each in (times, 0)]
-    await asyncio.sleep(0)  # they have begun
-    await asyncio.wait_for(cancel_all(tasks, 0.001), 20)
-    assert all(task.cancelled() for task in tasks)
+
+    async def deaf() -> None:
+        """Goes on when it is canceled, as whoever awaits a `wait_for` that dropped it."""
+        for number in range(times):
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:  # noqa: PERF203 - it is what this is about
+                received.append(number)
+        await asyncio.Event().wait()
+
+    loop, jobs = await start(deaf, asyncio.Event().wait)
+    for _ in range(times + 1):
+        assert loop.is_used
+        loop.cancel()
+        await asyncio.sleep(0.01)
+    assert not loop.is_used
     assert received == list(range(times))
+    for each in jobs:
+        with pytest.raises(Interrupted) as caught:
+            each.wait()
+        assert caught.value.kind is TaskRevoked
 
 
-async def test_who_tidies_up_is_let(recwarn: pytest.WarningsRecorder) -> None:
+async def test_who_tidies_up_is_let() -> None:
     tidied = []
 
     async def careful() -> None:
@@ -46,12 +68,21 @@ async def test_who_tidies_up_is_let(recwarn: pytest.WarningsRecorder) -> None:
         finally:
             raise OSError("on its way out")
 
-    tasks = [asyncio.ensure_future(careful()), asyncio.ensure_future(failing())]
-    await asyncio.sleep(0)
-    await cancel_all(tasks, 60.0)
+    loop, (first, second) = await start(careful, failing)
+    loop.cancel()
+    await asyncio.sleep(0.05)
     assert tidied == [True]
-    assert await asyncio.gather(*tasks, return_exceptions=True)
+    with pytest.raises(Interrupted):
+        first.wait()
+    with pytest.raises(OSError, match="on its way out"):
+        second.wait()
 
 
-async def test_there_may_be_none() -> None:
-    await cancel_all([], 1.0)
+async def test_nothing_begins_any_more() -> None:
+    loop, _ = await start()
+    loop.cancel()
+    late = job(asyncio.Event().wait)
+    loop.submit(late)
+    with pytest.raises(Interrupted):
+        late.wait()
+    assert not loop.is_used

@@ -116,9 +116,8 @@ class Running:
     @property
     def revoked(self) -> list[LeaseKey]:
         """What it remembers."""
-        if isinstance(self.worker, AsyncWorker):
-            return [key for context in self.worker._fetchers for key in context._revoked]
-        return [key for context in self.worker._core._slot_pool.queue_contexts for key in context.revoked]
+        worker = self.worker._worker if isinstance(self.worker, AsyncWorker) else self.worker
+        return [key for context in worker._core.slot_pool.queue_contexts for key in context.revoked]
 
     def join(self) -> None:
         self._thread.join(10)

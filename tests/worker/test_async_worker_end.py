@@ -1,0 +1,177 @@
+"""How an `AsyncWorker` ends: nothing is left on the loop of the program, nor in a thread, and no lease is lost meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque import AsyncWorker, task
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.queue.async_queue import AsyncFairQueue
+from django_fairque.tasks import registry
+
+from .conftest import eventually
+
+if TYPE_CHECKING:
+    from pytest_django import Settings
+    from redis import Redis
+
+    from django_fairque.engine.queue.queue import FairQueue
+    from tests.servers import Server
+
+    from .conftest import Push
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+STARTED: list[str] = []
+ENDED: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def project(server: Server, redis: Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}, "WORKER": {"POLL_INTERVAL": 0.2}}
+    monkeypatch.setattr(registry, "_tasks", {})
+    STARTED.clear()
+    ENDED.clear()
+
+    @task(name="sleeps")
+    async def sleeps() -> None:
+        STARTED.append("sleeps")
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.05)  # its cleaning up is not interrupted
+            ENDED.append("sleeps")
+
+    @task(name="spins")
+    def spins() -> None:
+        STARTED.append("spins")
+        end = time.monotonic() + 60
+        try:
+            while time.monotonic() < end:
+                time.sleep(0.005)
+        finally:
+            ENDED.append("spins")
+
+    @task(name="together", batch=2)
+    async def together(items: list[Any]) -> None:
+        STARTED.append("together")
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            ENDED.append("together")  # takes the cancellation for its end
+
+    @task(name="blocks")
+    async def blocks() -> None:
+        STARTED.append("blocks")
+        time.sleep(2.5)  # noqa: ASYNC251 - on purpose
+
+
+def push_all(push: Push) -> list[str]:
+    return [push("sleeps"), push("spins"), push("together", 1), push("together", 2)]
+
+
+def check_given_back(queue: FairQueue, ids: list[str]) -> None:
+    assert sorted(ENDED) == ["sleeps", "spins", "together"]
+    assert [queue.get_task(each).state for each in ids] == [TaskState.QUEUED] * len(ids)
+    assert [attempt.kind for each in ids for attempt in queue.history(each)] == ["released"] * len(ids)
+    assert queue.workers() == []
+    assert queue.check_invariants() == []
+
+
+def threads_left() -> list[str]:
+    return [each.name for each in threading.enumerate() if each.name.startswith("fairque-")]
+
+
+async def begun() -> None:
+    await asyncio.to_thread(eventually, lambda: sorted(STARTED) == ["sleeps", "spins", "together"])
+
+
+async def test_a_canceled_worker_gives_everything_back(queue: FairQueue, push: Push) -> None:
+    before, ids = asyncio.all_tasks(), push_all(push)
+    running = asyncio.ensure_future(AsyncWorker(concurrency=4).run())
+    await begun()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(running, 20)
+    assert asyncio.all_tasks() == before
+    check_given_back(queue, ids)
+    await asyncio.to_thread(eventually, lambda: threads_left() == [])
+
+
+async def test_a_second_cancellation_does_not_make_it_leave_earlier(queue: FairQueue, push: Push) -> None:
+    ids = push_all(push)
+    running = asyncio.ensure_future(AsyncWorker(concurrency=4).run())
+    await begun()
+    running.cancel()
+    await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(running, 20)
+    check_given_back(queue, ids)
+
+
+async def test_a_stopped_worker_gives_back_what_is_late(queue: FairQueue, push: Push) -> None:
+    before, ids = asyncio.all_tasks(), push_all(push)
+    worker = AsyncWorker(concurrency=4, shutdown_timeout=0.1)
+    running = asyncio.ensure_future(worker.run())
+    await begun()
+    worker.stop()
+    await asyncio.wait_for(running, 20)
+    assert asyncio.all_tasks() == before
+    check_given_back(queue, ids)
+    await asyncio.to_thread(eventually, lambda: threads_left() == [])
+
+
+def test_a_program_that_ends_gives_everything_back(queue: FairQueue, push: Push) -> None:
+    ids = push_all(push)
+
+    async def program() -> None:
+        worker = asyncio.ensure_future(AsyncWorker(concurrency=4).run())
+        await begun()
+        assert not worker.done()
+
+    asyncio.run(program())
+    check_given_back(queue, ids)
+    eventually(lambda: threads_left() == [])
+
+
+def test_a_loop_that_is_closed_without_an_end_of_the_worker(queue: FairQueue, push: Push) -> None:
+    loop = asyncio.new_event_loop()
+    ids = push_all(push)
+    running = loop.create_task(AsyncWorker(concurrency=4).run())
+    loop.run_until_complete(begun())
+    loop.run_until_complete(loop.shutdown_default_executor())
+    loop.close()
+    eventually(lambda: not queue.workers(), 20)
+    assert not running.done()
+    assert [queue.get_task(each).state for each in ids] == [TaskState.QUEUED] * len(ids)
+    eventually(lambda: threads_left() == [])
+
+
+async def test_a_blocked_loop_loses_no_lease(queue: FairQueue, push: Push) -> None:
+    push("sleeps", timeout=30)
+    blocked = push("blocks")
+    worker = AsyncWorker(concurrency=2, lease_seconds=1.0)
+    running = asyncio.ensure_future(worker.run())
+    await asyncio.to_thread(eventually, lambda: queue.get_task(blocked).state is TaskState.FINISHED)
+    assert queue.get_stats().states["started"] == 1
+    assert STARTED.count("blocks") == STARTED.count("sleeps") == 1
+    running.cancel()
+    await asyncio.wait([running])
+
+
+async def test_the_connections_to_a_given_queue_are_closed(
+    queue: FairQueue, push: Push, redis: Redis, aredis: Any
+) -> None:
+    @task(name="nothing")
+    def nothing() -> None: ...
+
+    push("nothing")
+    before = len(redis.client_list())
+    await asyncio.wait_for(AsyncWorker([AsyncFairQueue(aredis)], burst=True).run(), 20)
+    eventually(lambda: len(redis.client_list()) <= before)
