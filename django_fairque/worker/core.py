@@ -11,12 +11,14 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from django_fairque import signals
+from django_fairque.conf import get_config
 from django_fairque.engine.model.lease import LeaseKey
+from django_fairque.tasks.execution import Services
 from django_fairque.worker.execution.limits import TimeLimitThread, limit_allocation, resident_mb
-from django_fairque.worker.execution.task_services import RevokedLeases, batch_limits, import_handler, make_services
+from django_fairque.worker.execution.task_services import RevokedLeases, batch_limits, import_handler
 from django_fairque.worker.execution.thread_slots import QueueContext, SlotPool
-from django_fairque.worker.fetching.fetch_planner import FetchPlanner, SlotBudget, shard_places_of
-from django_fairque.worker.fetching.fetch_thread import FetchThread
+from django_fairque.worker.fetching.fetch_planner import FetchPlanner, ShardTurn, SlotBudget
+from django_fairque.worker.fetching.fetch_thread import FetchServices, FetchThread
 from django_fairque.worker.fetching.wakeup import Wakeup
 from django_fairque.worker.leases.outage import Outages
 from django_fairque.worker.reporting.log import OutcomeReporter, logger
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.worker.execution.event_loop import BlockedLoop
     from django_fairque.worker.execution.status_board import StatusBoard
-    from django_fairque.worker.fetching.fetch_planner import ShardPlace, ShardTurn
     from django_fairque.worker.supervisor.separate_tasks import SeparateTask
 
     from .options import WorkerOptions
@@ -69,7 +70,7 @@ class Core:
         self.status_board = status_board
         self.is_stopping = False
         self.is_draining = False
-        self.budget = SlotBudget(options.concurrency, max_tasks=options.max_tasks, burst=options.burst)
+        self.budget = SlotBudget(options)
         self._on_retire = on_retire
         self._on_unfit = on_unfit
         self._on_blocked = on_blocked
@@ -86,55 +87,58 @@ class Core:
         self._reporter = OutcomeReporter()
         self._memory_check_due = 0.0
         handler = import_handler(options.handler)
-        places = [place for queue in queues for place in shard_places_of(queue, options)]
-        self.outages = Outages([place.queue for place in places], startup_timeout)
-        queue_contexts = [self._queue_context(index, place, handler) for index, place in enumerate(places)]
+        places = [
+            (shard, ShardTurn(scheduler, index))
+            for queue in queues
+            for scheduler in [queue.shard_scheduler_for(options.users, options.steal)]
+            for index, shard in enumerate(queue.shards)
+        ]
+        contexts = [self._queue_context(index, *place, handler) for index, place in enumerate(places)]
+        self.outages = Outages([shard for shard, _ in places], startup_timeout)
         self.signal_thread = SignalThread(options, task_finder(queues))
         self._outbox_thread = OutboxThread()
         self.slot_pool = SlotPool(
-            queue_contexts,
-            options.concurrency,
-            status_board,
-            close_connections=options.close_database_connections,
+            contexts, options.concurrency, status_board, close_connections=options.close_database_connections
         )
         self._time_limits = TimeLimitThread([slot.guard for slot in self.slot_pool.slots], self._tick)
-        self._fetch_threads = [
-            FetchThread(
-                place.queue,
-                context.planner,
-                context.wakeup,
-                context.second_wakeup,
-                self.slot_pool,
+        services = FetchServices(
+            *(
                 options,
-                status_board=status_board,
-                time_limits=self._time_limits,
-                outage=self.outages.for_shard(place.queue.display_name),
-                reporter=self._reporter,
-                signal_thread=self.signal_thread,
-                on_change=self._changed,
+                self.slot_pool,
+                self._time_limits,
+                self.outages,
+                self._reporter,
+                self.signal_thread,
+                self._changed,
             )
-            for place, context in zip(places, queue_contexts, strict=True)
+        )
+        self._fetch_threads = [
+            FetchThread(shard, context, services) for (shard, _), context in zip(places, contexts, strict=True)
         ]
 
     def _queue_context(
-        self, index: int, place: ShardPlace[FairQueue], handler: Callable[[Any], Any] | None
+        self, index: int, shard: FairQueue, turn: ShardTurn, handler: Callable[[Any], Any] | None
     ) -> QueueContext:
         revoked = RevokedLeases()
-        around = make_services(place.queue, self.options, revoked, handler, place.queue.set_progress)
-        return QueueContext(self._fetch_planner(index, place.turn), around, revoked, Wakeup(), Wakeup())
-
-    def _fetch_planner(self, index: int, turn: ShardTurn) -> FetchPlanner:
-        return FetchPlanner(
+        services = Services(
+            queue=shard.name,
+            config=shard.config,
+            send_progress=shard.set_progress,
+            handler=handler,
+            timeout=self.options.task_timeout,
+            revoked=revoked,
+            tracing=get_config().tracing,
+            own_queue=shard.parent_queue,
+        )
+        planner = FetchPlanner(
             index,
             self.budget,
-            poll_interval=self.options.poll_interval,
             batch_limits=batch_limits,
-            selective=self.options.is_selective,
             turn=turn,
-            fetches=not self.options.one_task,
             divert=self._divert if self._on_separate is not None else None,
             fence=self.status_board.fence(index),
         )
+        return QueueContext(planner, services, revoked, Wakeup(), Wakeup())
 
     def _divert(self, planner: FetchPlanner, lease: Lease) -> bool:
         """Pass on what must run in a process of its own."""
@@ -216,15 +220,15 @@ class Core:
         """A fetch thread has made a call."""
         if self.is_stopping:
             return
-        if self.budget.has_reached_max_tasks:
+        if 0 < self.options.max_tasks <= self.budget.finished:
             self._retire(f"it has run {self.budget.finished} tasks")
-        elif (self.budget.burst and self.budget.is_everything_empty) or (
+        elif (self.options.burst and self.budget.is_everything_empty) or (
             self._has_started_its_task and self.budget.is_idle
         ):
             self.stop()
         elif len(self._fetch_threads) > 1:
             for thread in self._fetch_threads:
-                if thread.planner.wants_tasks or self.budget.burst:
+                if thread.planner.wants_tasks or self.options.burst:
                     thread.wakeup.notify()
 
     def _tick(self) -> None:
@@ -265,19 +269,16 @@ class Core:
         if limit and not self.is_stopping and now >= self._memory_check_due:
             self._memory_check_due = now + MEMORY_CHECK_SECONDS
             used = resident_mb()
-            if used > limit and self.budget.has_had_tasks:
+            if used > limit and self.budget.events:
                 self._retire(f"it uses {used:.0f} MB, more than {limit}")
             elif used > limit:
-                self._refuse(used)
-
-    def _refuse(self, used: float) -> None:
-        logger.error(
-            "worker %s runs no task: it uses %.0f MB before the first one, more than --max-memory (MAX_MEMORY_MB) allows, %d; "
-            "set that well above",
-            *(self.options.worker_id, used, self.options.max_memory_mb),
-        )
-        self._on_unfit()
-        self.stop()
+                logger.error(
+                    "worker %s runs no task: it uses %.0f MB before the first one, more than --max-memory (MAX_MEMORY_MB) "
+                    "allows, %d; set that well above",
+                    *(self.options.worker_id, used, limit),
+                )
+                self._on_unfit()
+                self.stop()
 
     def _retire(self, reason: str) -> None:
         logger.info("replacing worker process %s: %s", self.options.worker_id, reason)

@@ -119,7 +119,10 @@ class Worker:
         self._lease_renewal.remove(self.options.worker_id)
         self._lease_renewal.finish(1.0)
         for queue in self.queues:
-            _give_back_all(queue, self.options.worker_id)
+            try:
+                queue.release_worker(self.options.worker_id, reason="worker stopped", forget=True)
+            except FairQueueError as error:  # noqa: PERF203 - each queue
+                logger.warning("what was left could not be given back, it will be when its lease ends: %s", error)
         self._core.report_stopped()
 
     def _info(self) -> dict[str, str]:
@@ -133,10 +136,3 @@ class Worker:
             unknown_tasks=core.unknown_tasks,
             blocked_by=core.blocked_by,
         )
-
-
-def _give_back_all(queue: FairQueue, worker_id: str) -> None:
-    try:
-        queue.release_worker(worker_id, reason="worker stopped", forget=True)
-    except FairQueueError as error:
-        logger.warning("what was left could not be given back, it will be when its lease ends: %s", error)

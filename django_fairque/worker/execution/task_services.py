@@ -5,11 +5,9 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.conf import get_config
 from django_fairque.engine.model.errors import ConfigurationError, short
 from django_fairque.engine.model.lease import LeaseKey
 from django_fairque.engine.model.outcome import Outcome
-from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.tasks import registry
 from django_fairque.tasks.errors import TaskRevoked
 from django_fairque.tasks.execution import Services, execute, failed_outcome, prepare
@@ -18,9 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from django_fairque.engine.model.lease import Lease
-    from django_fairque.engine.queue.async_queue import AsyncFairQueue
     from django_fairque.tasks.execution import Run
-    from django_fairque.worker.options import WorkerOptions
 
 MAX_REVOKED_LEASES = 10_000
 
@@ -39,25 +35,6 @@ class RevokedLeases(set[LeaseKey]):
             return outcome
         self.discard(outcome.lease.key)
         return Outcome.release(outcome.lease)
-
-
-def make_services(
-    queue: FairQueue | AsyncFairQueue,
-    options: WorkerOptions,
-    revoked: RevokedLeases,
-    handler: Callable[[Any], Any] | None,
-    send_progress: Callable[..., object],
-) -> Services:
-    return Services(
-        queue=queue.name,
-        config=queue.config,
-        send_progress=send_progress,
-        handler=handler,
-        timeout=options.task_timeout,
-        revoked=revoked,
-        tracing=get_config().tracing,
-        own_queue=queue.parent_queue if isinstance(queue, FairQueue) else None,
-    )
 
 
 def timeout_of(run: Run) -> float:
@@ -105,11 +82,6 @@ def batch_limits(name: str) -> tuple[int, float] | None:
     if definition is None or not definition.options.batch:
         return None
     return definition.options.batch, definition.options.batch_wait
-
-
-def batch_sizes() -> dict[str, int]:
-    """How many tasks of each batch task run in one call, by name."""
-    return registry.batch_sizes()
 
 
 def import_handler(path: str | None) -> Callable[[Any], Any] | None:

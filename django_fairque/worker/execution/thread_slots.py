@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import _thread
 import threading
+from dataclasses import dataclass
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
     from django_fairque.worker.execution.event_loop import RunningLoop
     from django_fairque.worker.execution.status_board import StatusBoard
     from django_fairque.worker.execution.task_services import RevokedLeases
-    from django_fairque.worker.fetching.fetch_planner import FetchPlanner, Work
+    from django_fairque.worker.fetching.buffer import Work
+    from django_fairque.worker.fetching.fetch_planner import FetchPlanner
     from django_fairque.worker.fetching.wakeup import Wakeup
 
 W = TypeVar("W")
@@ -50,21 +52,17 @@ SHORT_RUN_SECONDS = 0.0002
 """Run time (s) below which a second slot is woken only when the first does not get on."""
 
 
+@dataclass(frozen=True)
 class QueueContext:
-    """One queue as the slots see it."""
+    """One shard of a queue as the slots see it."""
 
-    __slots__ = ("planner", "revoked", "second_wakeup", "services", "wakeup")
-
-    def __init__(
-        self, planner: FetchPlanner, services: Services, revoked: RevokedLeases, wakeup: Wakeup, second_wakeup: Wakeup
-    ) -> None:
-        self.planner = planner
-        self.services = services
-        self.revoked = revoked
-        self.wakeup = wakeup
-        """Wakes the thread that talks to the server."""
-        self.second_wakeup = second_wakeup
-        """Wakes the one that does so while the first waits for an answer."""
+    planner: FetchPlanner
+    services: Services
+    revoked: RevokedLeases
+    wakeup: Wakeup
+    """Wakes the thread that calls the server."""
+    second_wakeup: Wakeup
+    """Wakes the one that does so while the first waits for an answer."""
 
 
 class SlotPool:

@@ -12,15 +12,15 @@ append to `outcomes` from any thread; both are single operations of the interpre
 time.
 
 `SlotBudget` is shared by all planners of a worker and divides its slots between them. `Pace` measures how fast tasks end.
-`ShardPlace` is one shard of a queue and its turn among the other shards.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, FairShardOrder, ShardScheduler, Window
@@ -29,18 +29,11 @@ from django_fairque.worker.fetching.buffer import LeaseBuffer, Work
 
 if TYPE_CHECKING:
     from collections import deque
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from django_fairque.engine.model.lease import Lease
     from django_fairque.engine.model.outcome import Settled
-    from django_fairque.engine.queue.async_queue import AsyncFairQueue
-    from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.engine.sharding.shard_scheduler import Window
     from django_fairque.worker.options import WorkerOptions
-
-__all__ = ["FetchCall", "FetchPlanner", "Work"]
-
-AnyQueue = TypeVar("AnyQueue", "FairQueue", "AsyncFairQueue")
 
 
 @dataclass(frozen=True)
@@ -53,24 +46,6 @@ class ShardTurn:
     @property
     def position(self) -> tuple[int, float]:
         return self.scheduler.turn(self.index)
-
-    def window(self, others: Iterable[ShardTurn]) -> Window:
-        """What to say in a call to it, when these have tasks to give as well."""
-        return self.scheduler.window(self.index, [other.index for other in others])
-
-
-@dataclass(frozen=True)
-class ShardPlace(Generic[AnyQueue]):
-    """A view of one shard, and its turn."""
-
-    queue: AnyQueue
-    turn: ShardTurn
-
-
-def shard_places_of(queue: AnyQueue, options: WorkerOptions) -> list[ShardPlace[AnyQueue]]:
-    """One for each shard."""
-    order = queue.shard_scheduler_for(options.users, options.steal)
-    return [ShardPlace(shard, ShardTurn(order, index)) for index, shard in enumerate(queue.shards)]
 
 
 PREFETCH_SECONDS = 0.05
@@ -182,11 +157,11 @@ class FetchPlanner:
     """The state of one queue in one worker: when to fetch how many tasks, and which leases are held.
 
     Moments are those of the monotonic clock, as ``now``. ``index`` is the number of this planner; ``budget`` divides
-    the worker's slots; ``poll_interval`` is the longest wait in seconds. ``batch_limits`` returns ``(size, wait)`` for
-    a task's name if tasks of this name run in batches, else None. ``selective``: the worker serves some users only.
-    ``turn`` is which shard of a queue this is for. ``fetches``: whether it requests tasks; else it has those that it
-    is given (`add_lease`). ``divert``: whether a lease was passed on to another process, which runs its task.
-    ``fence``: raised by the supervisor while it gives back leases of this shard.
+    the worker's slots. ``batch_limits`` returns ``(size, wait)`` for a task's name if tasks of this name run in
+    batches, else None. ``turn`` is which shard of a queue this is for. ``divert``: whether a lease was passed on to
+    another process, which runs its task. ``fence``: raised by the supervisor while it gives back leases of this shard.
+
+    The planner of a worker that is for one task requests none, and has the one that it is given (`add_lease`).
     """
 
     def __init__(
@@ -194,11 +169,8 @@ class FetchPlanner:
         index: int,
         budget: SlotBudget,
         *,
-        poll_interval: float,
         batch_limits: Callable[[str], tuple[int, float] | None] = lambda _: None,
-        selective: bool = False,
         turn: ShardTurn | None = None,
-        fetches: bool = True,
         divert: Callable[[FetchPlanner, Lease], bool] | None = None,
         fence: Fence | None = None,
     ) -> None:
@@ -226,12 +198,10 @@ class FetchPlanner:
         self.has_failed = False
         """Its last call failed: nothing is kept free for it."""
         self.turn = turn or ShardTurn(ShardScheduler([FairShardOrder(1)]), 0)
-        self.pace = Pace(budget.slots)
+        self.pace = Pace(budget.options.concurrency)
         self._pending_calls: list[FetchCall] = []
         self._budget = budget
-        self._poll_interval = poll_interval
-        self._selective = selective
-        self._fetches = fetches
+        self._options = budget.options
         self._divert = divert
         self._busy_since = 0.0
         self._outcome_since: float | None = None
@@ -250,7 +220,7 @@ class FetchPlanner:
         self._empty_fetches = 0
         self._empty_at_event = -1
         self._turn_check_due = 0.0
-        budget.add(self)
+        budget.planners.append(self)
 
     # --- what the slots see ---
 
@@ -262,7 +232,7 @@ class FetchPlanner:
     @property
     def wants_tasks(self) -> bool:
         """Whether it would fetch if it were given room, and could."""
-        return self._fetches and not (self.exhausted or self.is_stopping or self.is_draining or self.has_failed)
+        return not (self._options.one_task or self.exhausted or self.is_stopping or self.is_draining or self.has_failed)
 
     def comes_first(self, now: float) -> bool:
         """Whether others of its queue must wait for it: not if its server does not answer."""
@@ -312,10 +282,6 @@ class FetchPlanner:
         self.is_draining = is_draining
         self.exhausted = self.exhausted and is_draining  # much may have come meanwhile
 
-    def give_back_waiting(self) -> None:
-        """Give back leases that wait for a slot here. For the thread that calls `next_call`."""
-        self._give_back()
-
     # --- what to do next ---
 
     def next_call(self, now: float) -> FetchCall | None:
@@ -334,9 +300,8 @@ class FetchPlanner:
         if not self._is_free:
             return None
         wait_result = self._wait_results.pop() if self._wait_results else None
-        self.exhausted = (
-            self.exhausted and not wait_result
-        )  # there is work, if not for this call: another shard may come first
+        if wait_result:  # there is work, if not for this call: another shard may come first
+            self.exhausted = False
         report = bool(self.outcomes) and (
             self.should_notify or now - (self._outcome_since or now) >= OUTCOME_FLUSH_SECONDS
         )
@@ -358,7 +323,7 @@ class FetchPlanner:
             bool(wait_result),
             now,
             self._budget.events,
-            window=self._budget.window(self),
+            window=self.turn.scheduler.window(self.turn.index, [each.turn.index for each in self._budget.rivals(self)]),
             fence=self.fence,
         )
         self._pending_calls.append(call)
@@ -374,7 +339,7 @@ class FetchPlanner:
 
     @property
     def _repeats_empty_fetch(self) -> bool:
-        return self._budget.burst and self._budget.is_idle and not self.is_empty
+        return self._options.burst and self._budget.is_idle and not self.is_empty
 
     def _is_turn_check_due(self, now: float) -> bool:
         """Whether to see who is next on this shard while others of its queue come first: somebody may have come since."""
@@ -415,14 +380,14 @@ class FetchPlanner:
         if now < self._paused_until or not self._fetch_size():
             return None
         self._is_waiting = True
-        self._wait_until = min(now + self._poll_interval, max(now + MIN_WAIT_SECONDS, self._next_check_due))
+        self._wait_until = min(now + self._options.poll_interval, max(now + MIN_WAIT_SECONDS, self._next_check_due))
         return self._wait_until - now
 
     def plan_fetch_ahead(self) -> FetchCall | None:
         """Return the fetch to send behind the wait in progress, so that its leases come with the wakeup; None for
         none.
 
-        Pass the result to `call_succeeded`, `call_failed` or `cancel_fetch_ahead`.
+        Pass the result to `call_succeeded` or `call_failed`; or set `fetch_ahead` to None if it could not be sent.
         """
         if not self._is_waiting or self.fetch_ahead is not None or not self._budget.may_fetch_ahead:
             return None
@@ -442,10 +407,6 @@ class FetchPlanner:
                 fence=self.fence,
             )
         return self.fetch_ahead
-
-    def cancel_fetch_ahead(self) -> None:
-        """Forget the fetch of `plan_fetch_ahead`: it could not be sent."""
-        self.fetch_ahead = None
 
     def wait_ended(self, *, woken: bool) -> None:
         """End the wait planned by `plan_wait`; ``woken`` is its result. From any thread."""
@@ -521,7 +482,7 @@ class FetchPlanner:
     # --- fetching ---
 
     def _fetch_size(self) -> int:
-        if self.is_out_of_sync or self.is_draining or self._is_fenced or not self._fetches:
+        if self.is_out_of_sync or self.is_draining or self._is_fenced or self._options.one_task:
             return 0
         missing = self._buffer.batches.open_batches  # one turn brings all that wait of a user
         pending = sum(call.fetch for call in self._pending_calls)
@@ -554,9 +515,8 @@ class FetchPlanner:
             self._give_back()
         self.outcomes += self._buffer.give_back_batches()
         if self._fence.is_lowered:
-            self.fence = (
-                number  # after the buffer is empty: a slot that has taken a lease before has read the old number
-            )
+            # Only now that the buffer is empty: a slot that has taken a lease before has read the old number.
+            self.fence = number
             self.exhausted = False
 
     def _distribute(self, leases: list[Lease], now: float) -> None:
@@ -573,13 +533,15 @@ class FetchPlanner:
         self.tokens.update(lease.token for lease in leases)
 
     def _add_batches(self, now: float) -> None:
-        for batch in self._buffer.add_batches(now, all_of_them=self.exhausted and self._budget.burst):
+        for batch in self._buffer.add_batches(now, all_of_them=self.exhausted and self._options.burst):
             self._companions.update(lease.token for lease in batch[1:])
 
     def _set_pause(self, for_others_only: bool, now: float) -> None:
-        if for_others_only and self._selective:
+        if for_others_only and self._options.is_selective:
             self._pause = min(
-                MAX_SELECTIVE_PAUSE_SECONDS, self._poll_interval, max(FIRST_SELECTIVE_PAUSE_SECONDS, 2 * self._pause)
+                MAX_SELECTIVE_PAUSE_SECONDS,
+                self._options.poll_interval,
+                max(FIRST_SELECTIVE_PAUSE_SECONDS, 2 * self._pause),
             )
             self._paused_until = now + self._pause
         else:
@@ -629,72 +591,57 @@ TURN_CHECK_SECONDS = 0.1
 
 
 class SlotBudget:
-    """Divides ``slots`` between the planners that are added. ``max_tasks`` is the number of tasks after which the
-    worker ends (0, the default: never), ``burst`` whether it ends when nothing can start (False by default).
+    """Divides the slots of a worker between its planners.
 
     Planners call it from several threads and see each other's figures unlocked: two that call at the same moment may
     both get one slot. The lease that is one too many waits in a buffer for a moment.
     """
 
-    def __init__(self, slots: int, *, max_tasks: int = 0, burst: bool = False) -> None:
-        self.slots = slots
-        self.burst = burst
+    def __init__(self, options: WorkerOptions) -> None:
+        self.options = options
         self.planners: list[FetchPlanner] = []
         self.finished = 0
         """Tasks that were run and are reported, or being so."""
         self.events = 0
         """Grows whenever tasks come or end."""
-        self._max_tasks = max_tasks
-
-    def add(self, planner: FetchPlanner) -> None:
-        """Add a ``planner``."""
-        self.planners.append(planner)
 
     def fetch_size(self, planner: FetchPlanner, prefetch: int, for_batches: int) -> int:
         """Return how many leases the ``planner`` may fetch: for free slots, ``prefetch`` for its buffer,
         ``for_batches`` for batches.
         """
-        free = self.slots - sum(other.occupied_slots for other in self.planners)
+        free = self.options.concurrency - sum(other.occupied_slots for other in self.planners)
         if len(self.planners) > 1:
             if not self.has_turn(planner):
                 return 0
             free -= self._reserved_for_others(planner)
         room = min(max(0, free + prefetch) + for_batches, MAX_FETCH_LEASES)
-        if self._max_tasks:
+        if self.options.max_tasks:
             held = sum(other.held for other in self.planners)
-            room = min(room, max(0, self._max_tasks - self.finished - held))
+            room = min(room, max(0, self.options.max_tasks - self.finished - held))
         return room
 
     def _reserved_for_others(self, planner: FetchPlanner) -> int:
         """Slots that other queues, which want tasks, lack to an equal share, if this queue has its share."""
-        mine = sum(other.occupied_slots for other in self.planners if other.turn.scheduler is planner.turn.scheduler)
-        rivals: dict[int, int] = {}
+        occupied: Counter[ShardScheduler] = Counter()  # each queue has one
         for other in self.planners:
-            if other.turn.scheduler is not planner.turn.scheduler and other.wants_tasks:
-                rivals.setdefault(id(other.turn.scheduler), 0)
-        for other in self.planners:
-            if id(other.turn.scheduler) in rivals:
-                rivals[id(other.turn.scheduler)] += other.occupied_slots
-        share = max(1, self.slots // (len(rivals) + 1))
-        if mine < share:
-            return 0
-        return sum(max(0, share - in_hand) for in_hand in rivals.values())
+            occupied[other.turn.scheduler] += other.occupied_slots
+        mine = planner.turn.scheduler
+        rivals = {other.turn.scheduler for other in self.planners if other.wants_tasks} - {mine}
+        share = max(1, self.options.concurrency // (len(rivals) + 1))
+        return sum(max(0, share - occupied[rival]) for rival in rivals) if occupied[mine] >= share else 0
 
     def has_turn(self, planner: FetchPlanner) -> bool:
         """Whether no other shard of the ``planner``'s queue, which wants more too, comes first."""
         turn = planner.turn.position
-        return all(turn <= other.turn.position for other in self._rivals(planner))
+        return all(turn <= other.turn.position for other in self.rivals(planner))
 
     @property
     def turn_check_seconds(self) -> float:
         """Seconds between a waiting planner's checks of its shard; at most a hundred planners check each second."""
         return max(TURN_CHECK_SECONDS, len(self.planners) / 100)
 
-    def window(self, planner: FetchPlanner) -> Window:
-        """Return the position of the ``planner``'s shard among those of its queue that want more, too."""
-        return planner.turn.window(other.turn for other in self._rivals(planner))
-
-    def _rivals(self, planner: FetchPlanner) -> list[FetchPlanner]:
+    def rivals(self, planner: FetchPlanner) -> list[FetchPlanner]:
+        """Return those of other shards of the ``planner``'s queue that want more tasks, too."""
         if len(self.planners) == 1:
             return []
         among, now = planner.turn.scheduler, monotonic()
@@ -712,17 +659,7 @@ class SlotBudget:
         Of several planners each would get some. And a task that the worker runs may delay it (if it keeps the
         interpreter), while another worker could begin those that it got.
         """
-        return len(self.planners) == 1 and self.is_idle and not self.burst
-
-    @property
-    def has_had_tasks(self) -> bool:
-        """Whether there was a task yet."""
-        return self.events > 0
-
-    @property
-    def has_reached_max_tasks(self) -> bool:
-        """Whether the worker has run as many tasks as it may."""
-        return bool(self._max_tasks) and self.finished >= self._max_tasks
+        return len(self.planners) == 1 and self.is_idle and not self.options.burst
 
     @property
     def is_idle(self) -> bool:

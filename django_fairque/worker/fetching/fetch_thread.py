@@ -6,13 +6,14 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from django_fairque.engine.leasing.lease_ops import Fetch, PrefetchingWait
 from django_fairque.engine.model.errors import FairQueueError, ServerRefusedError
 from django_fairque.engine.model.outcome import Outcome
-from django_fairque.worker.execution.task_services import batch_sizes
+from django_fairque.tasks.registry import batch_sizes
 from django_fairque.worker.fetching.fetch_planner import SECOND_CALL_OUTCOMES
 from django_fairque.worker.fetching.wakeup import Wakeup
 from django_fairque.worker.reporting.log import logger, printable
@@ -24,10 +25,9 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.outcome import Settled
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.worker.execution.limits import TimeLimitThread
-    from django_fairque.worker.execution.status_board import StatusBoard
-    from django_fairque.worker.execution.thread_slots import SlotPool
-    from django_fairque.worker.fetching.fetch_planner import FetchCall, FetchPlanner
-    from django_fairque.worker.leases.outage import Outage
+    from django_fairque.worker.execution.thread_slots import QueueContext, SlotPool
+    from django_fairque.worker.fetching.fetch_planner import FetchCall
+    from django_fairque.worker.leases.outage import Outage, Outages
     from django_fairque.worker.options import WorkerOptions
     from django_fairque.worker.reporting.log import OutcomeReporter
     from django_fairque.worker.reporting.signal_thread import SignalThread
@@ -44,47 +44,41 @@ SLOT_START_SECONDS = 0.0002
 a processor, away from them."""
 
 
+@dataclass(frozen=True)
+class FetchServices:
+    """What the fetch threads of a worker share.
+
+    ``on_change`` is called after each call, and at the end: other queues may have room now, or all work may be done.
+    """
+
+    options: WorkerOptions
+    slot_pool: SlotPool
+    time_limits: TimeLimitThread
+    outages: Outages
+    reporter: OutcomeReporter
+    signal_thread: SignalThread
+    on_change: Callable[[], None]
+
+
 class FetchThread(threading.Thread):
     """Makes the calls that its planner plans, until the planner is stopping and everything is settled.
 
-    With many short tasks two calls are on their way at once, the other by a thread of its own (`Second`).
-
-    Args:
-        second: wakes that thread.
-        on_change: called after each call, and at the end: other queues may have room now, or all work may be done.
+    With many short tasks two calls are on their way at once, the other by a thread of its own (`SecondFetchThread`).
     """
 
-    def __init__(
-        self,
-        queue: FairQueue,
-        planner: FetchPlanner,
-        wakeup: Wakeup,
-        second_wakeup: Wakeup,
-        slot_pool: SlotPool,
-        options: WorkerOptions,
-        *,
-        status_board: StatusBoard,
-        time_limits: TimeLimitThread,
-        outage: Outage,
-        reporter: OutcomeReporter,
-        signal_thread: SignalThread,
-        on_change: Callable[[], None],
-    ) -> None:
+    def __init__(self, queue: FairQueue, context: QueueContext, services: FetchServices) -> None:
         super().__init__(name=f"fairque-fetch-{queue.display_name}", daemon=True)
+        self.planner = planner = context.planner
+        self.wakeup = context.wakeup
         self.queue = queue.with_retry_timeout(SETTLE_RETRY_SECONDS)
         self.queue.cancel_retries_when(lambda: planner.needs_no_reply)
-        self.planner = planner
-        self.wakeup = wakeup
-        self._slot_pool = slot_pool
-        self._options = options
-        self._status_board = status_board
-        self._time_limits = time_limits
-        self._outage = outage
-        self._reporter = reporter
-        self._signal_thread = signal_thread
-        self._on_change = on_change
-        self._wakeup_thread = WakeupThread(self, queue, outage)
-        self._second_thread = SecondFetchThread(self, second_wakeup)
+        self._services = services
+        self._options = services.options
+        self._slot_pool = services.slot_pool
+        self._status_board = services.slot_pool.status_board
+        self._outage = services.outages.for_shard(queue.display_name)
+        self._wakeup_thread = WakeupThread(self, queue, self._outage)
+        self._second_thread = SecondFetchThread(self, context.second_wakeup)
         self._lock = threading.Lock()  # of the threads that use the planner
 
     def run(self) -> None:
@@ -113,7 +107,7 @@ class FetchThread(threading.Thread):
                 self._slot_pool.wake_another()
             self.wakeup.wait(seconds_until_due, lambda: planner.is_call_due)
         self._second_thread.end()
-        self._on_change()
+        self._services.on_change()
 
     def _is_over(self) -> bool:
         """Whether everything is settled; from then on nothing is taken in, also of what a wait brings."""
@@ -143,9 +137,13 @@ class FetchThread(threading.Thread):
                 batches=batch_sizes() if call.fetch else None,
             )
         except Exception as error:  # noqa: BLE001 - a fault of ours must not end the only thread that reports outcomes
-            self.call_failed(call, error)
+            with self._lock:  # its outcomes are still to be reported, and the server may have handed out leases
+                self.planner.call_failed(call, is_known=isinstance(error, ServerRefusedError))
+            self._record_failure(error)
             return
-        self.call_succeeded(call, reply)
+        with self._lock:
+            leases = self.planner.call_succeeded(call, reply, monotonic())
+        self._follow_reply(call, reply, leases)
 
     def take_over(self, key: LeaseKey) -> bool:
         """Begin the task of a lease that another process has fetched; False if that can't be done any more."""
@@ -160,7 +158,7 @@ class FetchThread(threading.Thread):
         with self._lock:
             self.planner.add_lease(lease, monotonic())
         self._slot_pool.wake(self.planner)
-        self._time_limits.begin()
+        self._services.time_limits.begin()
         self.wakeup.notify()
         return True
 
@@ -169,20 +167,7 @@ class FetchThread(threading.Thread):
         with self._lock:
             self.planner.separate_ended(token)
         self.wakeup.notify()
-        self._on_change()
-
-    def call_failed(self, call: FetchCall, error: Exception) -> None:
-        """Record a failed call: its outcomes are still to be reported, and the server may have handed out leases."""
-        with self._lock:
-            self.planner.call_failed(call, is_known=isinstance(error, ServerRefusedError))
-        self._record_failure(error)
-
-    def call_succeeded(self, call: FetchCall, reply: Settled) -> None:
-        """Do as the reply to a call says."""
-        planner = self.planner
-        with self._lock:
-            leases = planner.call_succeeded(call, reply, monotonic())
-        self._follow_reply(call, reply, leases)
+        self._services.on_change()
 
     def wait_ended(self, reply: Settled | None, *, woken: bool) -> bool:
         """Take in the result of a wait, from its thread. False if it is too late, or nothing was requested: the caller passes
@@ -229,14 +214,16 @@ class FetchThread(threading.Thread):
             self._slot_pool.wake(self.planner)
             if call.is_fetch_ahead:
                 time.sleep(SLOT_START_SECONDS)
-            self._time_limits.begin()
-        if reply.has_messages:
-            self._carry_messages()
+            self._services.time_limits.begin()
+        if reply.has_messages:  # what ended here may be waited for on another shard
+            with suppress(FairQueueError):  # sweepers carry it later
+                self.queue.parent_queue.carry_messages()
+            self.planner.retry_exhausted()
         if call.outcomes:
             self._status_board.add_done(len(call.outcomes))
-            self._reporter.report(call.outcomes, reply.statuses)
-            self._signal_thread.send_outcome_signals(self.queue.name, call.outcomes, reply.statuses)
-        self._on_change()
+            self._services.reporter.report(call.outcomes, reply.statuses)
+            self._services.signal_thread.send_outcome_signals(self.queue.name, call.outcomes, reply.statuses)
+        self._services.on_change()
 
     def _fetch_ahead(self) -> None:
         options = self._options
@@ -249,13 +236,7 @@ class FetchThread(threading.Thread):
         )
         if not self._wakeup_thread.send_fetch(fetch):
             with self._lock:
-                self.planner.cancel_fetch_ahead()
-
-    def _carry_messages(self) -> None:
-        """What ended here may be waited for on another shard. If that can't be reached now, sweepers carry it later."""
-        with suppress(FairQueueError):
-            self.queue.parent_queue.carry_messages()
-        self.planner.retry_exhausted()
+                self.planner.fetch_ahead = None
 
     def _reconcile(self) -> None:
         """Give back the leases that the server has recorded for this worker and that it does not hold.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.model.lease import LEASE_FIELDS, Lease
 from django_fairque.engine.model.outcome import Outcome, Settled
 from django_fairque.worker.fetching.fetch_planner import FetchCall, FetchPlanner, SlotBudget
+from django_fairque.worker.options import WorkerOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,9 +28,12 @@ def planner_of(
     selective: bool = False,
     burst: bool = False,
 ) -> FetchPlanner:
-    return FetchPlanner(
-        0, SlotBudget(slots, burst=burst), poll_interval=5.0, batch_limits=batch_limits, selective=selective
-    )
+    users = ("ann",) if selective else "*"
+    return FetchPlanner(0, budget_of(slots, burst=burst, users=users), batch_limits=batch_limits)
+
+
+def budget_of(slots: int, **options: Any) -> SlotBudget:
+    return SlotBudget(WorkerOptions("w", concurrency=slots, poll_interval=5.0, **options))
 
 
 def planned(planner: FetchPlanner, now: float) -> FetchCall:

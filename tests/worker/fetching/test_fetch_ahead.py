@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from django_fairque.engine.model.errors import RedisConnectionError
 from django_fairque.engine.model.outcome import Settled
-from django_fairque.worker.fetching.fetch_planner import FetchPlanner, SlotBudget
-from django_fairque.worker.fetching.fetch_thread import FetchThread
+from django_fairque.worker.execution.thread_slots import QueueContext
+from django_fairque.worker.fetching.fetch_planner import FetchPlanner
+from django_fairque.worker.fetching.fetch_thread import FetchServices, FetchThread
 from django_fairque.worker.fetching.wakeup import Wakeup
 from django_fairque.worker.leases.outage import Outages
 from django_fairque.worker.options import WorkerOptions
-from tests.worker.fetching.planners import answer, lease, planned, planner_of, run_all
+from tests.worker.fetching.planners import answer, budget_of, lease, planned, planner_of, run_all
 
 if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
@@ -68,8 +70,8 @@ def test_who_runs_something_waits_and_does_not_ask() -> None:
 
 
 def test_nothing_is_fetched_ahead_that_others_could_start_or_nobody_wants() -> None:
-    budget = SlotBudget(4)
-    first, second = (FetchPlanner(index, budget, poll_interval=5.0) for index in range(2))
+    budget = budget_of(4)
+    first, second = (FetchPlanner(index, budget) for index in range(2))
     watched(first, 0.0)
     assert first.plan_fetch_ahead() is None, "each of two would be handed some"
     assert second.plan_fetch_ahead() is None
@@ -139,7 +141,7 @@ def test_leases_fetched_ahead_that_may_be_lost_are_given_back_first() -> None:
     planner.is_out_of_sync = False
     watched(planner, 2.0)
     call = ahead(planner)
-    planner.cancel_fetch_ahead()
+    planner.fetch_ahead = None
     assert ahead(planner) is not call, "it was too late for the first"
 
 
@@ -179,16 +181,11 @@ def test_a_failed_wait_is_reported_to_the_planner_once(queue: FairQueue) -> None
     planner = planner_of()
     watched(planner, 0.0)
     call = ahead(planner)
-    nobody: Any = None
-    fetch_thread = FetchThread(
-        *(queue, planner, Wakeup(), Wakeup(), nobody, WorkerOptions("w")),
-        status_board=nobody,
-        time_limits=nobody,
-        outage=Outages([queue]).for_shard(queue.display_name),
-        reporter=nobody,
-        signal_thread=nobody,
-        on_change=nobody,
+    nobody: Any = SimpleNamespace(status_board=None)
+    services = FetchServices(
+        *(WorkerOptions("w"), nobody, nobody), Outages([queue]), reporter=nobody, signal_thread=nobody, on_change=nobody
     )
+    fetch_thread = FetchThread(queue, QueueContext(planner, nobody, nobody, Wakeup(), Wakeup()), services)
     fetch_thread.wait_failed(RedisConnectionError("it is away"))
     assert (planner.fetch_ahead, planner.is_out_of_sync, planner.has_failed) == (None, True, True)
     assert not planner.is_call_due, "no news of a wait"

@@ -9,9 +9,8 @@ from django_fairque.worker.fetching.fetch_planner import (
     OUTCOME_FLUSH_SECONDS,
     SECOND_CALL_OUTCOMES,
     FetchPlanner,
-    SlotBudget,
 )
-from tests.worker.fetching.planners import answer, lease, planned, planner_of, run_all
+from tests.worker.fetching.planners import answer, budget_of, lease, planned, planner_of, run_all
 
 
 def test_it_begins_by_asking_for_its_free_slots() -> None:
@@ -284,8 +283,8 @@ def test_a_worker_for_some_pauses_while_there_is_work_for_others_only() -> None:
 
 
 def test_a_slot_goes_to_the_queue_that_has_fewer() -> None:
-    budget = SlotBudget(4)
-    first, second = (FetchPlanner(index, budget, poll_interval=5.0) for index in range(2))
+    budget = budget_of(4)
+    first, second = (FetchPlanner(index, budget) for index in range(2))
     answer(first, planned(first, 0.0), [lease(), lease(), lease(), lease()], 0.0)
     assert second.next_call(0.0) is None
     running = [first.buffer.popleft() for _ in range(4)]
@@ -295,8 +294,8 @@ def test_a_slot_goes_to_the_queue_that_has_fewer() -> None:
 
 
 def test_a_burst_ends_only_when_every_queue_was_empty_after_the_last_task() -> None:
-    budget = SlotBudget(2, burst=True)
-    first, second = (FetchPlanner(index, budget, poll_interval=5.0) for index in range(2))
+    budget = budget_of(2, burst=True)
+    first, second = (FetchPlanner(index, budget) for index in range(2))
     for _ in range(2):
         answer(second, planned(second, 0.0), [], 0.0)
     assert not budget.is_everything_empty

@@ -9,15 +9,14 @@ from django_fairque.worker.fetching.fetch_planner import (
     FetchCall,
     FetchPlanner,
     ShardTurn,
-    SlotBudget,
 )
-from tests.worker.fetching.planners import answer, lease, planned, planner_of, run_all
+from tests.worker.fetching.planners import answer, budget_of, lease, planned, planner_of, run_all
 
 
 def planners_of(slots: int = 2) -> tuple[FetchPlanner, FetchPlanner]:
     """Of the two shards of a queue."""
-    budget, order = SlotBudget(slots), ShardScheduler([FairShardOrder(2)])
-    one, two = (FetchPlanner(index, budget, poll_interval=5.0, turn=ShardTurn(order, index)) for index in range(2))
+    budget, order = budget_of(slots), ShardScheduler([FairShardOrder(2)])
+    one, two = (FetchPlanner(index, budget, turn=ShardTurn(order, index)) for index in range(2))
     return one, two
 
 
@@ -77,8 +76,8 @@ class TestShards:
 
     def test_one_that_may_not_steal_has_not_found_everything(self) -> None:
         """Somebody of the list may be on the other shard, so nobody else was asked for."""
-        budget, order = SlotBudget(2), ShardSchedulers(2).of(["a", "b"], "*", {"a": 0, "b": 1}.__getitem__)
-        one, two = (FetchPlanner(index, budget, poll_interval=5.0, turn=ShardTurn(order, index)) for index in range(2))
+        budget, order = budget_of(2), ShardSchedulers(2).of(["a", "b"], "*", {"a": 0, "b": 1}.__getitem__)
+        one, two = (FetchPlanner(index, budget, turn=ShardTurn(order, index)) for index in range(2))
         call = planned(one, 0.0)
         assert not call.window.steals
         one.call_succeeded(call, Settled([], [], 0.0, None, 0.0, (ShardHead(None, 0.0),)), 0.0)
