@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque import signals
 from django_fairque.conf import get_config
+from django_fairque.engine.model.errors import ConfigurationError, short
 from django_fairque.engine.model.lease import LeaseKey
+from django_fairque.tasks import registry
 from django_fairque.tasks.execution import Services
 from django_fairque.worker.execution.limits import TimeLimitThread, limit_allocation, resident_mb
-from django_fairque.worker.execution.task_services import RevokedLeases, batch_limits, import_handler
-from django_fairque.worker.execution.thread_slots import QueueContext, SlotPool
+from django_fairque.worker.execution.thread_slots import QueueContext, RevokedLeases, SlotPool
 from django_fairque.worker.fetching.fetch_planner import FetchPlanner, ShardTurn, SlotBudget
 from django_fairque.worker.fetching.fetch_thread import FetchServices, FetchThread
 from django_fairque.worker.fetching.wakeup import Wakeup
@@ -284,3 +285,29 @@ class Core:
         logger.info("replacing worker process %s: %s", self.options.worker_id, reason)
         self._on_retire(reason)
         self.stop()
+
+
+def batch_limits(name: str) -> tuple[int, float] | None:
+    """``(size, seconds to wait)`` of a batch of the tasks of that name, None if each runs by itself."""
+    definition = registry.find(name) if name else None
+    if definition is None or not definition.options.batch:
+        return None
+    return definition.options.batch, definition.options.batch_wait
+
+
+def import_handler(path: str | None) -> Callable[[Any], Any] | None:
+    """The handler of bare payloads that the configuration names."""
+    if path is None:
+        return None
+    from django.utils.module_loading import import_string
+
+    try:
+        handler = import_string(path)
+    except ImportError as error:
+        raise ConfigurationError(
+            f"handler: expected the dotted path of a callable, got {short(path)}: {error}"
+        ) from error
+    if not callable(handler):
+        raise ConfigurationError(f"handler: expected a callable, {path!r} is a {type(handler).__name__}")
+    found: Callable[[Any], Any] = handler
+    return found

@@ -4,7 +4,7 @@ runs (`RunningLoop`).
 A slot that took such a task waits here for its end. So coroutines and threads share one limit, and the rest of the worker treats
 both kinds of tasks alike.
 
-The coroutines of all users share the loop, so none of them may end it: `_protect_loop` refuses ``loop.stop()`` and the like, a
+The coroutines of all users share the loop, so none of them may end it: `LoopThread` refuses ``loop.stop()`` and the like, a
 `SystemExit` that a coroutine lets through only makes the loop run on, and `ProtectedTask` refuses to be canceled by the
 coroutines of other tasks. A loop that broke all the same is replaced; its coroutines start again, each on a separate loop. The
 loop of the program is the program's own: it is not protected, and never replaced, stopped or closed.
@@ -75,43 +75,35 @@ class LoopMonitor:
         self._requested_at: float | None = None
         """When the request was made (`time.monotonic()`) that the loop has not answered yet."""
         self._next_request = 0.0
-        self._is_blocked = False
-        self._culprit: Job | None = None
-
-    @property
-    def is_blocked(self) -> bool:
+        self.is_blocked = False
         """Whether nothing can begin on the loop now. From any thread."""
-        return self._is_blocked
+        self._culprit: Job | None = None
 
     def check(self, now: float) -> bool:
         """Whether `blocked` has changed: the loop is blocked, by another task than before, or goes on."""
         requested_at = self._requested_at
         if requested_at is None:
-            self._request_answer(now)
+            if now >= self._next_request and self._host.is_used:
+                self._requested_at, self._next_request = now, now + LOOP_REQUEST_SECONDS
+                self._host.call_soon(self._answer)
         elif now - requested_at >= LOOP_BLOCKED_SECONDS:
             return self._examine(requested_at, now)
-        before = self.blocked
-        if before is not None and not self._is_blocked:
+        goes_on = self.blocked is not None and not self.is_blocked
+        if goes_on:
             self.blocked = None
-            return True
-        return False
-
-    def _request_answer(self, now: float) -> None:
-        if now >= self._next_request and self._host.is_used:
-            self._requested_at, self._next_request = now, now + LOOP_REQUEST_SECONDS
-            self._host.call_soon(self._answer)
+        return goes_on
 
     def _answer(self) -> None:
         """On the loop: it goes on."""
         with self._lock:
             requested_at, self._requested_at = self._requested_at, None
-            was_blocked, self._is_blocked = self._is_blocked, False
+            was_blocked, self.is_blocked = self.is_blocked, False
         if was_blocked and requested_at is not None:
             self._host.resumed(monotonic() - requested_at, self._culprit)
 
     def _examine(self, requested_at: float, now: float) -> bool:
         frame = sys._current_frames().get(self._host.thread_id)  # noqa: SLF001 - the documented way to another thread's stack
-        frames = list(_outer_frames(frame))
+        frames = [] if frame is None else [each for each, _ in traceback.walk_stack(frame)]
         context = context_in(reversed(frames))
         task = asyncio.current_task(self._loop)
         if frame is None or (context is None and task is None):
@@ -123,7 +115,7 @@ class LoopMonitor:
         with self._lock:
             if self._requested_at != requested_at:
                 return False  # it has just answered
-            self._is_blocked, self._culprit = True, culprit
+            self.is_blocked, self._culprit = True, culprit
         self._host.give_back_waiting()
         lease = None if culprit is None else _lease_key(culprit)
         if self.blocked is not None and self.blocked.culprit == lease:
@@ -162,13 +154,6 @@ def context_in(frames: Iterable[FrameType]) -> Context | None:
             if isinstance(found, Context):
                 return found
     return None
-
-
-def _outer_frames(frame: FrameType | None) -> Iterable[FrameType]:
-    """This frame and those that led to it."""
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
 
 
 def _lease_key(job: Job) -> tuple[int, int]:
@@ -495,7 +480,8 @@ class LoopThread(JobLoop, threading.Thread):
         loop = self._loop
         self.thread_id = threading.get_ident()
         asyncio.set_event_loop(loop)
-        _protect_loop(loop)
+        for name in PROTECTED_LOOP_METHODS:  # nothing that runs on the loop may end it
+            setattr(loop, name, partial(_refuse, name))
         try:
             while not self._is_ending:
                 self._run_on()
@@ -503,7 +489,8 @@ class LoopThread(JobLoop, threading.Thread):
             logger.exception(
                 "the event loop of this process broke and is replaced; its coroutines start again, each on a separate loop"
             )
-        _unprotect_loop(loop)
+        for name in PROTECTED_LOOP_METHODS:
+            delattr(loop, name)
         with self._lock:
             self._is_lost = True
             jobs, self._jobs = self._jobs, set()
@@ -522,7 +509,7 @@ class LoopThread(JobLoop, threading.Thread):
         try:
             self._loop.run_forever()
         except (SystemExit, KeyboardInterrupt) as error:
-            context = context_in(_traceback_frames(error))
+            context = context_in(each for each, _ in traceback.walk_tb(error.__traceback__))
             culprit = None if context is None else context.get(stopped)
             if not isinstance(culprit, Job) or culprit.is_first_report():
                 logger.warning(
@@ -532,24 +519,6 @@ class LoopThread(JobLoop, threading.Thread):
                     type(error).__name__,
                     exc_info=error,
                 )
-
-
-def _traceback_frames(error: BaseException) -> Iterable[Any]:
-    trace = error.__traceback__
-    while trace is not None:
-        yield trace.tb_frame
-        trace = trace.tb_next
-
-
-def _protect_loop(loop: asyncio.AbstractEventLoop) -> None:
-    """Let nothing that runs on the loop end it."""
-    for name in PROTECTED_LOOP_METHODS:
-        setattr(loop, name, partial(_refuse, name))
-
-
-def _unprotect_loop(loop: asyncio.AbstractEventLoop) -> None:
-    for name in PROTECTED_LOOP_METHODS:
-        delattr(loop, name)
 
 
 def _refuse(name: str) -> None:

@@ -15,9 +15,10 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from django_fairque.engine.model.lease import LeaseKey
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.tasks.errors import TaskRevoked
-from django_fairque.tasks.execution import aexecute, arun_batch, failed_outcome, prepare, run_batch
+from django_fairque.tasks.execution import aexecute, arun_batch, execute, failed_outcome, prepare, run_batch
 from django_fairque.worker.execution import isolation, process_copies
 from django_fairque.worker.execution.event_loop import (
     MAX_COROUTINE_RESTARTS,
@@ -29,18 +30,16 @@ from django_fairque.worker.execution.event_loop import (
 )
 from django_fairque.worker.execution.isolation import CoroutineContexts, TaskContexts
 from django_fairque.worker.execution.limits import Guard, run_guarded
-from django_fairque.worker.execution.task_services import failed_outcomes, is_revoked, prepare_runs, run_one, timeout_of
 from django_fairque.worker.fetching.wakeup import IdleSlots
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from collections.abc import Set as AbstractSet
 
-    from django_fairque.engine.model.lease import Lease, LeaseKey
+    from django_fairque.engine.model.lease import Lease
     from django_fairque.tasks.execution import Run, Services
     from django_fairque.worker.execution.event_loop import RunningLoop
     from django_fairque.worker.execution.status_board import StatusBoard
-    from django_fairque.worker.execution.task_services import RevokedLeases
     from django_fairque.worker.fetching.buffer import Work
     from django_fairque.worker.fetching.fetch_planner import FetchPlanner
     from django_fairque.worker.fetching.wakeup import Wakeup
@@ -50,6 +49,62 @@ R = TypeVar("R")
 
 SHORT_RUN_SECONDS = 0.0002
 """Run time (s) below which a second slot is woken only when the first does not get on."""
+MAX_REVOKED_LEASES = 10_000
+
+
+class RevokedLeases(set[LeaseKey]):
+    """Leases of one shard that were revoked. One thread adds to them, any thread may read."""
+
+    def add_leases(self, leases: Iterable[LeaseKey]) -> None:
+        if len(self) > MAX_REVOKED_LEASES:  # of runs that had ended before: nobody asks for them any more
+            self.clear()
+        self.update(leases)
+
+    def settle(self, outcome: Outcome) -> Outcome:
+        """What to report of a run that has ended: of one that was revoked nothing, as its lease is not ours any more."""
+        if not self or outcome.lease.key not in self:
+            return outcome
+        self.discard(outcome.lease.key)
+        return Outcome.release(outcome.lease)
+
+
+def timeout_of(run: Run) -> float:
+    """Seconds it may run; without a limit 30 years."""
+    return 1e9 if run.timeout is None else run.timeout
+
+
+def is_revoked(run: Run) -> bool:
+    """Whether the run must not start, because its lease was revoked before it could be interrupted."""
+    revoked = run.services.revoked
+    return bool(revoked) and run.lease.key in revoked
+
+
+def run_one(run: Run) -> Outcome:
+    """Run it in this thread, unless it is not to begin."""
+    return Outcome.release(run.lease) if is_revoked(run) else execute(run)
+
+
+def prepare_runs(leases: Sequence[Lease], services: Services) -> tuple[list[Run], list[Outcome]]:
+    """The runs that are to begin, and the outcomes of those that won't."""
+    runs: list[Run] = []
+    outcomes: list[Outcome] = []
+    for lease in leases:
+        run = prepare(lease, services)
+        if isinstance(run, Outcome):
+            outcomes.append(run)
+        elif is_revoked(run):
+            outcomes.append(Outcome.release(lease))
+        else:
+            runs.append(run)
+    return runs, outcomes
+
+
+def failed_outcomes(runs: Sequence[Run], error: BaseException, started: float) -> list[Outcome]:
+    """What was stopped from outside has failed with ``error``, each of a batch; what is not wanted any more is given back."""
+    if isinstance(error, TaskRevoked):
+        return [Outcome.release(run.lease) for run in runs]
+    took = (monotonic() - started) / len(runs)
+    return [failed_outcome(run, error, took) for run in runs]
 
 
 @dataclass(frozen=True)

@@ -267,7 +267,7 @@ class FetchPlanner:
     def occupied_slots(self) -> int:
         """Slots that are occupied or will be: by leases that are not done, but not by those waiting for the rest of a batch."""
         separate = sum(self.separate.values()) if self.separate else 0
-        leases = self.held - len(self.outcomes) - self._buffer.batches.size + separate
+        leases = self.held - len(self.outcomes) - self._buffer.held_back + separate
         if not self._companions:
             return leases
         done = sum(outcome.lease.token in self._companions for outcome in list(self.outcomes))
@@ -360,8 +360,8 @@ class FetchPlanner:
             moments.append((self._outcome_since or now) + OUTCOME_FLUSH_SECONDS)
         elif self.buffer:
             moments.append(now + 0.02)
-        if self._buffer.batches.size:
-            moments.append(self._buffer.batches.due)
+        if self._buffer.held_back:
+            moments.append(self._buffer.due)
         if self._paused_until > now:
             moments.append(self._paused_until)
         if self._waits_for_turn:
@@ -484,7 +484,7 @@ class FetchPlanner:
     def _fetch_size(self) -> int:
         if self.is_out_of_sync or self.is_draining or self._is_fenced or self._options.one_task:
             return 0
-        missing = self._buffer.batches.open_batches  # one turn brings all that wait of a user
+        missing = self._buffer.open_batches  # one turn brings all that wait of a user
         pending = sum(call.fetch for call in self._pending_calls)
         return max(0, self._budget.fetch_size(self, self.pace.prefetch, missing) - pending)
 
