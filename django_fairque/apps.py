@@ -21,11 +21,18 @@ class DjangoFairqueConfig(AppConfig):
 
     def ready(self) -> None:
         from django_fairque import checks
+        from django_fairque.engine.model.signature import DEFAULT_KEY
         from django_fairque.events import activation
-        from django_fairque.tasks import signing
 
-        signing.install()
+        DEFAULT_KEY.read = _signing_key
         checks.register()
         autodiscover_modules("tasks")
         autodiscover_modules("events")
         activation.ready()
+
+
+def _signing_key() -> str | None:
+    # Imported at the first push: it would take a third of the time in which a small project starts.
+    from django_fairque.conf.current import signing_key
+
+    return signing_key()

@@ -20,6 +20,7 @@ PACKAGE = ROOT / source_rules.PACKAGE
 
 RULES = [
     source_rules.misplaced_imports,
+    source_rules.registration_hooks,
     source_rules.long_files,
     source_rules.swallowed_exceptions,
     source_rules.unsorted_exports,
@@ -99,6 +100,13 @@ class TestTheRulesThemselves:
     def test_an_import_that_goes_down_is_fine(self, package: Path, file: str, text: str) -> None:
         self.write(package, file, text)
         assert source_rules.misplaced_imports(package) == []
+
+    def test_a_registration_hook_of_the_engine_is_found(self, package: Path) -> None:
+        hook = "_signer = None\ndef set_signer(signer):\n    global _signer\n    _signer = signer\n"
+        self.write(package, "engine/model/signature.py", hook)
+        self.write(package, "conf/current.py", hook)
+        (complaint,) = source_rules.registration_hooks(package)
+        assert complaint.startswith(f"{source_rules.PACKAGE}/engine/model/signature.py:3: ")
 
     def test_a_long_file_is_found(self, package: Path) -> None:
         self.write(package, "engine/fits.py", "x = 1\n" * source_rules.MAX_LINES)

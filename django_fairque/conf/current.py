@@ -7,6 +7,8 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from django_fairque.engine.model.errors import ConfigurationError
+
 from .models import FairQueueConfig, load
 from .sources import NO_SERVER_URL, WATCHED_SETTINGS
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 class _Current:
     def __init__(self) -> None:
         self.config: FairQueueConfig | None = None
+        self.signing = ""
         self.overrides: Mapping[str, Any] = {}
         self.needing_no_server = 0
         self.on_reset: list[Callable[[], None]] = []
@@ -65,9 +68,26 @@ def set_overrides(overrides: Mapping[str, Any]) -> None:
 def reset_config() -> None:
     """Forget the configuration, and close the clients made from it. Both are made again when they are used next."""
     with _current.lock:
-        _current.config = None
+        _current.config, _current.signing = None, ""
     for callback in _current.on_reset:
         callback()
+
+
+def signing_mode() -> str:
+    """``SIGNING``: on, off or verify-only; on where there is no valid configuration, and a queue was made without it."""
+    if not _current.signing:
+        try:
+            _current.signing = get_config().signing
+        except ConfigurationError:
+            _current.signing = "on"
+    return _current.signing
+
+
+def signing_key() -> str | None:
+    """The key that signs what this process pushes: ``SECRET_KEY``; None if ``SIGNING`` is off."""
+    from django.conf import settings
+
+    return None if signing_mode() == "off" else settings.SECRET_KEY
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from asgiref.sync import async_to_sync
 
 from django_fairque import conf
 from django_fairque import signals as task_signals
+from django_fairque.conf.current import signing_mode
 from django_fairque.engine.model.durations import duration, retry_delay
 from django_fairque.engine.model.errors import TaskSerializationError, TaskValidationError, short
 from django_fairque.engine.model.outcome import Outcome
@@ -295,7 +296,7 @@ class Services:
     revoked: AbstractSet[LeaseKey] = frozenset()
     own_queue: FairQueue | None = None
     tracing: bool = False
-    signing: str = field(default_factory=signing.mode)
+    signing: str = field(default_factory=signing_mode)
     unknown: UnknownTasks = field(default_factory=UnknownTasks)
 
     @cached_property

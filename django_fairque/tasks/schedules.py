@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,10 @@ from django.conf import settings
 from django_fairque import conf
 from django_fairque.engine.model.errors import FairQueueError, RedisConnectionError
 from django_fairque.engine.model.priority import Priority
-from django_fairque.engine.model.signature import split_signature
+from django_fairque.engine.model.signature import sign_payload
 from django_fairque.engine.schedules.operations import template_of
 
-from . import registry, signing
+from . import registry
 from .errors import TaskUsageError
 
 if TYPE_CHECKING:
@@ -106,8 +107,9 @@ def step_of(declared: ScheduleConfig) -> Step:
 
 
 def _is_signed(queue: FairQueue, schedule: Schedule) -> bool:
-    envelope = schedule.signed_fields(queue.config.prefix, queue.name)
-    return signing.is_signature_current(split_signature(schedule.signature.encode())[1], envelope)
+    """Whether this process would sign it the same way: False after ``SECRET_KEY`` or ``SIGNING`` has changed."""
+    fields = schedule.signed_fields(queue.config.prefix, queue.name)
+    return hmac.compare_digest(sign_payload(fields, queue.config.signing_key.read()), schedule.signature.encode())
 
 
 def _sync(queue: FairQueue, declared: Mapping[str, tuple[ScheduleConfig, Step]], keep: Container[str]) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_fairque.conf import get_queue
-from django_fairque.engine.model import signature as signatures
+from django_fairque.engine.model.signature import DEFAULT_KEY
 from django_fairque.tasks import registry
 
 if TYPE_CHECKING:
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks declared by an example are gone when its test ends."""
     monkeypatch.setattr(registry, "_tasks", {})
-    monkeypatch.setattr(
-        signatures, "_signer", signatures._signer
-    )  # one that shows `sign_with` must not sign for all that follow
+    # One that shows `sign_with` must not sign for all that follow.
+    monkeypatch.setattr(DEFAULT_KEY, "read", DEFAULT_KEY.read)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import pytest
 
@@ -20,6 +21,7 @@ from django_fairque import (
     TaskSignatureError,
     task,
 )
+from django_fairque.conf.current import signing_mode
 from django_fairque.engine.model import signature as signatures
 from django_fairque.engine.model.ids import new_task_id
 from django_fairque.tasks import signing
@@ -53,6 +55,11 @@ def queue(server: Server, redis: Redis, settings: Settings) -> FairQueue:
     from django_fairque.conf import get_queue
 
     return get_queue()
+
+
+def unsigned() -> Any:
+    """Push as somebody who has no key."""
+    return patch.object(signatures.DEFAULT_KEY, "read", lambda: None)
 
 
 def declare() -> Any:
@@ -140,7 +147,7 @@ def test_it_is_bound_to_the_user(queue: FairQueue, redis: Redis) -> None:
     assert lease is not None
     lease._values = [b"b" if value == b"a" else value for value in lease._values]
     with pytest.raises(TaskSignatureError, match="the signature is wrong"):
-        signing.check(lease, queue=queue.name, prefix=queue.config.prefix, mode=signing.mode())
+        signing.check(lease, queue=queue.name, prefix=queue.config.prefix, mode=signing_mode())
     assert lease.task_id == task_id
 
 
@@ -155,9 +162,9 @@ def test_it_is_bound_to_the_queue(server: Server, queue: FairQueue, redis: Redis
     lease = queue.pop("w")
     assert lease is not None
     with pytest.raises(TaskSignatureError):
-        signing.check(lease, queue="another", prefix=queue.config.prefix, mode=signing.mode())
+        signing.check(lease, queue="another", prefix=queue.config.prefix, mode=signing_mode())
     with pytest.raises(TaskSignatureError):
-        signing.check(lease, queue=queue.name, prefix="another", mode=signing.mode())
+        signing.check(lease, queue=queue.name, prefix="another", mode=signing_mode())
 
 
 def test_an_old_payload_is_not_run_under_a_new_id(queue: FairQueue, redis: Redis) -> None:
@@ -166,23 +173,17 @@ def test_an_old_payload_is_not_run_under_a_new_id(queue: FairQueue, redis: Redis
     assert run(queue) == "finished"
     ran.clear()
     body, _ = signatures.split_signature(value)
-    before = signatures.set_signer(None)
-    try:
+    with unsigned():
         queue.push(
             Task.create("a", 3, json.loads(body), name="shop.charge", task_id="new").with_signature(value[len(body) :])
         )
-    finally:
-        signatures.set_signer(before)
     refused(queue, "the signature is wrong")
 
 
 def test_what_somebody_without_the_key_pushes_is_not_run(queue: FairQueue, caplog: pytest.LogCaptureFixture) -> None:
     declare()
-    before = signatures.set_signer(None)
-    try:
+    with unsigned():
         queue.push(Task.create("a", 3, {"args": ["a", 5], "kwargs": {}}, name="shop.charge"))
-    finally:
-        signatures.set_signer(before)
     with caplog.at_level(logging.ERROR, "django_fairque.security"):
         refused(queue, "no signature")
     (record,) = caplog.records
@@ -192,11 +193,8 @@ def test_what_somebody_without_the_key_pushes_is_not_run(queue: FairQueue, caplo
 
 def test_a_flood_of_forgeries_is_no_flood_of_lines(queue: FairQueue, caplog: pytest.LogCaptureFixture) -> None:
     declare()
-    before = signatures.set_signer(None)
-    try:
+    with unsigned():
         queue.push_batch([Task.create("a", 3, {}, name="shop.charge") for _ in range(50)])
-    finally:
-        signatures.set_signer(before)
     with caplog.at_level(logging.ERROR, "django_fairque.security"):
         assert {run(queue) for _ in range(50)} == {"dead"}
     assert 1 <= len(caplog.records) <= 10
@@ -309,11 +307,8 @@ class TestSchedules:
         refused(queue, "the signature is wrong")
 
     def test_one_that_was_put_there_fires_nothing_that_runs(self, queue: FairQueue) -> None:
-        before = signatures.set_signer(None)
-        try:
+        with unsigned():
             queue.schedules.add("nightly", task=declare().s("a", 1), every=60)
-        finally:
-            signatures.set_signer(before)
         queue.schedules.run_now("nightly")
         refused(queue, "no signature")
 
@@ -377,7 +372,7 @@ def test_no_two_envelopes_are_signed_alike() -> None:
         one._replace(user_id="ç", task_id="1"),
         one._replace(run_id="", payload=b"2{}"),
     ]
-    seals = [signing.signature_of(each, "key") for each in (one, *others)]
+    seals = [signatures.signature_of(each, "key") for each in (one, *others)]
     assert len(set(seals)) == len(seals)
 
 

@@ -300,12 +300,12 @@ def _requeuing(shards: Shards, payload: Any, now: float | None) -> Act:
 def _signed_payloads(commands: Commands, body: bytes, task_ids: Sequence[str]) -> Operation[list[bytes]]:
     """The payload for each of these tasks: a new payload gets a new signature."""
     found = yield Read([("HMGET", commands.keys.task(task_id), "name", "user", "run") for task_id in task_ids])
-    bodies = []
+    bodies, config = [], commands.config
+    key = config.signing_key.read()
     for task_id, fields in zip(task_ids, found, strict=True):
         name, user, run = ((field or b"").decode("utf-8", "replace") for field in fields)
-        bodies.append(
-            body + sign_payload(SignedFields(commands.config.prefix, commands.name, name, user, body, task_id, run))
-        )
+        signed = SignedFields(config.prefix, commands.name, name, user, body, task_id, run)
+        bodies.append(body + sign_payload(signed, key))
     return bodies
 
 

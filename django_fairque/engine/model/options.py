@@ -31,6 +31,7 @@ from django_fairque.engine.model.durations import MAX_DURATION_SECONDS
 from django_fairque.engine.model.errors import ConfigurationError, nearest, short, short_text
 from django_fairque.engine.model.payload import MAX_PAYLOAD_BYTES
 from django_fairque.engine.model.priority import Priority
+from django_fairque.engine.model.signature import DEFAULT_KEY, SigningKey
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -326,6 +327,8 @@ class QueueConfig(Options):
         "pipeline_batch_size",
         "sweep_interval",
     )
+    signing_key: ClassVar[SigningKey] = DEFAULT_KEY
+    """Signs the tasks that queues push."""
 
     prefix: str = Field(
         default="fq", pattern=r"^[A-Za-z0-9_.-]{1,32}$", description='1 to 32 letters, digits, "_", "." or "-"'

@@ -15,7 +15,7 @@ from django_fairque.engine.model.durations import seconds, to_us
 from django_fairque.engine.model.ids import new_nonce
 from django_fairque.engine.model.payload import pack
 from django_fairque.engine.model.records import EventCount, PushResult, push_refused
-from django_fairque.engine.model.signature import SignedFields, is_signing, sign_payload
+from django_fairque.engine.model.signature import SignedFields, sign_payload
 from django_fairque.engine.model.task import check_tasks
 from django_fairque.engine.pushing import batching
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS
@@ -362,9 +362,10 @@ def push_args(commands: Commands, tasks: Sequence[Task], graph: Graph = NO_GRAPH
     check_limits(commands.config, tasks)
     forms: dict[PushTemplate, int] = {}
     args: list[Any] = []
+    key = commands.config.signing_key.read()
     for task in tasks:
         form = forms.setdefault(task.push_template, len(forms) + 1)
-        signature = _sign(commands, task, graph.run_id) if task.signature is None else task.signature
+        signature = _sign(commands, task, graph.run_id, key) if task.signature is None else task.signature
         args += (task.task_id, task.user_id, task.payload_bytes + signature, form)
     is_kept = bool(graph.parts) or any(form.is_idempotent for form in forms)
     tail = batching.dependency_args(tasks, graph.remote) if graph.mode else []
@@ -377,13 +378,12 @@ def push_args(commands: Commands, tasks: Sequence[Task], graph: Graph = NO_GRAPH
     return [int(is_kept), graph.run_id, graph.mode, *counts, *args, *(form.packed() for form in forms), *tail]
 
 
-def _sign(commands: Commands, task: Task, run_id: str) -> bytes:
-    if not is_signing():
+def _sign(commands: Commands, task: Task, run_id: str, key: str | bytes | None) -> bytes:
+    if key is None:
         return b""
     known = ("", "") if task.debounce is not None else (task.task_id, run_id)
-    return sign_payload(
-        SignedFields(commands.config.prefix, commands.name, task.name, task.user_id, task.payload_bytes, *known),
-    )
+    prefix = commands.config.prefix
+    return sign_payload(SignedFields(prefix, commands.name, task.name, task.user_id, task.payload_bytes, *known), key)
 
 
 def all_accepted(commands: Commands, results: list[PushResult]) -> list[PushResult]:

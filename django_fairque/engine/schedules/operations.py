@@ -352,7 +352,7 @@ def _set(
 
 def _signed(commands: Commands, schedule: Schedule) -> Schedule:
     fields = schedule.signed_fields(commands.config.prefix, commands.name)
-    return replace(schedule, signature=sign_payload(fields).decode())
+    return replace(schedule, signature=sign_payload(fields, commands.config.signing_key.read()).decode())
 
 
 def _find(commands: Commands, name: str) -> Operation[Schedule | None]:
