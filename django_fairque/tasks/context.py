@@ -8,7 +8,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from contextvars import ContextVar, Token
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from django_fairque.engine.model.errors import StaleLeaseError, short
 from django_fairque.engine.model.trace_context import NO_TRACE
@@ -48,12 +48,8 @@ class Reports:
         self.lease_lost = False
         """The server refused a report: the task is somebody else's now."""
 
-    def put(self, current: float, total: float, message: str = "") -> None:
-        self._newest = (
-            check_progress_number(current, "current"),
-            check_progress_number(total, "total"),
-            check_progress_message(message),
-        )
+    def put(self, report: tuple[float, float, str]) -> None:
+        self._newest = report
         _sender.add(self)
 
     @property
@@ -115,136 +111,14 @@ class _Sender:
 _sender = _Sender()
 
 
-def check_progress_number(value: object, what: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise TaskUsageError(f"progress: {what} must be a finite number, got {short(value)}")
-    return value
-
-
-def check_progress_message(value: object) -> str:
-    if not isinstance(value, str):
-        raise TaskUsageError(f"progress: the message must be text, got {short(value)}")
-    return value[:1000]
-
-
-class TaskContext:
-    """The task that runs here. Outside of a worker (a plain call) there is none, and all of this is inert.
-
-    Moments are seconds since the epoch.
-    """
-
-    __slots__ = ()
-
-    @property
-    def id(self) -> str:
-        """The task's id, or empty."""
-        return ""
-
-    @property
-    def name(self) -> str:
-        """The name by which the task is known, or empty."""
-        return ""
-
-    @property
-    def queue(self) -> str:
-        """The name of its queue, or empty."""
-        return ""
-
-    @property
-    def user_id(self) -> str:
-        """The user that it runs for; empty for none."""
-        return ""
-
-    @property
-    def attempt(self) -> int:
-        """1 for the first, one more after each failure (not after `Retry`)."""
-        return 1
-
-    @property
-    def retries_left(self) -> int:
-        """How often it will be tried again if this attempt fails."""
-        return 0
-
-    @property
-    def fence(self) -> int:
-        """Grows with every delivery in the queue: ``UPDATE … WHERE fence < %s`` keeps a stale worker out."""
-        return 0
-
-    @property
-    def deadline(self) -> float | None:
-        """When its time limit ends, by this machine's clock; None without a limit."""
-        return None
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether it was canceled, or given to another worker, while it runs: its outcome will not count."""
-        return False
-
-    @property
-    def batch(self) -> tuple[TaskContext, ...]:
-        """In a batch task, the context of each item, in the items' order."""
-        return ()
-
-    @property
-    def run_id(self) -> str:
-        """The id of the pipeline's run that it belongs to, or empty."""
-        return ""
-
-    @property
-    def payload_bytes(self) -> bytes:
-        """The arguments as they were sent, JSON."""
-        return b""
-
-    @property
-    def traceparent(self) -> str:
-        """The trace that it belongs to, as W3C Trace Context writes it, or empty."""
-        return self.trace.parent
-
-    @property
-    def trace(self) -> Trace:
-        """The trace that it belongs to, or none."""
-        return NO_TRACE
-
-    def parent_results(self) -> dict[str, Any]:
-        """Return the results of the tasks that it depends on: by id, in the order of its declaration. Blocks.
-
-        Those that have not finished are left out (it may run anyhow, see ``on_dependency_failure``).
-        """
-        return {}
-
-    def parent_result(self) -> Any:
-        """Return the result of the one task that it depends on. Blocks.
-
-        Raises `LookupError` unless exactly one has finished.
-        """
-        results = self.parent_results()
-        if len(results) != 1:
-            raise LookupError(f"task {self.id!r} has {len(results)} parents with a result; use parent_results()")
-        return next(iter(results.values()))
-
-    @property
-    def xcom(self) -> XCom:
-        """Values shared with the other tasks of its run (or only with its own later attempts): ``push(key, value)``,
-        ``pull(key)``.
-
-        Raises `RuntimeError` outside of a worker.
-        """
-        raise RuntimeError("there is no xcom outside of a worker; use get_queue().xcom(namespace)")
-
-    def raise_if_cancelled(self) -> None:
-        """End the task here if it was canceled. Raises `Discard` then."""
-        if self.cancelled:
-            raise Discard("canceled while it ran")
-
-    def progress(self, current: float, total: float, message: str = "") -> None:
-        """Report how far the task is, without blocking: the newest report is sent ten times a second.
-
-        ``current`` and ``total`` are finite numbers of any unit; ``message`` is a text, empty by default, of which
-        1,000 characters are kept. Raises `TaskUsageError` if a value has another type.
-        """
-        check_progress_number(current, "current")
-        check_progress_number(total, "total")
-        check_progress_message(message)
+def check_progress(current: object, total: object, message: object) -> tuple[float, float, str]:
+    """The values of a report, if they are right."""
+    for what, value in (("current", current), ("total", total)):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise TaskUsageError(f"progress: {what} must be a finite number, got {short(value)}")
+    if not isinstance(message, str):
+        raise TaskUsageError(f"progress: the message must be text, got {short(message)}")
+    return current, total, message[:1000]  # type: ignore[return-value] # they are numbers
 
 
 class WorkerServices(Protocol):
@@ -264,8 +138,34 @@ class WorkerServices(Protocol):
     def xcom(self, namespace: str) -> XCom: ...
 
 
-class RunningTask(TaskContext):
-    """The context of a task that a worker runs."""
+class _NoLease:
+    """Stands for the lease of a task outside of a worker."""
+
+    task_id = name = user_id = run_id = ""
+    retry_count = max_retries = token = 0
+    key = ("", 0)
+    payload_bytes = b""
+    trace = NO_TRACE
+
+
+class _NoServices:
+    """Stands for the services of a worker outside of it."""
+
+    queue = ""
+    revoked = frozenset[Any]()
+
+    def parent_results(self, _task_id: str) -> dict[str, Any]:
+        return {}
+
+    def xcom(self, _namespace: str) -> XCom:
+        raise RuntimeError("there is no xcom outside of a worker; use get_queue().xcom(namespace)")
+
+
+class TaskContext:
+    """The task that runs here. Outside of a worker (a plain call) there is none, and all of this is inert.
+
+    Moments are seconds since the epoch.
+    """
 
     __slots__ = ("_batch", "_lease", "_reports", "_services", "_started", "_timeout")
 
@@ -273,85 +173,141 @@ class RunningTask(TaskContext):
         self._lease = lease
         self._services = services
         self._timeout = timeout
-        self._batch: tuple[RunningTask, ...] = ()
+        self._batch: tuple[TaskContext, ...] = ()
         self._started = time.time()
         self._reports: Reports | None = None
 
     @property
-    def lease(self) -> Lease:
-        """What the worker holds of it."""
-        return self._lease
-
-    @property
     def id(self) -> str:
+        """The task's id, or empty."""
         return self._lease.task_id
 
     @property
     def name(self) -> str:
+        """The name by which the task is known, or empty."""
         return self._lease.name
 
     @property
     def queue(self) -> str:
+        """The name of its queue, or empty."""
         return self._services.queue
 
     @property
     def user_id(self) -> str:
+        """The user that it runs for; empty for none."""
         return self._lease.user_id
 
     @property
     def attempt(self) -> int:
+        """1 for the first, one more after each failure (not after `Retry`)."""
         return self._lease.retry_count + 1
 
     @property
     def retries_left(self) -> int:
+        """How often it will be tried again if this attempt fails."""
         return max(0, self._lease.max_retries - self._lease.retry_count)
 
     @property
     def fence(self) -> int:
+        """Grows with every delivery in the queue: ``UPDATE … WHERE fence < %s`` keeps a stale worker out."""
         return self._lease.token
 
     @property
     def deadline(self) -> float | None:
+        """When its time limit ends, by this machine's clock; None without a limit."""
         return None if self._timeout is None else self._started + self._timeout
 
     @property
     def cancelled(self) -> bool:
+        """Whether it was canceled, or given to another worker, while it runs: its outcome will not count."""
         if self._reports is not None and self._reports.lease_lost:
             return True
         return self._lease.key in self._services.revoked
 
     @property
     def batch(self) -> tuple[TaskContext, ...]:
+        """In a batch task, the context of each item, in the items' order."""
         return self._batch
 
     @property
     def run_id(self) -> str:
+        """The id of the pipeline's run that it belongs to, or empty."""
         return self._lease.run_id
 
     @property
     def payload_bytes(self) -> bytes:
+        """The arguments as they were sent, JSON."""
         return self._lease.payload_bytes
 
     @property
+    def traceparent(self) -> str:
+        """The trace that it belongs to, as W3C Trace Context writes it, or empty."""
+        return self.trace.parent
+
+    @property
     def trace(self) -> Trace:
+        """The trace that it belongs to, or none."""
         return self._lease.trace
 
     def parent_results(self) -> dict[str, Any]:
+        """Return the results of the tasks that it depends on: by id, in the order of its declaration. Blocks.
+
+        Those that have not finished are left out (it may run anyhow, see ``on_dependency_failure``).
+        """
         return self._services.parent_results(self._lease.task_id)
+
+    def parent_result(self) -> Any:
+        """Return the result of the one task that it depends on. Blocks.
+
+        Raises `LookupError` unless exactly one has finished.
+        """
+        results = self.parent_results()
+        if len(results) != 1:
+            raise LookupError(f"task {self.id!r} has {len(results)} parents with a result; use parent_results()")
+        return next(iter(results.values()))
 
     @property
     def xcom(self) -> XCom:
+        """Values shared with the other tasks of its run (or only with its own later attempts): ``push(key, value)``,
+        ``pull(key)``.
+
+        Raises `RuntimeError` outside of a worker.
+        """
         return self._services.xcom(self._lease.run_id or self._lease.task_id)
+
+    def raise_if_cancelled(self) -> None:
+        """End the task here if it was canceled. Raises `Discard` then."""
+        if self.cancelled:
+            raise Discard("canceled while it ran")
+
+    def progress(self, current: float, total: float, message: str = "") -> None:
+        """Report how far the task is, without blocking: the newest report is sent ten times a second.
+
+        ``current`` and ``total`` are finite numbers of any unit; ``message`` is a text, empty by default, of which
+        1,000 characters are kept. Raises `TaskUsageError` if a value has another type.
+        """
+        report = check_progress(current, total, message)
+        if self._lease is _NO_LEASE:
+            return
+        if self._reports is None:
+            lease, send = self._lease, self._services.send_progress
+            self._reports = Reports(lease.task_id, lambda *report: send(lease, *report))
+        self._reports.put(report)
+
+
+class RunningTask(TaskContext):
+    """The context of a task that a worker runs, with what only the worker uses."""
+
+    __slots__ = ()
+
+    @property
+    def lease(self) -> Lease:
+        """What the worker holds of it."""
+        return self._lease
 
     def lead(self, batch: tuple[RunningTask, ...]) -> None:
         """Stand for all items of a batch; it is the first of them itself."""
         self._batch = batch
-
-    def progress(self, current: float, total: float, message: str = "") -> None:
-        if self._reports is None:
-            lease, send = self._lease, self._services.send_progress
-            self._reports = Reports(lease.task_id, lambda *report: send(lease, *report))
-        self._reports.put(current, total, message)
 
     @property
     def has_reports(self) -> bool:
@@ -364,7 +320,9 @@ class RunningTask(TaskContext):
             self._reports.flush()
 
 
-running: ContextVar[TaskContext] = ContextVar("fairque_task", default=TaskContext())  # noqa: B039 - it has no state
+_NO_LEASE = cast("Lease", _NoLease())
+_no_task = TaskContext(_NO_LEASE, cast("WorkerServices", _NoServices()), None)
+running: ContextVar[TaskContext] = ContextVar("fairque_task", default=_no_task)
 
 
 def current_task() -> TaskContext:

@@ -17,6 +17,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import repeat
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from contextlib import AbstractContextManager
     from datetime import timedelta
+    from types import TracebackType
 
     from django_fairque.engine.dependencies.xcom import XCom
     from django_fairque.engine.model.lease import Lease, LeaseKey
@@ -78,8 +80,10 @@ def prepare(lease: Lease, services: Services) -> Run | Outcome:
 
 def limit_of(own: float | None, definition: AnyDefinition, services: Services) -> float | None:
     """Seconds a task may run that brings ``own``: else what its function says, or its queue, or the worker; None: no limit."""
-    limits = (own, definition.options.timeout, services.config.default_task_timeout, services.timeout)
-    return next((each for each in limits if each is not None), None)
+    for limit in (own, definition.options.timeout, services.config.default_task_timeout):
+        if limit is not None:
+            return limit
+    return services.timeout
 
 
 def execute(run: Run) -> Outcome:
@@ -87,26 +91,7 @@ def execute(run: Run) -> Outcome:
 
     ``run`` is what `prepare` returned. Returns the outcome; errors of the task are part of it.
     """
-    definition = run.definition
-    if definition.is_async:
-        return async_to_sync(aexecute)(run)
-    if definition.options.batch:
-        return run_batch([run])[0]
-    context = RunningTask(run.lease, run.services, run.timeout)
-    token = running.set(context)
-    task_signals.send_task_started(run.services.queue, run.lease)
-    started = perf_counter()
-    try:
-        with around_running([run]):
-            value = definition.function(*run.args, **run.kwargs)
-    except BaseException as error:  # noqa: BLE001 - whatever a task raises is its failure
-        outcome = failed_outcome(run, _from_the_task(error), perf_counter() - started)
-    else:
-        outcome = finished_outcome(run, value, perf_counter() - started)
-    finally:
-        running.reset(token)
-    context.flush()
-    return outcome
+    return run_batch([run])[0]
 
 
 async def aexecute(run: Run) -> Outcome:
@@ -115,35 +100,105 @@ async def aexecute(run: Run) -> Outcome:
     ``run`` is what `prepare` returned. Returns the outcome. `asyncio.CancelledError` is passed on: the code that
     canceled it decides about the task.
     """
-    definition = run.definition
-    if definition.options.batch:
-        return (await arun_batch([run]))[0]
-    context = RunningTask(run.lease, run.services, run.timeout)
-    token = running.set(context)
-    await task_signals.asend_task_started(run.services.queue, run.lease)
-    started = perf_counter()
-    try:
-        with around_running([run]):
-            value = await definition.function(*run.args, **run.kwargs)
-    except asyncio.CancelledError:
-        raise
-    except BaseException as error:  # noqa: BLE001 - whatever a task raises is its failure
-        outcome = failed_outcome(run, _from_the_task(error), perf_counter() - started)
-    else:
-        outcome = finished_outcome(run, value, perf_counter() - started)
-    finally:
-        running.reset(token)
-    if context.has_reports:
-        await asyncio.to_thread(context.flush)
-    return outcome
+    return (await arun_batch([run]))[0]
 
 
-def around_running(runs: Sequence[Run]) -> AbstractContextManager[None]:
-    """A span around the function of a task, where spans are on; ``runs`` are those of one call."""
-    first = runs[0]
-    if not first.services.tracing:
-        return NO_SPAN
-    return RunSpan(first.services.queue, first.definition.name, [run.lease for run in runs])
+def run_batch(runs: Sequence[Run]) -> list[Outcome]:
+    """Call the function once for all ``runs``: several of one batch task, or one of any task. Returns one outcome for each,
+    in their order.
+    """
+    if runs[0].definition.is_async:
+        return async_to_sync(arun_batch)(runs)
+    call = Call(runs)
+    with call:
+        for run in runs:
+            task_signals.send_task_started(run.services.queue, run.lease)
+        with call.around_function():
+            value = call.function(*call.args, **call.kwargs)
+        call.returned(value)
+    for context in call.contexts:
+        context.flush()
+    return call.outcomes()
+
+
+async def arun_batch(runs: Sequence[Run]) -> list[Outcome]:
+    """Await the function once for all ``runs``, as `run_batch` calls it. Returns one outcome for each, in their order.
+
+    `asyncio.CancelledError` is passed on to the code that canceled it.
+    """
+    call = Call(runs)
+    with call:
+        for run in runs:
+            await task_signals.asend_task_started(run.services.queue, run.lease)
+        with call.around_function():
+            value = await call.function(*call.args, **call.kwargs)
+        call.returned(value)
+    for context in call.contexts:
+        if context.has_reports:
+            await asyncio.to_thread(context.flush)
+    return call.outcomes()
+
+
+class Call:
+    """One call of a task's function, for one run or for all runs of a batch: what happens around it, in threads and
+    coroutines.
+
+    As a context manager it makes the task the current one, and takes what the function raises.
+    """
+
+    errors: type[BaseException] = BaseException
+    """Whatever a task raises is its failure."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        definition = runs[0].definition
+        self._runs = runs
+        self._is_batch = bool(definition.options.batch)
+        self._started = self._took = 0.0
+        self.values: Sequence[Any] = ()
+        """What the function returned or raised for each run."""
+        self.function = definition.function
+        self.contexts = [RunningTask(run.lease, run.services, run.timeout) for run in runs]
+        self.args, self.kwargs = runs[0].args, runs[0].kwargs
+        if self._is_batch:
+            self.contexts[0].lead(tuple(self.contexts))
+            self.args = [[run.args[0] for run in runs]]
+
+    def __enter__(self) -> None:
+        self._token = running.set(self.contexts[0])
+
+    def around_function(self) -> AbstractContextManager[object]:
+        """Begin to measure the time. Returns a span around the function, where spans are on."""
+        self._started = perf_counter()
+        first = self._runs[0]
+        if not first.services.tracing:
+            return NO_SPAN
+        return RunSpan(first.services.queue, first.definition.name, [run.lease for run in self._runs])
+
+    def returned(self, value: Any) -> None:
+        self._took = perf_counter() - self._started
+        self.values = values_by_item(value, len(self._runs)) if self._is_batch else [value]
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        running.reset(self._token)
+        if error is None or not isinstance(error, self.errors):
+            return False
+        if isinstance(error, asyncio.CancelledError) and self._runs[0].definition.is_async:
+            return False
+        self._took = self._took or perf_counter() - self._started
+        self.values = [_from_the_task(error)] * len(self._runs)
+        return True
+
+    def outcomes(self) -> list[Outcome]:
+        """One for each run. The time is shared equally: nobody knows which item took how much of it."""
+        took = self._took / len(self._runs)
+        values, self.values = self.values, ()  # else an error keeps its traceback's frames, and these keep the error
+        return list(map(_outcome, self._runs, values, repeat(took)))
+
+
+def _outcome(run: Run, value: Any, took: float) -> Outcome:
+    return failed_outcome(run, value, took) if isinstance(value, BaseException) else finished_outcome(run, value, took)
 
 
 def _from_the_task(error: BaseException) -> BaseException:
@@ -172,18 +227,15 @@ def _arguments(lease: Lease, definition: AnyDefinition) -> tuple[list[Any], dict
     payload = lease.payload
     if not lease.name:
         return [payload], {}
-    if isinstance(payload, dict) and payload.keys() - {"about"} == {"args", "kwargs"}:
-        args, kwargs = payload["args"], payload["kwargs"]
-        if isinstance(args, list) and isinstance(kwargs, dict) and _fits(definition, args, kwargs):
+    if isinstance(payload, dict) and len(payload) == 2 + ("about" in payload):
+        args, kwargs = payload.get("args"), payload.get("kwargs")
+        is_one_item = isinstance(args, list) and len(args) == 1 and not kwargs
+        if isinstance(args, list) and isinstance(kwargs, dict) and (is_one_item or not definition.options.batch):
             return args, kwargs
     raise TaskSerializationError(
         f"the payload of task {definition.name!r} must be an object of args (a list) and kwargs (an object), as enqueue "
         "makes it; push other payloads without a name, for the worker's handler"
     )
-
-
-def _fits(definition: AnyDefinition, args: list[Any], kwargs: dict[str, Any]) -> bool:
-    return not definition.options.batch or (len(args) == 1 and not kwargs)
 
 
 UNKNOWN_TASK_GRACE_SECONDS = 600.0
@@ -199,34 +251,35 @@ UNKNOWN_NAME_SECONDS = 3 * UNKNOWN_TASK_DELAY_SECONDS
 nobody enqueues them."""
 
 
+@dataclass(eq=False)
 class UnknownTasks:
-    """Since when each of them is known to this process. Thread-safe."""
+    """Since when each of them is known to this process. Thread-safe.
 
-    def __init__(
-        self,
-        *,
-        grace: float = UNKNOWN_TASK_GRACE_SECONDS,
-        delay: float = UNKNOWN_TASK_DELAY_SECONDS,
-        memory: int = MAX_UNKNOWN_TASKS,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.delay = delay
-        self._grace = grace
-        self._memory = memory
-        self._clock = clock
-        self._first_seen: dict[str, float] = {}  # in the order of meeting: the oldest comes first
-        self._names: dict[str, tuple[float, float]] = {}
-        """When a warning about the name was logged, and when the last task of that name came."""
-        self._lock = threading.Lock()
+    Args:
+        grace: seconds for which a task is put off.
+        delay: seconds until it is offered again.
+        memory: the most tasks remembered.
+        clock: as `time.monotonic`.
+    """
+
+    grace: float = UNKNOWN_TASK_GRACE_SECONDS
+    delay: float = UNKNOWN_TASK_DELAY_SECONDS
+    memory: int = MAX_UNKNOWN_TASKS
+    clock: Callable[[], float] = time.monotonic
+    _first_seen: dict[str, float] = field(default_factory=dict)
+    """By task, the oldest first."""
+    _names: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """When a warning about the name was logged, and when the last task of that name came."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def is_to_be_warned_of(self, name: str) -> bool:
         """Remember the name of a task that came. Whether to log a warning: once for each name and grace period."""
-        now = self._clock()
+        now = self.clock()
         with self._lock:
-            warned_at = self._names.get(name, (now - self._grace, now))[0]
+            warned_at = self._names.get(name, (now - self.grace, now))[0]
             if name not in self._names and len(self._names) >= MAX_UNKNOWN_NAMES:
                 return False
-            is_due = now - warned_at >= self._grace
+            is_due = now - warned_at >= self.grace
             self._names[name] = (now if is_due else warned_at, now)
             return is_due
 
@@ -234,41 +287,32 @@ class UnknownTasks:
         """Those of which tasks came lately, sorted."""
         if not self._names:
             return []
-        now = self._clock()
+        now = self.clock()
         with self._lock:
-            gone = [name for name, (warned_at, _) in self._names.items() if now - warned_at >= 2 * self._grace]
+            gone = [name for name, (warned_at, _) in self._names.items() if now - warned_at >= 2 * self.grace]
             for name in gone:
                 del self._names[name]
             return sorted(
                 name for name, (_, last_seen) in self._names.items() if now - last_seen < UNKNOWN_NAME_SECONDS
             )
 
-    @property
-    def grace(self) -> float:
-        """Seconds for which a task is put off."""
-        return self._grace
-
     def may_wait(self, task_id: str) -> bool:
         """Whether to put the task off once more; False ends its grace."""
-        now = self._clock()
+        now = self.clock()
         with self._lock:
             first_seen = self._first_seen.get(task_id)
-            if first_seen is not None and now - first_seen >= self._grace:
+            if first_seen is not None and now - first_seen >= self.grace:
                 del self._first_seen[task_id]
                 return False
             if first_seen is None:
-                self._forget_lost(now)
-                if len(self._first_seen) < self._memory:
+                while self._first_seen:  # forget those whose grace ended long ago: another worker has run them
+                    oldest = next(iter(self._first_seen))
+                    if now - self._first_seen[oldest] < 2 * self.grace:
+                        break
+                    del self._first_seen[oldest]
+                if len(self._first_seen) < self.memory:
                     self._first_seen[task_id] = now
             return True
-
-    def _forget_lost(self, now: float) -> None:
-        """Those not seen again long after their grace: another worker has run them."""
-        while self._first_seen:
-            oldest = next(iter(self._first_seen))
-            if now - self._first_seen[oldest] < 2 * self._grace:
-                return
-            del self._first_seen[oldest]
 
 
 @dataclass(frozen=True)
@@ -369,81 +413,6 @@ class BatchResult:
         self.outcomes[index] = outcome
 
 
-def run_batch(runs: Sequence[Run]) -> list[Outcome]:
-    """Call the function once for all ``runs``, which are of one task. Returns one outcome for each, in their order."""
-    batch = _BatchCall(runs)
-    token = running.set(batch.contexts[0])
-    for run in runs:
-        task_signals.send_task_started(run.services.queue, run.lease)
-    try:
-        with around_running(runs):
-            value = runs[0].definition.function(batch.items)
-        batch.returned(value)
-    except BaseException as error:  # noqa: BLE001 - whatever a task raises is its failure
-        batch.raised(error)
-    finally:
-        running.reset(token)
-    for context in batch.contexts:
-        context.flush()
-    return batch.outcomes()
-
-
-async def arun_batch(runs: Sequence[Run]) -> list[Outcome]:
-    """Await the function once for all ``runs``, which are of one ``async def`` task. Returns one outcome for each, in
-    their order.
-
-    `asyncio.CancelledError` is passed on to the code that canceled it.
-    """
-    batch = _BatchCall(runs)
-    token = running.set(batch.contexts[0])
-    for run in runs:
-        await task_signals.asend_task_started(run.services.queue, run.lease)
-    try:
-        with around_running(runs):
-            value = await runs[0].definition.function(batch.items)
-        batch.returned(value)
-    except asyncio.CancelledError:
-        raise
-    except BaseException as error:  # noqa: BLE001 - whatever a task raises is its failure
-        batch.raised(error)
-    finally:
-        running.reset(token)
-    for context in batch.contexts:
-        if context.has_reports:
-            await asyncio.to_thread(context.flush)
-    return batch.outcomes()
-
-
-class _BatchCall:
-    """One call for many runs."""
-
-    def __init__(self, runs: Sequence[Run]) -> None:
-        self._runs = runs
-        self._values: Sequence[Any] = ()
-        self._took = 0.0
-        self.items = [run.args[0] for run in runs]
-        self.contexts = tuple(RunningTask(run.lease, run.services, run.timeout) for run in runs)
-        self.contexts[0].lead(self.contexts)
-        self._started = perf_counter()
-
-    def returned(self, value: Any) -> None:
-        self._took = perf_counter() - self._started
-        self._values = values_by_item(value, len(self._runs))
-
-    def raised(self, error: BaseException) -> None:
-        self._took = self._took or perf_counter() - self._started
-        self._values = [error] * len(self._runs)
-
-    def outcomes(self) -> list[Outcome]:
-        """The time is shared equally: nobody knows which item took how much of it."""
-        took = self._took / len(self._runs)
-        return [_outcome(run, value, took) for run, value in zip(self._runs, self._values, strict=True)]
-
-
-def _outcome(run: Run, value: Any, took: float) -> Outcome:
-    return failed_outcome(run, value, took) if isinstance(value, BaseException) else finished_outcome(run, value, took)
-
-
 def values_by_item(value: Any, size: int) -> Sequence[Any]:
     """The function's result or exception for each item."""
     if value is None:
@@ -463,7 +432,7 @@ def values_by_item(value: Any, size: int) -> Sequence[Any]:
     return value
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Run:
     """An attempt that can begin; made by `prepare`. ``lease`` is that of the task, ``definition`` the task's
     declaration, ``services`` what the worker provides, ``args`` and ``kwargs`` the arguments. ``timeout`` is in
@@ -508,14 +477,10 @@ def _delay_after(run: Run, error: BaseException) -> float | None:
     options = run.definition.options
     if not isinstance(error, (*options.retry_on, TaskTimeoutError)):
         return None
-    if callable(options.backoff):
-        return _own_delay(run, error, options.backoff)
-    return _default_delay(run)
-
-
-def _own_delay(run: Run, error: BaseException, backoff: Any) -> float | None:
+    if not callable(options.backoff):
+        return _default_delay(run)
     try:
-        delay: float | timedelta | None = backoff(run.lease.retry_count, error)
+        delay = options.backoff(run.lease.retry_count, error)
         return None if delay is None else duration(delay, "the delay that backoff returns")
     except (Exception, TaskValidationError):
         logger.exception("the backoff function of task %s failed; using the default delay", run.definition.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from contextlib import contextmanager
 from copy import deepcopy
@@ -18,13 +19,12 @@ from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import to_us
 from django_fairque.engine.model.errors import TaskSerializationError, short
 from django_fairque.engine.model.ids import check_id
-from django_fairque.engine.model.lease import Lease
+from django_fairque.engine.model.lease import LEASE_FIELDS, Lease
 from django_fairque.engine.model.outcome import describe
 from django_fairque.engine.model.records import Attempt, TaskState
 from django_fairque.tasks import registry, sending
-from django_fairque.tasks.context import RunningTask, running
 from django_fairque.tasks.errors import Discard, Retry
-from django_fairque.tasks.execution import Run, Services, around_running, limit_of, values_by_item
+from django_fairque.tasks.execution import Call, Run, Services, limit_of
 from django_fairque.tasks.results import TaskResult, interceptors
 
 from .captured import AsyncCapturedQueue, Captured, CapturedQueue, Store, name_of
@@ -282,9 +282,12 @@ def run_captured(capture: Capture, together: Sequence[Captured], *, raise_errors
     if definition is None:
         raise registry.not_registered(together[0].name)
     runs = [_run_of(capture, captured, definition) for captured in together]
-    values = _called(together, runs)
-    for captured, run, value in zip(together, runs, values, strict=True):
-        _end_task(captured, run, value)
+    for captured, run in zip(together, runs, strict=True):
+        captured.worker = run.lease.worker
+        captured.become(TaskState.STARTED)
+    for captured, run, value in zip(together, runs, _CapturedCall(runs).values_of_run(), strict=True):
+        if captured.state is TaskState.STARTED:  # else it was canceled while it ran: its outcome does not count
+            _end_task(captured, run, value)
     errors = [captured.error for captured in together if captured.state is TaskState.FAILED]
     if raise_errors and errors and errors[0] is not None:
         raise errors[0]
@@ -304,77 +307,67 @@ def _run_of(capture: Capture, captured: Captured, definition: AnyDefinition) -> 
         captured=captured,
     )
     limit = limit_of(captured.task.timeout, definition, services)
-    return Run(lease_of(captured), definition, services, captured.args, captured.kwargs, limit)
+    return Run(lease_of(captured.task), definition, services, captured.args, captured.kwargs, limit)
 
 
-def _called(together: Sequence[Captured], runs: Sequence[Run]) -> Sequence[Any]:
-    """What the function says of each: a result, or an exception."""
-    definition, contexts = runs[0].definition, tuple(RunningTask(run.lease, run.services, run.timeout) for run in runs)
-    function = async_to_sync(definition.function) if definition.is_async else definition.function
-    for captured, run in zip(together, runs, strict=True):
-        captured.worker = run.lease.worker
-        captured.become(TaskState.STARTED)
-    token = running.set(contexts[0])
-    try:
-        with around_running(runs):
-            if not definition.options.batch:
-                return [function(*runs[0].args, **runs[0].kwargs)]
-            contexts[0].lead(contexts)
-            return values_by_item(function([run.args[0] for run in runs]), len(runs))
-    except Exception as error:  # noqa: BLE001 - whatever a task raises is its failure
-        return [error] * len(runs)
-    finally:
-        running.reset(token)
-        for context in contexts:
-            context.flush()
+class _CapturedCall(Call):
+    """The call of a captured task, in a test: what ends the test is no failure of the task."""
+
+    errors = Exception
+
+    def values_of_run(self) -> Sequence[Any]:
+        """What the function says of each task: a result, or an exception."""
+        is_async = inspect.iscoroutinefunction(self.function)
+        try:
+            with self:
+                with self.around_function():
+                    value = (async_to_sync(self.function) if is_async else self.function)(*self.args, **self.kwargs)
+                self.returned(value)
+        finally:
+            for context in self.contexts:
+                context.flush()
+        return self.values
 
 
 def _end_task(captured: Captured, run: Run, value: Any) -> None:
-    if captured.state is not TaskState.STARTED:
-        return  # canceled while it ran: its outcome does not count
-    value = _kept_outcome(run, value)
     if not isinstance(value, BaseException):
-        captured.result = value
-        captured.become(TaskState.FINISHED)
-        return
-    kind = "failed"
+        try:
+            captured.result = as_kept(value, limit=run.services.config.max_payload_bytes, what="result")
+        except TaskSerializationError as error:  # a worker refuses what a queue can't keep
+            value = error.with_traceback(None)
+        else:
+            captured.become(TaskState.FINISHED)
+            return
     if isinstance(value, Retry):
-        captured.become(TaskState.SCHEDULED)
+        state, kind, text = TaskState.SCHEDULED, "failed", describe(str(value))
     elif isinstance(value, Discard):
-        captured.become(TaskState.CANCELED)
-        kind = "discarded"
+        state, kind, text = TaskState.CANCELED, "discarded", describe(str(value))
     else:
-        captured.become(TaskState.FAILED)
+        state, kind, text = TaskState.FAILED, "failed", describe(value)
         captured.error = value
-    text, trace = (part.decode() for part in describe(value if captured.error is value else str(value)))
-    captured.attempts.append(Attempt(time.time(), kind, run.lease.worker, text, trace))
+    captured.become(state)
+    captured.attempts.append(Attempt(time.time(), kind, run.lease.worker, *(part.decode() for part in text)))
 
 
-def _kept_outcome(run: Run, value: Any) -> Any:
-    """A result as the queue would keep it, or the error with which a worker refuses it; an exception as it is."""
-    if isinstance(value, BaseException):
-        return value
-    try:
-        return as_kept(value, limit=run.services.config.max_payload_bytes, what="result")
-    except TaskSerializationError as error:
-        return error.with_traceback(None)
-
-
-def lease_of(captured: Captured) -> Lease:
+def lease_of(task: Task) -> Lease:
     """A lease as a worker would hold it."""
-    task, now = captured.task, time.time()
-    texts = [
-        *(task.task_id, 1, 1, to_us(now + 60), task.payload_bytes, task.user_id, task.name, int(task.priority)),
-        *(to_us(task.created_at), to_us(task.created_at), 0, task.max_retries),
-        *(
-            "" if task.timeout is None else to_us(task.timeout),
-            "",
-            "",
-            to_us(now + 3600),
-            task.run_id,
-            task.trace.stored(),
-            "",
-        ),
-    ]
-    values = [each if isinstance(each, bytes) else str(each).encode() for each in texts]
-    return Lease(values, "test", now)
+    now = time.time()
+    known = {
+        "id": task.task_id,
+        "token": 1,
+        "deliveries": 1,
+        "lease": to_us(now + 60),
+        "user": task.user_id,
+        "name": task.name,
+        "priority": int(task.priority),
+        "created": to_us(task.created_at),
+        "ready": to_us(task.created_at),
+        "retries": 0,
+        "max_retries": task.max_retries,
+        "timeout": "" if task.timeout is None else to_us(task.timeout),
+        "deadline": to_us(now + 3600),
+        "run": task.run_id,
+        "trace": task.trace.stored(),
+    }
+    values = {name: str(value).encode() for name, value in known.items()} | {"payload": task.payload_bytes}
+    return Lease([values.get(name, b"") for name in LEASE_FIELDS], "test", now)
