@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
-from django_fairque import conf, signals
+from django_fairque import signals
 from django_fairque.backends import results
 from django_fairque.backends.compat import AnyTask, InvalidTask, InvalidTaskBackend, task_enqueued
 from django_fairque.backends.results import TaskMetadata, class_of
@@ -23,7 +23,7 @@ from django_fairque.tasks.options import DECLARABLE, SENDABLE, TaskOptions, chan
 from django_fairque.tasks.options import user_id as checked_user_id
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from datetime import datetime
 
     from typing_extensions import Self
@@ -144,10 +144,9 @@ class FairqueTask(AnyTask):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DjangoDefinition(Sendable[Any]):
-    """``task`` is Django's, as it was declared; ``about`` is sent with a call, next to its arguments."""
+    """``task`` is Django's, as it was declared."""
 
     task: AnyTask
-    about: Mapping[str, Any] = field(default_factory=dict)
 
     def sending(self, task: AnyTask, max_retries: int, user_id: object, now: datetime) -> Self:
         """The one that sends ``task``, which may have been changed by ``using``. A ``user_id`` of None names nobody."""
@@ -155,10 +154,6 @@ class DjangoDefinition(Sendable[Any]):
         object.__setattr__(call, "options", _call_options(task, max_retries, user_id))
         object.__setattr__(call, "about", TaskMetadata.for_call(task, now).to_json())
         return call
-
-    def _step(self, options: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Record:
-        config = conf.get_config().queue_config(options.queue)
-        return self.caller.build(options, args, kwargs, config, about=self.about)
 
 
 def find(name: str) -> DjangoDefinition | None:
@@ -185,6 +180,7 @@ def register(task: AnyTask, max_retries: int, user_of: UserOf) -> DjangoDefiniti
         user=_user_function(task, user_of),
     )
     definition = DjangoDefinition(runner(task), name, options, task)
+    _ = definition.signature  # found once, for all copies that `sending` makes
     registry.register(definition)
     return definition
 

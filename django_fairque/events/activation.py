@@ -209,7 +209,7 @@ def _task_problems(rule: Rule) -> Iterator[str]:
     try:
         definition = rule.definition
         if rule.bind is None:
-            definition.caller.bind([None] * len(rule.args), dict.fromkeys(rule.kwargs))
+            definition.bind([None] * len(rule.args), dict.fromkeys(rule.kwargs))
         _check_queue(definition.options.queue)
     except FairQueueError as error:
         yield str(error)

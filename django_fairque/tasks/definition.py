@@ -38,46 +38,58 @@ DEFAULT_USER = "default"
 """Whose the tasks are for which nobody is named, and that nobody's work enqueues: they share one user's fair part."""
 
 
-class Caller:
-    """The calls of one function."""
+def _name_of_type(value: object) -> str:
+    """Stands for a default that is not JSON: its text may hold an address, its type is the same everywhere."""
+    return f"<{type(value).__qualname__}>"
 
-    def __init__(self, function: Callable[..., object], name: str, *, takes_items: bool) -> None:
-        self.name = name
-        self.takes_items = takes_items
-        self._function = function
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Item = TypeVar("Item")
+B = ParamSpec("B")
+Built = TypeVar("Built")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Sendable(Generic[P]):
+    """What plain and batch tasks share: everything but how the function itself is called. Immutable."""
+
+    function: Callable[..., Any]
+    """The function that runs."""
+    name: str
+    """Its name in the queue."""
+    options: TaskOptions
+    """Its options."""
+    is_async: bool = field(init=False)
+    """Whether it is an ``async def`` function."""
+    about: Mapping[str, Any] | None = field(init=False, default=None)
+    """What travels with the arguments (JSON) and the function does not see."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_async", inspect.iscoroutinefunction(self.function))
+        for attribute in (*functools.WRAPPER_ASSIGNMENTS, "__wrapped__"):
+            value = self.function if attribute == "__wrapped__" else getattr(self.function, attribute, None)
+            object.__setattr__(self, attribute, value)
+
+    def __repr__(self) -> str:
+        return f"<task {self.name!r}>"
+
+    @property
+    def origin(self) -> str:
+        """The place where the function was written; the same after a reload."""
+        return f"{self.function.__module__}.{self.function.__qualname__}"
 
     @cached_property
     def signature(self) -> inspect.Signature:
-        return inspect.signature(self._function)
-
-    def check_declaration(self, options: TaskOptions) -> None:
-        """What is wrong between the function and its options."""
-        parameters = self.signature.parameters
-        if next(iter(parameters), None) in ("self", "cls"):
-            raise TaskUsageError(
-                f"@task on {self.name}: it looks like a method, and a worker has no object to call it on; write a function"
-            )
-        if self.takes_items and not _takes_one(self.signature):
-            raise TaskUsageError(
-                f"@task on {self.name}: a batch task has one parameter, the list of items, got {self.signature}"
-            )
-        if not isinstance(options.user, str):
-            return
-        if self.takes_items:
-            raise TaskUsageError(
-                f"@task on {self.name}: the items of a batch task have no argument names: give user=lambda item: …, got "
-                f"{options.user!r}"
-            )
-        parameter = parameters.get(options.user)
-        if parameter is None or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise TaskUsageError(
-                f"@task on {self.name}: user names the argument that holds the user; expected one of "
-                f"{', '.join(parameters) or 'no arguments (there are none)'}, got {short(options.user)}"
-            )
+        """The function's parameters."""
+        return inspect.signature(self.function)
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> inspect.BoundArguments | None:
-        """The arguments by parameter (None for a batch task's item); `TaskUsageError` if the call doesn't fit."""
-        if self.takes_items:
+        """Return the arguments of a call by parameter; None for a batch task's item.
+
+        ``args`` and ``kwargs`` are the function's arguments. Raises `TaskUsageError` if they don't fit it.
+        """
+        if self.options.batch:
             if len(args) == 1 and not kwargs:
                 return None
             raise TaskUsageError(
@@ -90,24 +102,127 @@ class Caller:
                 f"{self.name}.enqueue(): {short_text(str(error))}; its arguments are {self.signature}"
             ) from None
 
-    def build(
-        self,
-        options: TaskOptions,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        config: QueueConfig,
-        *,
-        about: Mapping[str, Any] | None = None,
-    ) -> Task:
-        """The engine's task for one call, its payload encoded; nothing is sent.
+    def using(self, **options: Unpack[SendOptions]) -> Self:
+        """Return a copy that is sent with other options; the task itself is not changed.
 
-        ``about`` (JSON) travels with the arguments; the function does not see it.
+        ``options`` are, by name: ``user_id`` (text, an integer or a UUID), ``priority``, ``queue``, ``delay`` (seconds
+        or a timedelta), ``execute_after`` and ``expires_at`` (moments: a Unix time, an aware datetime, or a timedelta
+        from now), ``task_id``, ``max_retries``, ``timeout``, ``sla``, ``unique_for``, ``debounce``,
+        ``debounce_max_wait`` (seconds or a timedelta), ``depends_on`` (an id or a result of `enqueue`, or several),
+        ``on_dependency_failure``, ``on_commit`` (whether to wait for the commit of a transaction; by default the
+        setting ``ENQUEUE_ON_COMMIT``), ``database`` (the alias of the transaction's database). `Task.create` explains
+        those that it has too.
 
-        Raises:
-            TaskUsageError, TaskValidationError, TaskSerializationError: with the task's name.
+        Raises `TaskUsageError` if an option is unknown, wrong, or contradicts another.
         """
+        return self._with(changed(self.options, options, SENDABLE, f"{self.name}.using()"))
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskResult:
+        """Send one call; inside a database transaction, when that commits.
+
+        ``args`` and ``kwargs`` are the function's arguments, as JSON values. Returns a handle on the task, whose id is
+        valid at once.
+
+        Raises `TaskUsageError` if the arguments don't fit the function, or the options each other;
+        `TaskSerializationError` if the arguments are not JSON, or too large; `BacklogFullError` or
+        `RedisConnectionError` if it was not accepted.
+        """
+        return sending.send(self.options, [self.build(args, kwargs)])[0]
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskResult:
+        """Send one call, from a coroutine; inside a database transaction, when that commits.
+
+        ``args``, ``kwargs`` and the errors are those of `enqueue`. Returns a handle on the task.
+        """
+        return (await sending.asend(self.options, [await self._knowing_user(self.build, args, kwargs)]))[0]
+
+    def s(self, *args: P.args, **kwargs: P.kwargs) -> Step:
+        """Return the call without sending it: a step to put together with others, ``a.s() >> (b.s() | c.s())``.
+
+        ``args`` and ``kwargs`` are the function's arguments. They are checked now, and must be JSON values when the
+        step is sent. Raises `TaskUsageError` if they don't fit the function.
+        """
+        from .pipelines import Step
+
+        self.bind(args, kwargs)
+        return Step(self._build, self.name, self.options, args, dict(kwargs))
+
+    def to_task(self) -> Task:
+        """Return the engine's task for a call without arguments, as a schedule keeps it: ``task=refresh`` means
+        ``refresh.s()``.
+
+        Raises `TaskUsageError` if the function needs arguments.
+        """
+        return self.as_step().to_task()
+
+    @property
+    def expires(self) -> float | None:
+        """Seconds after which a call without arguments expires (`Step.expires`). Raises `TaskUsageError` if the
+        function needs arguments.
+        """
+        return self.as_step().expires
+
+    def as_step(self) -> Step:
+        """Return the call without arguments, for which the task itself may be written in a pipeline: ``a >> b`` is
+        ``a.s() >> b.s()``.
+
+        Raises `TaskUsageError` if the function needs arguments.
+        """
+        from .pipelines import Step
+
+        try:
+            self.bind((), {})
+        except TaskUsageError as error:
+            raise TaskUsageError(
+                f"a task stands for its call only if it needs no arguments; write .s(…): {error}"
+            ) from None
+        return Step(self._build, self.name, self.options, (), {}, bare=self)
+
+    def __rshift__(self, after: Pipeline | AnyDefinition) -> Pipeline:
+        """As `Step`, if it needs no arguments."""
+        return self.as_step() >> after
+
+    def __lshift__(self, before: Pipeline | AnyDefinition) -> Pipeline:
+        return self.as_step() << before
+
+    def __or__(self, other: Pipeline | AnyDefinition) -> Pipeline:
+        return self.as_step() | other
+
+    def enqueue_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[TaskResult]:
+        """Send many calls, in as few round trips as they fit. All of them are checked before any is sent.
+
+        ``calls`` are pairs ``(args, kwargs)``. Returns one handle for each, in their order. Raises what `enqueue`
+        raises; of a `BacklogFullError` the other tasks are accepted.
+        """
+        return sending.send(self.options, self._build_many(calls))
+
+    async def aenqueue_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[TaskResult]:
+        """Send many calls, from a coroutine.
+
+        ``calls`` and the errors are those of `enqueue_many`. Returns one handle for each, in their order.
+        """
+        return await sending.asend(self.options, await self._knowing_user(self._build_many, calls))
+
+    async def _knowing_user(self, build: Callable[B, Built], *args: B.args, **kwargs: B.kwargs) -> Built:
+        if self.options.names_user:
+            return build(*args, **kwargs)
+        return await call_with_user(build, *args, **kwargs)
+
+    def build(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Task:
+        """Return the engine's task for one call, checked and encoded; nothing is sent.
+
+        ``args`` and ``kwargs`` are the function's arguments. Raises `TaskUsageError` and `TaskSerializationError` as
+        `enqueue` does.
+        """
+        return self._build(self.options, args, kwargs)
+
+    def _build(
+        self, options: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any], config: QueueConfig | None = None
+    ) -> Task:
+        """The engine's task for one call with these options. Errors of it name the task."""
         from django_fairque.engine.model.task import Task
 
+        config = config or conf.get_config().queue_config(options.queue)
         bound = self.bind(args, kwargs)
         due, expiry = self._times(options)
         window = options.unique_for if options.unique_for is not None else options.debounce
@@ -116,7 +231,7 @@ class Caller:
             return Task.create(
                 user,
                 options.priority,
-                {"args": args, "kwargs": kwargs, **({"about": about} if about else {})},
+                {"args": args, "kwargs": kwargs, **({"about": self.about} if self.about else {})},
                 task_id=options.task_id,
                 name=self.name,
                 max_retries=config.default_max_retries if options.max_retries is None else options.max_retries,
@@ -172,180 +287,11 @@ class Caller:
             return self.name  # the payload is no JSON either, and is about to be refused for it
         return f"{self.name}:{hashlib.blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"
 
-
-def _takes_one(signature: inspect.Signature) -> bool:
-    parameters = list(signature.parameters.values())
-    return len(parameters) == 1 and parameters[0].kind in (
-        inspect.Parameter.POSITIONAL_ONLY,
-        inspect.Parameter.POSITIONAL_OR_KEYWORD,
-    )
-
-
-def _name_of_type(value: object) -> str:
-    """Stands for a default that is not JSON: its text may hold an address, its type is the same everywhere."""
-    return f"<{type(value).__qualname__}>"
-
-
-P = ParamSpec("P")
-R = TypeVar("R")
-Item = TypeVar("Item")
-B = ParamSpec("B")
-Built = TypeVar("Built")
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Sendable(Generic[P]):
-    """What plain and batch tasks share: everything but how the function itself is called. Immutable."""
-
-    function: Callable[..., Any]
-    """The function that runs."""
-    name: str
-    """Its name in the queue."""
-    options: TaskOptions
-    """Its options."""
-    caller: Caller = field(init=False)
-    """Checks and encodes its calls."""
-    is_async: bool = field(init=False)
-    """Whether it is an ``async def`` function."""
-
-    def __post_init__(self) -> None:
-        caller = Caller(self.function, self.name, takes_items=bool(self.options.batch))
-        object.__setattr__(self, "caller", caller)
-        object.__setattr__(self, "is_async", inspect.iscoroutinefunction(self.function))
-        for attribute in (*functools.WRAPPER_ASSIGNMENTS, "__wrapped__"):
-            value = self.function if attribute == "__wrapped__" else getattr(self.function, attribute, None)
-            object.__setattr__(self, attribute, value)
-
-    def __repr__(self) -> str:
-        return f"<task {self.name!r}>"
-
-    @property
-    def origin(self) -> str:
-        """The place where the function was written; the same after a reload."""
-        return f"{self.function.__module__}.{self.function.__qualname__}"
-
-    def using(self, **options: Unpack[SendOptions]) -> Self:
-        """Return a copy that is sent with other options; the task itself is not changed.
-
-        ``options`` are, by name: ``user_id`` (text, an integer or a UUID), ``priority``, ``queue``, ``delay`` (seconds
-        or a timedelta), ``execute_after`` and ``expires_at`` (moments: a Unix time, an aware datetime, or a timedelta
-        from now), ``task_id``, ``max_retries``, ``timeout``, ``sla``, ``unique_for``, ``debounce``,
-        ``debounce_max_wait`` (seconds or a timedelta), ``depends_on`` (an id or a result of `enqueue`, or several),
-        ``on_dependency_failure``, ``on_commit`` (whether to wait for the commit of a transaction; by default the
-        setting ``ENQUEUE_ON_COMMIT``), ``database`` (the alias of the transaction's database). `Task.create` explains
-        those that it has too.
-
-        Raises `TaskUsageError` if an option is unknown, wrong, or contradicts another.
-        """
-        return self._with(changed(self.options, options, SENDABLE, f"{self.name}.using()"))
-
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskResult:
-        """Send one call; inside a database transaction, when that commits.
-
-        ``args`` and ``kwargs`` are the function's arguments, as JSON values. Returns a handle on the task, whose id is
-        valid at once.
-
-        Raises `TaskUsageError` if the arguments don't fit the function, or the options each other;
-        `TaskSerializationError` if the arguments are not JSON, or too large; `BacklogFullError` or
-        `RedisConnectionError` if it was not accepted.
-        """
-        return sending.send(self.options, [self.build(args, kwargs)])[0]
-
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskResult:
-        """Send one call, from a coroutine; inside a database transaction, when that commits.
-
-        ``args``, ``kwargs`` and the errors are those of `enqueue`. Returns a handle on the task.
-        """
-        return (await sending.asend(self.options, [await self._knowing_user(self.build, args, kwargs)]))[0]
-
-    def s(self, *args: P.args, **kwargs: P.kwargs) -> Step:
-        """Return the call without sending it: a step to put together with others, ``a.s() >> (b.s() | c.s())``.
-
-        ``args`` and ``kwargs`` are the function's arguments. They are checked now, and must be JSON values when the
-        step is sent. Raises `TaskUsageError` if they don't fit the function.
-        """
-        from .pipelines import Step
-
-        self.caller.bind(args, kwargs)
-        return Step(self._step, self.name, self.options, args, dict(kwargs))
-
-    def to_task(self) -> Task:
-        """Return the engine's task for a call without arguments, as a schedule keeps it: ``task=refresh`` means
-        ``refresh.s()``.
-
-        Raises `TaskUsageError` if the function needs arguments.
-        """
-        return self.as_step().to_task()
-
-    @property
-    def expires(self) -> float | None:
-        """Seconds after which a call without arguments expires (`Step.expires`). Raises `TaskUsageError` if the
-        function needs arguments.
-        """
-        return self.as_step().expires
-
-    def as_step(self) -> Step:
-        """Return the call without arguments, for which the task itself may be written in a pipeline: ``a >> b`` is
-        ``a.s() >> b.s()``.
-
-        Raises `TaskUsageError` if the function needs arguments.
-        """
-        from .pipelines import Step
-
-        try:
-            self.caller.bind((), {})
-        except TaskUsageError as error:
-            raise TaskUsageError(
-                f"a task stands for its call only if it needs no arguments; write .s(…): {error}"
-            ) from None
-        return Step(self._step, self.name, self.options, (), {}, bare=self)
-
-    def __rshift__(self, after: Pipeline | AnyDefinition) -> Pipeline:
-        """As `Step`, if it needs no arguments."""
-        return self.as_step() >> after
-
-    def __lshift__(self, before: Pipeline | AnyDefinition) -> Pipeline:
-        return self.as_step() << before
-
-    def __or__(self, other: Pipeline | AnyDefinition) -> Pipeline:
-        return self.as_step() | other
-
-    def _step(self, options: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Task:
-        return self.caller.build(options, args, kwargs, conf.get_config().queue_config(options.queue))
-
-    def enqueue_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[TaskResult]:
-        """Send many calls, in as few round trips as they fit. All of them are checked before any is sent.
-
-        ``calls`` are pairs ``(args, kwargs)``. Returns one handle for each, in their order. Raises what `enqueue`
-        raises; of a `BacklogFullError` the other tasks are accepted.
-        """
-        return sending.send(self.options, self._build_many(calls))
-
-    async def aenqueue_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[TaskResult]:
-        """Send many calls, from a coroutine.
-
-        ``calls`` and the errors are those of `enqueue_many`. Returns one handle for each, in their order.
-        """
-        return await sending.asend(self.options, await self._knowing_user(self._build_many, calls))
-
-    async def _knowing_user(self, build: Callable[B, Built], *args: B.args, **kwargs: B.kwargs) -> Built:
-        if self.options.names_user:
-            return build(*args, **kwargs)
-        return await call_with_user(build, *args, **kwargs)
-
-    def build(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Task:
-        """Return the engine's task for one call, checked and encoded; nothing is sent.
-
-        ``args`` and ``kwargs`` are the function's arguments. Raises `TaskUsageError` and `TaskSerializationError` as
-        `enqueue` does.
-        """
-        return self._step(self.options, args, kwargs)
-
     def _build_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[Task]:
         if not isinstance(calls, Iterable):
             raise TaskUsageError(f"{self.name}.enqueue_many() takes several calls in a list, got {short(calls)}")
         config = conf.get_config().queue_config(self.options.queue)
-        tasks = [self.caller.build(self.options, *self._pair(call), config) for call in calls]
+        tasks = [self._build(self.options, *self._pair(call), config) for call in calls]
         if len(tasks) > 1 and self.options.task_id is not None:
             raise TaskUsageError(f"{self.name}.enqueue_many(): {len(tasks)} tasks can't share one task_id")
         return tasks

@@ -34,7 +34,7 @@ from django_fairque.tasks import registry, signing
 from .context import RunningTask, running
 from .definition import handler_definition
 from .errors import Discard, Retry, TaskSignatureError, TaskTimeoutError, TaskUsageError
-from .tracing import NO_SPAN, RunSpan
+from .tracing import NO_SPAN, run_span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence, Sized
@@ -172,7 +172,7 @@ class Call:
         first = self._runs[0]
         if not first.services.tracing:
             return NO_SPAN
-        return RunSpan(first.services.queue, first.definition.name, [run.lease for run in self._runs])
+        return run_span(first.services.queue, first.definition.name, [run.lease for run in self._runs])
 
     def returned(self, value: Any) -> None:
         self._took = perf_counter() - self._started

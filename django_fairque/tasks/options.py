@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, TypedDict, Union
+from typing import Annotated, Any, TypedDict, Union, get_type_hints
 
 from django_fairque.engine.model.durations import duration, moment
 from django_fairque.engine.model.errors import TaskValidationError, short, suggestion
@@ -21,6 +21,8 @@ MEMORY_UNITS = {"MB": 2**20, "GB": 2**30}
 ON_DEPENDENCY_FAILURE_VALUES = ("wait", "cancel", "run")
 """Those of the engine's tasks (not imported: it would cost every web process pydantic)."""
 
+Check = Callable[[Any, str], Any]
+"""``(value, name)`` -> the value as it is kept; `ValueError` says what was expected."""
 Seconds = Union[float, timedelta]  # noqa: UP007 - evaluated on 3.10 too
 Moment = Union[float, datetime, timedelta]  # noqa: UP007
 OwnBackoff = Callable[[int, BaseException], float | timedelta | None]
@@ -39,122 +41,47 @@ class Backoff(TypedDict, total=False):
     jitter: float
 
 
-class DeclaredOptions(TypedDict, total=False):
-    """What ``@task(…)`` takes, in addition to ``batch``. Lengths of time are seconds or a timedelta."""
-
-    name: str
+class _SharedOptions(TypedDict, total=False):
     priority: Priority | int
     queue: str
-    user: str | Callable[..., object]
     max_retries: int | None
     timeout: Seconds | None
     delay: Seconds | None
-    expires: Seconds | None
     sla: Seconds | None
     on_dependency_failure: str
-    retry_on: type[BaseException] | tuple[type[BaseException], ...]
-    backoff: Backoff | OwnBackoff | None
     unique_for: Seconds | None
     debounce: Seconds | None
     debounce_max_wait: Seconds | None
+
+
+class DeclaredOptions(_SharedOptions, total=False):
+    """What ``@task(…)`` takes, in addition to ``batch``. Lengths of time are seconds or a timedelta."""
+
+    name: str
+    user: str | Callable[..., object]
+    expires: Seconds | None
+    retry_on: type[BaseException] | tuple[type[BaseException], ...]
+    backoff: Backoff | OwnBackoff | None
     batch_wait: Seconds
     isolated: bool
     max_memory: str | None
 
 
-class SendOptions(TypedDict, total=False):
+class SendOptions(_SharedOptions, total=False):
     """What ``.using(…)`` takes."""
 
     user_id: object
-    priority: Priority | int
-    queue: str
-    delay: Seconds | None
     execute_after: Moment | None
     expires_at: Moment | None
     task_id: str | None
-    max_retries: int | None
-    timeout: Seconds | None
-    sla: Seconds | None
-    unique_for: Seconds | None
-    debounce: Seconds | None
-    debounce_max_wait: Seconds | None
     depends_on: object
     """An id or a result of `enqueue`, or several."""
-    on_dependency_failure: str
     on_commit: bool | None
     database: str | None
 
 
-@dataclass(frozen=True)
-class TaskOptions:
-    """Checked options; lengths of time in seconds. None leaves a thing to the queue's or worker's configuration."""
-
-    priority: Priority = Priority.NORMAL
-    queue: str = "default"
-    user: str | Callable[..., object] | None = None
-    user_id: str | None = None
-    max_retries: int | None = None
-    timeout: float | None = None
-    delay: float | None = None
-    execute_after: Moment | None = None
-    expires: float | None = None
-    expires_at: Moment | None = None
-    sla: float | None = None
-    retry_on: tuple[type[BaseException], ...] = (BaseException,)
-    backoff: Backoff | OwnBackoff | None = None
-    unique_for: float | None = None
-    debounce: float | None = None
-    debounce_max_wait: float | None = None
-    batch: int = 0
-    batch_wait: float = 0.0
-    isolated: bool = False
-    max_memory: int | None = None
-    """Bytes."""
-    task_id: str | None = None
-    depends_on: tuple[str, ...] = ()
-    on_dependency_failure: str = "wait"
-    on_commit: bool | None = None
-    database: str | None = None
-
-    @property
-    def is_separate(self) -> bool:
-        """Whether each run has a separate process."""
-        return self.isolated or self.max_memory is not None
-
-    @property
-    def names_user(self) -> bool:
-        """Whether they say whom a task is for; else it is the current user."""
-        return self.user_id is not None or self.user is not None
-
-
-REPLACES = {
-    "delay": "execute_after",
-    "execute_after": "delay",
-    "expires": "expires_at",
-    "expires_at": "expires",
-}
-"""Two ways of saying one thing: the later one takes the place of the earlier."""
-
-
-def changed(options: TaskOptions, changes: Mapping[str, Any], allowed: frozenset[str], where: str) -> TaskOptions:
-    """``options`` with ``changes``, each checked; `TaskUsageError` says where, what was expected and what came."""
-    checked: dict[str, Any] = {}
-    for name, value in changes.items():
-        if name not in allowed:
-            raise TaskUsageError(f"{where}: {unknown_option(name, allowed)}")
-        other = REPLACES.get(name)
-        if other is not None and other in changes and value is not None and changes[other] is not None:
-            raise TaskUsageError(f"{where}: {name} and {other} say the same thing in two ways: give one of them")
-        try:
-            checked[name] = _CHECKS[name](value, name)
-        except ValueError as error:
-            raise TaskUsageError(f"{where}: {error}") from None
-        if other and other not in changes:
-            checked[other] = None
-    result = replace(options, **checked)
-    for problem in _contradictions(result):
-        raise TaskUsageError(f"{where}: {problem}")
-    return result
+DECLARABLE = DeclaredOptions.__optional_keys__ | {"batch"}
+SENDABLE = SendOptions.__optional_keys__
 
 
 def user_id(value: object, name: str) -> str:
@@ -175,52 +102,24 @@ def unknown_option(name: str, allowed: frozenset[str]) -> str:
     return f"unknown option {short(name)}; {suggestion(name, sorted(allowed))}"
 
 
-def _contradictions(options: TaskOptions) -> list[str]:
-    problems = []
-    if options.unique_for is not None and options.debounce is not None:
-        problems.append("unique_for keeps the first of several and debounce the last: give one, and None for the other")
-    if options.debounce is not None and (options.delay is not None or options.execute_after is not None):
-        problems.append("debounce is a delay itself: give no other")
-    if options.debounce_max_wait is not None and options.debounce is None:
-        problems.append("debounce_max_wait says for how long debounce may go on: give debounce as well")
-    elif options.debounce_max_wait is not None and options.debounce_max_wait < (options.debounce or 0):
-        problems.append(
-            f"debounce_max_wait ({options.debounce_max_wait:g} s) is less than debounce ({options.debounce:g} s)"
-        )
-    if options.delay is not None and options.expires is not None and options.expires <= options.delay:
-        problems.append(f"it would expire ({options.expires:g} s) before it may start ({options.delay:g} s)")
-    if options.batch_wait and not options.batch:
-        problems.append("batch_wait is how long a batch waits to be filled: give batch (its size) as well")
-    if options.is_separate and options.batch:
-        option = "isolated" if options.isolated else "max_memory"
-        problems.append(f"{option} runs each task in a separate process, and batch many in one call: give one of them")
-    return problems
-
-
-def _priority(value: Any, _name: str) -> Priority:
-    return Priority.from_int(value)
-
-
 def _text(value: Any, name: str) -> str:
     if not isinstance(value, str) or not value:
         raise ValueError(f"{name} must be a non-empty string, got {short(value)}")
     return value
 
 
-def _chosen_id(value: Any, name: str) -> str | None:
-    return None if value is None else check_id(value, name)
+def _or_none(check: Check) -> Check:
+    return lambda value, name: None if value is None else check(value, name)
 
 
-def _optional_text(value: Any, name: str) -> str | None:
-    return None if value is None else _text(value, name)
-
-
+@_or_none
 def _delay(value: Any, name: str) -> float | None:
-    return None if value is None else duration(value, name) or None
+    return duration(value, name) or None
 
 
-def _positive(value: Any, name: str) -> float | None:
-    checked = None if value is None else duration(value, name)
+@_or_none
+def _positive(value: Any, name: str) -> float:
+    checked = duration(value, name)
     if checked == 0:
         raise ValueError(f"{name} must be more than 0 seconds, got {short(value)}; leave it out for no {name}")
     return checked
@@ -231,10 +130,13 @@ def _moment(value: Any, name: str) -> Any:
     return value
 
 
-def _whole(value: Any, name: str, least: int, most: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ValueError(f"{name} must be an integer from {least} to {most}, got {short(value)}")
-    return value
+def _whole(least: int, most: int) -> Check:
+    def check(value: Any, name: str) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise ValueError(f"{name} must be an integer from {least} to {most}, got {short(value)}")
+        return value
+
+    return check
 
 
 def _user(value: Any, name: str) -> Any:
@@ -277,15 +179,14 @@ def _dependencies(value: Any, name: str) -> tuple[str, ...]:
         raise ValueError(  # noqa: TRY004
             f"{name} must be a task id, a result of enqueue(), or a sequence of these, got {short(value)}"
         )
-    return tuple(_dependency(each, name) for each in several)
-
-
-def _dependency(value: Any, name: str) -> str:
-    if hasattr(value, "results"):
-        raise ValueError(
-            f"{name} names tasks, got the run {short(value)}; name those of its tasks to wait for: run[step]"
-        )
-    return check_id(getattr(value, "id", value), f"a task id in {name}")
+    ids = []
+    for each in several:
+        if hasattr(each, "results"):
+            raise ValueError(
+                f"{name} names tasks, got the run {short(each)}; name those of its tasks to wait for: run[step]"
+            )
+        ids.append(check_id(getattr(each, "id", each), f"a task id in {name}"))
+    return tuple(ids)
 
 
 def _policy(value: Any, name: str) -> str:
@@ -294,15 +195,22 @@ def _policy(value: Any, name: str) -> str:
     return str(value)
 
 
+def _priority(value: Any, _name: str) -> Priority:
+    return Priority.from_int(value)
+
+
+def _switch(value: Any, name: str) -> bool:
+    return bool(_flag(value, name))
+
+
 def _flag(value: Any, name: str) -> bool | None:
     if value is not None and not isinstance(value, bool):
         raise ValueError(f"{name} must be True, False or None (as configured), got {short(value)}")
     return value
 
 
-def _memory(value: Any, name: str) -> int | None:
-    if value is None:
-        return None
+@_or_none
+def _memory(value: Any, name: str) -> int:
     found = MEMORY_PATTERN.fullmatch(value) if isinstance(value, str) else None
     size = int(found[1]) * MEMORY_UNITS[found[2].upper()] if found else 0
     if not size:
@@ -310,33 +218,102 @@ def _memory(value: Any, name: str) -> int | None:
     return size
 
 
-_CHECKS: dict[str, Callable[[Any, str], Any]] = {
-    "priority": _priority,
-    "queue": _text,
-    "user": _user,
-    "user_id": user_id,
-    "max_retries": lambda value, name: None if value is None else _whole(value, name, 0, 1000),
-    "timeout": _positive,
-    "delay": _delay,
-    "execute_after": _moment,
-    "expires": _positive,
-    "expires_at": _moment,
-    "sla": _positive,
-    "retry_on": _retry_on,
-    "backoff": _backoff,
-    "unique_for": _positive,
-    "debounce": _positive,
-    "debounce_max_wait": _positive,
-    "batch": lambda value, name: _whole(value, name, 1, MAX_BATCH),
-    "batch_wait": duration,
-    "isolated": lambda value, name: bool(_flag(value, name)),
-    "max_memory": _memory,
-    "task_id": _chosen_id,
-    "depends_on": _dependencies,
-    "on_dependency_failure": _policy,
-    "on_commit": _flag,
-    "database": _optional_text,
+@dataclass(frozen=True)
+class TaskOptions:
+    """Checked options, each with its check; lengths of time in seconds. None leaves a thing to the queue's or worker's
+    configuration.
+    """
+
+    priority: Annotated[Priority, _priority] = Priority.NORMAL
+    queue: Annotated[str, _text] = "default"
+    user: Annotated[str | Callable[..., object] | None, _user] = None
+    user_id: Annotated[str | None, user_id] = None
+    max_retries: Annotated[int | None, _or_none(_whole(0, 1000))] = None
+    timeout: Annotated[float | None, _positive] = None
+    delay: Annotated[float | None, _delay] = None
+    execute_after: Annotated[Moment | None, _moment] = None
+    expires: Annotated[float | None, _positive] = None
+    expires_at: Annotated[Moment | None, _moment] = None
+    sla: Annotated[float | None, _positive] = None
+    retry_on: Annotated[tuple[type[BaseException], ...], _retry_on] = (BaseException,)
+    backoff: Annotated[Backoff | OwnBackoff | None, _backoff] = None
+    unique_for: Annotated[float | None, _positive] = None
+    debounce: Annotated[float | None, _positive] = None
+    debounce_max_wait: Annotated[float | None, _positive] = None
+    batch: Annotated[int, _whole(1, MAX_BATCH)] = 0
+    batch_wait: Annotated[float, duration] = 0.0
+    isolated: Annotated[bool, _switch] = False
+    max_memory: Annotated[int | None, _memory] = None
+    """Bytes."""
+    task_id: Annotated[str | None, _or_none(check_id)] = None
+    depends_on: Annotated[tuple[str, ...], _dependencies] = ()
+    on_dependency_failure: Annotated[str, _policy] = "wait"
+    on_commit: Annotated[bool | None, _flag] = None
+    database: Annotated[str | None, _or_none(_text)] = None
+
+    @property
+    def is_separate(self) -> bool:
+        """Whether each run has a separate process."""
+        return self.isolated or self.max_memory is not None
+
+    @property
+    def names_user(self) -> bool:
+        """Whether they say whom a task is for; else it is the current user."""
+        return self.user_id is not None or self.user is not None
+
+
+REPLACES = {
+    "delay": "execute_after",
+    "execute_after": "delay",
+    "expires": "expires_at",
+    "expires_at": "expires",
+}
+"""Two ways of saying one thing: the later one takes the place of the earlier."""
+
+
+_CHECKS: dict[str, Check] = {
+    name: hint.__metadata__[0] for name, hint in get_type_hints(TaskOptions, include_extras=True).items()
 }
 
-DECLARABLE = frozenset(DeclaredOptions.__annotations__) | {"batch"}
-SENDABLE = frozenset(SendOptions.__annotations__)
+
+def changed(options: TaskOptions, changes: Mapping[str, Any], allowed: frozenset[str], where: str) -> TaskOptions:
+    """``options`` with ``changes``, each checked; `TaskUsageError` says where, what was expected and what came."""
+    checked: dict[str, Any] = {}
+    for name, value in changes.items():
+        if name not in allowed:
+            raise TaskUsageError(f"{where}: {unknown_option(name, allowed)}")
+        other = REPLACES.get(name)
+        if other is not None and other in changes and value is not None and changes[other] is not None:
+            raise TaskUsageError(f"{where}: {name} and {other} say the same thing in two ways: give one of them")
+        try:
+            checked[name] = _CHECKS[name](value, name)
+        except ValueError as error:
+            raise TaskUsageError(f"{where}: {error}") from None
+        if other and other not in changes:
+            checked[other] = None
+    result = replace(options, **checked)
+    for problem in _contradictions(result):
+        raise TaskUsageError(f"{where}: {problem}")
+    return result
+
+
+def _contradictions(options: TaskOptions) -> list[str]:
+    problems = []
+    if options.unique_for is not None and options.debounce is not None:
+        problems.append("unique_for keeps the first of several and debounce the last: give one, and None for the other")
+    if options.debounce is not None and (options.delay is not None or options.execute_after is not None):
+        problems.append("debounce is a delay itself: give no other")
+    if options.debounce_max_wait is not None and options.debounce is None:
+        problems.append("debounce_max_wait says for how long debounce may go on: give debounce as well")
+    elif options.debounce_max_wait is not None and options.debounce_max_wait < (options.debounce or 0):
+        problems.append(
+            f"debounce_max_wait ({options.debounce_max_wait:g} s) is less than debounce ({options.debounce:g} s)"
+        )
+    if options.delay is not None and options.expires is not None and options.expires <= options.delay:
+        problems.append(f"it would expire ({options.expires:g} s) before it may start ({options.delay:g} s)")
+    if options.batch_wait and not options.batch:
+        problems.append("batch_wait is how long a batch waits to be filled: give batch (its size) as well")
+    if options.is_separate and options.batch:
+        option = "isolated" if options.isolated else "max_memory"
+        problems.append(f"{option} runs each task in a separate process, and batch many in one call: give one of them")
+    return problems

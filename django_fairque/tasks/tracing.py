@@ -8,7 +8,7 @@ nothing.
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -19,9 +19,8 @@ from .context import ScopedValue
 from .errors import Discard, Retry
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
-    from types import TracebackType
 
     from opentelemetry import trace as otel
     from opentelemetry.context import Context
@@ -51,10 +50,10 @@ def in_trace(trace: Trace) -> AbstractContextManager[None]:
 
 def current_trace() -> Trace:
     """OpenTelemetry's, if the project uses that and a span is open; else the request's, or the running task's."""
-    return _open_span() or _scoped_trace.get()
+    return _current_span() or _scoped_trace.get()
 
 
-def _open_span() -> Trace | None:
+def _current_span() -> Trace | None:
     if "opentelemetry.trace" not in sys.modules:  # then nobody has opened a span
         return None
     from opentelemetry.trace import get_current_span
@@ -74,7 +73,7 @@ def trace_of_span(span: object) -> Trace | None:
 def around_sending(queue: str, tasks: Sequence[Task]) -> AbstractContextManager[None]:
     """Around sending tasks: they become part of the current trace, with a span for it where spans are on."""
     if conf.get_config().tracing:
-        return SendSpan(queue, tasks)
+        return send_span(queue, tasks)
     put_in(tasks, current_trace())
     return NO_SPAN
 
@@ -92,104 +91,88 @@ def _tracer() -> otel.Tracer:
     return otel.get_tracer("django_fairque")
 
 
-class _OpenSpan:
+@contextmanager
+def _open_span(
+    name: str,
+    kind: otel.SpanKind,
+    parent: Context,
+    attributes: Mapping[str, AttributeValue],
+    links: Sequence[otel.Link] = (),
+) -> Iterator[otel.Span]:
     """A span that is open, and the current one, for a block. What is raised there is recorded and goes on."""
+    from opentelemetry import context as contexts
+    from opentelemetry import trace as otel
 
-    def __init__(
-        self,
-        name: str,
-        kind: otel.SpanKind,
-        parent: Context,
-        attributes: Mapping[str, AttributeValue],
-        links: Sequence[otel.Link] = (),
-    ) -> None:
-        self._name, self._kind, self._parent = name, kind, parent
-        self._attributes, self._links = attributes, links
-
-    def __enter__(self) -> None:
-        from opentelemetry import context as contexts
-        from opentelemetry import trace as otel
-
-        self.span = _tracer().start_span(self._name, self._parent, self._kind, self._attributes, self._links)
-        self._token = contexts.attach(otel.set_span_in_context(self.span, self._parent))
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        from opentelemetry import context as contexts
-        from opentelemetry.trace import Status, StatusCode
-
-        contexts.detach(self._token)
-        if isinstance(error, (Retry, Discard)):
-            self.span.set_attribute("fairque.task.asked_for", type(error).__name__.lower())
-        elif error is not None:
-            self.span.record_exception(error)
-            self.span.set_attribute("error.type", type(error).__qualname__)
-            self.span.set_status(Status(StatusCode.ERROR, f"{type(error).__qualname__}: {error}"))
-        self.span.end()
+    span = _tracer().start_span(name, parent, kind, attributes, links)
+    token = contexts.attach(otel.set_span_in_context(span, parent))
+    try:
+        yield span
+    except (Retry, Discard) as error:
+        span.set_attribute("fairque.task.asked_for", type(error).__name__.lower())
+        raise
+    except BaseException as error:
+        span.record_exception(error)
+        span.set_attribute("error.type", type(error).__qualname__)
+        span.set_status(otel.Status(otel.StatusCode.ERROR, f"{type(error).__qualname__}: {error}"))
+        raise
+    finally:
+        contexts.detach(token)
+        span.end()
 
 
-class SendSpan(_OpenSpan):
+@contextmanager
+def send_span(queue: str, tasks: Sequence[Task]) -> Iterator[None]:
     """The tasks carry this span's place in the trace."""
+    from opentelemetry import context as contexts
+    from opentelemetry import trace as otel
 
-    def __init__(self, queue: str, tasks: Sequence[Task]) -> None:
-        from opentelemetry import context as contexts
-        from opentelemetry import trace as otel
-
-        self._tasks = tasks
-        names = {task.name for task in tasks}
-        attributes = _about(queue, "enqueue", "send", names, {task.user_id for task in tasks})
-        if len(tasks) == 1:
-            attributes["messaging.message.id"] = tasks[0].task_id
-        else:
-            attributes["messaging.batch.message_count"] = len(tasks)
-        here, trace = contexts.get_current(), current_trace()
-        if trace.parent and not otel.get_current_span(here).get_span_context().is_valid:
-            here = otel.set_span_in_context(_remote(trace), here)
-        super().__init__(f"enqueue {queue}", otel.SpanKind.PRODUCER, here, attributes)
-
-    def __enter__(self) -> None:
-        trace = current_trace()
-        super().__enter__()
-        put_in(self._tasks, trace_of_span(self.span) or trace)
+    attributes = _about(queue, "enqueue", "send", [(task.name, task.user_id, task.task_id) for task in tasks])
+    here, trace = contexts.get_current(), current_trace()
+    if trace.parent and not otel.get_current_span(here).get_span_context().is_valid:
+        here = otel.set_span_in_context(_remote(trace), here)
+    with _open_span(f"enqueue {queue}", otel.SpanKind.PRODUCER, here, attributes) as span:
+        put_in(tasks, trace_of_span(span) or trace)
+        yield
 
 
-class RunSpan(_OpenSpan):
+def run_span(queue: str, task_name: str, leases: Sequence[Lease]) -> AbstractContextManager[object]:
     """A run continues its task's trace; a batch, which belongs to many, begins one with links to them."""
+    from opentelemetry import trace as otel
+    from opentelemetry.context import Context
 
-    def __init__(self, queue: str, task_name: str, leases: Sequence[Lease]) -> None:
-        from opentelemetry import trace as otel
-        from opentelemetry.context import Context
-
-        first = leases[0]
-        attributes = _about(queue, "run", "process", {task_name}, {lease.user_id for lease in leases})
-        parent, links = Context(), []
-        if len(leases) == 1:
-            attributes["messaging.message.id"] = first.task_id
-            attributes["fairque.task.attempt"] = first.retry_count + 1
-            if first.trace.parent:
-                parent = otel.set_span_in_context(_remote(first.trace), parent)
-        else:
-            attributes["messaging.batch.message_count"] = len(leases)
-            links = [
-                otel.Link(_remote(lease.trace).get_span_context(), {"messaging.message.id": lease.task_id})
-                for lease in leases
-                if lease.trace.parent
-            ]
-        super().__init__(f"run {queue}", otel.SpanKind.CONSUMER, parent, attributes, links)
+    first = leases[0]
+    attributes = _about(queue, "run", "process", [(task_name, lease.user_id, lease.task_id) for lease in leases])
+    parent, links = Context(), []
+    if len(leases) == 1:
+        attributes["fairque.task.attempt"] = first.retry_count + 1
+        if first.trace.parent:
+            parent = otel.set_span_in_context(_remote(first.trace), parent)
+    else:
+        links = [
+            otel.Link(_remote(lease.trace).get_span_context(), {"messaging.message.id": lease.task_id})
+            for lease in leases
+            if lease.trace.parent
+        ]
+    return _open_span(f"run {queue}", otel.SpanKind.CONSUMER, parent, attributes, links)
 
 
-def _about(queue: str, name: str, kind: str, tasks: set[str], users: set[str]) -> dict[str, AttributeValue]:
+def _about(queue: str, operation: str, kind: str, tasks: Sequence[tuple[str, str, str]]) -> dict[str, AttributeValue]:
+    """What is the same for all ``tasks``, which are given by name, user and id."""
     about: dict[str, AttributeValue] = {
         "messaging.system": "fairque",
         "messaging.destination.name": queue,
-        "messaging.operation.name": name,
+        "messaging.operation.name": operation,
         "messaging.operation.type": kind,
     }
-    if len(tasks) == 1:
-        about["fairque.task.name"] = next(iter(tasks))
+    names, users = {name for name, _, _ in tasks}, {user for _, user, _ in tasks}
+    if len(names) == 1:
+        about["fairque.task.name"] = names.pop()
     if len(users) == 1:
-        about["fairque.user.id"] = next(iter(users))
+        about["fairque.user.id"] = users.pop()
+    if len(tasks) == 1:
+        about["messaging.message.id"] = tasks[0][2]
+    else:
+        about["messaging.batch.message_count"] = len(tasks)
     return about
 
 
