@@ -24,7 +24,7 @@ PACKAGE = Path(__file__).parent.parent / "django_fairque"
 GENERATED = PACKAGE / "engine/queue/async_queue.py"
 CLASSES = {
     "FairQueue": "engine/queue/queue.py",
-    "DeadLetterQueue": "engine/dead_letters/facade.py",
+    "DeadLetterQueue": "engine/dead_letters/dead_letters.py",
     "Schedules": "engine/schedules/schedules.py",
     "UserQueue": "engine/users/users.py",
     "OrganizationQueue": "engine/users/organizations.py",

@@ -35,7 +35,7 @@ CLASSES = {
     "django_fairque.AsyncFairQueue": QUEUE,
     "django_fairque.UserQueue": USER,
     "django_fairque.engine.queue.async_queue.AsyncUserQueue": USER,
-    "django_fairque.engine.dead_letters.facade.DeadLetterQueue": LETTERS,
+    "django_fairque.engine.dead_letters.dead_letters.DeadLetterQueue": LETTERS,
     "django_fairque.engine.queue.async_queue.AsyncDeadLetterQueue": LETTERS,
     "django_fairque.engine.schedules.schedules.Schedules": SCHEDULES,
     "django_fairque.engine.queue.async_queue.AsyncSchedules": SCHEDULES,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PARTS = {
-    "django_fairque.engine.dead_letters.facade": ("DeadLetterQueue",),
+    "django_fairque.engine.dead_letters.dead_letters": ("DeadLetterQueue",),
     "django_fairque.engine.dependencies.xcom": ("XCom",),
     "django_fairque.engine.queue.async_queue": (
         "AsyncDeadLetterQueue",

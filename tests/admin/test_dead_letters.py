@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from django_fairque.admin.pages import dead_letters
 from django_fairque.admin.pages import dead_letters as bulk
-from django_fairque.engine.dead_letters import operations as dead_letter_operations
+from django_fairque.engine.dead_letters import dead_letters as dead_letter_operations
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
 from tests.admin.dead_letters import bury

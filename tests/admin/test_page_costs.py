@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_fairque.admin.pages import dead_letters, tasks
-from django_fairque.engine.dead_letters import operations as dead_letter_operations
+from django_fairque.engine.dead_letters import dead_letters as dead_letter_operations
 from tests.benchmarks.admin import cost
 from tests.benchmarks.filling import Scale, fill
 from tests.benchmarks.visits import visits

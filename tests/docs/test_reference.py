@@ -145,7 +145,7 @@ CLASSES = [
     "django_fairque.PushResult",
     "django_fairque.TaskResult",
     "django_fairque.UserQueue",
-    "django_fairque.engine.dead_letters.facade.DeadLetterQueue",
+    "django_fairque.engine.dead_letters.dead_letters.DeadLetterQueue",
     "django_fairque.engine.users.organizations.OrganizationQueue",
     "django_fairque.engine.schedules.schedules.Schedules",
     "django_fairque.engine.dependencies.xcom.XCom",

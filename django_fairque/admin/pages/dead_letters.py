@@ -18,8 +18,8 @@ from django_fairque.admin.pages.base import (
     moment,
     posted_list,
 )
+from django_fairque.engine.dead_letters.dead_letters import MAX_DEAD_LETTERS_COUNTED
 from django_fairque.engine.dead_letters.letters import Filter, Filters
-from django_fairque.engine.dead_letters.operations import MAX_DEAD_LETTERS_COUNTED
 from django_fairque.engine.model.records import FailureType
 from django_fairque.monitoring.formatting import number, read_age
 from django_fairque.monitoring.redaction import redacted_text

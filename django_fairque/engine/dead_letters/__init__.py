@@ -1,4 +1,4 @@
 """Tasks that failed for good: listing, grouping, requeuing and discarding them.
 
-`queue.dlq` is in `facade`, what it does on one shard is in `operations`.
+`queue.dlq` and what it does are in `dead_letters`, the letters and their filters in `letters`.
 """

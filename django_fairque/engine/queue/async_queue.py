@@ -6,8 +6,8 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from django_fairque.engine.dead_letters import operations as dlq
-from django_fairque.engine.dead_letters.letters import Filter
+from django_fairque.engine.dead_letters import dead_letters as sync_dead_letters
+from django_fairque.engine.dead_letters.letters import DLQCounts, DLQEntry, DLQGroups, DLQMatching, Filter, Letter
 from django_fairque.engine.dependencies import messages
 from django_fairque.engine.dependencies import xcom as sync_xcom
 from django_fairque.engine.inspection import pages as listing
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from django_fairque.engine.dead_letters.letters import DLQCounts, DLQEntry, DLQGroups, DLQMatching, Filters, Letter
+    from django_fairque.engine.dead_letters.letters import Filters
     from django_fairque.engine.dependencies.dependencies import Blockers, DependencyGraph, DependencyView
     from django_fairque.engine.inspection.pages import PartialList, ResultPage, Sizes, WorkerRecord
     from django_fairque.engine.inspection.search import MatchingTasks, Search, SearchResult
@@ -843,7 +843,9 @@ class AsyncDeadLetterQueue:
         ``limit`` is the number of letters that are read, from 1 to 1000; 100 by default. ``cursor`` is that of the
         page before; None begins. ``filters`` leave out entries that do not match.
         """
-        return await self._read_all_shards(lambda shards: dlq.page(shards, limit, cursor, Filter.create(filters), now))
+        return await self._read_all_shards(
+            lambda shards: sync_dead_letters.page(shards, limit, cursor, Filter.create(filters), now)
+        )
 
     async def get(self, entry_id: str) -> DLQEntry:
         """Return an entry.
@@ -851,22 +853,22 @@ class AsyncDeadLetterQueue:
         ``entry_id`` is its id (``"task id~1"``). Raises `TaskNotFoundError` if it was requeued, discarded or
         forgotten.
         """
-        return await self._run(dlq.get(self._shards, entry_id))
+        return await self._run(sync_dead_letters.get(self._shards, entry_id))
 
     async def of_task(self, task_id: str) -> DLQEntry | None:
         """Return the entry of a task; None if it is no dead letter.
 
         ``task_id`` is its id.
         """
-        return await self._run(dlq.of_task(self._shards, task_id))
+        return await self._run(sync_dead_letters.of_task(self._shards, task_id))
 
     async def count(self) -> int:
         """Return the number of dead letters. Raises `ShardsAwayError` if a shard can't be reached."""
-        return await self._read_all_shards(dlq.count)
+        return await self._read_all_shards(sync_dead_letters.count)
 
     async def counts(self) -> DLQCounts:
         """Return the number of dead letters, by failure type."""
-        return await self._read_all_shards(dlq.counts)
+        return await self._read_all_shards(sync_dead_letters.counts)
 
     async def groups(self, look_at: int = 1000, *, now: float | None = None, **filters: Unpack[Filters]) -> DLQGroups:
         """Return the dead letters grouped by fingerprint, that is, by error.
@@ -874,7 +876,9 @@ class AsyncDeadLetterQueue:
         ``look_at`` is the number of letters that are read, the oldest first, from 1 to 10,000; 1000 by default.
         ``filters`` leave out letters that do not match.
         """
-        return await self._read_all_shards(lambda shards: dlq.groups(shards, look_at, Filter.create(filters), now))
+        return await self._read_all_shards(
+            lambda shards: sync_dead_letters.groups(shards, look_at, Filter.create(filters), now)
+        )
 
     async def letters(
         self, limit: int = 100, cursor: str | None = None, *, now: float | None = None, **filters: Unpack[Filters]
@@ -885,7 +889,7 @@ class AsyncDeadLetterQueue:
         that of the page before; None begins. ``filters`` leave out letters that do not match.
         """
         return await self._read_all_shards(
-            lambda shards: dlq.letters_page(shards, limit, cursor, Filter.create(filters), now)
+            lambda shards: sync_dead_letters.letters_page(shards, limit, cursor, Filter.create(filters), now)
         )
 
     async def matching(self, *, now: float | None = None, **filters: Unpack[Filters]) -> DLQMatching:
@@ -894,7 +898,9 @@ class AsyncDeadLetterQueue:
         It reads at most the 4,000 oldest letters. Pass ``until`` of the result as ``moved_until`` to the next call, so
         that it leaves out letters that came later.
         """
-        return await self._read_all_shards(lambda shards: dlq.matching(shards, Filter.create(filters), now))
+        return await self._read_all_shards(
+            lambda shards: sync_dead_letters.matching(shards, Filter.create(filters), now)
+        )
 
     async def requeue(self, entry_id: str, payload: Any = None, *, now: float | None = None) -> str:
         """Queue the task of an entry again, with a fresh retry budget.
@@ -904,7 +910,7 @@ class AsyncDeadLetterQueue:
 
         Returns the task's id. Raises `TaskNotFoundError` if the entry was requeued, discarded or forgotten.
         """
-        return await self._run(dlq.requeue(self._shards, entry_id, payload, now))
+        return await self._run(sync_dead_letters.requeue(self._shards, entry_id, payload, now))
 
     async def requeue_many(self, entry_ids: Sequence[str], payload: Any = None, *, now: float | None = None) -> int:
         """Requeue those of these entries that are still there, in bounded slices.
@@ -913,7 +919,9 @@ class AsyncDeadLetterQueue:
 
         Raises `ShardsAwayError` if some shards can't be reached; the entries of the others are requeued.
         """
-        return await self._write_all_shards(lambda shards: dlq.requeue_some(shards, entry_ids, payload, now))
+        return await self._write_all_shards(
+            lambda shards: sync_dead_letters.requeue_some(shards, entry_ids, payload, now)
+        )
 
     async def requeue_all(
         self, payload: Any = None, *, limit: int | None = None, now: float | None = None, **filters: Unpack[Filters]
@@ -927,7 +935,7 @@ class AsyncDeadLetterQueue:
         message contains their number.
         """
         return await self._write_all_shards(
-            lambda shards: dlq.requeue_all(shards, Filter.create(filters), payload, limit, now)
+            lambda shards: sync_dead_letters.requeue_all(shards, Filter.create(filters), payload, limit, now)
         )
 
     async def discard(self, entry_id: str, *, now: float | None = None) -> None:
@@ -935,14 +943,14 @@ class AsyncDeadLetterQueue:
 
         ``entry_id`` is the entry's id. Raises `TaskNotFoundError` if it was requeued, discarded or forgotten.
         """
-        await self._run(dlq.discard(self._shards, entry_id, now))
+        await self._run(sync_dead_letters.discard(self._shards, entry_id, now))
 
     async def discard_many(self, entry_ids: Sequence[str], *, now: float | None = None) -> int:
         """Discard those of these entries that are still there, in bounded slices.
 
         ``entry_ids`` are their ids. Returns how many were discarded. Raises `ShardsAwayError` as `requeue_many` does.
         """
-        return await self._write_all_shards(lambda shards: dlq.discard_some(shards, entry_ids, now))
+        return await self._write_all_shards(lambda shards: sync_dead_letters.discard_some(shards, entry_ids, now))
 
     async def discard_all(
         self, *, limit: int | None = None, now: float | None = None, **filters: Unpack[Filters]
@@ -952,7 +960,9 @@ class AsyncDeadLetterQueue:
         ``limit`` is the largest number of entries; all by default. ``filters`` choose the entries. Returns how many
         were discarded. Raises `ShardsAwayError` as `requeue_all` does.
         """
-        return await self._write_all_shards(lambda shards: dlq.discard_all(shards, Filter.create(filters), limit, now))
+        return await self._write_all_shards(
+            lambda shards: sync_dead_letters.discard_all(shards, Filter.create(filters), limit, now)
+        )
 
     async def cleanup(self, older_than: float, *, now: float | None = None) -> int:
         """Forget old entries and their tasks.
@@ -960,7 +970,7 @@ class AsyncDeadLetterQueue:
         ``older_than`` is the age in seconds. Returns how many were forgotten. Raises `ShardsAwayError` as
         `requeue_all` does.
         """
-        return await self._write_all_shards(lambda shards: dlq.cleanup(shards, older_than, now))
+        return await self._write_all_shards(lambda shards: sync_dead_letters.cleanup(shards, older_than, now))
 
 
 class AsyncSchedules:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from django_fairque.engine.dead_letters.facade import DeadLetterQueue
+from django_fairque.engine.dead_letters.dead_letters import DeadLetterQueue
 from django_fairque.engine.dependencies import messages
 from django_fairque.engine.dependencies.xcom import XCom
 from django_fairque.engine.inspection import pages as listing

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from django_fairque.engine.inspection import pages as listing
 from django_fairque.engine.model.durations import check_integer
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from django_fairque.engine.sharding.shards import Shards
 
 AlertKind = Literal["at_risk", "violated", "promoted", "died", "given_back", "emptied", "went_back"]
-ALERT_KINDS: tuple[str, ...] = get_args(AlertKind)
 MAX_ALERTS = 10_000
 """No more are kept (lua/lib/base.lua)."""
 
@@ -169,32 +168,26 @@ def _other_nodes(shards: Sequence[Commands]) -> Operation[list[dict[str, Any]]]:
 
 def unknown_names(workers: Sequence[WorkerRecord]) -> list[str]:
     """In a sentence each, the names of tasks that workers can't run."""
-    counts = Counter(name for worker in workers for name in worker.unknown_tasks)
-    sentences = [
-        f"{_how_many(count, len(workers))} a task named {name}: deploy its code, or import its module where the workers start"
-        for name, count in sorted(counts.items())[:MAX_NAMES_PER_REASON]
-    ]
-    if len(counts) > MAX_NAMES_PER_REASON:
-        sentences.append(f"workers do not know {len(counts) - MAX_NAMES_PER_REASON} more names of tasks")
-    return sentences
-
-
-def _how_many(count: int, workers: int) -> str:
-    if count == workers:
-        return "no worker knows"
-    return f"{count} of {workers} workers {'does' if count == 1 else 'do'} not know"
+    counts, sentences = Counter(name for worker in workers for name in worker.unknown_tasks), []
+    for name, count in sorted(counts.items()):
+        some = f"{count} of {len(workers)} workers {'does' if count == 1 else 'do'} not know"
+        who = "no worker knows" if count == len(workers) else some
+        sentences.append(f"{who} a task named {name}: deploy its code, or import its module where the workers start")
+    left = len(sentences) - MAX_NAMES_PER_REASON
+    more = [f"workers do not know {left} more names of tasks"] if left > 0 else []
+    return [*sentences[:MAX_NAMES_PER_REASON], *more]
 
 
 def blocked_loops(workers: Sequence[WorkerRecord]) -> list[str]:
     """In a sentence each, the processes whose event loop is blocked by a task."""
-    blocked = [worker for worker in workers if worker.info.get("blocked_by")]
     sentences = [
         f"the event loop of process {worker.worker} is blocked by {worker.info['blocked_by']}; its log has the stack"
-        for worker in blocked[:MAX_NAMES_PER_REASON]
+        for worker in workers
+        if worker.info.get("blocked_by")
     ]
-    if len(blocked) > MAX_NAMES_PER_REASON:
-        sentences.append(f"the event loops of {len(blocked) - MAX_NAMES_PER_REASON} more processes are blocked")
-    return sentences
+    left = len(sentences) - MAX_NAMES_PER_REASON
+    more = [f"the event loops of {left} more processes are blocked"] if left > 0 else []
+    return [*sentences[:MAX_NAMES_PER_REASON], *more]
 
 
 def health(queue: Shards) -> Operation[Health]:

@@ -112,30 +112,24 @@ def _served(commands: Commands, user_ids: set[str]) -> Operation[set[str]]:
     served = {name for name, place in zip(names, places, strict=True) if place is not None}
     others = [name for name in names if name not in served]
     organizations = yield from read_sound([("HGET", keys.user(name), "group") for name in others])
-    members = [
-        (name, organization.decode())
-        for name, organization in zip(others, organizations, strict=True)
-        if organization is not None
+    members = [(name, each.decode()) for name, each in zip(others, organizations, strict=True) if each is not None]
+    reads = [
+        [("ZSCORE", keys("ring"), ORGANIZATION_PREFIX + each.encode()), ("ZSCORE", keys.members(each), name)]
+        for name, each in members
     ]
-    reads = [("ZSCORE", keys("ring"), ORGANIZATION_PREFIX + organization.encode()) for _, organization in members]
-    reads += [("ZSCORE", keys.members(organization), name) for name, organization in members]
-    found = yield from read_sound(reads)
-    in_ring, in_organization = found[: len(members)], found[len(members) :]
-    return served | {
-        name
-        for (name, _), organization_place, place in zip(members, in_ring, in_organization, strict=True)
-        if organization_place is not None and place is not None
-    }
+    found = yield from read_each(reads, only_sound=True)
+    return served | {name for (name, _), places in zip(members, found, strict=True) if None not in places}
 
 
 def _next_users(commands: Commands) -> Operation[list[str]]:
     """The users who are served next, at most `MAX_SERVED_USERS`: those in the ring, and members of organizations in it."""
     (entries,) = yield Read([("ZRANGE", commands.keys("ring"), 0, MAX_SERVED_USERS - 1)])
     names = [entry.decode() for entry in entries if not entry.startswith(ORGANIZATION_PREFIX)]
-    organizations = [
-        entry[len(ORGANIZATION_PREFIX) :].decode() for entry in entries if entry.startswith(ORGANIZATION_PREFIX)
+    reads = [
+        ("ZRANGE", commands.keys.members(entry.removeprefix(ORGANIZATION_PREFIX).decode()), 0, MAX_SERVED_USERS - 1)
+        for entry in entries
+        if entry.startswith(ORGANIZATION_PREFIX)
     ]
-    reads = [("ZRANGE", commands.keys.members(each), 0, MAX_SERVED_USERS - 1) for each in organizations]
     names += [name.decode() for members in (yield from read_sound(reads)) for name in members]
     return names[:MAX_SERVED_USERS]
 

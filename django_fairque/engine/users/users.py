@@ -304,34 +304,29 @@ ready meanwhile."""
 
 
 def purge(shards: Shards, limit: int, note: Note, now: float | None) -> Operation[int]:
-    def cancel(shard: Commands, left: int | None) -> Operation[int]:
-        return (yield from _purge_shard(shard, left if left is not None else limit, note, now))
+    """Cancel what waits, at most ``limit`` tasks; how many. `TaskValidationError` for a limit below 1."""
+
+    def cancel(commands: Commands, left: int | None) -> Operation[int]:
+        most = check_integer(left, "limit", 1)
+        total = 0
+        for state in (*NOT_READY_COUNTERS, "queued"):
+            index = 0
+            while total < most:
+                last = index + min(TASKS_PURGED_PER_CALL, most - total) - 1
+                (ids,) = yield Read([("ZRANGE", commands.keys.state(state), index, last)])
+                if not ids:
+                    break
+                done = yield from _cancel_tasks(commands, ids, note, now)
+                total += done
+                index += len(ids) - done
+        return total
 
     return (yield from sum_over_shards(shards, cancel, "tasks were canceled", limit))
 
 
-def _purge_shard(commands: Commands, limit: int, note: Note, now: float | None) -> Operation[int]:
-    """Cancel what a shard has waiting, at most ``limit`` tasks; how many. `TaskValidationError` for a limit below 1."""
-    check_integer(limit, "limit", 1)
-    total = 0
-    for state in (*NOT_READY_COUNTERS, "queued"):
-        index = 0
-        while total < limit:
-            last = index + min(TASKS_PURGED_PER_CALL, limit - total) - 1
-            (ids,) = yield Read([("ZRANGE", commands.keys.state(state), index, last)])
-            if not ids:
-                break
-            done = yield from _cancel_tasks(commands, ids, note, now)
-            total += done
-            index += len(ids) - done
-    return total
-
-
 def purge_user(commands: Commands, user_id: str, limit: int | None, note: Note, now: float | None) -> Operation[int]:
     """As `purge`, of one user: at most ``limit`` tasks, or all."""
-    if limit is None:
-        limit = MAX_EXACT_INTEGER
-    check_integer(limit, "limit", 1)
+    limit = check_integer(MAX_EXACT_INTEGER if limit is None else limit, "limit", 1)
     total = 0
     for state, counter in NOT_READY_COUNTERS.items():
         while total < limit and (yield from _read_counter(commands, user_id, counter)):

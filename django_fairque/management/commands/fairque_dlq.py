@@ -7,8 +7,8 @@ import sys
 from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING, Any
 
+from django_fairque.engine.dead_letters.dead_letters import DEAD_LETTERS_PER_CALL, MAX_DEAD_LETTERS_READ
 from django_fairque.engine.dead_letters.letters import Filters
-from django_fairque.engine.dead_letters.operations import DEAD_LETTERS_PER_CALL, MAX_DEAD_LETTERS_READ
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.errors import short
 from django_fairque.engine.model.records import FailureType

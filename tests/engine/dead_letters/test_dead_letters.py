@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine.dead_letters import operations as dlq
+from django_fairque.engine.dead_letters import dead_letters as dlq
 from django_fairque.engine.dead_letters.letters import Filter, fingerprint, normalize_error
 from django_fairque.engine.model.errors import TaskNotFoundError, TaskSerializationError, TaskValidationError
 from django_fairque.engine.model.outcome import MAX_ERROR_CHARACTERS

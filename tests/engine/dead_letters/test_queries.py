@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine.dead_letters import operations as dead_letter_operations
+from django_fairque.engine.dead_letters import dead_letters as dead_letter_operations
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from tests.engine.conftest import NOW, MakeQueue
 from tests.engine.dead_letters.test_dead_letters import bury

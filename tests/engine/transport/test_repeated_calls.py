@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine.dead_letters import operations as dlq
+from django_fairque.engine.dead_letters import dead_letters as dlq
 from django_fairque.engine.inspection import task_lookup as lookup
 from django_fairque.engine.leasing import lease_ops as leasing
 from django_fairque.engine.leasing.lease_ops import Fetch
