@@ -348,9 +348,8 @@ def counts(shards: Shards) -> Operation[DLQCounts]:
     total = dict.fromkeys((kind.value for kind in FailureType), 0)
     for shard in shards:
         (found,) = yield Read([("HMGET", shard.keys("stats"), *(f"lying:{kind}" for kind in total))])
-        total = {
-            kind: number + int(float(more or 0)) for (kind, number), more in zip(total.items(), found, strict=True)
-        }
+        for kind, number in zip(total, found, strict=True):
+            total[kind] += int(float(number or 0))
     return DLQCounts(total, shards.missing)
 
 

@@ -132,7 +132,7 @@ def user_stats(shards: Shards, user_ids: Sequence[str], now: float | None) -> Op
 def users_stats(commands: Commands, user_ids: Sequence[str], now: float | None = None) -> Operation[list[UserStats]]:
     if not user_ids:
         return []
-    reads = [("HGETALL", commands.keys.user(check_id(user, "user_id"))) for user in user_ids]
+    reads = [("HGETALL", commands.keys.user(user)) for user in user_ids]
     # The engine's time, which never goes back.
     time, clock, *records = yield from read_sound(
         [("TIME",), ("HGET", commands.keys.of_user(user_ids[0])("stats"), "clock"), *reads]
