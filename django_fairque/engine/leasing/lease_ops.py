@@ -1,7 +1,7 @@
 """Leases: fetching tasks, reporting their outcomes, renewing and giving back the leases of a worker, and waiting for work.
 
 Functions that take ``shards`` send each call to the shard of the task; a fetch goes to the shard whose turn it is first
-(`ShardScheduler`). Those whose names end in ``from_shard`` and ``on_shard`` are about one shard.
+(`ShardScheduler`). Functions that take ``commands`` are about one shard.
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ class Fetch:
         woken = 2 if has_waited else int(self.woken)
         lists = [*_user_list(self.users, "users"), *_user_list(self.steal if self.window.steals else (), "steal")]
         sizes = [pack(part for pair in self.batches.items() for part in pair)] if self.batches and self.limit else []
-        return [self.limit, self.worker, length, woken, *self.window.to_lua_args(), *lists, *sizes]
+        places = ["" if place is None else repr(place) for place in (self.window.begin, self.window.until)]
+        return [self.limit, self.worker, length, woken, *places, *lists, *sizes]
 
     def shard_heads(self, text: bytes, count: int) -> tuple[ShardHead, ...]:
         """What a reply with ``count`` leases says of whom it was for, in the order of the lists."""

@@ -24,7 +24,7 @@ from django_fairque.engine.sharding.shards import change_each, describe_shards, 
 from django_fairque.engine.users.users import users_stats
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from django_fairque.engine.model.options import QueueConfig
     from django_fairque.engine.model.task import PushTemplate, Task
@@ -396,14 +396,9 @@ def all_accepted(commands: Commands, results: list[PushResult]) -> list[PushResu
 def event_counts(commands: Commands) -> Operation[dict[str, EventCount]]:
     """What is known of each event that ever added a task to this queue."""
     (fields,) = yield Read([("HGETALL", commands.keys("events"))])
+    readers: dict[str, Callable[[bytes], Any]] = {"last": seconds, "error": partial(bytes.decode, errors="replace")}
     found: dict[str, EventCount] = {}
     for name, value in fields.items():
         kind, _, event = name.decode().partition(":")
-        count = found.setdefault(event, EventCount())
-        if kind == "last":
-            count.last = seconds(value)
-        elif kind == "error":
-            count.error = value.decode(errors="replace")
-        else:
-            setattr(count, kind, int(value))
+        setattr(found.setdefault(event, EventCount()), kind, readers.get(kind, int)(value))
     return found

@@ -7,9 +7,11 @@ hour run right after it; in the night that repeats one, they run once; jobs of e
 from __future__ import annotations
 
 import zoneinfo
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from cronsim import CronSim, CronSimError
@@ -71,13 +73,9 @@ class Timing:
             steps = (to_us(moment) - to_us(first)) // to_us(self.every)
             return (to_us(first) + steps * to_us(self.every)) / 1_000_000
         for span in _SPANS:
-            last = None
-            for run_time in self._from(max(first - 1, moment - span)):
-                if run_time > moment:
-                    break
-                last = run_time
-            if last is not None:
-                return last
+            run_times = takewhile(lambda each: each <= moment, self._from(max(first - 1, moment - span)))
+            if last := deque(run_times, maxlen=1):
+                return last[0]
         return first
 
     def _from(self, moment: float) -> Iterator[float]:

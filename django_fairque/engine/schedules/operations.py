@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Protocol
@@ -124,15 +125,13 @@ class Schedule:
 
     def following(self, moment: float, count: int) -> Iterator[float]:
         """Yield the next ``count`` run times after ``moment``, as Unix times, as far as the calendar goes."""
-        for _ in range(count):
-            try:
+        with suppress(OverflowError):
+            for _ in range(count):
                 following = self.timing.following(moment)
-            except OverflowError:
-                return
-            if following is None or following > LAST_RUN_TIME:
-                return
-            yield following
-            moment = following
+                if following is None or following > LAST_RUN_TIME:
+                    return
+                yield following
+                moment = following
 
 
 @dataclass(frozen=True)

@@ -166,14 +166,12 @@ def _move_schedules(old: Shards, new: Shards, now: float | None) -> Operation[in
 
 def _remove(shard: Commands) -> Operation[None]:
     """Everything that a shard which is given up still holds: figures, idle users, registries."""
-    prefix, cursor = str(shard.keys), 0
+    prefix, cursor = str(shard.keys), None
     pattern = "".join(f"[{char}]" if char in "*?[]" else char for char in prefix).replace("\\", "\\\\") + "*"
-    while True:
-        cursor, found = yield Scan(prefix, pattern, cursor)
+    while cursor != 0:
+        cursor, found = yield Scan(prefix, pattern, cursor or 0)
         if found:
             yield Read([("DEL", key) for key in found])
-        if cursor == 0:
-            return
 
 
 def read_shard_count(shards: Shards) -> Operation[int]:

@@ -29,10 +29,6 @@ class Window(NamedTuple):
     until: float | None = None
     steals: bool = True
 
-    def to_lua_args(self) -> list[str]:
-        """Return the two arguments of ``pop.lua`` and ``settle.lua``."""
-        return ["" if place is None else repr(place) for place in (self.begin, self.until)]
-
 
 NO_WINDOW = Window()
 
@@ -214,11 +210,6 @@ class ShardSchedulers:
         if found is None:
             if len(self._kept) >= MAX_SCHEDULERS:
                 self._kept = {}  # not one by one: another thread may be looking
-            found = ShardScheduler(
-                [
-                    self._all if each == "*" else ListShardOrder(self._size, {home(user) for user in each})
-                    for each in lists
-                ]
-            )
-            self._kept[key] = found
+            orders = [self._all if each == "*" else ListShardOrder(self._size, set(map(home, each))) for each in lists]
+            self._kept[key] = found = ShardScheduler(orders)
         return found
