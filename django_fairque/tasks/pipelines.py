@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
 from django_fairque.engine.model.errors import short
 from django_fairque.engine.model.ids import new_task_id
-from django_fairque.engine.pushing.batching import check_graph, cycle_error, find_cycle
+from django_fairque.engine.pushing.batching import check_acyclic, check_graph
 
 from . import canceling, sending
 from .context import as_user, call_with_user
@@ -127,8 +127,7 @@ class Pipeline:
         before: dict[Step, list[Step]] = {step: [] for step in self.steps}
         for first, then in self.edges:
             before[then].append(first)
-        if cycle := find_cycle({step.label: [each.label for each in before[step]] for step in self.steps}):
-            raise cycle_error(cycle)
+        check_acyclic({step.label: [each.label for each in before[step]] for step in self.steps})
         made = {step: step.to_send() for step in self.steps}
         ids = {step: task.task_id for step, task in made.items()}
         run = run_id or new_task_id()

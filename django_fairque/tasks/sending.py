@@ -91,12 +91,11 @@ def _leave_to_commit(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskRe
 
 def _check(queue: str, tasks: Sequence[Task]) -> None:
     """Raise now, where it is enqueued, what needs no server to be found wrong at the commit."""
-    from django_fairque.engine.pushing.batching import cycle_error, find_cycle
+    from django_fairque.engine.pushing.batching import check_acyclic
     from django_fairque.engine.pushing.push import check_limits
 
     check_limits(conf.get_config().queue_config(queue), tasks)
-    if cycle := find_cycle({task.task_id: task.depends_on for task in tasks if task.depends_on}):
-        raise cycle_error(cycle)
+    check_acyclic({task.task_id: task.depends_on for task in tasks if task.depends_on})
 
 
 def hook_in(database: str) -> CommitBuffer | None:

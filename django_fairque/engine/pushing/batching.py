@@ -40,24 +40,21 @@ def check_graph(tasks: Sequence[Task]) -> None:
     if len(by_id) < len(tasks):
         twice = next(task.task_id for index, task in enumerate(tasks) if by_id[task.task_id] is not tasks[index])
         raise errors.TaskValidationError(f"two tasks of one graph have the id {twice!r}")
-    if cycle := find_cycle({task.task_id: task.depends_on for task in tasks}):
-        raise cycle_error(cycle)
+    check_acyclic({task.task_id: task.depends_on for task in tasks})
 
 
-def find_cycle(edges: Mapping[str, Sequence[str]]) -> list[str] | None:
-    """A cycle among these edges as the path that closes it (``[a, b, a]``), or None."""
+def check_acyclic(edges: Mapping[str, Sequence[str]]) -> None:
+    """Raise `DependencyCycleError` if some of these edges form a cycle."""
     following = set(edges)
     for node, others in edges.items():
         if not following.isdisjoint(others):
             break
         following.remove(node)
-    if not following:  # the usual order: each leads only to nodes before it
-        return None
-    try:
-        TopologicalSorter(edges).prepare()
-    except CycleError as error:
-        return list(reversed(error.args[1]))
-    return None
+    if following:  # not in the usual order, in which each depends only on those before it
+        try:
+            TopologicalSorter(edges).prepare()
+        except CycleError as error:
+            raise cycle_error(error.args[1][::-1]) from None
 
 
 def cycle_error(path: Sequence[str]) -> errors.DependencyCycleError:

@@ -144,10 +144,8 @@ def places(shards: Shards, name: str, task: Task | Template) -> Operation[tuple[
     if len(shards) == 1:
         return there, ()
     holders = yield from _holders(shards, name)
-    if not holders:
-        shards.check_present(f"the schedule {name!r} can't be looked up")
-        if (yield from schedules.count(shards)) >= schedules.MAX_SCHEDULES:
-            raise schedules.too_many(shards.home)
+    if not holders and (yield from schedules.count(shards)) >= schedules.MAX_SCHEDULES:
+        raise schedules.too_many(shards.home)
     return there, [shard for shard in holders if shard is not there]
 
 
@@ -194,10 +192,7 @@ def next_due(shards: Shards, after: float | None) -> Operation[float | None]:
 
 def holder(shards: Shards, name: str) -> Operation[Commands]:
     """The shard of a schedule; that of home when there is none of this name, and it says so."""
-    found = yield from _holders(shards, name)
-    if not found:
-        shards.check_present(f"the schedule {name!r} can't be looked up")
-    return next(iter(found), shards.home)
+    return next(iter((yield from _holders(shards, name))), shards.home)
 
 
 def _holders(shards: Shards, name: str) -> Operation[list[Commands]]:
@@ -206,4 +201,7 @@ def _holders(shards: Shards, name: str) -> Operation[list[Commands]]:
     check_id(name, "a schedule's name")
     living = tuple(shards)
     known = yield Read([("HEXISTS", shard.keys("schedules"), name) for shard in living])
-    return [shard for shard, is_there in zip(living, known, strict=True) if is_there]
+    holders = [shard for shard, is_there in zip(living, known, strict=True) if is_there]
+    if not holders:
+        shards.check_present(f"the schedule {name!r} can't be looked up")
+    return holders
