@@ -291,11 +291,10 @@ def heartbeat(
         command = WorkerCommand(kind.decode(), int(sent_at) / 1_000_000) if kind else None
         moments, keys = (int(epoch) / 1_000_000, int(at) / 1_000_000), _lease_keys(revoked)
         beats.append(Heartbeat(int(renewed), keys, command, moments[0], int(token), moments[1], server.decode()))
-    worker_commands = [beat.command for beat in beats if beat.command is not None]
     return Heartbeat(
         sum(beat.renewed for beat in beats),
         [key for beat in beats for key in beat.revoked],
-        max(worker_commands, key=lambda each: each.at, default=None),
+        max((beat.command for beat in beats if beat.command), key=lambda each: each.at, default=None),
         max(beat.epoch for beat in beats),
         sum(beat.token for beat in beats),
         max(beat.at for beat in beats),

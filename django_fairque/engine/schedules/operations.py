@@ -362,13 +362,9 @@ def _find(commands: Commands, name: str) -> Operation[Schedule | None]:
 
 def _schedule(name: str, definition: bytes, due: Any, last: bytes | None) -> Schedule:
     known = {key: value for key, value in json.loads(definition).items() if key in Schedule.__dataclass_fields__}
-    return Schedule(
-        name,
-        **known,
-        stored=definition,
-        next_at=None if due is None else float(due) / 1_000_000,
-        last=None if last is None else LastFired(*json.loads(last)),
-    )
+    next_at = None if due is None else float(due) / 1_000_000
+    last_fired = None if last is None else LastFired(*json.loads(last))
+    return Schedule(name, **known, stored=definition, next_at=next_at, last=last_fired)
 
 
 def _busy(name: str) -> TaskValidationError:
