@@ -207,11 +207,6 @@ def _look(shards: Shards, order: ShardScheduler, among: Sequence[int], *, is_fir
     return [index for index, first in firsts.items() if first]
 
 
-def finish(shards: Shards, lease: Lease, result: Any, took: float | None, now: float | None) -> Operation[None]:
-    outcome = Outcome.finish(lease, result, took=took, limit=shards.config.max_payload_bytes)
-    yield from settle_one(shards, outcome, now)
-
-
 def fail(
     shards: Shards,
     lease: Lease,

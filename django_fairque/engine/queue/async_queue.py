@@ -311,7 +311,8 @@ class AsyncFairQueue(QueueOfShards):
         began. Raises `StaleLeaseError` if the lease is not the task's current one, and `TaskSerializationError` if the
         result is not JSON or has more than ``max_payload_bytes`` bytes. Nothing is changed then.
         """
-        await self._run(leasing.finish(self._shards, lease, result, took, now))
+        outcome = Outcome.finish(lease, result, took=took, limit=self.config.max_payload_bytes)
+        await self._run(leasing.settle_one(self._shards, outcome, now))
 
     async def fail(
         self,

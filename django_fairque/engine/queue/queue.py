@@ -293,7 +293,8 @@ class FairQueue(QueueOfShards):
         began. Raises `StaleLeaseError` if the lease is not the task's current one, and `TaskSerializationError` if the
         result is not JSON or has more than ``max_payload_bytes`` bytes. Nothing is changed then.
         """
-        self._run(leasing.finish(self._shards, lease, result, took, now))
+        outcome = Outcome.finish(lease, result, took=took, limit=self.config.max_payload_bytes)
+        self._run(leasing.settle_one(self._shards, outcome, now))
 
     def fail(
         self,
