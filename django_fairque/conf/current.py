@@ -75,12 +75,14 @@ def reset_config() -> None:
 
 def signing_mode() -> str:
     """``SIGNING``: on, off or verify-only; on where there is no valid configuration, and a queue was made without it."""
-    if not _current.signing:
+    mode = _current.signing
+    if not mode:
         try:
-            _current.signing = get_config().signing
+            mode = get_config().signing
         except ConfigurationError:
-            _current.signing = "on"
-    return _current.signing
+            mode = "on"
+        _current.signing = mode
+    return mode
 
 
 def signing_key() -> str | None:
