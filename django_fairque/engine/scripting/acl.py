@@ -14,59 +14,18 @@ CallMode = Literal["functions", "scripts"]
 
 CONNECT_COMMANDS = ("ping", "select", "info", "time", "client|setinfo", "client|setname")
 CLUSTER_COMMANDS = (
-    "cluster|slots",
-    "cluster|shards",
-    "cluster|nodes",
-    "cluster|myid",
-    "command",
-    "asking",
-    "readonly",
-    "readwrite",
+    *("cluster|slots", "cluster|shards", "cluster|nodes", "cluster|myid", "command", "asking", "readonly", "readwrite"),
 )
 """What a cluster's client asks."""
 
 READ_COMMANDS = (
-    *(
-        "exists",
-        "get",
-        "hexists",
-        "strlen",
-        "hget",
-        "hgetall",
-        "hkeys",
-        "hlen",
-        "hmget",
-        "hrandfield",
-        "llen",
-        "lpos",
-        "lindex",
-        "lrange",
-        "mget",
-        "pttl",
-    ),
-    *("scard", "sismember", "smembers", "srandmember"),
-    *("zcard", "zcount", "zmscore", "zrandmember", "zrange", "zrangebyscore", "zrank", "zrevrange", "zscore"),
+    *("exists", "get", "hexists", "strlen", "hget", "hgetall", "hkeys", "hlen", "hmget", "hrandfield", "llen", "lpos"),
+    *("lindex", "lrange", "mget", "pttl", "scard", "sismember", "smembers", "srandmember", "zcard", "zcount"),
+    *("zmscore", "zrandmember", "zrange", "zrangebyscore", "zrank", "zrevrange", "zscore"),
 )
 WRITE_COMMANDS = (
-    *(
-        "del",
-        "hdel",
-        "hincrby",
-        "hset",
-        "hsetnx",
-        "lpop",
-        "linsert",
-        "lpush",
-        "lrem",
-        "ltrim",
-        "mset",
-        "pexpire",
-        "rpush",
-        "sadd",
-        "set",
-        "setnx",
-    ),
-    *("srem", "zadd", "zrem"),
+    *("del", "hdel", "hincrby", "hset", "hsetnx", "lpop", "linsert", "lpush", "lrem", "ltrim", "mset", "pexpire"),
+    *("rpush", "sadd", "set", "setnx", "srem", "zadd", "zrem"),
 )
 CONFIRM_COMMANDS = ("wait", "waitaof")
 """That replicas, or the disk, have what was written."""
@@ -79,27 +38,10 @@ CALL_COMMANDS: dict[CallMode, tuple[str, ...]] = {
 }
 
 PRODUCER_KEYS = (
-    *(
-        "stats",
-        "stats:*",
-        "ring",
-        "ring:*",
-        "groups",
-        "grouped",
-        "group:*",
-        "wake",
-        "users",
-        "user:*",
-        "throttled",
-        "due",
-        "queue:user:*",
-        "state:*",
-        "task:*",
-        "payload:*",
-    ),
-    *("history:*", "deps:*", "resolving", "run:*", "xcom:*", "alerts", "schedules", "schedules:*", "unique:*"),
-    *("delivered:*", "events", "reply:*", "revoked:*", "probe", "outbox", "mirrors", "remote:*", "shards"),
-    "absent",
+    *("stats", "stats:*", "ring", "ring:*", "groups", "grouped", "group:*", "wake", "users", "user:*", "throttled"),
+    *("due", "queue:user:*", "state:*", "task:*", "payload:*", "history:*", "deps:*", "resolving", "run:*", "xcom:*"),
+    *("alerts", "schedules", "schedules:*", "unique:*", "delivered:*", "events", "reply:*", "revoked:*", "probe"),
+    *("outbox", "mirrors", "remote:*", "shards", "absent"),
 )
 """A shard's keys that pushing, looking and canceling may write: all but leases and workers."""
 WORKER_RECORD_KEYS = ("workers", "worker:*")
