@@ -33,7 +33,8 @@ def settings() -> list[str]:
     named = [
         f"{section}{name.upper()}"
         for section, kind in SECTIONS.items()
-        for name in kind.setting_names()
+        for name in kind.option_names()
+        if name not in kind.rarely_needed
         if not (kind is RedisConfig and name in PARTS_OF_URL)
     ]
     return ["CONFIG_FILE", *named]

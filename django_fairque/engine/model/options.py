@@ -13,18 +13,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_origin
 
-from pydantic import (
-    AfterValidator,
-    AllowInfNan,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+import pydantic
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from django_fairque.engine.model.durations import MAX_DURATION_SECONDS
@@ -150,11 +140,6 @@ class Options(BaseModel):
         return [name for name, field in cls.model_fields.items() if not field.exclude]
 
     @classmethod
-    def setting_names(cls) -> list[str]:
-        """Return the names of the options that projects set, in their order."""
-        return [name for name in cls.option_names() if name not in cls.rarely_needed]
-
-    @classmethod
     def with_current_names(cls, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return ``options`` with current names in place of earlier ones, and without obsolete ones, for which it
         logs a warning.
@@ -168,7 +153,8 @@ class Options(BaseModel):
                 continue
             current = cls.renamed.get(name, name)
             if current in made:
-                text = f"expected once; got it by its earlier name as well ({', '.join(_earlier(cls, current))})"
+                earlier = ", ".join(old for old, new in cls.renamed.items() if new == current)
+                text = f"expected once; got it by its earlier name as well ({earlier})"
                 raise InvalidOptionsError([Mistake("conflict", (current,), text)])
             made[current] = value
         return made
@@ -184,14 +170,14 @@ class Options(BaseModel):
         """
         type(self).model_validate(_given(self))
 
-    @model_validator(mode="wrap")
+    @pydantic.model_validator(mode="wrap")
     @classmethod
     def _explain(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         try:
             section = handler(cls.with_current_names(data) if isinstance(data, Mapping) else data)
         except InvalidOptionsError as error:
             mistakes = list(error.mistakes)
-        except ValidationError as error:
+        except pydantic.ValidationError as error:
             mistakes = [_mistake(cls, details) for details in error.errors(include_url=False)]
         else:
             mistakes = list(section.contradictions())
@@ -212,10 +198,6 @@ def _given(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _given(each) for name, each in value.items()}
     return value
-
-
-def _earlier(kind: type[Options], current: str) -> list[str]:
-    return [earlier for earlier, name in kind.renamed.items() if name == current]
 
 
 def _mistake(model: type[BaseModel], details: ErrorDetails) -> Mistake:
@@ -257,15 +239,9 @@ def _plain_number(value: Any) -> Any:
     return value.total_seconds() if isinstance(value, timedelta) else value
 
 
-def _priority_name(value: str) -> str:
-    if value not in Priority.__members__:
-        raise ValueError("no such priority")
-    return value
-
-
-PriorityName = Annotated[str, AfterValidator(_priority_name)]
+PriorityName = Annotated[str, Field(pattern=f"^({'|'.join(Priority.__members__)})$")]
 Whole = Annotated[int, BeforeValidator(_plain_number)]
-Number = Annotated[float, BeforeValidator(_plain_number), AllowInfNan(allow_inf_nan=False)]
+Number = Annotated[float, BeforeValidator(_plain_number), pydantic.AllowInfNan(allow_inf_nan=False)]
 
 
 def whole(default: int, *, least: int, most: int, is_setting: bool = True) -> Any:
@@ -421,11 +397,16 @@ class QueueConfig(Options):
 
     @field_validator("sla", "starvation", mode="before")
     @classmethod
-    def _complete(cls, value: Any, info: ValidationInfo) -> Any:
+    def _complete(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
         if not isinstance(value, Mapping):
             return value
         defaults = DEFAULT_SLA if info.field_name == "sla" else DEFAULT_STARVATION
         return {**defaults, **{str(name).upper(): duration for name, duration in value.items()}}
+
+    @property
+    def retry_delay_options(self) -> dict[str, float]:
+        """The arguments of `durations.retry_delay` that the queue's settings give."""
+        return {"base": self.retry_base_seconds, "cap": self.retry_cap_seconds, "jitter": self.retry_jitter}
 
     def contradictions(self) -> Iterator[Mistake]:
         """Yield what is wrong between fields that are right one by one."""

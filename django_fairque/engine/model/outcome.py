@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import duration_us, retry_delay
 from django_fairque.engine.model.errors import TaskValidationError, short
-from django_fairque.engine.model.lease import check_lease
+from django_fairque.engine.model.lease import Lease, check_lease
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from django_fairque.engine.model.lease import Lease
     from django_fairque.engine.model.options import QueueConfig
 
 MAX_ERROR_CHARACTERS = 2_000
@@ -169,9 +168,7 @@ class Outcome:
 
 def queue_retry_delay(config: QueueConfig, lease: Lease) -> float:
     """Seconds before the next attempt of a task that failed, by the queue's settings."""
-    return retry_delay(
-        lease.retry_count, base=config.retry_base_seconds, cap=config.retry_cap_seconds, jitter=config.retry_jitter
-    )
+    return retry_delay(lease.retry_count, **config.retry_delay_options)
 
 
 class ShardHead(NamedTuple):

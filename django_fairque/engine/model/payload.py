@@ -61,18 +61,14 @@ def _refuse_other_keys(value: Any, where: str, depth: int = 1) -> None:
     """Python would turn ``{1: …}`` into ``{"1": …}`` silently: another payload than the one pushed."""
     if depth > MAX_PAYLOAD_DEPTH:
         raise RecursionError
-    if isinstance(value, dict):
-        for key, item in value.items():
-            if not isinstance(key, str):
-                raise TaskSerializationError(
-                    f"{where}: the keys of a JSON object are strings, got {type(key).__name__} {short(key)}"
-                )
-            if isinstance(item, (dict, list, tuple)):
-                _refuse_other_keys(item, f"{where}.{key}", depth + 1)
-    else:
-        for index, item in enumerate(value):
-            if isinstance(item, (dict, list, tuple)):
-                _refuse_other_keys(item, f"{where}[{index}]", depth + 1)
+    is_object = isinstance(value, dict)
+    for key, item in value.items() if is_object else enumerate(value):
+        if is_object and not isinstance(key, str):
+            raise TaskSerializationError(
+                f"{where}: the keys of a JSON object are strings, got {type(key).__name__} {short(key)}"
+            )
+        if isinstance(item, (dict, list, tuple)):
+            _refuse_other_keys(item, f"{where}.{key}" if is_object else f"{where}[{key}]", depth + 1)
 
 
 def dumps(value: Any, *, limit: int = MAX_PAYLOAD_BYTES, what: str = "payload") -> bytes:

@@ -6,7 +6,7 @@ Python speaks seconds (floats, since the epoch for moments), the scripts integer
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
@@ -35,11 +35,9 @@ from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.signature import split_signature
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
     from datetime import datetime, timedelta
 
     from django_fairque.engine.model.options import QueueConfig
-    from django_fairque.engine.model.trace_context import Trace
 
 MAX_TASK_NAME_CHARACTERS = 200
 MAX_DEPENDENCIES = 5000
@@ -281,7 +279,7 @@ class Task(BaseModel):
         _private(self).update(_raw=raw, _chosen=chosen_id is not None)
         return self
 
-    def traced(self, trace: Trace) -> Task:
+    def traced(self, trace: traces.Trace) -> Task:
         """Return this very task as part of a ``trace``. For the code that sends it; a task is made by `create`."""
         self.__dict__.update(traceparent=trace.parent, tracestate=trace.state)
         return self
@@ -298,7 +296,7 @@ class Task(BaseModel):
         return signature
 
     @property
-    def trace(self) -> Trace:
+    def trace(self) -> traces.Trace:
         """The trace that it belongs to."""
         return traces.Trace(self.traceparent, self.tracestate)
 
@@ -347,14 +345,10 @@ class Task(BaseModel):
         ``base`` is the delay before the first retry, 1 second by default; ``cap`` the longest delay, 3600 seconds by
         default; ``jitter`` the fraction by which the delay may be lengthened at random, 0 by default.
         """
-        defaults = (1.0, 3600.0, 0.0)
-        if config is not None:
-            defaults = config.retry_base_seconds, config.retry_cap_seconds, config.retry_jitter
-        given = (base, cap, jitter)
-        base, cap, jitter = (
-            default if value is None else value for value, default in zip(given, defaults, strict=True)
-        )
-        return retry_delay(self.retry_count, base=base, cap=cap, jitter=jitter)
+        options = {} if config is None else config.retry_delay_options
+        given = {"base": base, "cap": cap, "jitter": jitter}
+        options.update({name: value for name, value in given.items() if value is not None})
+        return retry_delay(self.retry_count, **options)
 
     def increment_retry(self, config: QueueConfig | None = None, *, now: float | None = None) -> Task:
         """Return a copy with one retry more, which is due after `get_retry_delay` seconds.
@@ -383,7 +377,30 @@ class Task(BaseModel):
 
         `from_redis_dict` makes an equal task of it.
         """
-        return encode_task(self)
+        values = self.__dict__
+        fields: dict[str, str | bytes] = {
+            "id": self.task_id,
+            "user": self.user_id,
+            "priority": str(int(self.priority)),
+            "state": self.state.value,
+            "retries": str(self.retry_count),
+            "max_retries": str(self.max_retries),
+            "payload": self.payload_bytes,
+            **{field: str(to_us(values[name])) for name, field in TIME_FIELDS.items() if values[name] is not None},
+            **{field: values[name] for name, field in TEXT_FIELDS.items() if values[name]},
+            **{field: str(int(values[name])) for name, field in NUMBER_FIELDS.items() if values[name]},
+        }
+        if self.result is not None:
+            fields["result"] = json_payload.dumps(self.result, what="result")
+        if self.depends_on:
+            fields["parents"] = pack(self.depends_on)
+        if self.on_dependency_failure != "wait":
+            fields["policy"] = self.on_dependency_failure
+        if self.traceparent:
+            fields["trace"] = self.trace.stored()
+        if self.has_chosen_id:
+            fields[CHOSEN_ID_FIELD] = "1"
+        return fields
 
     @classmethod
     def from_redis_dict(cls, fields: Mapping[Any, Any]) -> Task:
@@ -478,18 +495,9 @@ class PushTemplate(NamedTuple):
         """Return it as ``push.lua`` takes it, in its order."""
         return pack(
             [
-                self.name,
-                int(self.priority),
-                int(self.is_chosen),
-                _us(self.execute_after),
-                _us(self.expires_at),
-                self.max_retries,
-                _us(self.timeout),
-                _us(self.sla),
-                self.unique_key,
-                _us(self.unique_for),
-                _us(self.debounce),
-                _us(self.debounce_max_wait),
+                *(self.name, int(self.priority), int(self.is_chosen), _us(self.execute_after), _us(self.expires_at)),
+                *(self.max_retries, _us(self.timeout), _us(self.sla), self.unique_key, _us(self.unique_for)),
+                *(_us(self.debounce), _us(self.debounce_max_wait)),
                 *([self.retry_count] if self.retry_count else []),
             ]
         )
@@ -542,7 +550,7 @@ def check_tasks(tasks: Iterable[Task]) -> list[Task]:
     return found
 
 
-def _trace(parent: object, state: object) -> Trace:
+def _trace(parent: object, state: object) -> traces.Trace:
     found = traces.read(parent, state) if isinstance(parent, str) and isinstance(state, str) else traces.NO_TRACE
     if not found.parent:
         raise TaskValidationError(
@@ -585,47 +593,8 @@ TIME_FIELDS = {
 }
 """Moments and lengths of time, each with its field."""
 TEXT_FIELDS = {"name": "name", "worker": "worker", "run_id": "run", "unique_key": "unique"}
+NUMBER_FIELDS = {"delivery": "deliveries", "given_back": "returned", "promoted_from": "promoted"}
 CHOSEN_ID_FIELD = "chosen"
-
-
-def encode_task(task: Task) -> dict[str, str | bytes]:
-    """The fields of its hash, its id and payload, and what the server keeps elsewhere: unique key, windows, chosen id."""
-    fields: dict[str, str | bytes] = {
-        "id": task.task_id,
-        "user": task.user_id,
-        "priority": str(int(task.priority)),
-        "state": task.state.value,
-        "retries": str(task.retry_count),
-        "max_retries": str(task.max_retries),
-        "payload": task.payload_bytes,
-    }
-    values = task.__dict__
-    fields.update({field: str(to_us(values[name])) for name, field in TIME_FIELDS.items() if values[name] is not None})
-    fields.update({field: values[name] for name, field in TEXT_FIELDS.items() if values[name]})
-    fields.update(_optional_fields(task))
-    return fields
-
-
-def _optional_fields(task: Task) -> dict[str, str | bytes]:
-    """What most tasks don't have."""
-    fields: dict[str, str | bytes] = {}
-    if task.result is not None:
-        fields["result"] = json_payload.dumps(task.result, what="result")
-    if task.delivery:
-        fields["deliveries"] = str(task.delivery)
-    if task.given_back:
-        fields["returned"] = str(task.given_back)
-    if task.depends_on:
-        fields["parents"] = pack(task.depends_on)
-    if task.on_dependency_failure != "wait":
-        fields["policy"] = task.on_dependency_failure
-    if task.promoted_from is not None:
-        fields["promoted"] = str(int(task.promoted_from))
-    if task.traceparent:
-        fields["trace"] = task.trace.stored()
-    if task.has_chosen_id:
-        fields[CHOSEN_ID_FIELD] = "1"
-    return fields
 
 
 def decode_task(data: Mapping[str, bytes]) -> dict[str, Any]:
@@ -643,8 +612,7 @@ def decode_task(data: Mapping[str, bytes]) -> dict[str, Any]:
             "max_retries": int(data.get("max_retries") or 0),
             "created_at": _checked_seconds(data.get("created")) or 0.0,
             "result": json_payload.loads(data["result"], what="result") if data.get("result") else None,
-            "delivery": int(data.get("deliveries") or 0),
-            "given_back": int(data.get("returned") or 0),
+            **{name: int(data.get(field) or 0) for name, field in NUMBER_FIELDS.items()},
             "depends_on": tuple(part.decode() for part in unpack(data.get("parents", b""))),
             "on_dependency_failure": data.get("policy", b"wait").decode(),
             "promoted_from": Priority(int(data["promoted"])) if data.get("promoted") else None,
