@@ -204,7 +204,7 @@ def test_a_new_node_is_given_what_calls_need(queue: FairQueue, nodes: Nodes, mak
     """A node that has just met the cluster knows no function and no script of ours."""
     (user,) = users_of(SHARD, 1)
     if by == "scripts":
-        queue._transport._caller.as_functions = False
+        queue._transport.as_functions = False
     queue.push(task(user))
     port, server = join(make_server, nodes[0][0], "--cluster-allow-replica-migration", "no")
     everyone = [*nodes, (port, server)]

@@ -21,7 +21,7 @@ from django_fairque.engine.model.durations import positive_us
 from django_fairque.engine.model.errors import FairQueueError, RedisConnectionError
 from django_fairque.engine.model.ids import Users, check_id
 from django_fairque.engine.model.outcome import Outcome, Settled
-from django_fairque.engine.model.task import check_task
+from django_fairque.engine.model.task import Task, check_task
 from django_fairque.engine.pushing import push as pushing
 from django_fairque.engine.queue import read_operations as reading
 from django_fairque.engine.queue.executor import (
@@ -50,7 +50,8 @@ from django_fairque.engine.statistics.queue_stats import (
 )
 from django_fairque.engine.statistics.timeline import Activity, activity
 from django_fairque.engine.transport import node_health as nodes
-from django_fairque.engine.transport.connection import AsyncTransport
+from django_fairque.engine.transport.cluster import is_cluster
+from django_fairque.engine.transport.connection import AsyncClient, AsyncTransport
 from django_fairque.engine.users import organizations, users
 from django_fairque.engine.users import organizations as sync_organizations
 from django_fairque.engine.users import users as sync_users
@@ -66,20 +67,16 @@ if TYPE_CHECKING:
     from django_fairque.engine.dependencies.dependencies import Blockers, DependencyGraph, DependencyView
     from django_fairque.engine.inspection.pages import PartialList, ResultPage, Sizes, WorkerRecord
     from django_fairque.engine.inspection.search import MatchingTasks, Search, SearchResult
-    from django_fairque.engine.inspection.task_lookup import Note, Progress, RunView
-    from django_fairque.engine.maintenance.operations import Repair, Sweep
+    from django_fairque.engine.inspection.task_lookup import Note
     from django_fairque.engine.maintenance.snapshot import Violation
     from django_fairque.engine.model.lease import Lease, LeaseKey
     from django_fairque.engine.model.options import QueueConfig
     from django_fairque.engine.model.records import Attempt, EventCount, PushResult, TaskState
-    from django_fairque.engine.model.task import Task
     from django_fairque.engine.schedules.operations import Fired, Schedule, Template
     from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.scripting.operations import AsyncDriver, Operation
-    from django_fairque.engine.sharding.resharding import ReshardResult
     from django_fairque.engine.sharding.shards import AsyncAllShardsReader
     from django_fairque.engine.statistics.queue_stats import WaitingTask
-    from django_fairque.engine.transport.connection import AsyncClient
     from django_fairque.engine.users.organizations import OrganizationStats
 
 T = TypeVar("T")
@@ -118,7 +115,7 @@ class AsyncFairQueue(QueueOfShards):
         self.dlq = AsyncDeadLetterQueue(self._shards, self._run, self._read_all_shards, self._write_all_shards)
         self.schedules = AsyncSchedules(self._shards, self._run, self._read_all_shards)
 
-    async def reshard(self, shards: int, *, now: float | None = None) -> tuple[int, ReshardResult | None]:
+    async def reshard(self, shards: int, *, now: float | None = None) -> tuple[int, resharding.ReshardResult | None]:
         """Move a drained queue to another number of shards, whatever is configured.
 
         ``shards`` is the new number, from 1 to 256. Set ``SHARDS`` to the same number afterwards. Users, their
@@ -196,17 +193,10 @@ class AsyncFairQueue(QueueOfShards):
         it is delivered, until `forget_delivered`. Returns one result for each task, in their order. Raises what
         `push_graph` raises if ``is_graph`` is set.
         """
-        return await self._run_and_carry(
-            pushing.deliver(
-                self._shards,
-                tasks,
-                counts or {},
-                run_id=run_id,
-                is_graph=is_graph,
-                from_outbox=from_outbox,
-                now=now,
-            )
+        steps = pushing.deliver(
+            self._shards, tasks, counts or {}, run_id=run_id, is_graph=is_graph, from_outbox=from_outbox, now=now
         )
+        return await self._run_and_carry(steps)
 
     async def forget_delivered(self, task_ids: Iterable[str], *, now: float | None = None) -> int:
         """Forget that the tasks ``task_ids`` of an outbox were delivered: their rows are gone. Returns how many were
@@ -291,15 +281,9 @@ class AsyncFairQueue(QueueOfShards):
         Raises `TaskValidationError` if something is to be fetched, and neither ``worker`` nor the outcomes name one
         worker.
         """
-        return await self._run(
-            leasing.settle(
-                await self._reachable_shards(),
-                self._schedulers,
-                check_outcomes(outcomes),
-                Fetch(fetch, worker, users, steal, lease, woken, window, batches or {}),
-                now,
-            )
-        )
+        checked = check_outcomes(outcomes)
+        wanted = Fetch(fetch, worker, users, steal, lease, woken, window, batches or {})
+        return await self._run(leasing.settle(await self._reachable_shards(), self._schedulers, checked, wanted, now))
 
     async def finish(
         self, lease: Lease, result: Any = None, *, took: float | None = None, now: float | None = None
@@ -424,7 +408,7 @@ class AsyncFairQueue(QueueOfShards):
         """
         return await self._run(leasing.reconcile_worker(self._shards, worker, held, reason, now))
 
-    async def sweep(self, *, now: float | None = None) -> Sweep:
+    async def sweep(self, *, now: float | None = None) -> maintenance.Sweep:
         """Do one bounded round of maintenance: start tasks that are due, take back leases that have ended, expire and
         forget tasks. Workers do this every ``sweep_interval`` seconds.
 
@@ -464,7 +448,7 @@ class AsyncFairQueue(QueueOfShards):
         return await self._run(lookup.cancel(self._shards, task_id, reason, now))
 
     async def cancel_many(
-        self, task_ids: Sequence[str], *, reason: str = "", note: Note = None, now: float | None = None
+        self, task_ids: Sequence[str], *, reason: str = "", note: lookup.Note = None, now: float | None = None
     ) -> int:
         """Cancel those of these tasks that have not ended, in bounded slices.
 
@@ -500,7 +484,9 @@ class AsyncFairQueue(QueueOfShards):
         """
         await self._run(lookup.set_progress(self._shards, lease, current, total, message, now))
 
-    async def cancel_run(self, run_id: str, *, reason: str = "", note: Note = None, now: float | None = None) -> int:
+    async def cancel_run(
+        self, run_id: str, *, reason: str = "", note: lookup.Note = None, now: float | None = None
+    ) -> int:
         """Cancel the tasks of a run that have not ended.
 
         ``run_id`` is that of `push_graph`. ``reason`` is written to their histories; by default that the run was
@@ -525,7 +511,7 @@ class AsyncFairQueue(QueueOfShards):
         """
         return await self._write_all_shards(lambda shards: take_alerts(shards, limit, now))
 
-    async def purge(self, limit: int = 10_000, *, note: Note = None, now: float | None = None) -> int:
+    async def purge(self, limit: int = 10_000, *, note: lookup.Note = None, now: float | None = None) -> int:
         """Cancel waiting tasks of all users. Running tasks go on.
 
         ``limit`` is the largest number of tasks; 10,000 by default. ``note`` is that of `cancel_many`. Returns how
@@ -546,7 +532,7 @@ class AsyncFairQueue(QueueOfShards):
         """
         return AsyncOrganizationQueue(self._read_all_shards, organization)
 
-    async def repair(self, *, now: float | None = None) -> list[Repair]:
+    async def repair(self, *, now: float | None = None) -> list[maintenance.Repair]:
         """Check the invariants, and make indexes and counters agree with the tasks' records again. It reads every key.
 
         Returns what was found, and whether it was fixed. Raises `ShardsAwayError` if some shards can't be reached; the
@@ -601,7 +587,7 @@ class AsyncFairQueue(QueueOfShards):
         """
         return await self._read_task(task_id, lambda shards: lookup.history(shards, task_id))
 
-    async def get_progress(self, task_id: str) -> Progress | None:
+    async def get_progress(self, task_id: str) -> lookup.Progress | None:
         """Return the progress that task ``task_id`` has reported; None if it reported none, or is not known."""
         return await self._read_task(task_id, lambda shards: lookup.get_progress(shards, task_id))
 
@@ -641,7 +627,7 @@ class AsyncFairQueue(QueueOfShards):
         """
         return await self._run(reading.parent_results(self._shards, task_id))
 
-    async def run(self, run_id: str) -> RunView:
+    async def run(self, run_id: str) -> lookup.RunView:
         """Return the tasks that were pushed together under the id ``run_id``. Raises `TaskNotFoundError` if the queue
         does not know the run: it is forgotten with its last task.
         """
@@ -764,7 +750,7 @@ class AsyncFairQueue(QueueOfShards):
 
     async def _reachable_shards(self) -> Shards:
         """All shards but those whose nodes are known to be away."""
-        if len(self._shards) == 1 or not nodes.can_miss_shards(self.client):
+        if len(self._shards) == 1 or not is_cluster(self.client):
             return self._shards
         await nodes.recheck_nodes_async(self.client)
         return reachable_shards(self.client, self._shards)
@@ -787,7 +773,7 @@ class AsyncFairQueue(QueueOfShards):
             self._check_at = monotonic() + SHARD_COUNT_RECHECK_SECONDS
 
     async def _among(self, shards: Shards, read: Callable[[Shards], Operation[T]]) -> T:
-        if len(shards) == 1 or not nodes.can_miss_shards(self.client):
+        if len(shards) == 1 or not is_cluster(self.client):
             return await self._drive(read(shards))
         await nodes.recheck_nodes_async(self.client)
         rounds = Rounds(self.client, shards)

@@ -137,9 +137,6 @@ def reachable_shards(client: object, shards: Shards) -> Shards:
     return living
 
 
-CLIENT_METHODS = ("execute_command", "pipeline")
-
-
 def check_client(client: object, queue: str, maker: str, *, is_awaited: bool) -> None:
     """Raise `ConfigurationError` for what is no client, or one of the other kind.
 
@@ -149,7 +146,7 @@ def check_client(client: object, queue: str, maker: str, *, is_awaited: bool) ->
         is_awaited: the queue's calls are, and so must be the client's.
     """
     kind = type(client)  # errors name only the type, because an address may contain a password
-    if not all(callable(getattr(kind, name, None)) for name in CLIENT_METHODS):
+    if not all(callable(getattr(kind, name, None)) for name in ("execute_command", "pipeline")):
         raise ConfigurationError(
             f"{queue} takes a redis client, as {maker}() of a FairQueueConfig makes one, got {_class_name(kind)}; "
             "get_queue() makes a client and a queue from the project's configuration"

@@ -19,7 +19,7 @@ from django_fairque.engine.maintenance.invariants import check_invariants
 from django_fairque.engine.model.errors import FairQueueError, RedisConnectionError
 from django_fairque.engine.model.ids import Users, check_id
 from django_fairque.engine.model.outcome import Outcome, Settled
-from django_fairque.engine.model.task import check_task
+from django_fairque.engine.model.task import Task, check_task
 from django_fairque.engine.pushing import push as pushing
 from django_fairque.engine.queue import read_operations as reading
 from django_fairque.engine.queue.executor import (
@@ -47,7 +47,8 @@ from django_fairque.engine.statistics.queue_stats import (
 )
 from django_fairque.engine.statistics.timeline import Activity, activity
 from django_fairque.engine.transport import node_health as nodes
-from django_fairque.engine.transport.connection import Transport
+from django_fairque.engine.transport.cluster import is_cluster
+from django_fairque.engine.transport.connection import SyncClient, Transport
 from django_fairque.engine.users import organizations, users
 from django_fairque.engine.users.organizations import OrganizationQueue, OrganizationStats
 from django_fairque.engine.users.users import UserQueue, UserStats
@@ -59,17 +60,12 @@ if TYPE_CHECKING:
     from django_fairque.engine.dependencies.dependencies import Blockers, DependencyGraph, DependencyView
     from django_fairque.engine.inspection.pages import PartialList, ResultPage, Sizes, WorkerRecord
     from django_fairque.engine.inspection.search import MatchingTasks, Search, SearchResult
-    from django_fairque.engine.inspection.task_lookup import Note, Progress, RunView
-    from django_fairque.engine.maintenance.operations import Repair, Sweep
     from django_fairque.engine.maintenance.snapshot import Violation
     from django_fairque.engine.model.lease import Lease, LeaseKey
     from django_fairque.engine.model.options import QueueConfig
     from django_fairque.engine.model.records import Attempt, EventCount, PushResult, TaskState
-    from django_fairque.engine.model.task import Task
     from django_fairque.engine.scripting.operations import Operation
-    from django_fairque.engine.sharding.resharding import ReshardResult
     from django_fairque.engine.statistics.queue_stats import WaitingTask
-    from django_fairque.engine.transport.connection import SyncClient
 
 T = TypeVar("T")
 
@@ -106,7 +102,7 @@ class FairQueue(QueueOfShards):
         self.dlq = DeadLetterQueue(self._shards, self._run, self._read_all_shards, self._write_all_shards)
         self.schedules = Schedules(self._shards, self._run, self._read_all_shards)
 
-    def reshard(self, shards: int, *, now: float | None = None) -> tuple[int, ReshardResult | None]:
+    def reshard(self, shards: int, *, now: float | None = None) -> tuple[int, resharding.ReshardResult | None]:
         """Move a drained queue to another number of shards, whatever is configured.
 
         ``shards`` is the new number, from 1 to 256. Set ``SHARDS`` to the same number afterwards. Users, their
@@ -184,17 +180,10 @@ class FairQueue(QueueOfShards):
         it is delivered, until `forget_delivered`. Returns one result for each task, in their order. Raises what
         `push_graph` raises if ``is_graph`` is set.
         """
-        return self._run_and_carry(
-            pushing.deliver(
-                self._shards,
-                tasks,
-                counts or {},
-                run_id=run_id,
-                is_graph=is_graph,
-                from_outbox=from_outbox,
-                now=now,
-            )
+        steps = pushing.deliver(
+            self._shards, tasks, counts or {}, run_id=run_id, is_graph=is_graph, from_outbox=from_outbox, now=now
         )
+        return self._run_and_carry(steps)
 
     def forget_delivered(self, task_ids: Iterable[str], *, now: float | None = None) -> int:
         """Forget that the tasks ``task_ids`` of an outbox were delivered: their rows are gone. Returns how many were
@@ -275,15 +264,9 @@ class FairQueue(QueueOfShards):
         Raises `TaskValidationError` if something is to be fetched, and neither ``worker`` nor the outcomes name one
         worker.
         """
-        return self._run(
-            leasing.settle(
-                self._reachable_shards(),
-                self._schedulers,
-                check_outcomes(outcomes),
-                Fetch(fetch, worker, users, steal, lease, woken, window, batches or {}),
-                now,
-            )
-        )
+        checked = check_outcomes(outcomes)
+        wanted = Fetch(fetch, worker, users, steal, lease, woken, window, batches or {})
+        return self._run(leasing.settle(self._reachable_shards(), self._schedulers, checked, wanted, now))
 
     def finish(self, lease: Lease, result: Any = None, *, took: float | None = None, now: float | None = None) -> None:
         """Report that a leased task is done: it becomes FINISHED.
@@ -404,7 +387,7 @@ class FairQueue(QueueOfShards):
         """
         return self._run(leasing.reconcile_worker(self._shards, worker, held, reason, now))
 
-    def sweep(self, *, now: float | None = None) -> Sweep:
+    def sweep(self, *, now: float | None = None) -> maintenance.Sweep:
         """Do one bounded round of maintenance: start tasks that are due, take back leases that have ended, expire and
         forget tasks. Workers do this every ``sweep_interval`` seconds.
 
@@ -444,7 +427,7 @@ class FairQueue(QueueOfShards):
         return self._run(lookup.cancel(self._shards, task_id, reason, now))
 
     def cancel_many(
-        self, task_ids: Sequence[str], *, reason: str = "", note: Note = None, now: float | None = None
+        self, task_ids: Sequence[str], *, reason: str = "", note: lookup.Note = None, now: float | None = None
     ) -> int:
         """Cancel those of these tasks that have not ended, in bounded slices.
 
@@ -480,7 +463,7 @@ class FairQueue(QueueOfShards):
         """
         self._run(lookup.set_progress(self._shards, lease, current, total, message, now))
 
-    def cancel_run(self, run_id: str, *, reason: str = "", note: Note = None, now: float | None = None) -> int:
+    def cancel_run(self, run_id: str, *, reason: str = "", note: lookup.Note = None, now: float | None = None) -> int:
         """Cancel the tasks of a run that have not ended.
 
         ``run_id`` is that of `push_graph`. ``reason`` is written to their histories; by default that the run was
@@ -505,7 +488,7 @@ class FairQueue(QueueOfShards):
         """
         return self._write_all_shards(lambda shards: take_alerts(shards, limit, now))
 
-    def purge(self, limit: int = 10_000, *, note: Note = None, now: float | None = None) -> int:
+    def purge(self, limit: int = 10_000, *, note: lookup.Note = None, now: float | None = None) -> int:
         """Cancel waiting tasks of all users. Running tasks go on.
 
         ``limit`` is the largest number of tasks; 10,000 by default. ``note`` is that of `cancel_many`. Returns how
@@ -526,7 +509,7 @@ class FairQueue(QueueOfShards):
         """
         return OrganizationQueue(self._read_all_shards, organization)
 
-    def repair(self, *, now: float | None = None) -> list[Repair]:
+    def repair(self, *, now: float | None = None) -> list[maintenance.Repair]:
         """Check the invariants, and make indexes and counters agree with the tasks' records again. It reads every key.
 
         Returns what was found, and whether it was fixed. Raises `ShardsAwayError` if some shards can't be reached; the
@@ -581,7 +564,7 @@ class FairQueue(QueueOfShards):
         """
         return self._read_task(task_id, lambda shards: lookup.history(shards, task_id))
 
-    def get_progress(self, task_id: str) -> Progress | None:
+    def get_progress(self, task_id: str) -> lookup.Progress | None:
         """Return the progress that task ``task_id`` has reported; None if it reported none, or is not known."""
         return self._read_task(task_id, lambda shards: lookup.get_progress(shards, task_id))
 
@@ -621,7 +604,7 @@ class FairQueue(QueueOfShards):
         """
         return self._run(reading.parent_results(self._shards, task_id))
 
-    def run(self, run_id: str) -> RunView:
+    def run(self, run_id: str) -> lookup.RunView:
         """Return the tasks that were pushed together under the id ``run_id``. Raises `TaskNotFoundError` if the queue
         does not know the run: it is forgotten with its last task.
         """
@@ -744,7 +727,7 @@ class FairQueue(QueueOfShards):
 
     def _reachable_shards(self) -> Shards:
         """All shards but those whose nodes are known to be away."""
-        if len(self._shards) == 1 or not nodes.can_miss_shards(self.client):
+        if len(self._shards) == 1 or not is_cluster(self.client):
             return self._shards
         nodes.recheck_nodes(self.client)
         return reachable_shards(self.client, self._shards)
@@ -767,7 +750,7 @@ class FairQueue(QueueOfShards):
             self._check_at = monotonic() + SHARD_COUNT_RECHECK_SECONDS
 
     def _among(self, shards: Shards, read: Callable[[Shards], Operation[T]]) -> T:
-        if len(shards) == 1 or not nodes.can_miss_shards(self.client):
+        if len(shards) == 1 or not is_cluster(self.client):
             return self._drive(read(shards))
         nodes.recheck_nodes(self.client)
         rounds = Rounds(self.client, shards)

@@ -12,7 +12,7 @@ from django_fairque.engine.pushing import push as pushing
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from django_fairque.engine.dependencies.dependencies import Blockers, DependencyGraph, DependencyView
+    from django_fairque.engine.dependencies.dependencies import DependencyView
     from django_fairque.engine.model.records import EventCount
     from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import Shards
@@ -26,7 +26,7 @@ def view(shards: Shards, task_id: str, nodes: int) -> Operation[DependencyView]:
     return (yield from dependencies.view((yield from shards.around([task_id])), task_id, nodes))
 
 
-def blockers(shards: Shards, task_ids: Sequence[str], most: int) -> Operation[dict[str, Blockers]]:
+def blockers(shards: Shards, task_ids: Sequence[str], most: int) -> Operation[dict[str, dependencies.Blockers]]:
     ids = check_ids(task_ids, "task ids")
     return (yield from dependencies.blockers((yield from shards.around(ids)), ids, most))
 
@@ -37,5 +37,5 @@ def parent_results(shards: Shards, task_id: str) -> Operation[dict[str, Any]]:
     return (yield from dependencies.results((yield from shards.around(parents, there)), parents))
 
 
-def run_graph(shards: Shards, run_id: str, nodes: int) -> Operation[DependencyGraph]:
+def run_graph(shards: Shards, run_id: str, nodes: int) -> Operation[dependencies.DependencyGraph]:
     return (yield from dependencies.run_graph((yield from lookup.around_run(shards, run_id)), run_id, nodes))

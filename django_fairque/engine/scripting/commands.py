@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.model.durations import now_us, to_us
 from django_fairque.engine.model.errors import TaskNotFoundError
-from django_fairque.engine.model.options import STARVABLE_PRIORITIES
+from django_fairque.engine.model.options import STARVABLE_PRIORITIES, QueueConfig
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.scripting.operations import ScriptCall
 from django_fairque.engine.scripting.scripts import BASE_KEYS, load
@@ -18,7 +18,6 @@ from django_fairque.engine.scripting.scripts import BASE_KEYS, load
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from django_fairque.engine.model.options import QueueConfig
 
 ORGANIZATION_PREFIX = b"\xff"
 """The prefix of an organization in the shard's ring; no user's id begins with it (``lua/lib/organization.lua``)."""
@@ -171,15 +170,10 @@ class Commands:
 
     def call(self, script: str, args: Iterable[Any], now: float | None, **names: str) -> ScriptCall:
         """A script call with the options every script begins with; ``names`` are the keys with a variable part."""
-        declared = load(script).keys
-        base = self.keys.base if declared[: len(BASE_KEYS)] == BASE_KEYS else ()
-        keys = [
-            *base,
-            *(
-                getattr(self.keys, name)(names[name]) if name in names else self.keys(name)
-                for name in declared[len(base) :]
-            ),
-        ]
+        declared = load(script)
+        keys = list(self.keys.base if len(declared.own_keys) < len(declared.keys) else ())
+        for name in declared.own_keys:
+            keys.append(getattr(self.keys, name)(names[name]) if name in names else self.keys(name))
         arguments = ["" if now is None else now_us(now), self._options, *args]
         if script in REPLICATED_SCRIPTS and self.config.replicas_to_confirm:
             return ScriptCall(script, keys, arguments, self.config.replicas_to_confirm, self.config.replication_timeout)

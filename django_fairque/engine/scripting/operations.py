@@ -60,8 +60,37 @@ class Stream:
     """Is given each reply, in their order, while later calls are being worked on."""
 
 
-Request = Union[ScriptCall, Read, Scan, Stream, BlockingCommand]  # noqa: UP007 - evaluated on 3.10 too
+SingleRequest = Union[ScriptCall, Read, Scan, BlockingCommand]  # noqa: UP007 - evaluated on 3.10 too
+Request = Union[SingleRequest, Stream]  # noqa: UP007 - evaluated on 3.10 too
 Operation = Generator[Request, Any, T]
+Steps = Generator[Any, Any, Any]
+"""Steps of a request, written once for both kinds of clients: each yields what a method of the client returned, which is the
+reply itself or an awaitable of an asyncio client, and is given the reply."""
+
+
+def drive(steps: Steps) -> Any:
+    """Take steps over a client that is not awaited, and return their result."""
+    reply = None
+    try:
+        while True:
+            reply = steps.send(reply)
+    except StopIteration as stop:
+        return stop.value
+
+
+async def drive_async(steps: Steps) -> Any:
+    """Take steps over an asyncio client, and return their result."""
+    try:
+        pending = steps.send(None)
+        while True:
+            try:
+                reply = await pending
+            except Exception as error:  # noqa: BLE001, PERF203 - the steps decide what it means, of each reply
+                pending = steps.throw(error)
+            else:
+                pending = steps.send(reply)
+    except StopIteration as stop:
+        return stop.value
 
 
 class Driver(Protocol):

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
 _FRAME = """#!lua name={name}
 local KEYS, ARGV, P, K
@@ -144,13 +144,15 @@ return main()
 
 @dataclass(frozen=True)
 class Script:
-    """One command: its source as a script with its SHA-1, its name as a function, and the names of its declared keys."""
+    """One command: its source as a script with its SHA-1, its name as a function, and the names of its declared keys, of which
+    ``own_keys`` are those behind `BASE_KEYS`."""
 
     name: str
     source: str
     sha: str
     function: str
     keys: tuple[str, ...]
+    own_keys: tuple[str, ...]
 
 
 def names() -> list[str]:
@@ -161,16 +163,16 @@ def names() -> list[str]:
 @cache
 def load(name: str) -> Script:
     """The command of that name, assembled."""
-    file = _files()[name]
-    return Script(name, file.source, _digest(file.source), f"fairque_{name}_{_version()}", file.keys)
+    _, keys, source = _files()[name]
+    own_keys = keys[len(BASE_KEYS) :] if keys[: len(BASE_KEYS)] == BASE_KEYS else keys
+    return Script(name, source, _digest(source), f"fairque_{name}_{_version()}", keys, own_keys)
 
 
 @cache
 def functions() -> str:
     """The library of all commands, as ``FUNCTION LOAD`` takes it."""
-    files = _files().values()
-    includes = {name: _lib(name) for file in files for name in file.includes}
-    commands = [file.as_command(load(file.name).function) for file in files]
+    commands = [replace(command, name=load(name).function) for name, (command, _, _) in _files().items()]
+    includes = {name: _lib(name) for command in commands for name in command.includes}
     return assemble(library_name(), commands, includes)
 
 
@@ -180,37 +182,28 @@ def library_name() -> str:
 
 
 @cache
-def _files() -> dict[str, _File]:
-    return {name: _File(name) for name in names()}
+def _version() -> str:
+    """What the functions are named by: their text. Versions that run side by side don't take each other's place."""
+    return _digest("".join(source for _, _, source in _files().values()))[:16]
 
 
 @cache
-def _version() -> str:
-    """What the functions are named by: their text. Versions that run side by side don't take each other's place."""
-    return _digest("".join(file.source for file in _files().values()))[:16]
+def _files() -> dict[str, tuple[Command, tuple[str, ...], str]]:
+    """What the file of each command contains: the command, the names of its keys, and its source as a script."""
+    return {name: _read(name) for name in names()}
 
 
-class _File:
-    """A command's file, read."""
-
-    def __init__(self, name: str) -> None:
-        text = (_ROOT / "commands" / f"{name}.lua").read_text(encoding="utf-8")
-        self.name = name
-        self.shebang, body = text.split("\n", 1)
-        self.body = body.rstrip("\n")
-        self.keys = tuple(key for word in _words("KEYS", text) for key in (BASE_KEYS if word == "base" else (word,)))
-        self.includes = _words("include", text)
-        named = "; ".join(f"K[{key!r}] = KEYS[{index}]" for index, key in enumerate(self.keys, 1))
-        read_keys = f"{named}\n{{}}P = string.sub(KEYS[1], 1, -{len(self.keys[0]) + 1})"
-        self.read_keys = read_keys.format("  ")
-        libraries = "\n".join(map(_lib, self.includes))
-        self.source = _AS_SCRIPT.format(
-            shebang=self.shebang, read_keys=read_keys.format("local "), libraries=libraries, body=self.body
-        )
-
-    def as_command(self, function: str) -> Command:
-        flags = [flag for flag in self.shebang.partition("flags=")[2].split(",") if flag]
-        return Command(function, flags, self.read_keys, self.body, self.includes)
+def _read(name: str) -> tuple[Command, tuple[str, ...], str]:
+    text = (_ROOT / "commands" / f"{name}.lua").read_text(encoding="utf-8")
+    shebang, body = text.rstrip("\n").split("\n", 1)
+    flags = [flag for flag in shebang.partition("flags=")[2].split(",") if flag]
+    keys = tuple(key for word in _words("KEYS", text) for key in (BASE_KEYS if word == "base" else (word,)))
+    named = "; ".join(f"K[{key!r}] = KEYS[{index}]" for index, key in enumerate(keys, 1))
+    read_keys = f"{named}\n{{}}P = string.sub(KEYS[1], 1, -{len(keys[0]) + 1})"
+    command = Command(name, flags, read_keys.format("  "), body, _words("include", text))
+    libraries = "\n".join(map(_lib, command.includes))
+    source = _AS_SCRIPT.format(shebang=shebang, read_keys=read_keys.format("local "), libraries=libraries, body=body)
+    return command, keys, source
 
 
 @cache
@@ -231,55 +224,30 @@ UNUSED_SECONDS = 86_400
 """Seconds without a call after which a library is deleted."""
 
 
-def delete_unused(execute: Callable[..., Any]) -> None:
-    """Ask one server with ``execute``. A user who may not do this does nothing."""
-    from redis.exceptions import (
-        ResponseError,
-    )  # not at the top: a process that only captures tasks does not import redis-py
-
-    steps = _unused_library_commands()
-    command = next(steps)
-    while command:
-        try:
-            reply = execute(*command)
-        except ResponseError:
-            reply = None
-        command = steps.send(reply)
-
-
-async def adelete_unused(execute: Callable[..., Awaitable[Any]]) -> None:
-    """As `delete_unused`."""
+def delete_unused(execute: Callable[..., Any]) -> Generator[Any, Any, None]:
+    """Steps that ask one server with ``execute``, as those of `SharedTransport`. A user who may not do this does nothing."""
+    # Not at the top: a process that only captures tasks does not import redis-py.
     from redis.exceptions import ResponseError
 
-    steps = _unused_library_commands()
-    command = next(steps)
-    while command:
+    def attempt(*command: Any) -> Generator[Any, Any, Any]:
         try:
-            reply = await execute(*command)
+            return (yield execute(*command))
         except ResponseError:
-            reply = None
-        command = steps.send(reply)
+            return None
 
-
-def _unused_library_commands() -> Generator[tuple[Any, ...], Any, None]:
-    """Commands; each reply is sent, None for an error. The last command is empty."""
-    for name in _library_names((yield ("FUNCTION LIST", "LIBRARYNAME", "fairque_*"))):
+    for name in _library_names((yield from attempt("FUNCTION LIST", "LIBRARYNAME", "fairque_*"))):
         if name == library_name():
             continue
-        idle = yield ("FCALL", IDLE_FUNCTION.format(name=name), 0)
+        idle = yield from attempt("FCALL", IDLE_FUNCTION.format(name=name), 0)
         if isinstance(idle, int) and idle >= UNUSED_SECONDS:
-            yield ("FUNCTION DELETE", name)
-    yield ()
+            yield from attempt("FUNCTION DELETE", name)
 
 
-def _library_names(reply: Any) -> list[str]:
+def _library_names(reply: Any) -> Iterator[str]:
     """The libraries in the reply to FUNCTION LIST, each a mapping or a flat list, as the protocol's version has it."""
-    found = []
     for entry in reply or ():
-        fields = entry if isinstance(entry, dict) else dict(zip(entry[::2], entry[1::2], strict=False))
-        texts = {_text(key): value for key, value in fields.items()}
-        found.append(_text(texts.get("library_name", b"")))
-    return found
+        fields = entry.items() if isinstance(entry, dict) else zip(entry[::2], entry[1::2], strict=False)
+        yield next((_text(value) for key, value in fields if _text(key) == "library_name"), "")
 
 
 def _text(value: Any) -> str:

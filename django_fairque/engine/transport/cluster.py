@@ -21,12 +21,11 @@ from typing import TYPE_CHECKING, Any
 from redis import exceptions as redis_errors
 from redis.cluster import RedisCluster
 
-from django_fairque.engine.scripting.operations import BlockingCommand, Scan, ScriptCall, Stream
+from django_fairque.engine.scripting.operations import BlockingCommand, Scan, ScriptCall, SingleRequest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from django_fairque.engine.scripting.operations import Request
 
 UNTRUSTED_CERTIFICATE_TEXT = "CERTIFICATE_VERIFY_FAILED"
 """In the text of an error of the encryption library."""
@@ -70,15 +69,11 @@ def underlying_error(error: Exception) -> Exception:
 
 def declared_keys(request: ScriptCall) -> tuple[str, ...]:
     """The keys that a call to a cluster says it uses."""
-    return (*request.keys, absent_key(request.keys[0]))
+    slot, _, _ = request.keys[0].partition("}")
+    return (*request.keys, f"{slot}}}:absent")  # a key of the same slot that never exists
 
 
-def absent_key(key: str) -> str:
-    """A key of the same slot that never exists."""
-    return f"{key.partition('}')[0]}}}:absent"
-
-
-def node_of(client: Any, request: Request) -> Any:
+def node_of(client: Any, request: SingleRequest) -> Any:
     """Who takes the commands of a request: the node of its slot; the client itself if it is of no cluster."""
     if not is_cluster(client):
         return client
@@ -86,20 +81,18 @@ def node_of(client: Any, request: Request) -> Any:
     return client.get_redis_connection(node) if hasattr(client, "get_redis_connection") else node
 
 
-def nearest_node_option(client: Any, request: Request) -> dict[str, Any]:
+def nearest_node_option(client: Any, request: SingleRequest) -> dict[str, Any]:
     """Options with which a cluster's client sends what has no key to the node of the request; none for another client."""
     key = key_of(request) if is_cluster(client) else None
     return {} if key is None else {"target_nodes": client.get_node_from_key(key)}
 
 
-def key_of(request: Request) -> str | None:
+def key_of(request: SingleRequest) -> str | None:
     """A key of a request, which says where it goes; None if it has none."""
     if isinstance(request, ScriptCall):
         return request.keys[0]
     if isinstance(request, Scan):
         return request.prefix
-    if isinstance(request, Stream):
-        return None  # each of its calls goes by itself
     commands = [request.command] if isinstance(request, BlockingCommand) else request.commands
     return next((str(command[1]) for command in commands if command[0] not in KEYLESS_COMMANDS), None)
 
@@ -107,10 +100,6 @@ def key_of(request: Request) -> str | None:
 def address(client: Any, key: str) -> str:
     """Where the node is that has this key's slot, as ``host:port``; empty without a cluster."""
     return str(client.get_node_from_key(key).name) if is_cluster(client) else ""
-
-
-def scan_command(request: Scan) -> tuple[Any, ...]:
-    return ("SCAN", request.cursor, "MATCH", request.pattern, "COUNT", 1000)
 
 
 def parse_scan(reply: Any) -> tuple[int, list[bytes]]:
@@ -122,24 +111,9 @@ def parse_scan(reply: Any) -> tuple[int, list[bytes]]:
 def stale_pool(client: Any, error: Exception) -> Any:
     """The pool whose connections lead to a node that is no primary any more, if that is what an error says; else None.
 
-    Only a new connection finds the node that is now behind an address. `load_topology` does this for a cluster's client.
+    Only a new connection finds the node that is now behind an address. A cluster's client loads the slot map again instead.
     """
     return client.connection_pool if isinstance(error, redis_errors.ReadOnlyError) and not is_cluster(client) else None
-
-
-def load_topology(client: Any) -> None:
-    """Load a cluster's slot map again. Requests without a key go to another node than before, which may be gone."""
-    if is_cluster(client) and knows_nodes(client):
-        client.nodes_manager.initialize()
-        client.replace_default_node()
-
-
-async def load_topology_async(client: Any, *, again: bool) -> None:
-    """Load a cluster's slot map, if it is the first time or ``again``, for coroutines."""
-    await client.initialize()
-    if again:
-        await client.nodes_manager.initialize()
-        client.replace_default_node()
 
 
 async def pipeline_on(node: Any, commands: list[tuple[Any, ...]]) -> list[Any]:

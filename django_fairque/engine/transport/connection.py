@@ -1,6 +1,6 @@
 """Connections: sending requests to the server, repeating them, and checking that the server can be trusted with tasks.
 
-`Transport` and `AsyncTransport` share the decisions (`RetryPolicy`, `check_server`); they differ in how they send and wait.
+`Transport` and `AsyncTransport` share everything but how a command is sent and a reply is awaited (`SharedTransport`).
 
 `Connection` sends script calls over the connections of a plain client. Half of the work of redis-py's ``execute_command`` is of
 no use to a call: checking the type of every argument, its own retries, durations for metrics. A call of eighty arguments costs
@@ -26,8 +26,8 @@ from redis import client as redis_client
 from redis import exceptions as redis_errors
 
 from django_fairque.engine.model.errors import NotReplicatedError
-from django_fairque.engine.scripting.operations import BlockingCommand, Read, Request, Scan, ScriptCall, Stream
-from django_fairque.engine.scripting.scripts import Script, adelete_unused, delete_unused, functions, load
+from django_fairque.engine.scripting.operations import BlockingCommand, Read, Scan, ScriptCall, Stream, drive_async
+from django_fairque.engine.scripting.scripts import delete_unused, functions, load
 from django_fairque.engine.transport import cluster as clusters
 from django_fairque.engine.transport import node_health as nodes
 from django_fairque.engine.transport.retry_policy import CLIENT_ERRORS, RetryPolicy
@@ -35,6 +35,8 @@ from django_fairque.engine.transport.server_checks import check_server
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+
+    from django_fairque.engine.scripting.operations import Request, SingleRequest, Steps
 
 
 class SyncClient(Protocol):
@@ -76,37 +78,30 @@ class Connection:
         )
         self._names = ("FCALL",) if self._is_plain and _needs_command_name(client) else ()
 
-    def call(self, command: tuple[Any, ...], **options: Any) -> Any:
-        """Send a command and wait for its reply, whose strings stay bytes; raises what the client would."""
-        client = self._client
-        if (
-            not self._is_plain
-            or redis.Redis.execute_command is not _ORIGINAL_EXECUTE
-            or "execute_command" in vars(client)
-        ):
-            return client.execute_command(*command, **options)
-        pool = client.connection_pool
+    def call(self, command: tuple[Any, ...]) -> Any:
+        """Send a command and wait for its reply, whose strings stay bytes; raises what the client would. Only where
+        `is_usable`."""
+        pool = self._client.connection_pool
         connection = pool.get_connection(*self._names)
         try:
             connection.send_packed_command([hiredis.pack_command(command)])
             return connection.read_response(disable_decoding=True)
         except redis_errors.ResponseError:
             raise
-        except (
-            BaseException
-        ):  # a time limit's too, whenever it comes: a late reply must not be taken for the next call's
+        except BaseException:
+            # A time limit's too, whenever it comes: a late reply must not be taken for the next call's.
             connection.disconnect()
             raise
         finally:
             pool.release(connection)
 
     def open(self, command: tuple[Any, ...]) -> PendingCommand:
-        """Send a blocking command over a connection of its own. Only where `can_stream`."""
+        """Send a blocking command over a connection of its own. Only where `is_usable`."""
         return PendingCommand(self._client.connection_pool, self._names, command)
 
     @property
-    def can_stream(self) -> bool:
-        """Whether calls may be sent before earlier ones are answered."""
+    def is_usable(self) -> bool:
+        """Whether commands may be sent over the client's connections, also before earlier ones are answered."""
         plain = self._is_plain and redis.Redis.execute_command is _ORIGINAL_EXECUTE
         return plain and "execute_command" not in vars(self._client)
 
@@ -194,40 +189,6 @@ def _needs_command_name(client: Any) -> bool:
     return parameter is not None and parameter.default is inspect.Parameter.empty
 
 
-class FunctionCaller:
-    """How commands are called: as functions, or as scripts where this user or server has no functions."""
-
-    def __init__(self) -> None:
-        self.as_functions = True
-
-    def use_functions(self, policy: RetryPolicy) -> bool:
-        return self.as_functions and not policy.as_script
-
-    def command(self, request: ScriptCall, keys: Sequence[str], script: Script, policy: RetryPolicy) -> tuple[Any, ...]:
-        if self.use_functions(policy):
-            how: tuple[Any, ...] = ("FCALL", script.function)
-        else:
-            how = ("EVAL", script.source) if policy.loads > 1 else ("EVALSHA", script.sha)
-        return (*how, len(keys), *keys, *request.args)
-
-    def handle_load_error(self, error: Exception, policy: RetryPolicy) -> None:
-        """A function can't be loaded: this call goes as a script. A server that is full still drains so.
-
-        Who may call functions and not load them will find them when a deployment has loaded them: they are tried again.
-        """
-        policy.as_script, policy.loads_function, policy.loads = True, False, 0
-        if not isinstance(error, redis_errors.NoPermissionError):
-            self.switch_to_scripts(error)
-
-    def switch_to_scripts(self, error: Exception) -> bool:
-        """Whether this error of calling or loading one means that there are none here; from then on scripts are used."""
-        text = str(error).lower()
-        if isinstance(error, redis_errors.NoPermissionError) or text.startswith(("noperm", "unknown command")):
-            was, self.as_functions = self.as_functions, False
-            return was
-        return False
-
-
 def with_confirmation(request: ScriptCall, command: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
     yield command
     yield "HINCRBY", request.keys[0], "confirmations", 1
@@ -257,62 +218,128 @@ def check_confirmed(request: ScriptCall, replies: Sequence[Any]) -> Any:
 INFO_COMMAND = ("INFO", "server", "memory")
 
 
-class Transport:
-    """Drives requests over a synchronous client; thread-safe as the client is."""
+class SharedTransport:
+    """What `Transport` and `AsyncTransport` have in common: the steps of a request (`Steps`)."""
 
-    def __init__(self, client: SyncClient, retry_seconds: float) -> None:
+    def __init__(self, client: Any, retry_seconds: float) -> None:
         self.client = client
         self.retry_seconds = retry_seconds
         self.is_reply_unwanted: Callable[[], bool] = lambda: False
         """Called after a failure: whether nobody is waiting for the reply any more, so that there is no other attempt."""
         self._checked = False
-        self._caller = FunctionCaller()
         self._is_cluster = clusters.is_cluster(client)
+        self.as_functions = True
+        """Whether commands are called as functions: not as scripts, as where this user or server has no functions."""
         self._unreachable = nodes.unreachable_nodes(client)
-        self._connection = Connection(client)
 
-    def send(self, request: Request, seconds: float | None = None, *, in_doubt: bool = False) -> Any:
-        """``in_doubt``: it was sent before, and what became of it is unknown."""
-        if isinstance(request, Stream):
-            return self._stream(request)
+    _sleep: Callable[[float], Any]
+    _load_topology: Callable[[bool], Any]
+    """Loads a cluster's slot map, again if it is wrong. Requests without a key go to another node then: theirs may be gone."""
+    _execute: Callable[[ScriptCall, tuple[Any, ...]], Any]
+    _read: Callable[[Read], Any]
+
+    def _repeat(self, request: SingleRequest, seconds: float | None, *, in_doubt: bool) -> Steps:
         policy = RetryPolicy(
             request, self.retry_seconds if seconds is None else min(seconds, self.retry_seconds), self.is_reply_unwanted
         )
         policy.is_in_doubt = in_doubt
         while True:
             try:
-                return self._attempt(request, policy)
+                return (yield from self._attempt(request, policy))
             except CLIENT_ERRORS as error:
                 nodes.record_result(self.client, request, error)
                 pool = clusters.stale_pool(self.client, error)
                 if pool is not None:
-                    pool.disconnect(inuse_connections=False)
+                    yield pool.disconnect(inuse_connections=False)
                 pause = policy.pause_after(error)
-            time.sleep(pause)
+            yield self._sleep(pause)
 
-    def _attempt(self, request: ScriptCall | Read | Scan | BlockingCommand, policy: RetryPolicy) -> Any:
-        if policy.reloads_topology:
-            clusters.load_topology(self.client)
+    def _attempt(self, request: SingleRequest, policy: RetryPolicy) -> Steps:
+        if self._is_cluster:
+            yield self._load_topology(policy.reloads_topology)
         if not self._checked:
-            check_server(self._info(request))
+            key = clusters.key_of(request) if self._is_cluster else None  # the node that is to work on the request
+            replies = yield self._read(Read([INFO_COMMAND, *([("EXISTS", key)] if key else [])]))
+            check_server(replies[0])
             self._checked = True
-        if isinstance(request, ScriptCall):
-            reply = self._call(request, load(request.script), policy)
-            if self._is_cluster and self._unreachable:
-                nodes.record_result(self.client, request, None)
-            return reply
+        if not isinstance(request, ScriptCall):
+            return (yield from self._read_or_block(request))
+        if policy.loads:
+            yield from self._load_script(request, policy)
+        while True:  # at most twice: as a function, and as a script
+            try:
+                reply = yield self._execute(request, self._command(request, policy))
+                break
+            except redis_errors.ResponseError as error:
+                if policy.as_script or not self._switch_to_scripts(error):
+                    raise
+        if self._is_cluster and self._unreachable:
+            nodes.record_result(self.client, request, None)
+        return reply
+
+    def _read_or_block(self, request: Read | Scan | BlockingCommand) -> Steps:
         if isinstance(request, Read):
-            return self._read(request)
+            return (yield self._read(request))
         if isinstance(request, Scan):
-            near = clusters.nearest_node_option(self.client, request)
-            return clusters.parse_scan(
-                self.client.execute_command(*clusters.scan_command(request), **clusters.NEVER_DECODE, **near)
-            )
-        return self._block(request)
+            command = ("SCAN", request.cursor, "MATCH", request.pattern, "COUNT", 1000)
+            options = {**clusters.NEVER_DECODE, **clusters.nearest_node_option(self.client, request)}
+            return clusters.parse_scan((yield self.client.execute_command(*command, **options)))
+        return (yield clusters.node_of(self.client, request).execute_command(*request.command, **clusters.NEVER_DECODE))
+
+    def _load_script(self, request: ScriptCall, policy: RetryPolicy) -> Steps:
+        home = clusters.node_of(self.client, request)
+        if policy.as_script or not self.as_functions:
+            yield home.execute_command("SCRIPT LOAD", load(request.script).source)
+        elif policy.loads_function:
+            try:
+                yield home.execute_command("FUNCTION LOAD", "REPLACE", functions())
+                yield from delete_unused(home.execute_command)
+            except redis_errors.ResponseError as error:
+                # This call goes as a script: a server that is full still drains so. A user who may call functions and not load
+                # them finds them when a deployment has loaded them: they are tried again.
+                policy.as_script, policy.loads_function, policy.loads = True, False, 0
+                if not isinstance(error, redis_errors.NoPermissionError):
+                    self._switch_to_scripts(error)
+
+    def _command(self, request: ScriptCall, policy: RetryPolicy) -> tuple[Any, ...]:
+        script = load(request.script)
+        keys = clusters.declared_keys(request) if self._is_cluster else request.keys
+        if self.as_functions and not policy.as_script:
+            how: tuple[Any, ...] = ("FCALL", script.function)
+        else:
+            how = ("EVAL", script.source) if policy.loads > 1 else ("EVALSHA", script.sha)
+        return (*how, len(keys), *keys, *request.args)
+
+    def _switch_to_scripts(self, error: Exception) -> bool:
+        """Whether this error of calling or loading one means that there are none here; from then on scripts are used."""
+        text = str(error).lower()
+        if isinstance(error, redis_errors.NoPermissionError) or text.startswith(("noperm", "unknown command")):
+            was, self.as_functions = self.as_functions, False
+            return was
+        return False
+
+
+class Transport(SharedTransport):
+    """Sends requests over a synchronous client; thread-safe as the client is."""
+
+    def __init__(self, client: SyncClient, retry_seconds: float) -> None:
+        super().__init__(client, retry_seconds)
+        self._connection = Connection(client)
+
+    def send(self, request: Request, seconds: float | None = None, *, in_doubt: bool = False) -> Any:
+        """``in_doubt``: it was sent before, and what became of it is unknown."""
+        if isinstance(request, Stream):
+            return self._stream(request)
+        steps, reply = self._repeat(request, seconds, in_doubt=in_doubt), None
+        try:  # as `drive`, without its call
+            while True:
+                reply = steps.send(reply)
+        except StopIteration as stop:
+            return stop.value
 
     def open_blocking(self, block: BlockingCommand) -> PendingCommand | None:
         """Send a blocking command behind which a call can be sent. None where that can't be: `send` it then."""
-        if not (self._checked and self._connection.can_stream):
+        if not (self._checked and self._connection.is_usable):
             return None
         try:
             return self._connection.open(block.command)
@@ -321,26 +348,7 @@ class Transport:
 
     def first_command(self, call: ScriptCall) -> tuple[Any, ...]:
         """What is sent for a call at first."""
-        return self._caller.command(call, call.keys, load(call.script), RetryPolicy(call, self.retry_seconds))
-
-    def _call(self, request: ScriptCall, script: Script, policy: RetryPolicy) -> Any:
-        calls = self._caller
-        keys = clusters.declared_keys(request) if self._is_cluster else request.keys
-        if policy.loads_function and calls.use_functions(policy):
-            try:
-                home = clusters.node_of(self.client, request)
-                home.execute_command("FUNCTION LOAD", "REPLACE", functions())
-                delete_unused(home.execute_command)
-            except redis_errors.ResponseError as error:
-                calls.handle_load_error(error, policy)
-        elif policy.loads and not calls.use_functions(policy):
-            clusters.node_of(self.client, request).execute_command("SCRIPT LOAD", script.source)
-        try:
-            return self._execute(request, calls.command(request, keys, script, policy))
-        except redis_errors.ResponseError as error:
-            if policy.as_script or not calls.switch_to_scripts(error):
-                raise
-        return self._execute(request, calls.command(request, keys, script, policy))
+        return self._command(call, RetryPolicy(call, self.retry_seconds))
 
     def _stream(self, request: Stream) -> None:
         """The first alone: it says whether the server can be used, and loads what it lacks. Whatever fails later is
@@ -350,37 +358,39 @@ class Transport:
             return
         request.on_reply(self.send(first))
         unanswered = deque[ScriptCall]()
-        if self._connection.can_stream and self._caller.as_functions and not first.replicas:
+
+        def commands() -> Iterator[tuple[Any, ...]]:
+            for call in request.calls:
+                unanswered.append(call)
+                yield self.first_command(call)
+
+        if self._connection.is_usable and self.as_functions and not first.replicas:
             with suppress(*CLIENT_ERRORS):
-                for reply in self._connection.stream(self._record_sent(request.calls, unanswered)):
+                for reply in self._connection.stream(commands()):
                     unanswered.popleft()
                     request.on_reply(reply)
         for call in (*unanswered, *request.calls):
             request.on_reply(self.send(call))
 
-    def _record_sent(self, calls: Iterator[ScriptCall], unanswered: deque[ScriptCall]) -> Iterator[tuple[Any, ...]]:
-        for call in calls:
-            unanswered.append(call)
-            yield self.first_command(call)
+    def _sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def _load_topology(self, again: bool) -> None:
+        if again and clusters.knows_nodes(self.client):
+            self.client.nodes_manager.initialize()
+            self.client.replace_default_node()
 
     def _execute(self, request: ScriptCall, command: tuple[Any, ...]) -> Any:
         if not request.replicas:
-            if self._is_cluster:
-                return clusters.node_of(self.client, request).execute_command(*command, **clusters.NEVER_DECODE)
-            return self._connection.call(command, **clusters.NEVER_DECODE)
+            if self._connection.is_usable:
+                return self._connection.call(command)
+            return clusters.node_of(self.client, request).execute_command(*command, **clusters.NEVER_DECODE)
         with clusters.node_of(self.client, request).pipeline(transaction=False) as pipe:
             for each in with_confirmation(request, command):
                 pipe.execute_command(*each, **clusters.NEVER_DECODE)
             return check_confirmed(request, pipe.execute(raise_on_error=False))
 
-    def _info(self, request: Request) -> Any:
-        """Of the server that is to work on the request."""
-        if not self._is_cluster:
-            return self.client.execute_command(*INFO_COMMAND)
-        key = clusters.key_of(request)
-        return nodes.read(self.client, Read([INFO_COMMAND, *([("EXISTS", key)] if key else [])]))[0]
-
-    def _read(self, request: Read) -> list[Any]:
+    def _read(self, request: Read) -> Any:
         if self._is_cluster:
             return nodes.read(self.client, request)
         if len(request.commands) == 1:
@@ -388,85 +398,27 @@ class Transport:
         with self.client.pipeline(transaction=False) as pipe:
             for command in request.commands:
                 pipe.execute_command(*command, **clusters.NEVER_DECODE)
-            replies: list[Any] = pipe.execute()
-            return replies
-
-    def _block(self, request: BlockingCommand) -> Any:
-        return clusters.node_of(self.client, request).execute_command(*request.command, **clusters.NEVER_DECODE)
+            return pipe.execute()
 
 
-class AsyncTransport:
-    """Drives requests over an asyncio client."""
-
-    def __init__(self, client: AsyncClient, retry_seconds: float) -> None:
-        self.client = client
-        self.retry_seconds = retry_seconds
-        self.is_reply_unwanted: Callable[[], bool] = lambda: False
-        """Called after a failure: whether nobody is waiting for the reply any more, so that there is no other attempt."""
-        self._checked = False
-        self._caller = FunctionCaller()
-        self._is_cluster = clusters.is_cluster(client)
-        self._unreachable = nodes.unreachable_nodes(client)
+class AsyncTransport(SharedTransport):
+    """Sends requests over an asyncio client."""
 
     async def send(self, request: Request, seconds: float | None = None) -> Any:
-        if isinstance(request, Stream):
-            return await self._stream(request)
-        policy = RetryPolicy(
-            request, self.retry_seconds if seconds is None else min(seconds, self.retry_seconds), self.is_reply_unwanted
-        )
-        while True:
-            try:
-                return await self._attempt(request, policy)
-            except CLIENT_ERRORS as error:
-                nodes.record_result(self.client, request, error)
-                pool = clusters.stale_pool(self.client, error)
-                if pool is not None:
-                    await pool.disconnect(inuse_connections=False)
-                pause = policy.pause_after(error)
-            await asyncio.sleep(pause)
-
-    async def _attempt(self, request: ScriptCall | Read | Scan | BlockingCommand, policy: RetryPolicy) -> Any:
-        if self._is_cluster:
-            await clusters.load_topology_async(self.client, again=policy.reloads_topology)
-        if not self._checked:
-            check_server(await self._info(request))
-            self._checked = True
-        if isinstance(request, ScriptCall):
-            reply = await self._call(request, load(request.script), policy)
-            if self._is_cluster and self._unreachable:
-                nodes.record_result(self.client, request, None)
-            return reply
-        if isinstance(request, Read):
-            return await self._read(request)
-        if isinstance(request, Scan):
-            near = clusters.nearest_node_option(self.client, request)
-            return clusters.parse_scan(
-                await self.client.execute_command(*clusters.scan_command(request), **clusters.NEVER_DECODE, **near)
-            )
-        return await self._block(request)
-
-    async def _call(self, request: ScriptCall, script: Script, policy: RetryPolicy) -> Any:
-        calls = self._caller
-        keys = clusters.declared_keys(request) if self._is_cluster else request.keys
-        if policy.loads_function and calls.use_functions(policy):
-            try:
-                home = clusters.node_of(self.client, request)
-                await home.execute_command("FUNCTION LOAD", "REPLACE", functions())
-                await adelete_unused(home.execute_command)
-            except redis_errors.ResponseError as error:
-                calls.handle_load_error(error, policy)
-        elif policy.loads and not calls.use_functions(policy):
-            await clusters.node_of(self.client, request).execute_command("SCRIPT LOAD", script.source)
-        try:
-            return await self._execute(request, calls.command(request, keys, script, policy))
-        except redis_errors.ResponseError as error:
-            if policy.as_script or not calls.switch_to_scripts(error):
-                raise
-        return await self._execute(request, calls.command(request, keys, script, policy))
-
-    async def _stream(self, request: Stream) -> None:
+        if not isinstance(request, Stream):
+            return await drive_async(self._repeat(request, seconds, in_doubt=False))
         for call in request.calls:
             request.on_reply(await self.send(call))
+        return None
+
+    async def _sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def _load_topology(self, again: bool) -> None:
+        await self.client.initialize()
+        if again:
+            await self.client.nodes_manager.initialize()
+            self.client.replace_default_node()
 
     async def _execute(self, request: ScriptCall, command: tuple[Any, ...]) -> Any:
         if not request.replicas:
@@ -479,14 +431,7 @@ class AsyncTransport:
                 pipe.execute_command(*each, **clusters.NEVER_DECODE)
             return check_confirmed(request, await pipe.execute(raise_on_error=False))
 
-    async def _info(self, request: Request) -> Any:
-        """Of the server that is to work on the request."""
-        if not self._is_cluster:
-            return await self.client.execute_command(*INFO_COMMAND)
-        key = clusters.key_of(request)
-        return (await nodes.read_async(self.client, Read([INFO_COMMAND, *([("EXISTS", key)] if key else [])])))[0]
-
-    async def _read(self, request: Read) -> list[Any]:
+    async def _read(self, request: Read) -> Any:
         if self._is_cluster:
             return await nodes.read_async(self.client, request)
         if len(request.commands) == 1:
@@ -494,8 +439,4 @@ class AsyncTransport:
         async with self.client.pipeline(transaction=False) as pipe:
             for command in request.commands:
                 pipe.execute_command(*command, **clusters.NEVER_DECODE)
-            replies: list[Any] = await pipe.execute()
-            return replies
-
-    async def _block(self, request: BlockingCommand) -> Any:
-        return await clusters.node_of(self.client, request).execute_command(*request.command, **clusters.NEVER_DECODE)
+            return await pipe.execute()

@@ -9,20 +9,20 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import suppress
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from redis import exceptions as redis_errors
 
-from django_fairque.engine.scripting.operations import Read
+from django_fairque.engine.scripting.operations import Read, SingleRequest, Steps, drive, drive_async
 from django_fairque.engine.transport import cluster as clusters
 from django_fairque.engine.transport.retry_policy import CLIENT_ERRORS
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from django_fairque.engine.scripting.operations import Request
     from django_fairque.engine.sharding.shards import Shards
 
 T = TypeVar("T")
@@ -43,7 +43,8 @@ class UnreachableNodes:
     def __init__(self) -> None:
         self._nodes: dict[str, tuple[Any, str]] = {}
         self._checked_at = 0.0
-        self._jobs: list[threading.Thread] = []
+        self.checks: list[threading.Thread] = []
+        """The last ones that were started. No others are started while these wait for an answer."""
 
     def record_result(self, node: Any, error: BaseException | None, key: str = "") -> None:
         """What came of asking a node that has this key."""
@@ -67,26 +68,16 @@ class UnreachableNodes:
         """The numbers of the shards that lie on these nodes."""
         if not self._nodes:
             return ()
-        return tuple(shard.keys.shard for shard in shards.all if self._is_away(client, str(shard.keys)))
-
-    def _is_away(self, client: Any, key: str) -> bool:
-        node = _owner(client, key)
-        return node is None or self.has(node)
+        owners = [(shard.keys.shard, _owner(client, str(shard.keys))) for shard in shards.all]
+        return tuple(number for number, node in owners if node is None or self.has(node))
 
     def take_due(self) -> list[tuple[Any, str]]:
         """The nodes to try again now, each with a key that it had. The caller tries them."""
-        if (
-            not self._nodes
-            or monotonic() - self._checked_at < RECHECK_SECONDS
-            or any(job.is_alive() for job in self._jobs)
-        ):
+        is_early = monotonic() - self._checked_at < RECHECK_SECONDS
+        if not self._nodes or is_early or any(check.is_alive() for check in self.checks):
             return []
         self._checked_at = monotonic()
         return list(self._nodes.values())
-
-    def set_check_threads(self, jobs: list[threading.Thread]) -> None:
-        """No others are started while these wait for an answer."""
-        self._jobs = jobs
 
     def forget_others(self, known: Iterable[Any]) -> None:
         """Forget those that are none of the cluster's nodes any more."""
@@ -98,17 +89,12 @@ class UnreachableNodes:
 _unreachable_nodes: WeakKeyDictionary[Any, UnreachableNodes] = WeakKeyDictionary()
 
 
-def can_miss_shards(client: Any) -> bool:
-    """Whether a part of a queue may be away while the rest is not."""
-    return clusters.is_cluster(client)
-
-
 def unreachable_nodes(client: Any) -> UnreachableNodes:
     """What all queues of one client know."""
     return _unreachable_nodes.setdefault(client, UnreachableNodes())
 
 
-def record_result(client: Any, request: Request, error: Exception | None) -> None:
+def record_result(client: Any, request: SingleRequest, error: Exception | None) -> None:
     """A request to one node has failed, or was answered."""
     if not clusters.is_cluster(client) or isinstance(request, Read):  # which says so of each node itself
         return
@@ -128,16 +114,14 @@ def _owner(client: Any, key: str) -> Any:
 def read(client: Any, request: Read) -> list[Any]:
     """The replies to a read's commands, in their order; raises an error of the first node that could not be reached."""
     parts = _parts(client, request)
-    jobs = [_job(client, node, [request.commands[index] for index in indexes]) for node, indexes in parts]
+    jobs = [partial(_read_on, client, node, _commands(request, indexes)) for node, indexes in parts]
     return _merge_replies(client, request, parts, run_in_threads(jobs))
 
 
 async def read_async(client: Any, request: Read) -> list[Any]:
     """As `read`, for coroutines."""
     parts = _parts(client, request)
-    reads: list[Awaitable[list[Any]]] = [
-        clusters.read_on(node, [request.commands[index] for index in indexes]) for node, indexes in parts
-    ]
+    reads = [clusters.read_on(node, _commands(request, indexes)) for node, indexes in parts]
     return _merge_replies(client, request, parts, await asyncio.gather(*reads, return_exceptions=True))
 
 
@@ -147,15 +131,16 @@ def _any_reachable_node(client: Any) -> Any:
     return next((node for node in (first, *client.get_primaries()) if not known.has(node)), first)
 
 
-def _job(client: Any, node: Any, commands: Sequence[tuple[Any, ...]]) -> Callable[[], list[Any]]:
-    def ask() -> list[Any]:
-        with client.get_redis_connection(node).pipeline(transaction=False) as pipe:
-            for command in commands:
-                pipe.execute_command(*command, **clusters.NEVER_DECODE)
-            replies: list[Any] = pipe.execute()
-            return replies
+def _read_on(client: Any, node: Any, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+    with client.get_redis_connection(node).pipeline(transaction=False) as pipe:
+        for command in commands:
+            pipe.execute_command(*command, **clusters.NEVER_DECODE)
+        replies: list[Any] = pipe.execute()
+        return replies
 
-    return ask
+
+def _commands(request: Read, indexes: Sequence[int]) -> list[tuple[Any, ...]]:
+    return [request.commands[index] for index in indexes]
 
 
 def _parts(client: Any, request: Read) -> list[tuple[Any, list[int]]]:
@@ -181,7 +166,7 @@ def _merge_replies(
     known, failure = unreachable_nodes(client), None
     for (node, indexes), answer in zip(parts, answers, strict=True):
         if isinstance(answer, BaseException):
-            known.record_result(node, answer, _key(request, indexes))
+            known.record_result(node, answer, clusters.key_of(Read(_commands(request, indexes))) or "")
             failure = failure or answer
         else:
             known.record_result(node, None)
@@ -189,11 +174,6 @@ def _merge_replies(
     if failure is not None:
         raise failure
     return [replies[index] for index in range(len(replies))]
-
-
-def _key(request: Read, indexes: Sequence[int]) -> str:
-    some = (request.commands[index] for index in indexes)
-    return next((str(command[1]) for command in some if command[0] not in clusters.KEYLESS_COMMANDS), "")
 
 
 def run_in_threads(jobs: Sequence[Callable[[], T]]) -> list[T | Exception]:
@@ -218,55 +198,48 @@ def run_in_threads(jobs: Sequence[Callable[[], T]]) -> list[T | Exception]:
 
 def recheck_nodes(client: Any) -> None:
     """Ask nodes that were away whether they are back, if that was not done a moment ago; who does not answer at once isn't."""
+
+    def ask(node: Any, command: tuple[str, ...]) -> Any:
+        return client.get_redis_connection(node).execute_command(*command)
+
+    def run(check: Steps) -> None:
+        with suppress(*CLIENT_ERRORS):
+            drive(check)
+
     known = unreachable_nodes(client)
-    if not (away := known.take_due()):
-        return
-    jobs = [threading.Thread(target=_recheck_node, args=(client, known, *each), daemon=True) for each in away]
-    jobs.append(threading.Thread(target=_refresh_topology, args=(client, known), daemon=True))
-    for job in jobs:
-        job.start()
-    known.set_check_threads(jobs)
+    threads = [threading.Thread(target=run, args=(check,), daemon=True) for check in _checks(client, known, ask)]
+    for thread in threads:
+        thread.start()
+    known.checks = threads or known.checks
     deadline = monotonic() + RECHECK_TIMEOUT_SECONDS
-    for job in jobs:
-        job.join(max(0.0, deadline - monotonic()))
-
-
-def _recheck_node(client: Any, known: UnreachableNodes, node: Any, key: str) -> None:
-    with suppress(*CLIENT_ERRORS):
-        with suppress(redis_errors.MovedError):  # it answers, though another has the key now
-            client.get_redis_connection(node).execute_command(*_probe_command(key))
-        known.record_result(node, None)
-
-
-def _probe_command(key: str) -> tuple[str, ...]:
-    return ("EXISTS", key) if key else ("TIME",)
-
-
-def _refresh_topology(client: Any, known: UnreachableNodes) -> None:
-    with suppress(*CLIENT_ERRORS):
-        client.nodes_manager.initialize()
-        known.forget_others(client.get_nodes())
+    for thread in threads:
+        thread.join(max(0.0, deadline - monotonic()))
 
 
 async def recheck_nodes_async(client: Any) -> None:
     """As `recheck_nodes`, for coroutines."""
-    known = unreachable_nodes(client)
-    if away := known.take_due():
-        checks = [_recheck_node_async(known, *each) for each in away]
-        await asyncio.gather(*(_check_briefly(each) for each in (*checks, _refresh_topology_async(client, known))))
+
+    def ask(node: Any, command: tuple[str, ...]) -> Any:
+        return clusters.read_on(node, [command])
+
+    async def run(check: Steps) -> None:
+        with suppress(*CLIENT_ERRORS, asyncio.TimeoutError):
+            await asyncio.wait_for(drive_async(check), RECHECK_TIMEOUT_SECONDS)
+
+    await asyncio.gather(*map(run, _checks(client, unreachable_nodes(client), ask)))
 
 
-async def _check_briefly(check: Awaitable[None]) -> None:
-    with suppress(*CLIENT_ERRORS, asyncio.TimeoutError):
-        await asyncio.wait_for(check, RECHECK_TIMEOUT_SECONDS)
+def _checks(client: Any, known: UnreachableNodes, ask: Callable[[Any, tuple[str, ...]], Any]) -> list[Steps]:
+    """What to do now, each by itself: a request to each node that was away, and loading the slot map again."""
 
+    def check(node: Any, key: str) -> Steps:
+        with suppress(redis_errors.MovedError):  # it answers, though another has the key now
+            yield ask(node, ("EXISTS", key) if key else ("TIME",))
+        known.record_result(node, None)
 
-async def _recheck_node_async(known: UnreachableNodes, node: Any, key: str) -> None:
-    with suppress(redis_errors.MovedError):
-        await clusters.read_on(node, [_probe_command(key)])
-    known.record_result(node, None)
+    def load_nodes() -> Steps:
+        yield client.nodes_manager.initialize()
+        known.forget_others(client.get_nodes())
 
-
-async def _refresh_topology_async(client: Any, known: UnreachableNodes) -> None:
-    await client.nodes_manager.initialize()
-    known.forget_others(client.get_nodes())
+    checks = [check(node, key) for node, key in known.take_due()]
+    return [*checks, load_nodes()] if checks else []

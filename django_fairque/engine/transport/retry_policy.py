@@ -24,13 +24,12 @@ from django_fairque.engine.model.errors import (
     UnsupportedServerError,
     UntrustedServerError,
 )
-from django_fairque.engine.scripting.operations import ScriptCall
+from django_fairque.engine.scripting.operations import ScriptCall, SingleRequest
 from django_fairque.engine.transport import cluster as clusters
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django_fairque.engine.scripting.operations import Request
 
 PASSING_ERROR_CODES = ("LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "UNBLOCKED")
 """Answers that mean "not now": nothing was executed, and it may be different soon."""
@@ -54,7 +53,9 @@ REFUSAL_REASONS = {
 class RetryPolicy:
     """Decides what follows a failed attempt of one request, until ``seconds`` have passed or it ``is_futile``."""
 
-    def __init__(self, request: Request | str, seconds: float, is_futile: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self, request: SingleRequest | str, seconds: float, is_futile: Callable[[], bool] = lambda: False
+    ) -> None:
         self._is_futile = is_futile
         self.what = request.script if isinstance(request, ScriptCall) else "a command"
         self.deadline = time.monotonic() + seconds
@@ -87,25 +88,17 @@ class RetryPolicy:
             if self.loads <= 3:
                 return 0.0
             raise LuaScriptError(self.what, "the server forgets functions as fast as they are loaded") from error
-        lost = isinstance(error, clusters.CONNECTION_LOST_ERRORS)
-        self.is_in_doubt = self.is_in_doubt or (
-            lost and not isinstance(error, NOT_STARTED_ERRORS) and clusters.UNTRUSTED_CERTIFICATE_TEXT not in text
-        )
-        passing = self.reloads_topology or code in PASSING_ERROR_CODES
-        if (
-            isinstance(error, (redis_errors.AuthenticationError, redis_errors.NoPermissionError))
-            or clusters.UNTRUSTED_CERTIFICATE_TEXT in text
-        ):
-            passing = False
+        is_untrusted = clusters.UNTRUSTED_CERTIFICATE_TEXT in text
+        if isinstance(error, clusters.CONNECTION_LOST_ERRORS) and not isinstance(error, NOT_STARTED_ERRORS):
+            self.is_in_doubt = self.is_in_doubt or not is_untrusted
+        is_refused = isinstance(error, (redis_errors.AuthenticationError, redis_errors.NoPermissionError))
+        passing = (self.reloads_topology or code in PASSING_ERROR_CODES) and not (is_refused or is_untrusted)
         pause: float = min(0.5, 0.01 * 2.0 ** min(self.attempts, 10)) * random.uniform(0.5, 1.0)  # noqa: S311 - spreads retries, hides nothing
-        if passing and self._has_time_for(pause):
+        if passing and time.monotonic() + pause < self.deadline and not self._is_futile():
             return pause
         if isinstance(error, redis_errors.MovedError) and self.attempts == 1:
             return 0.0  # once more even after the deadline: the slot map, loaded again, names the right node
         raise self._explained(error) from error
-
-    def _has_time_for(self, pause: float) -> bool:
-        return time.monotonic() + pause < self.deadline and not self._is_futile()
 
     def _explained(self, error: Exception) -> FairQueueError:
         found = translate_error(error, self.what, self.attempts)

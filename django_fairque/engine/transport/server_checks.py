@@ -118,18 +118,14 @@ def read_server_info(client: Any) -> dict[str, Mapping[str, Any]]:
 
 def check_server_info(info: Mapping[str, Any]) -> Iterator[tuple[FindingKind, str]]:
     """Each danger, as a sentence."""
-    yield from _check_writable(info)
-    yield from _check_persistence(info)
-    yield from _check_version(info)
-    yield from _check_memory(info)
-
-
-def _check_writable(info: Mapping[str, Any]) -> Iterator[tuple[FindingKind, str]]:
     # A cluster's client asks any node of it, and sends what it writes to the right one.
     if info.get("role") == "slave" and server_mode(info) != "cluster":
         yield "replica", "the server is a read-only replica; connect to the primary"
     if info.get("aof_last_write_status", "ok") != "ok":
         yield "disk", "the server could not write its append-only file and refuses changes; look at its disk"
+    yield from _check_persistence(info)
+    yield from _check_version(info)
+    yield from _check_memory(info)
 
 
 def _check_persistence(info: Mapping[str, Any]) -> Iterator[tuple[FindingKind, str]]:
@@ -215,7 +211,14 @@ def probe_server(client: Any, key: str, *, replicas: int = 0, has_log: bool = Fa
             _probe_replication(node, key, replicas, found)
     except CLIENT_ERRORS as error:
         raise translate_error(error, "a question of the doctor") from error
-    found.refusals += _unusable_reasons(found)
+    if functions != "yes" and scripts != "yes":
+        text = f"neither functions ({functions}) nor scripts ({scripts}) can be used"
+        found.refusals.append(
+            f"{text}: connect to the server itself and not to a proxy, as a user that manage.py fairque_acl describes"
+        )
+    elif undeclared == "no":
+        text = "the server refuses keys that a script did not declare, and the queues need them"
+        found.refusals.append(f"{text}: use another (those that are sold as serverless do so)")
     return found
 
 
@@ -266,15 +269,3 @@ def _run_after_write(node: Any, key: str, *command: Any) -> Any:
         pipe.execute_command("SET", key, "1", "PX", 10_000)
         pipe.execute_command(*command)
         return pipe.execute()[1]
-
-
-def _unusable_reasons(found: ServerReport) -> list[str]:
-    if found.functions != "yes" and found.scripts != "yes":
-        text = f"neither functions ({found.functions}) nor scripts ({found.scripts}) can be used"
-        return [
-            f"{text}: connect to the server itself and not to a proxy, as a user that manage.py fairque_acl describes"
-        ]
-    if found.undeclared_keys == "no":
-        text = "the server refuses keys that a script did not declare, and the queues need them"
-        return [f"{text}: use another (those that are sold as serverless do so)"]
-    return []

@@ -7,6 +7,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from django_fairque.conf import get_queue
+from django_fairque.engine.scripting.operations import drive
 from django_fairque.engine.scripting.scripts import delete_unused, functions, names
 from django_fairque.engine.transport.retry_policy import CLIENT_ERRORS, translate_error
 from django_fairque.management.base import PrintingCommand
@@ -22,7 +23,7 @@ class Command(PrintingCommand):
         client = get_queue().client
         try:
             client.function_load(functions(), replace=True)
-            delete_unused(client.execute_command)
+            drive(delete_unused(client.execute_command))
         except CLIENT_ERRORS as error:
             raise CommandError(str(translate_error(error, "FUNCTION LOAD"))) from error
         self.write_lines(f"{len(names())} functions are loaded")

@@ -88,7 +88,7 @@ def test_a_user_without_functions_uses_scripts(without_functions: Redis, redis: 
     queue = FairQueue(without_functions)
     round_trip(queue)
     assert called(redis, "evalsha") >= 3
-    assert not queue._transport._caller.as_functions
+    assert not queue._transport.as_functions
 
 
 async def test_so_do_coroutines(without_functions: Redis, server: Server, redis: Redis) -> None:
@@ -98,7 +98,7 @@ async def test_so_do_coroutines(without_functions: Redis, server: Server, redis:
     queue = AsyncFairQueue(client)
     await queue.push(task(), now=NOW)
     assert await queue.pop("w", now=NOW) is not None
-    assert not queue._transport._caller.as_functions
+    assert not queue._transport.as_functions
     await client.aclose()
 
 
@@ -116,7 +116,7 @@ def test_a_full_server_drains_although_nothing_can_be_loaded(redis: Redis) -> No
     finally:
         redis.config_set("maxmemory", 0)
     queue.push(task(), now=NOW)
-    assert queue._transport._caller.as_functions
+    assert queue._transport.as_functions
 
 
 def test_a_mistake_in_a_command_is_named(redis: Redis) -> None:
