@@ -6,13 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.model.errors import (
-    BacklogFullError,
-    PushRefusedError,
-    TaskIdConflictError,
-    TaskValidationError,
-    short,
-)
+from django_fairque.engine.model import errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,8 +35,8 @@ class TaskState(str, Enum):
         """Return the state of a ``name``, in letters of any case. Raises `TaskValidationError` for another name."""
         found = cls.__members__.get(name.upper()) if isinstance(name, str) else None
         if found is None:
-            raise TaskValidationError(
-                f"state must be one of {', '.join(each.value for each in cls)}, got {short(name)}"
+            raise errors.TaskValidationError(
+                f"state must be one of {', '.join(each.value for each in cls)}, got {errors.short(name)}"
             )
         return found
 
@@ -89,19 +83,19 @@ class PushResult:
         return self.status not in ("backlog_full", "id_conflict")
 
 
-def push_refused(queue: str, results: Sequence[PushResult]) -> PushRefusedError:
+def push_refused(queue: str, results: Sequence[PushResult]) -> errors.PushRefusedError:
     """The error for results of which some say that their task was refused."""
     refused = [result.task_id for result in results if not result.is_known]
     conflicts = [result.task_id for result in results if result.status == "id_conflict"]
     if conflicts:
         names = ", ".join(map(repr, conflicts[:3])) + (", …" if len(conflicts) > 3 else "")
-        return TaskIdConflictError(
+        return errors.TaskIdConflictError(
             f"{len(conflicts)} of {len(results)} tasks were refused because of chosen ids that belong to tasks of other "
             f"users (queue {queue!r}): {names}; choose ids that no two users share, for example with the user in them",
             refused=refused,
             results=results,
         )
-    return BacklogFullError(
+    return errors.BacklogFullError(
         f"{len(refused)} of {len(results)} tasks were refused because their user's backlog is full "
         f"(queue {queue!r}); try again later, or raise max_backlog or max_backlog_bytes",
         refused=refused,

@@ -23,16 +23,8 @@ from django_fairque.engine.model.ids import Users, check_id
 from django_fairque.engine.model.outcome import Outcome, Settled
 from django_fairque.engine.model.task import Task, check_task
 from django_fairque.engine.pushing import push as pushing
+from django_fairque.engine.queue import executor
 from django_fairque.engine.queue import read_operations as reading
-from django_fairque.engine.queue.executor import (
-    ALL_SHARDS_READ_SECONDS,
-    FINAL_ERRORS,
-    SHARD_COUNT_RECHECK_SECONDS,
-    QueueOfShards,
-    Rounds,
-    check_client,
-    reachable_shards,
-)
 from django_fairque.engine.schedules import operations as schedules
 from django_fairque.engine.schedules import schedules as sync_schedules
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS
@@ -82,7 +74,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class AsyncFairQueue(QueueOfShards):
+class AsyncFairQueue(executor.QueueOfShards):
     # Generated from `FairQueue` by python -m tests.async_classes.
     """One queue on one server. Every method is a coroutine. It holds no connection: the client's pool does.
 
@@ -109,7 +101,7 @@ class AsyncFairQueue(QueueOfShards):
     def __init__(
         self, client: AsyncClient, name: str = "default", config: QueueConfig | None = None, shard: int | None = None
     ) -> None:
-        check_client(client, "AsyncFairQueue", "create_async_redis_client", is_awaited=True)
+        executor.check_client(client, "AsyncFairQueue", "create_async_redis_client", is_awaited=True)
         super().__init__(client, name, config, shard)
         self._transport = AsyncTransport(client, self.config.request_timeout)
         self.dlq = AsyncDeadLetterQueue(self._shards, self._run, self._read_all_shards, self._write_all_shards)
@@ -753,7 +745,7 @@ class AsyncFairQueue(QueueOfShards):
         if len(self._shards) == 1 or not is_cluster(self.client):
             return self._shards
         await nodes.recheck_nodes_async(self.client)
-        return reachable_shards(self.client, self._shards)
+        return executor.reachable_shards(self.client, self._shards)
 
     async def _write_all_shards(self, change: Callable[[Shards], Operation[T]]) -> T:
         """Change all shards; ``change`` gets those that can be reached, and the numbers of the others."""
@@ -770,17 +762,17 @@ class AsyncFairQueue(QueueOfShards):
             await self._parent_queue._check()  # noqa: SLF001 - an object of this class
         elif not self._is_checked and monotonic() >= self._check_at:
             self._is_checked = await self._among(Shards(self.name, self.config), resharding.check_shard_count)
-            self._check_at = monotonic() + SHARD_COUNT_RECHECK_SECONDS
+            self._check_at = monotonic() + executor.SHARD_COUNT_RECHECK_SECONDS
 
     async def _among(self, shards: Shards, read: Callable[[Shards], Operation[T]]) -> T:
         if len(shards) == 1 or not is_cluster(self.client):
             return await self._drive(read(shards))
         await nodes.recheck_nodes_async(self.client)
-        rounds = Rounds(self.client, shards)
+        rounds = executor.Rounds(self.client, shards)
         for living in rounds:
             try:
-                return await self._drive(read(living), ALL_SHARDS_READ_SECONDS)
-            except FINAL_ERRORS:  # noqa: PERF203 - there are a few rounds at most
+                return await self._drive(read(living), executor.ALL_SHARDS_READ_SECONDS)
+            except executor.FINAL_ERRORS:  # noqa: PERF203 - there are a few rounds at most
                 raise
             except RedisConnectionError:
                 continue

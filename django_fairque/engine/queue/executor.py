@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from django_fairque.engine.model.errors import (
-    ConfigurationError,
-    NotPermittedError,
-    TaskValidationError,
-    UnsupportedServerError,
-    UntrustedServerError,
-)
+from django_fairque.engine.model import errors
 from django_fairque.engine.model.options import MAX_RETRY_TIMEOUT_SECONDS, REPLY_RECORD_SECONDS, QueueConfig
 from django_fairque.engine.sharding.shard_scheduler import ShardScheduler, ShardSchedulers
 from django_fairque.engine.sharding.shards import Shards
@@ -72,7 +66,7 @@ class QueueOfShards:
         120 seconds.
         """
         if not seconds <= MAX_RETRY_TIMEOUT_SECONDS:
-            raise TaskValidationError(
+            raise errors.TaskValidationError(
                 f"a call may be repeated for at most {MAX_RETRY_TIMEOUT_SECONDS} seconds, got {seconds!r}: replies are "
                 f"recorded for {REPLY_RECORD_SECONDS} seconds"
             )
@@ -107,7 +101,7 @@ ALL_SHARDS_READ_SECONDS = 1.0
 """Seconds for which a request to all shards is repeated, before it is sent to those alone that answer."""
 SHARD_COUNT_RECHECK_SECONDS = 5.0
 """Seconds until the number of shards is looked up again, when nobody who could be reached knew it."""
-FINAL_ERRORS = (NotPermittedError, UnsupportedServerError, UntrustedServerError)
+FINAL_ERRORS = (errors.NotPermittedError, errors.UnsupportedServerError, errors.UntrustedServerError)
 """Errors that do not mean that a node is unreachable."""
 
 
@@ -147,7 +141,7 @@ def check_client(client: object, queue: str, maker: str, *, is_awaited: bool) ->
     """
     kind = type(client)  # errors name only the type, because an address may contain a password
     if not all(callable(getattr(kind, name, None)) for name in ("execute_command", "pipeline")):
-        raise ConfigurationError(
+        raise errors.ConfigurationError(
             f"{queue} takes a redis client, as {maker}() of a FairQueueConfig makes one, got {_class_name(kind)}; "
             "get_queue() makes a client and a queue from the project's configuration"
         )
@@ -155,11 +149,11 @@ def check_client(client: object, queue: str, maker: str, *, is_awaited: bool) ->
     modules = [base.__module__ for base in kind.__mro__]
     is_of_asyncio = any(module.startswith("redis.asyncio") for module in modules)
     if is_of_asyncio and not is_awaited:
-        raise ConfigurationError(
+        raise errors.ConfigurationError(
             f"{queue} takes a client that is not awaited, as {maker}() makes one, got {_class_name(kind)}"
         )
     if is_awaited and not is_of_asyncio and any(module.startswith("redis.") for module in modules):
-        raise ConfigurationError(
+        raise errors.ConfigurationError(
             f"{queue} takes a client of redis.asyncio, as {maker}() makes one, got {_class_name(kind)}"
         )
 

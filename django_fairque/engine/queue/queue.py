@@ -21,16 +21,8 @@ from django_fairque.engine.model.ids import Users, check_id
 from django_fairque.engine.model.outcome import Outcome, Settled
 from django_fairque.engine.model.task import Task, check_task
 from django_fairque.engine.pushing import push as pushing
+from django_fairque.engine.queue import executor
 from django_fairque.engine.queue import read_operations as reading
-from django_fairque.engine.queue.executor import (
-    ALL_SHARDS_READ_SECONDS,
-    FINAL_ERRORS,
-    SHARD_COUNT_RECHECK_SECONDS,
-    QueueOfShards,
-    Rounds,
-    check_client,
-    reachable_shards,
-)
 from django_fairque.engine.schedules.schedules import Schedules
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS
 from django_fairque.engine.sharding import resharding
@@ -70,7 +62,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class FairQueue(QueueOfShards):
+class FairQueue(executor.QueueOfShards):
     """One queue on one server. Thread-safe; holds no connection: the client's pool does.
 
     ``client`` is a ``redis.Redis`` or ``RedisCluster`` client, best made by `FairQueueConfig.create_redis_client`, whose
@@ -96,7 +88,7 @@ class FairQueue(QueueOfShards):
     def __init__(
         self, client: SyncClient, name: str = "default", config: QueueConfig | None = None, shard: int | None = None
     ) -> None:
-        check_client(client, "FairQueue", "create_redis_client", is_awaited=False)
+        executor.check_client(client, "FairQueue", "create_redis_client", is_awaited=False)
         super().__init__(client, name, config, shard)
         self._transport = Transport(client, self.config.request_timeout)
         self.dlq = DeadLetterQueue(self._shards, self._run, self._read_all_shards, self._write_all_shards)
@@ -730,7 +722,7 @@ class FairQueue(QueueOfShards):
         if len(self._shards) == 1 or not is_cluster(self.client):
             return self._shards
         nodes.recheck_nodes(self.client)
-        return reachable_shards(self.client, self._shards)
+        return executor.reachable_shards(self.client, self._shards)
 
     def _write_all_shards(self, change: Callable[[Shards], Operation[T]]) -> T:
         """Change all shards; ``change`` gets those that can be reached, and the numbers of the others."""
@@ -747,17 +739,17 @@ class FairQueue(QueueOfShards):
             self._parent_queue._check()  # noqa: SLF001 - an object of this class
         elif not self._is_checked and monotonic() >= self._check_at:
             self._is_checked = self._among(Shards(self.name, self.config), resharding.check_shard_count)
-            self._check_at = monotonic() + SHARD_COUNT_RECHECK_SECONDS
+            self._check_at = monotonic() + executor.SHARD_COUNT_RECHECK_SECONDS
 
     def _among(self, shards: Shards, read: Callable[[Shards], Operation[T]]) -> T:
         if len(shards) == 1 or not is_cluster(self.client):
             return self._drive(read(shards))
         nodes.recheck_nodes(self.client)
-        rounds = Rounds(self.client, shards)
+        rounds = executor.Rounds(self.client, shards)
         for living in rounds:
             try:
-                return self._drive(read(living), ALL_SHARDS_READ_SECONDS)
-            except FINAL_ERRORS:  # noqa: PERF203 - there are a few rounds at most
+                return self._drive(read(living), executor.ALL_SHARDS_READ_SECONDS)
+            except executor.FINAL_ERRORS:  # noqa: PERF203 - there are a few rounds at most
                 raise
             except RedisConnectionError:
                 continue

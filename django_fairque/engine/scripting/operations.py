@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Protocol, TypeVar, Union, cast
 
 from django_fairque.engine.model.errors import LuaScriptError
@@ -113,12 +114,8 @@ def slices(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 def read_each(parts: Sequence[Sequence[tuple[Any, ...]]], *, only_sound: bool = False) -> Operation[list[list[Any]]]:
     """Several lists of commands in one round trip; their replies, list by list. With ``only_sound`` as `read_sound`."""
     commands = [command for part in parts for command in part]
-    replies = (yield from read_sound(commands)) if only_sound else (yield Read(commands))
-    found, at = [], 0
-    for part in parts:
-        found.append(replies[at : at + len(part)])
-        at += len(part)
-    return found
+    replies = iter((yield from read_sound(commands)) if only_sound else (yield Read(commands)))
+    return [list(islice(replies, len(part))) for part in parts]
 
 
 _TYPES: Mapping[str, tuple[bytes, Callable[[int], Any]]] = {
@@ -181,16 +178,14 @@ def read_together(parts: Sequence[Operation[T]]) -> Operation[list[T]]:
     while pending:
         reads = dict(pending)
         try:
-            replies = yield Read([command for read in reads.values() for command in read.commands])
+            replies = iter((yield Read([command for read in reads.values() for command in read.commands])))
         except LuaScriptError:
             for index, read in reads.items():  # one by one, so that each learns of its own error
                 pending.pop(index)
                 results[index] = yield from _resume(parts[index], read)
             continue
-        at = 0
         for index, read in reads.items():
-            some = replies[at : at + len(read.commands)]
-            at += len(read.commands)
+            some = list(islice(replies, len(read.commands)))
             advance(index, lambda index=index, some=some: parts[index].send(some))  # type: ignore[misc]
     return [results[index] for index in range(len(parts))]
 

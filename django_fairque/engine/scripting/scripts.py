@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
 _FRAME = """#!lua name={name}
 local KEYS, ARGV, P, K
@@ -93,31 +93,25 @@ class Command:
         return _COMMAND.format(name=self.name, flags=flags, read_keys=self.read_keys, body=self.body)
 
 
-@dataclass
-class _Branch:
-    """What follows an include: the commands that need no more, and the includes behind it."""
-
-    commands: list[Command] = field(default_factory=list)
-    behind: dict[str, _Branch] = field(default_factory=dict)
-
-    def lines(self, includes: Mapping[str, str]) -> Iterator[str]:
-        yield from (command.registered() for command in self.commands)
-        for name, branch in self.behind.items():
-            yield "do frame.enter()"
-            yield includes[name]
-            yield from branch.lines(includes)
-            yield "frame.leave() end"
-
-
-def assemble(name: str, commands: Iterable[Command], includes: Mapping[str, str]) -> str:
+def assemble(name: str, commands: Sequence[Command], includes: Mapping[str, str]) -> str:
     """The library's source; ``includes`` are the texts of those that the commands name."""
-    root = _Branch()
+    tree = "\n".join(_lines(commands, 0, includes))
+    return _FRAME.format(name=name, idle=IDLE_FUNCTION.format(name=name), tree=tree)
+
+
+def _lines(commands: Sequence[Command], depth: int, includes: Mapping[str, str]) -> Iterator[str]:
+    """The commands that need no more than ``depth`` includes, and behind each next include those that need it."""
+    deeper: dict[str, list[Command]] = {}
     for command in commands:
-        branch = root
-        for include in command.includes:
-            branch = branch.behind.setdefault(include, _Branch())
-        branch.commands.append(command)
-    return _FRAME.format(name=name, idle=IDLE_FUNCTION.format(name=name), tree="\n".join(root.lines(includes)))
+        if len(command.includes) == depth:
+            yield command.registered()
+        else:
+            deeper.setdefault(command.includes[depth], []).append(command)
+    for name, some in deeper.items():
+        yield "do frame.enter()"
+        yield includes[name]
+        yield from _lines(some, depth + 1, includes)
+        yield "frame.leave() end"
 
 
 BASE_KEYS = (

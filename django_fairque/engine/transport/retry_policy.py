@@ -15,15 +15,7 @@ from typing import TYPE_CHECKING
 
 from redis import exceptions as redis_errors
 
-from django_fairque.engine.model.errors import (
-    FairQueueError,
-    LuaScriptError,
-    NotPermittedError,
-    RedisConnectionError,
-    ServerRefusedError,
-    UnsupportedServerError,
-    UntrustedServerError,
-)
+from django_fairque.engine.model import errors
 from django_fairque.engine.scripting.operations import ScriptCall, SingleRequest
 from django_fairque.engine.transport import cluster as clusters
 
@@ -81,13 +73,13 @@ class RetryPolicy:
             self.loads += 1
             if self.loads <= 3:
                 return 0.0
-            raise LuaScriptError(self.what, "the server forgets scripts as fast as they are loaded") from error
+            raise errors.LuaScriptError(self.what, "the server forgets scripts as fast as they are loaded") from error
         if isinstance(error, redis_errors.ResponseError) and text.startswith("Function not found"):
             self.loads += 1
             self.loads_function = True
             if self.loads <= 3:
                 return 0.0
-            raise LuaScriptError(self.what, "the server forgets functions as fast as they are loaded") from error
+            raise errors.LuaScriptError(self.what, "the server forgets functions as fast as they are loaded") from error
         is_untrusted = clusters.UNTRUSTED_CERTIFICATE_TEXT in text
         if isinstance(error, clusters.CONNECTION_LOST_ERRORS) and not isinstance(error, NOT_STARTED_ERRORS):
             self.is_in_doubt = self.is_in_doubt or not is_untrusted
@@ -100,14 +92,16 @@ class RetryPolicy:
             return 0.0  # once more even after the deadline: the slot map, loaded again, names the right node
         raise self._explained(error) from error
 
-    def _explained(self, error: Exception) -> FairQueueError:
+    def _explained(self, error: Exception) -> errors.FairQueueError:
         found = translate_error(error, self.what, self.attempts)
-        if self.is_in_doubt and isinstance(found, ServerRefusedError):
-            return RedisConnectionError(f"{self.what} may have been carried out: its reply was lost, and then {found}")
+        if self.is_in_doubt and isinstance(found, errors.ServerRefusedError):
+            return errors.RedisConnectionError(
+                f"{self.what} may have been carried out: its reply was lost, and then {found}"
+            )
         return found
 
 
-def translate_error(error: Exception, what: str = "a command", attempts: int = 1) -> FairQueueError:
+def translate_error(error: Exception, what: str = "a command", attempts: int = 1) -> errors.FairQueueError:
     """A client's error in the queue's own words."""
     kinds = {
         redis_errors.OutOfMemoryError: "OOM",
@@ -118,40 +112,40 @@ def translate_error(error: Exception, what: str = "a command", attempts: int = 1
     error = clusters.underlying_error(error)
     text = str(error)
     if clusters.CLUSTER_DISABLED_TEXT in text:
-        return UnsupportedServerError(
+        return errors.UnsupportedServerError(
             "the server is none of a cluster (cluster-enabled no); leave REDIS's CLUSTER out, or name a node"
         )
     code = next((known for kind, known in kinds.items() if isinstance(error, kind)), _error_code(text))
     if code == "NOPERM" or text.startswith("ACL failure in script"):
         return not_permitted_error(text)
     if code in REFUSAL_REASONS:
-        return ServerRefusedError(f"{REFUSAL_REASONS[code]} (the server said: {text})")
+        return errors.ServerRefusedError(f"{REFUSAL_REASONS[code]} (the server said: {text})")
     if clusters.UNTRUSTED_CERTIFICATE_TEXT in text:
-        return UntrustedServerError(
+        return errors.UntrustedServerError(
             f"the server's certificate is not trusted: {text}; REDIS's SSL_CA_CERTS names the authority, and the host must be "
             "named as in the certificate"
         )
     if code in PASSING_ERROR_CODES or isinstance(error, clusters.STALE_TOPOLOGY_ERRORS):
         return _unavailable_error(error, text, attempts)
-    return LuaScriptError(what, text)
+    return errors.LuaScriptError(what, text)
 
 
-def _unavailable_error(error: Exception, text: str, attempts: int) -> RedisConnectionError:
+def _unavailable_error(error: Exception, text: str, attempts: int) -> errors.RedisConnectionError:
     if isinstance(error, (*clusters.CONNECTION_LOST_ERRORS, redis_errors.RedisClusterException)):
-        return RedisConnectionError(
+        return errors.RedisConnectionError(
             f"the server can't be reached: {text or type(error).__name__} ({attempts} attempts); "
             f"is it running where REDIS points to?"
         )
     reason = (
         "the cluster is moving these keys to another server" if isinstance(error, clusters.REDIRECT_ERRORS) else text
     )
-    return ServerRefusedError(f"the server refuses work for now: {reason}")
+    return errors.ServerRefusedError(f"the server refuses work for now: {reason}")
 
 
 _COMMAND = re.compile(r"'([\w|]+)' command")
 
 
-def not_permitted_error(text: str) -> NotPermittedError:
+def not_permitted_error(text: str) -> errors.NotPermittedError:
     """What the server says of a user's rights: of a command outside of scripts or inside them, or of a key."""
     found = _COMMAND.search(text)
     command = found[1].replace("|", " ").upper() if found else ""
@@ -159,7 +153,9 @@ def not_permitted_error(text: str) -> NotPermittedError:
     hint = "manage.py fairque_acl prints the rules that a producer, a worker and a viewer need"
     if command in ("EVAL", "EVALSHA", "SCRIPT LOAD", "FUNCTION LOAD"):
         hint += "; without scripts, manage.py fairque_functions must have loaded this version's functions"
-    return NotPermittedError(f"the server does not permit this user to {what} (it said: {text}); {hint}", command)
+    return errors.NotPermittedError(
+        f"the server does not permit this user to {what} (it said: {text}); {hint}", command
+    )
 
 
 def _error_code(text: str) -> str:
