@@ -141,6 +141,20 @@ def test_it_is_bound_to_the_name_of_the_task(queue: FairQueue, redis: Redis) -> 
     refused(queue, "the signature is wrong")
 
 
+def test_a_queue_that_is_made_by_hand_signs_as_the_settings_say(
+    queue: FairQueue, redis: Redis, server: Server, settings: Settings
+) -> None:
+    declare()
+    mine = FairQueue(redis)
+    mine.push(Task.create("a", 3, {"args": ["a"], "kwargs": {}}, name="shop.charge"))
+    assert run(queue) == "finished"
+    ran.clear()
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}, "SIGNING": "off"}
+    mine.push(Task.create("a", 3, {"args": ["a"], "kwargs": {}}, name="shop.charge"))
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}}
+    refused(queue, "no signature")
+
+
 def test_it_is_bound_to_the_user(queue: FairQueue, redis: Redis) -> None:
     task_id = declare().enqueue("a").id
     lease = queue.pop("w")

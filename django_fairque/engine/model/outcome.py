@@ -84,10 +84,8 @@ class Outcome:
         number of seconds until the next attempt; ``"backoff"`` (the default) computes it from the queue's settings, as
         `FairQueue.fail` does; None makes it a dead letter.
         """
-        text, trace = describe(error)
-        if delay == "backoff":
-            return cls(lease, "fail", text, trace, took, uses_queue_backoff=True)
-        return cls(lease, "fail", text, trace, took, delay)
+        seconds = None if delay == "backoff" else delay
+        return cls(lease, "fail", *describe(error), took, seconds, uses_queue_backoff=delay == "backoff")
 
     @classmethod
     def overdue(
@@ -99,8 +97,7 @@ class Outcome:
         number of seconds until the next attempt; None (the default) makes it a dead letter. For ten minutes, tasks of
         its name and user run alone (`Lease.is_quarantined`).
         """
-        text, trace = describe(error)
-        return cls(lease, "overdue", text, trace, took, delay)
+        return cls(lease, "overdue", *describe(error), took, delay)
 
     @classmethod
     def retry(cls, lease: Lease, reason: BaseException | str, *, delay: float, took: float | None = None) -> Outcome:
@@ -109,8 +106,7 @@ class Outcome:
         ``lease`` and ``took`` are described by `Outcome`. ``reason`` is an exception or a text. ``delay`` is the
         number of seconds until the next attempt.
         """
-        text, trace = describe(reason)
-        return cls(lease, "later", text, trace, took, delay)
+        return cls(lease, "later", *describe(reason), took, delay)
 
     @classmethod
     def discard(cls, lease: Lease, reason: BaseException | str, *, took: float | None = None) -> Outcome:
@@ -118,8 +114,7 @@ class Outcome:
 
         ``lease`` and ``took`` are described by `Outcome`. ``reason`` is an exception or a text.
         """
-        text, trace = describe(reason)
-        return cls(lease, "discard", text, trace, took)
+        return cls(lease, "discard", *describe(reason), took)
 
     @classmethod
     def release(cls, lease: Lease, *, took: float | None = 0.0, delay: float | None = None) -> Outcome:
@@ -137,8 +132,7 @@ class Outcome:
 
         ``lease`` and ``took`` are described by `Outcome`. ``reason`` is an exception or a text.
         """
-        text, trace = describe(reason)
-        return cls(lease, "crash", text, trace, took)
+        return cls(lease, "crash", *describe(reason), took)
 
     @classmethod
     def poison(cls, lease: Lease, reason: BaseException | str, *, took: float | None = None) -> Outcome:
@@ -147,8 +141,7 @@ class Outcome:
 
         ``lease`` and ``took`` are described by `Outcome`. ``reason`` is an exception or a text.
         """
-        text, trace = describe(reason)
-        return cls(lease, "poison", text, trace, took)
+        return cls(lease, "poison", *describe(reason), took)
 
     def to_lua_args(self, config: QueueConfig) -> list[Any]:
         """Return the arguments of one outcome in ``settle.lua``, in its order. ``config`` are the queue's options, for

@@ -542,7 +542,7 @@ class AsyncFairQueue(executor.QueueOfShards):
 
     async def event_counts(self) -> dict[str, EventCount]:
         """Return the counts of the model events that added tasks to this queue, by event."""
-        return await self._run(reading.event_counts(self._shards))
+        return await self._run(pushing.event_counts(self._shards.home))
 
     async def is_paused(self) -> bool:
         """Return whether `pause` is in force on all shards."""

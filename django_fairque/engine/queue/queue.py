@@ -519,7 +519,7 @@ class FairQueue(executor.QueueOfShards):
 
     def event_counts(self) -> dict[str, EventCount]:
         """Return the counts of the model events that added tasks to this queue, by event."""
-        return self._run(reading.event_counts(self._shards))
+        return self._run(pushing.event_counts(self._shards.home))
 
     def is_paused(self) -> bool:
         """Return whether `pause` is in force on all shards."""

@@ -7,19 +7,13 @@ from typing import TYPE_CHECKING, Any
 from django_fairque.engine.dependencies import dependencies
 from django_fairque.engine.inspection import task_lookup as lookup
 from django_fairque.engine.model.ids import check_ids
-from django_fairque.engine.pushing import push as pushing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from django_fairque.engine.dependencies.dependencies import DependencyView
-    from django_fairque.engine.model.records import EventCount
     from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import Shards
-
-
-def event_counts(shards: Shards) -> Operation[dict[str, EventCount]]:
-    return (yield from pushing.event_counts(shards.home))
 
 
 def view(shards: Shards, task_id: str, nodes: int) -> Operation[DependencyView]:

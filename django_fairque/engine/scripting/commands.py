@@ -75,10 +75,6 @@ class Keys:
     def critical(self, user_id: str) -> str:
         return f"{self.of_user(user_id)}queue:user:{user_id}:critical"
 
-    def scheduled(self, user_id: str) -> str:
-        """The user's scheduled tasks."""
-        return f"{self._prefix}queue:user:{user_id}:scheduled"
-
     def state(self, state: str) -> str:
         return f"{self._prefix}state:{state}"
 
@@ -99,30 +95,11 @@ class Keys:
         """What the task waits for."""
         return f"{self.of(task_id)}deps:blocked:{task_id}"
 
-    def reacting(self, task_id: str) -> str:
-        """Those of `waiting` that don't wait out a failure."""
-        return f"{self._prefix}deps:reacting:{task_id}"
-
-    def remote(self, task_id: str) -> str:
-        """What is known here of a task on another shard."""
-        return f"{self._prefix}remote:{task_id}"
-
-    def watchers(self, task_id: str) -> str:
-        """The shards on which tasks wait for it."""
-        return f"{self._prefix}deps:remote:{task_id}"
-
     def run(self, run_id: str) -> str:
         return f"{self._prefix}run:{run_id}"
 
     def xcom(self, namespace: str) -> str:
         return f"{self.of_user(namespace)}xcom:{namespace}"
-
-    def delivered(self, task_id: str) -> str:
-        """That the task came out of an outbox already."""
-        return f"{self._prefix}delivered:{task_id}"
-
-    def unique(self, user: str, key: str) -> str:
-        return f"{self._prefix}unique:{len(user.encode())}:{user}:{key}"
 
     def minute(self, minute: int) -> str:
         return f"{self._prefix}stats:{minute}"

@@ -45,9 +45,7 @@ REFUSAL_REASONS = {
 class RetryPolicy:
     """Decides what follows a failed attempt of one request, until ``seconds`` have passed or it ``is_futile``."""
 
-    def __init__(
-        self, request: SingleRequest | str, seconds: float, is_futile: Callable[[], bool] = lambda: False
-    ) -> None:
+    def __init__(self, request: SingleRequest, seconds: float, is_futile: Callable[[], bool] = lambda: False) -> None:
         self._is_futile = is_futile
         self.what = request.script if isinstance(request, ScriptCall) else "a command"
         self.deadline = time.monotonic() + seconds
@@ -90,15 +88,12 @@ class RetryPolicy:
             return pause
         if isinstance(error, redis_errors.MovedError) and self.attempts == 1:
             return 0.0  # once more even after the deadline: the slot map, loaded again, names the right node
-        raise self._explained(error) from error
-
-    def _explained(self, error: Exception) -> errors.FairQueueError:
         found = translate_error(error, self.what, self.attempts)
         if self.is_in_doubt and isinstance(found, errors.ServerRefusedError):
-            return errors.RedisConnectionError(
+            found = errors.RedisConnectionError(
                 f"{self.what} may have been carried out: its reply was lost, and then {found}"
             )
-        return found
+        raise found from error
 
 
 def translate_error(error: Exception, what: str = "a command", attempts: int = 1) -> errors.FairQueueError:

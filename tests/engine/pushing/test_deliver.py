@@ -64,7 +64,7 @@ class TestOutbox:
     def test_it_is_remembered_for_long_and_forgotten_soon_after_the_row(self, queue: FairQueue, redis: Redis) -> None:
         made = task()
         deliver(queue, made)
-        key = queue._shards.home.keys.delivered(made.task_id)
+        key = queue._shards.home.keys(f"delivered:{made.task_id}")
         assert DELIVERY_RECORD_SECONDS - 60 < redis.ttl(key) <= DELIVERY_RECORD_SECONDS
         assert queue.forget_delivered([made.task_id, "unknown"]) == 1
         assert REMOVED_ROW_RECORD_SECONDS - 60 < redis.ttl(key) <= REMOVED_ROW_RECORD_SECONDS

@@ -65,7 +65,11 @@ def test_lua_and_python_give_keys_the_same_names(queue: FairQueue, redis: Redis,
     queue.push(task(user, execute_after=NOW + 9), now=NOW)
     keys = Keys("fq", "default")
     expected = {keys.task(task_id), keys.payload(task_id), keys.user(user), keys.normal(user), keys.critical(user)}
-    expected |= {keys.scheduled(user), keys.unique(user, "k"), keys.minute(int(NOW // 60))}
+    expected |= {
+        keys(f"queue:user:{user}:scheduled"),
+        keys(f"unique:{len(user.encode())}:{user}:k"),
+        keys.minute(int(NOW // 60)),
+    }
     found = {key.decode() for key in redis.scan_iter()}
     queue.pop("w:1", [user], now=NOW)
     queue.cancel(task_id, now=NOW)
