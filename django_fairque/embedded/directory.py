@@ -117,7 +117,7 @@ class PrivateDirectory:
             # O_NONBLOCK: opening a pipe that somebody put here must not wait for its other end.
             fd = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=self.fd)
         except OSError as error:
-            if self.is_link(name):
+            if (self.path / name).is_symlink():
                 raise _refused_error(self.path / name, "a symbolic link", "a regular file") from error
             raise
         try:
@@ -127,12 +127,6 @@ class PrivateDirectory:
             os.close(fd)
             raise
         return fd
-
-    def is_link(self, name: str) -> bool:
-        try:
-            return stat.S_ISLNK(os.lstat(name, dir_fd=self.fd).st_mode)
-        except FileNotFoundError:
-            return False
 
     def replace(self, name: str, content: bytes, mode: int = 0o600) -> None:
         """Write a new file and put it in the place of ``name``, whatever that was.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -61,16 +62,21 @@ def unlock(fd: int) -> None:
     os.close(fd)
 
 
-def is_free(directory: PrivateDirectory, name: str) -> bool:
-    return wait_until_free(directory, name, 0)
+def is_free(directory: PrivateDirectory, within: float = 0) -> bool:
+    """Whether server.lock is free now, or becomes free in the next ``within`` seconds."""
+    fd = wait_for_lock(directory, SERVER_LOCK, within)
+    if fd is None:
+        return False
+    unlock(fd)
+    return True
 
 
-def check_inheritable(directory: PrivateDirectory, name: str) -> None:
+def check_inheritable(directory: PrivateDirectory) -> None:
     """Refuse a file system whose locks are owned by a process, as on a network: those pass to no child.
 
     They show by giving the process that holds the lock the same lock again. The caller holds it.
     """
-    if is_free(directory, name):
+    if is_free(directory):
         raise ConfigurationError(
             f"the file system of {directory.path} hands no lock to a child process (network file systems do not): "
             "keep the server's data on a local disk with embedded:///absolute/dir"
@@ -85,14 +91,6 @@ def wait_for_lock(directory: PrivateDirectory, name: str, seconds: float) -> int
     return fd
 
 
-def wait_until_free(directory: PrivateDirectory, name: str, seconds: float) -> bool:
-    fd = wait_for_lock(directory, name, seconds)
-    if fd is None:
-        return False
-    unlock(fd)
-    return True
-
-
 _PROC = Path("/proc")
 _DELETED = " (deleted)"
 
@@ -105,10 +103,15 @@ def find_lock_holders(directory: PrivateDirectory) -> list[int]:
     return [pid for pid in _find_servers() if _holds_lock(pid, lock)]
 
 
-def find_orphans(directory: Path) -> list[int]:
-    """Servers that still run in this place after somebody removed the directory under them."""
-    deserted = f"{directory / server_files.DATA_DIRECTORY}{_DELETED}"
-    return [pid for pid in _find_servers() if _read_link(pid, "cwd") == deserted and _was_started_with(pid, directory)]
+def kill_orphans(directory: Path) -> bool:
+    """Kill the servers that still run in this place after somebody removed the directory under them. False if there are none.
+
+    Their data is gone already. An orderly end would also remove the socket, which may be a new server's by then.
+    """
+    removed = f"{directory / server_files.DATA_DIRECTORY}{_DELETED}"
+    pids = [pid for pid in _find_servers() if _read_link(pid, "cwd") == removed and _was_started_with(pid, directory)]
+    send_signal(pids, signal.SIGKILL)
+    return bool(pids)
 
 
 def has_other_mounts(pid: int) -> bool:

