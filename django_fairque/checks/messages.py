@@ -33,4 +33,4 @@ def resolved(redis: RedisConfig) -> RedisConfig:
     """With its cache alias, if it has one, replaced by the server that is meant."""
     from django_fairque.conf.redis import resolve_cache
 
-    return resolve_cache(redis) if redis.cache else redis
+    return resolve_cache(redis)

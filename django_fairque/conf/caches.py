@@ -117,16 +117,12 @@ def _at(alias: str, location: str, options: Mapping[str, Any]) -> dict[str, Any]
 def _taken(alias: str, options: Mapping[str, Any]) -> dict[str, Any]:
     _refuse(alias, options)
     taken = {name: options[name] for name in urls.ACCESS_OPTIONS if options.get(name) is not None}
-    if "ssl_cert_reqs" in options:
-        taken["ssl_cert_reqs"] = _cert_reqs(options["ssl_cert_reqs"])
+    verify = options.get("ssl_cert_reqs", "")
+    if verify is None or isinstance(
+        verify, ssl.VerifyMode
+    ):  # redis-py takes Python's constants as well, and None for none
+        taken["ssl_cert_reqs"] = verify.name.removeprefix("CERT_").lower() if verify is not None else "none"
     return taken
-
-
-def _cert_reqs(value: Any) -> Any:
-    """redis-py takes Python's constants as well, and None for none."""
-    if value is None:
-        return "none"
-    return value.name.removeprefix("CERT_").lower() if isinstance(value, ssl.VerifyMode) else value
 
 
 def _refuse(alias: str, options: Mapping[str, Any]) -> None:

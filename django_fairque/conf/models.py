@@ -240,13 +240,11 @@ def load(kind: type[AnyConfig], *overrides: Mapping[str, Any], needs_server: boo
 
 
 def _check_cache(config: FairQueueConfig) -> None:
-    if config.redis.cache:
-        try:
-            resolve_cache(config.redis)
-        except InvalidOptionsError as error:
-            raise InvalidOptionsError(
-                replace(mistake, path=("redis", *mistake.path)) for mistake in error.mistakes
-            ) from None
+    try:
+        resolve_cache(config.redis)
+    except InvalidOptionsError as error:
+        mistakes = [replace(mistake, path=("redis", *mistake.path)) for mistake in error.mistakes]
+        raise InvalidOptionsError(mistakes) from None
 
 
 def _file_tree(config: FairQueueConfig) -> dict[str, Any]:

@@ -93,18 +93,14 @@ async def _open_on(loop: asyncio.AbstractEventLoop, config: FairQueueConfig) -> 
 
     opened = _OpenClient(config, config.redis.create_async_redis_client(), AsyncFairQueue)
     with _open_clients.lock:
-        _forget_closed_loops()
+        # An open connection refers to its loop, so a loop that ended without aclose_queues() is never collected by itself.
+        for closed in [each for each in _open_clients.on_loops if each.is_closed()]:
+            del _open_clients.on_loops[closed]
         outdated = _open_clients.on_loops.get(loop)
         _open_clients.on_loops[loop] = opened  # before the await, so that no other task opens one too
     if outdated is not None:
         await aclose_client(outdated.client)
     return opened
-
-
-def _forget_closed_loops() -> None:
-    # An open connection refers to its loop, so a loop that ended without aclose_queues() is never collected by itself.
-    for loop in [loop for loop in _open_clients.on_loops if loop.is_closed()]:
-        del _open_clients.on_loops[loop]
 
 
 def close_queues() -> None:

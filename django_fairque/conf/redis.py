@@ -9,23 +9,14 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from urllib.parse import unquote, urlsplit
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    SecretStr,
-    SerializationInfo,
-    SerializerFunctionWrapHandler,
-    WrapSerializer,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, Field, SecretStr, WrapSerializer, field_validator, model_validator
 
 from django_fairque.conf import urls
 from django_fairque.engine.model.errors import ConfigurationError
@@ -37,7 +28,6 @@ from django_fairque.engine.model.options import (
     Whole,
     problem,
     seconds,
-    shown,
     whole,
 )
 from django_fairque.version import __version__
@@ -59,7 +49,7 @@ REVEAL = "with secrets"
 """The context of a dump that is to hold the passwords themselves."""
 
 
-def _reveal(value: SecretStr, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> Any:
+def _reveal(value: SecretStr, handler: Any, info: Any) -> Any:
     return value.get_secret_value() if info.context == REVEAL else handler(value)
 
 
@@ -71,7 +61,7 @@ File = Annotated[str, BeforeValidator(lambda value: os.fspath(value) if isinstan
 class SentinelConfig(BaseModel):
     """The sentinels that know where the primary is, and the name that they use for it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = Options.model_config
 
     nodes: list[tuple[str, int]] = Field(
         min_length=1,
@@ -203,12 +193,14 @@ class RedisConfig(Options):
             return None
         if self.url is None:
             return self.host, self.port
-        return urls.host_and_port(self.url) if self.url.startswith("redis") else None
+        parts = urlsplit(self.url)
+        return (unquote(parts.hostname or ""), parts.port or 6379) if parts.scheme.startswith("redis") else None
 
     @property
     def socket_path(self) -> str:
         """The path of the server's socket, or an empty string."""
-        return urls.socket_path(self.url)
+        parts = urlsplit(self.url or "")
+        return unquote(parts.path) if parts.scheme == "unix" else ""
 
     @property
     def database(self) -> str:
@@ -239,19 +231,17 @@ class RedisConfig(Options):
     def _embedded_contradictions(self) -> Iterator[Mistake]:
         for name in ("username", "password", "ssl", "cluster"):
             if self.is_embedded and getattr(self, name):
-                yield Mistake(
-                    "conflict", (name,), "expected nothing here with embedded://, whose server has no such thing"
-                )
+                text = "expected nothing here with embedded://, whose server has no such thing"
+                yield Mistake("conflict", (name,), text)
 
     def _cluster_contradictions(self) -> Iterator[Mistake]:
         if not self.cluster:
             return
         if self.sentinel or (self.url and self.url.startswith("unix:")):
-            yield Mistake(
-                "conflict", ("cluster",), "expected url (redis://, rediss://) or host together with it; got neither"
-            )
+            text = "expected url (redis://, rediss://) or host together with it; got neither"
+            yield Mistake("conflict", ("cluster",), text)
         if self.db:
-            yield Mistake("conflict", ("db",), f"expected 0, the only database of a cluster; got {shown(self.db)}")
+            yield Mistake("conflict", ("db",), f"expected 0, the only database of a cluster; got {self.db}")
 
     def create_redis_client(self, *, decode_responses: bool = False) -> Redis | RedisCluster:
         """Return a new client with its own pool, which connects when it is first used. Close it with ``close()``.
@@ -352,9 +342,17 @@ def _synchronous(kind: Any) -> Any:
 
 
 def _create(config: RedisConfig, package: str, *, decode_responses: bool) -> Any:
-    if config.cache:
-        config = resolve_cache(config)
-    common = {**_common(config), "decode_responses": decode_responses}
+    config = resolve_cache(config)
+    common = {
+        "protocol": 2,
+        "username": config.username,
+        "password": config.password.get_secret_value() if config.password else None,
+        "socket_timeout": config.socket_timeout,
+        "socket_connect_timeout": config.socket_connect_timeout,
+        "health_check_interval": config.health_check_interval,
+        "decode_responses": decode_responses,
+        **_name(),
+    }
     if config.cluster:
         return _cluster(config, package, common)
     if config.sentinel:
@@ -364,18 +362,6 @@ def _create(config: RedisConfig, package: str, *, decode_responses: bool) -> Any
     # A call that finds every connection busy waits, for as long as for an answer, and does not fail at once.
     options |= {"timeout": config.socket_timeout, **_place(config, package)}
     return import_module(package).Redis.from_pool(pool(**options))
-
-
-def _common(config: RedisConfig) -> dict[str, Any]:
-    return {
-        "protocol": 2,
-        "username": config.username,
-        "password": config.password.get_secret_value() if config.password else None,
-        "socket_timeout": config.socket_timeout,
-        "socket_connect_timeout": config.socket_connect_timeout,
-        "health_check_interval": config.health_check_interval,
-        **_name(),
-    }
 
 
 @cache
@@ -451,8 +437,12 @@ def _primary_of_sentinels(config: RedisConfig, package: str, common: dict[str, A
 
 
 def _cluster(config: RedisConfig, package: str, common: dict[str, Any]) -> Any:
-    options = {**common, **_tcp(config), "ssl": config.ssl, **_tls(config)}
-    options |= {"max_connections": config.max_connections, **_once(package)}
+    options = {**common, **_tcp(config), "ssl": config.ssl, **_tls(config), **_retry(package)}
+    options["max_connections"] = config.max_connections
+    if import_module("redis").VERSION < (6,):
+        # This version counts on its own. There a pipeline for coroutines that may not be repeated is not even sent, so it
+        # may be repeated once: only what changes nothing goes that way. Redirections to another node are still followed.
+        options["cluster_error_retry_attempts"] = 1 if package == ASYNC else 0
     if package == ASYNC:
         return import_module("redis.asyncio.cluster").RedisCluster(**options)
     from django_fairque.engine.transport.cluster import LazyRedisCluster
@@ -460,23 +450,14 @@ def _cluster(config: RedisConfig, package: str, common: dict[str, Any]) -> Any:
     return LazyRedisCluster(**options)
 
 
-def _once(package: str) -> dict[str, Any]:
-    """Options that keep a cluster's client from repeating requests. Redirections to another node are still followed.
-
-    Before redis-py 6 a pipeline for coroutines that may not be repeated is not even sent: there it is once. Only what
-    changes nothing goes that way.
-    """
-    repeats = 1 if package == ASYNC else 0
-    older = {"cluster_error_retry_attempts": repeats} if import_module("redis").VERSION < (6,) else {}
-    return {**_retry(package), **older}
-
-
 def resolve_cache(config: RedisConfig) -> RedisConfig:
-    """Replace the alias of a cache by its server. Options that ``config`` sets itself are kept.
+    """Replace the alias of a cache, if there is one, by its server. Options that ``config`` sets itself are kept.
 
     Raises:
         InvalidOptionsError: The cache can't be used.
     """
+    if not config.cache:
+        return config
     from django.conf import settings
 
     from django_fairque.conf.caches import UnusableCacheError, read_cache_options
@@ -484,7 +465,7 @@ def resolve_cache(config: RedisConfig) -> RedisConfig:
     given = {name: getattr(config, name) for name in config.model_fields_set - {"cache"}}
     factory = getattr(settings, "DJANGO_REDIS_CONNECTION_FACTORY", None)
     try:
-        options = read_cache_options(str(config.cache), settings.CACHES, factory, is_cluster=config.cluster)
+        options = read_cache_options(config.cache, settings.CACHES, factory, is_cluster=config.cluster)
         return RedisConfig(**{**options, **given})
     except UnusableCacheError as error:
         text = str(error)
@@ -495,16 +476,12 @@ def resolve_cache(config: RedisConfig) -> RedisConfig:
 
 def embedded_directory(url: str) -> Path:
     """The directory of the server that an ``embedded://`` URL names, by default ``.fairque`` in ``BASE_DIR``."""
-    from django_fairque.embedded import directory_from_url  # it needs redis-py
-
-    return directory_from_url(url, _base_directory())
-
-
-def _base_directory() -> Path:
     from django.conf import settings
     from django.core.exceptions import ImproperlyConfigured
 
-    try:
-        return Path(getattr(settings, "BASE_DIR", None) or Path.cwd())
-    except ImproperlyConfigured:  # a script without Django's settings
-        return Path.cwd()
+    from django_fairque.embedded import directory_from_url  # it needs redis-py
+
+    base = None
+    with suppress(ImproperlyConfigured):  # a script without Django's settings
+        base = getattr(settings, "BASE_DIR", None)
+    return directory_from_url(url, Path(base or Path.cwd()))

@@ -7,13 +7,7 @@ import re
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    SecretStr,
-    field_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator
 
 from django_fairque.conf.redis import RedisConfig, Secret
 from django_fairque.engine.model.errors import TaskValidationError
@@ -26,6 +20,7 @@ from django_fairque.engine.model.options import (
     PriorityName,
     QueueConfig,
     Whole,
+    limit,
     problem,
     seconds,
     shown,
@@ -53,14 +48,9 @@ def split_list(value: Any) -> Any:
     return [item.strip() for item in value.split(",") if item.strip()]
 
 
-def _user_id(value: str) -> str:
-    try:
-        return check_id(value, "user id")
-    except TaskValidationError as error:
-        raise ValueError(str(error)) from error
-
-
-Users = Annotated[list[Annotated[str, AfterValidator(_user_id)]], BeforeValidator(split_list)]
+Users = Annotated[
+    list[Annotated[str, AfterValidator(lambda value: check_id(value, "user id"))]], BeforeValidator(split_list)
+]
 QueueNames = Annotated[
     list[Annotated[str, Field(pattern=QUEUE_NAME_PATTERN)]], BeforeValidator(split_list), Field(min_length=1)
 ]
@@ -117,13 +107,9 @@ class WorkerConfig(Options):
         default_factory=list, description="a list of e-mail addresses", title="an e-mail address"
     )
     """The addresses to which alerts are sent; none by default."""
-    max_tasks: Whole = Field(
-        default=0, ge=0, le=10**12, description="a whole number of tasks, at least 0 (0: no limit)"
-    )
+    max_tasks: Whole = limit("tasks", most=10**12)
     """A process is replaced after this many tasks; 0 (the default): never."""
-    max_memory_mb: Whole = Field(
-        default=0, ge=0, le=10**9, description="a whole number of megabytes, at least 0 (0: no limit)"
-    )
+    max_memory_mb: Whole = limit("megabytes", most=10**9)
     """A process that uses more megabytes is replaced; 0 (the default): never."""
     close_database_connections: bool = Field(default=False, description="true or false")
     """Whether to close the database connections that a task has used when it ends. Default: False."""

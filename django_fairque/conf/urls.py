@@ -41,8 +41,9 @@ def split_url(url: str) -> tuple[str, dict[str, str]]:
     if parts.scheme == "rediss":
         options["ssl"] = "true"
     public = [(name, value) for name, value in parse_qsl(parts.query) if name not in ("username", "password")]
-    clean = parts._replace(netloc=parts.netloc.rpartition("@")[2], query=urlencode(public))
-    return _joined(clean), options
+    # Not urlunsplit: it drops the empty host of unix:// and embedded://.
+    place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    return f"{place}?{urlencode(public)}" if public else place, options
 
 
 def find_url_problem(url: str, known: Collection[str] | None = None) -> str:
@@ -56,8 +57,11 @@ def find_url_problem(url: str, known: Collection[str] | None = None) -> str:
         return f"expected {EXAMPLES}; got {shown(url)}"
     if wrong := _wrong_place(parts, host):
         return f"{wrong}; got {shown(url)}"
-    names = [name.lower() for name, _ in parse_qsl(parts.query)]
-    return next((_unknown(name, known) for name in names if known is not None and name not in known), "")
+    for name in (name.lower() for name, _ in parse_qsl(parts.query)):
+        if known is not None and name not in known:
+            suggestion = nearest(name, known)
+            return f"unknown option {name!r} in the URL" + (f"; did you mean {suggestion}?" if suggestion else "")
+    return ""
 
 
 def _wrong_place(parts: SplitResult, host: str | None) -> str:
@@ -76,26 +80,3 @@ def _wrong_place(parts: SplitResult, host: str | None) -> str:
 
 def _database(parts: SplitResult) -> str:
     return parts.path.strip("/") if parts.scheme in ("redis", "rediss") else ""
-
-
-def _unknown(name: str, known: Collection[str] | None) -> str:
-    suggestion = nearest(name, known or ())
-    return f"unknown option {name!r} in the URL" + (f"; did you mean {suggestion}?" if suggestion else "")
-
-
-def _joined(parts: SplitResult) -> str:
-    query = f"?{parts.query}" if parts.query else ""
-    # Not urlunsplit: it drops the empty host of unix:// and embedded://.
-    return f"{parts.scheme}://{parts.netloc}{parts.path}{query}"
-
-
-def socket_path(url: str | None) -> str:
-    """The path in a ``unix://`` URL; of any other, an empty string."""
-    parts = urlsplit(url or "")
-    return unquote(parts.path) if parts.scheme == "unix" else ""
-
-
-def host_and_port(url: str) -> tuple[str, int]:
-    """Of a ``redis://`` or ``rediss://`` URL."""
-    parts = urlsplit(url)
-    return unquote(parts.hostname or ""), parts.port or 6379

@@ -250,6 +250,11 @@ def whole(default: int, *, least: int, most: int, is_setting: bool = True) -> An
     return Field(default=default, ge=least, le=most, description=words, exclude=not is_setting or None)
 
 
+def limit(unit: str, *, most: int) -> Any:
+    """A field that is a whole number of a unit, by default 0, which means no limit."""
+    return Field(default=0, ge=0, le=most, description=f"a whole number of {unit}, at least 0 (0: no limit)")
+
+
 def seconds(default: float | None, *, least: float | None = None, is_setting: bool = True) -> Any:
     """A field that is a number of seconds (float) or a timedelta; more than 0 unless ``least`` says otherwise.
 
@@ -328,13 +333,9 @@ class QueueConfig(Options):
     """The largest payload or result in bytes, at most 8,388,608. Default: 262,144."""
     max_deliveries: Whole = whole(5, least=1, most=1000)
     """How many starts without an outcome make a task a dead letter, from 1 to 1000. Default: 5."""
-    max_backlog: Whole = Field(
-        default=0, ge=0, le=10**12, description="a whole number of tasks per user, at least 0 (0: no limit)"
-    )
+    max_backlog: Whole = limit("tasks per user", most=10**12)
     """The largest number of waiting tasks of a user. Default: 0, for no limit."""
-    max_backlog_bytes: Whole = Field(
-        default=0, ge=0, le=10**15, description="a whole number of bytes per user, at least 0 (0: no limit)"
-    )
+    max_backlog_bytes: Whole = limit("bytes per user", most=10**15)
     """The largest number of bytes of a user's tasks that have not ended, each with its payload and 500 bytes.
     Default: 0, for no limit.
     """
