@@ -350,17 +350,18 @@ def _create(config: RedisConfig, package: str, *, decode_responses: bool) -> Any
         "socket_timeout": config.socket_timeout,
         "socket_connect_timeout": config.socket_connect_timeout,
         "health_check_interval": config.health_check_interval,
+        "max_connections": config.max_connections,
         "decode_responses": decode_responses,
         **_name(),
+        **_retry(package),
     }
     if config.cluster:
         return _cluster(config, package, common)
     if config.sentinel:
         return _primary_of_sentinels(config, package, common)
     pool = import_module(f"{package}.connection").BlockingConnectionPool
-    options = {**common, "db": config.db, "max_connections": config.max_connections, **_retry(package)}
     # A call that finds every connection busy waits, for as long as for an answer, and does not fail at once.
-    options |= {"timeout": config.socket_timeout, **_place(config, package)}
+    options = {**common, "db": config.db, "timeout": config.socket_timeout, **_place(config, package)}
     return import_module(package).Redis.from_pool(pool(**options))
 
 
@@ -421,8 +422,7 @@ def _primary_of_sentinels(config: RedisConfig, package: str, common: dict[str, A
     sentinel = config.sentinel
     assert sentinel is not None  # noqa: S101 - the caller has looked
     module = import_module(f"{package}.sentinel")
-    tls = {"ssl": config.ssl, **_tls(config)}
-    alike = {**_retry(package), **_keepalive(), **tls}
+    alike = {**_retry(package), **_keepalive(), "ssl": config.ssl, **_tls(config)}
     ask = {
         "protocol": 2,
         "username": sentinel.username,
@@ -432,13 +432,11 @@ def _primary_of_sentinels(config: RedisConfig, package: str, common: dict[str, A
     }
     manager = module.Sentinel(sentinel.nodes, sentinel_kwargs={**ask, **alike})
     # Its pool raises when all connections are busy, where the others wait: the queue then tries again.
-    options = {**common, "db": config.db, "max_connections": config.max_connections, **alike}
-    return manager.master_for(sentinel.service, **options)
+    return manager.master_for(sentinel.service, **{**common, "db": config.db, **alike})
 
 
 def _cluster(config: RedisConfig, package: str, common: dict[str, Any]) -> Any:
-    options = {**common, **_tcp(config), "ssl": config.ssl, **_tls(config), **_retry(package)}
-    options["max_connections"] = config.max_connections
+    options = {**common, **_tcp(config), "ssl": config.ssl, **_tls(config)}
     if import_module("redis").VERSION < (6,):
         # This version counts on its own. There a pipeline for coroutines that may not be repeated is not even sent, so it
         # may be repeated once: only what changes nothing goes that way. Redirections to another node are still followed.

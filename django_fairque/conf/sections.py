@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -177,18 +178,12 @@ class TopLevelOptions(Options):
     @field_validator("tracing")
     @classmethod
     def _can_trace(cls, tracing: bool) -> bool:
-        if tracing and not _has_opentelemetry():
-            raise problem(
-                "expected false while opentelemetry-api is not installed (django-fairque[opentelemetry] has it); got true"
-            )
-        return tracing
-
-
-def _has_opentelemetry() -> bool:
-    try:
-        return find_spec("opentelemetry.trace") is not None
-    except ModuleNotFoundError:
-        return False
+        with suppress(ModuleNotFoundError):  # the package of the module is not installed
+            if not tracing or find_spec("opentelemetry.trace"):
+                return tracing
+        raise problem(
+            "expected false while opentelemetry-api is not installed (django-fairque[opentelemetry] has it); got true"
+        )
 
 
 MIN_TOKEN_CHARACTERS = 16
