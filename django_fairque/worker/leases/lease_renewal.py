@@ -65,12 +65,8 @@ class RenewedWorker:
     due: dict[str, float] = field(default_factory=dict)
     """Per queue, or shard of one, when to renew next."""
     confirmed: dict[str, float] = field(default_factory=dict)
-    """Per queue, or shard of one, when the last renewal that worked was sent (`time.monotonic()`)."""
+    """Per queue, or shard of one, by shard index: when the last renewal that worked was sent (`time.monotonic()`)."""
     operator_commands: OperatorCommands = field(default_factory=OperatorCommands)
-
-    def confirmed_at(self) -> list[float]:
-        """By shard index."""
-        return list(self.confirmed.values())
 
 
 @dataclass

@@ -21,8 +21,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.model.durations import retry_delay
-from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.model.outcome import Outcome, queue_retry_delay
 from django_fairque.tasks.errors import TaskMemoryError, TaskTimeoutError
 from django_fairque.worker.execution.limits import BYTES_PER_MB, resident_mb
 from django_fairque.worker.leases.lease_renewal import LeaseReturn, Reconciliation
@@ -46,14 +45,13 @@ class ChildLimits:
         self._options = options
         self._outages = outages
 
-    def enforce(self, children: Iterable[ChildProcess], confirmed: dict[str, list[float]]) -> None:
-        """``confirmed``: per worker id, when its leases were last renewed, by shard index."""
+    def enforce(self, children: Iterable[ChildProcess]) -> None:
         now = monotonic()
         for child in children:
             if child.exitcode is None:
-                self._enforce(child, now, confirmed.get(child.worker_id, []))
+                self._enforce(child, now)
 
-    def _enforce(self, child: ChildProcess, now: float, confirmed: Sequence[float]) -> None:
+    def _enforce(self, child: ChildProcess, now: float) -> None:
         if overdue := child.overdue_at(now):
             self._end_overdue(child, overdue, now)
         elif child.task is not None and self._exceeds_memory(child, child.task.max_memory):
@@ -68,7 +66,7 @@ class ChildLimits:
             )
             child.overdue = child.status_board.running()
             child.kill("its task exceeded its max_memory")
-        elif self._outlives_a_lease(child, now, confirmed):
+        elif self._outlives_a_lease(child, now):
             logger.error("worker process %s is ended: its leases could not be renewed in time", child.worker_id)
             child.kill("its leases could not be renewed")
         elif child.deadline is not None and now > child.deadline:
@@ -83,9 +81,10 @@ class ChildLimits:
             logger.error("restarting worker process %s: its fetch loop makes no progress", child.worker_id)
             child.kill("its fetch loop made no progress")
 
-    def _outlives_a_lease(self, child: ChildProcess, now: float, confirmed: Sequence[float]) -> bool:
+    def _outlives_a_lease(self, child: ChildProcess, now: float) -> bool:
         """Whether it runs something whose lease could not be renewed; those of other shards may well have been."""
-        late = {shard_index for shard_index, at in enumerate(confirmed) if now - at > self._options.fence_after}
+        confirmed = enumerate(child.renewed.confirmed.values())
+        late = {shard_index for shard_index, at in confirmed if now - at > self._options.fence_after}
         return bool(late) and any(each.shard_index in late for each in child.status_board.running())
 
     @staticmethod
@@ -127,66 +126,40 @@ class ChildLimits:
         ]
 
 
-def leases_to_return(child: ChildProcess, queues: Sequence[FairQueue]) -> list[LeaseReturn]:
-    """What a child that has ended leaves behind, per queue.
+def leases_to_return(child: ChildProcess, shards: Sequence[FairQueue]) -> list[LeaseReturn]:
+    """What a child that has ended leaves behind, per shard.
 
     Only if it died by itself do the tasks that ran in it count as crashed. Those beyond their hard limit have failed.
     """
     running = child.status_board.running()
     died = not child.kill_reason and not (child.is_stopping and child.exitcode == 0)
-    reason = child.kill_reason or (
-        f"worker process died ({_exit_description(child.exitcode)})" if died else "worker stopped"
-    )
-    return [
-        LeaseReturn(
-            queue.display_name,
-            child.worker_id,
-            reason,
-            crashed=[token for each in running if died and each.shard_index == shard_index for token in each.tokens],
-            started=[
-                token for each in running if not died and each.shard_index == shard_index for token in each.tokens
-            ],
-            outcomes=[
-                *([] if child.is_done else child.status_board.logged_outcomes(shard_index, child.worker_id)),
-                *(
-                    failure
-                    for each in child.overdue
-                    if each.shard_index == shard_index
-                    for failure in _failures(child, each, queue)
-                ),
-            ],
-        )
-        for shard_index, queue in enumerate(shard for queue in queues for shard in queue.shards)
-    ]
+    code = child.exitcode
+    how = f"exit code {code}" if code is None or code >= 0 else f"signal {-code}"
+    reason = child.kill_reason or (f"worker process died ({how})" if died else "worker stopped")
+    returns = []
+    for shard_index, shard in enumerate(shards):
+        tokens = [token for each in running if each.shard_index == shard_index for token in each.tokens]
+        crashed, started = (tokens, []) if died else ([], tokens)
+        outcomes = [] if child.is_done else child.status_board.logged_outcomes(shard_index, child.worker_id)
+        for each in child.overdue:
+            if each.shard_index == shard_index:
+                outcomes += _failures(child, each, shard)
+        returns.append(LeaseReturn(shard.display_name, child.worker_id, reason, crashed, started, outcomes))
+    return returns
 
 
 def _failures(child: ChildProcess, running: OccupiedSlot, queue: FairQueue) -> list[Outcome]:
-    config = queue.config
     took = monotonic() - running.started
-    error: TaskTimeoutError | TaskMemoryError
+    error: Exception
     if child.memory_used and child.task is not None:
         limit, used = child.task.max_memory / BYTES_PER_MB, child.memory_used / BYTES_PER_MB
         error = TaskMemoryError(f"its process used {used:.0f} MB, more than its max_memory of {limit:.0f} MB")
     else:
         error = TaskTimeoutError(f"it ran for {took:.1f} s and did not end at its time limit of {running.timeout:g} s")
     make = Outcome.fail if child.memory_used else Outcome.overdue
-    return [
-        make(
-            partial_lease(token, task_id, child.worker_id),
-            error,
-            delay=retry_delay(
-                retries, base=config.retry_base_seconds, cap=config.retry_cap_seconds, jitter=config.retry_jitter
-            ),
-            took=took / len(running.tasks),
-        )
-        for token, retries, task_id in running.tasks
-    ]
-
-
-def _exit_description(exitcode: int | None) -> str:
-    if exitcode is None or exitcode >= 0:
-        return f"exit code {exitcode}"
-    return f"signal {-exitcode}"
+    leases = [partial_lease(token, task_id, child.worker_id, retries) for token, retries, task_id in running.tasks]
+    took /= len(leases)
+    return [make(lease, error, delay=queue_retry_delay(queue.config, lease), took=took) for lease in leases]
 
 
 STALLED_SECONDS = 1.0
@@ -229,7 +202,7 @@ class StalledProcesses:
         self,
         labels: Sequence[str],
         give_back: Callable[[Sequence[Reconciliation]], object],
-        passed_on: Callable[[str, int], set[int]] = lambda *_: set(),
+        passed_on: Callable[[str, int], set[int]],
     ) -> None:
         self._labels = labels
         self._give_back = give_back
@@ -256,13 +229,9 @@ class StalledProcesses:
                 if not current.is_sent and now - current.raised_at >= FENCE_SETTLE_SECONDS:
                     self._send(current)
                 continue
-            reason = (
-                STALLED_REASON
-                if is_stalled
-                else SILENT_REASON
-                if self._is_silent(child, shard_index, now, unreachable)
-                else ""
-            )
+            reason = STALLED_REASON if is_stalled else ""
+            if not is_stalled and self._is_silent(child, shard_index, now, unreachable):
+                reason = SILENT_REASON
             pause = STALL_REPEAT_SECONDS if reason == STALLED_REASON else SILENT_SECONDS
             if reason and (current is None or now - current.raised_at >= pause):
                 number = child.status_board.raise_fence(shard_index)
@@ -281,10 +250,9 @@ class StalledProcesses:
 
     @staticmethod
     def _is_silent(child: ChildProcess, shard_index: int, now: float, unreachable: Collection[int]) -> bool:
-        polled = child.status_board.last_poll_at(shard_index)
-        return (
-            bool(polled) and now - polled > SILENT_SECONDS and not child.is_stopping and shard_index not in unreachable
-        )
+        if child.is_stopping or shard_index in unreachable:
+            return False
+        return 0.0 < child.status_board.last_poll_at(shard_index) < now - SILENT_SECONDS
 
     def _send(self, current: _RaisedFence) -> None:
         current.is_sent = True

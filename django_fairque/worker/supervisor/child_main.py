@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import faulthandler
 import importlib
+import logging
 import os
 import signal
 import sys
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from django_fairque.worker.core import Core
     from django_fairque.worker.execution.status_board import StatusBoard
     from django_fairque.worker.options import WorkerOptions
+
+logger = logging.getLogger("django_fairque.worker")
 
 PRELOADED_MODULES = (
     "django_fairque.worker.core",
@@ -72,11 +75,10 @@ def close_project_connections() -> None:
     from django.db import connections
 
     from django_fairque.conf import close_queues
+    from django_fairque.worker.execution.isolation import close_connections
 
+    close_connections()
     for connection in connections.all(initialized_only=True):
-        connection.close()
-        if connection.connection is not None:  # Django never closes a SQLite database in memory
-            connection.connection.close()
         if hasattr(connection, "close_pool"):
             connection.close_pool()
         del connections[connection.alias]
@@ -102,11 +104,6 @@ UNUSABLE_EXIT_CODE = 3
 """Exit code of a child that could not start and has logged why."""
 
 
-def run_spawned_child(options: WorkerOptions, status_board: StatusBoard, pipe: Connection, supervisor: int) -> None:
-    """The whole life of a child that was spawned; runs as its main thread."""
-    run_child(options, status_board, pipe, supervisor, load=load_project)
-
-
 def run_child(
     options: WorkerOptions,
     status_board: StatusBoard,
@@ -118,33 +115,9 @@ def run_child(
     end_with_parent(parent)
     process_copies.end_with_this_process()
     ignore_terminal_signals()
-    register_stack_dump()
-    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
-    core = _make_core(options, status_board, pipe, load)
-    signal.signal(signal.SIGTERM, lambda *_: core.stop())
-    threading.Thread(target=_listen, args=(pipe, core), name="fairque-supervisor-pipe", daemon=True).start()
-    _send(pipe, READY)
-    core.start()
-    core.join()
-    core.report_stopped()
-    _send(pipe, DONE)
-
-
-def register_stack_dump() -> None:
-    """Write the stacks of all threads to standard error at SIGUSR1."""
     with contextlib.suppress(Exception):  # there is no standard error
-        faulthandler.register(signal.SIGUSR1, all_threads=True)
-
-
-def ignore_terminal_signals() -> None:
-    """Ctrl-C, or its end, reaches the whole group; the supervisor decides."""
-    for each in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
-        signal.signal(each, signal.SIG_IGN)
-
-
-def _make_core(
-    options: WorkerOptions, status_board: StatusBoard, pipe: Connection, load: Callable[[WorkerOptions], None]
-) -> Core:
+        faulthandler.register(signal.SIGUSR1, all_threads=True)  # write the stacks of all threads to it
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     try:
         load(options)
         from django_fairque.conf import get_queue
@@ -152,7 +125,7 @@ def _make_core(
         from django_fairque.worker.leases.outage import startup_timeout_of
 
         queues = [get_queue(name) for name in options.queues]
-        return Core(
+        core = Core(
             options,
             queues,
             status_board,
@@ -164,37 +137,47 @@ def _make_core(
             lambda names: _send(pipe, UNKNOWN_NAMES, names),
         )
     except Exception:
-        import logging
-
         logging.basicConfig()
-        logging.getLogger("django_fairque.worker").exception("worker process %s could not begin", options.worker_id)
+        logger.exception("worker process %s could not begin", options.worker_id)
         sys.exit(UNUSABLE_EXIT_CODE)
+    signal.signal(signal.SIGTERM, lambda *_: core.stop())
+    threading.Thread(target=_listen, args=(pipe, core), name="fairque-supervisor-pipe", daemon=True).start()
+    _send(pipe, READY)
+    core.start()
+    core.join()
+    core.report_stopped()
+    _send(pipe, DONE)
+
+
+def ignore_terminal_signals() -> None:
+    """Ctrl-C, or its end, reaches the whole group; the supervisor decides."""
+    for each in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(each, signal.SIG_IGN)
 
 
 def _listen(pipe: Connection, core: Core) -> None:
     """Do as the supervisor says. When it is gone nobody keeps the leases: end at once."""
     from django_fairque.worker.supervisor.separate_tasks import SeparateTask
 
+    def run(*task: Any) -> None:
+        arguments = (SeparateTask(*task),)
+        threading.Thread(target=core.run_one, args=arguments, name="fairque-separate-task", daemon=True).start()
+
+    actions: dict[str, Callable[..., object]] = {
+        "stop": core.stop,
+        "drain": lambda whether: core.set_draining(is_draining=whether),
+        "reconcile": core.reconcile,
+        "revoked": core.revoke,
+        "announce": core.signal_thread.announce,
+        "separate_ended": core.separate_ended,
+        "run": run,
+    }
     while True:
         try:
-            message: tuple[Any, ...] = pipe.recv()
+            name, *arguments = pipe.recv()
         except (EOFError, OSError):
             os._exit(1)
-        if message[0] == "stop":
-            core.stop()
-        elif message[0] == "drain":
-            core.set_draining(is_draining=message[1])
-        elif message[0] == "reconcile":
-            core.reconcile(message[1])
-        elif message[0] == "run":
-            task = SeparateTask(*message[1:])
-            threading.Thread(target=core.run_one, args=(task,), name="fairque-separate-task", daemon=True).start()
-        elif message[0] == "separate_ended":
-            core.separate_ended(*message[1:])
-        elif message[0] == "announce":
-            core.signal_thread.announce(message[1])
-        else:
-            core.revoke(*message[1:])
+        actions[name](*arguments)
 
 
 _send_lock = threading.Lock()

@@ -8,10 +8,12 @@ import select
 import signal
 import time
 from collections import deque
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.worker.leases.heartbeat import worker_info, worker_status
+from django_fairque.worker.leases.lease_renewal import RenewedWorker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,10 +47,20 @@ class ChildProcess:
         place = index if task is None else "task"
         self.worker_id = f"{options.worker_id}.{place}.{incarnation}"
         self.options = options.for_child(self.worker_id, one_task=task is not None)
-        self.status_board, self._process, self.pipe = process_factory.start_child(self.options)
+        self.status_board, self.process, self.pipe = process_factory.start_child(self.options)
         self._unsent: deque[tuple[object, ...]] = deque()
         if task is not None:
             self.send("run", *task)
+        self.renewed = RenewedWorker(
+            self.worker_id,
+            self.info,
+            self.revoke,
+            self.status_board.running,
+            partial(
+                self.send, "reconcile"
+            ),  # with a shard index: compare what it holds with what the server has recorded
+        )
+        """Its leases are renewed for it."""
         self.is_ready = False
         self.is_draining = False
         """It got the command to fetch nothing."""
@@ -77,15 +89,11 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        return self._process.pid or 0
-
-    @property
-    def sentinel(self) -> int:
-        return self._process.sentinel
+        return self.process.pid or 0
 
     @property
     def exitcode(self) -> int | None:
-        return self._process.exitcode
+        return self.process.exitcode
 
     def overdue_at(self, now: float) -> list[OccupiedSlot]:
         """What runs beyond its hard limit. Not coroutines that can't go on because another one blocks their event loop."""
@@ -149,10 +157,6 @@ class ChildProcess:
         for first in range(0, len(leases), 100):
             self.send("revoked", shard_index, list(leases[first : first + 100]))
 
-    def reconcile(self, shard_index: int) -> None:
-        """Have it compare what it holds with what the server thinks it does."""
-        self.send("reconcile", shard_index)
-
     def announce(self, announcements: Sequence[Alert | TaskEnding]) -> None:
         """Have it announce these: here no user code runs. In portions that fit into the line whole."""
         for first in range(0, len(announcements), 10):
@@ -180,10 +184,10 @@ class ChildProcess:
     def kill(self, reason: str) -> None:
         """End it at once. Returns when it can do no more harm."""
         self.kill_reason = self.kill_reason or reason
-        self._process.kill()
-        self._process.join()
+        self.process.kill()
+        self.process.join()
 
     def close(self) -> None:
-        self._process.join()
+        self.process.join()
         self.pipe.close()
-        self._process.close()
+        self.process.close()

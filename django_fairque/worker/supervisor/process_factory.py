@@ -27,28 +27,18 @@ import socket
 import sys
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from django_fairque.worker.execution.status_board import StatusBoard
 from django_fairque.worker.reporting.log import logger
-from django_fairque.worker.supervisor.child_main import (
-    UNUSABLE_EXIT_CODE,
-    close_project_connections,
-    end_with_parent,
-    ignore_terminal_signals,
-    load_project,
-    preload,
-    run_child,
-    run_spawned_child,
-)
+from django_fairque.worker.supervisor import child_main
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from multiprocessing.context import SpawnContext, SpawnProcess
 
     from django_fairque.worker.options import WorkerOptions
@@ -58,30 +48,27 @@ MAX_FORK_MESSAGE_BYTES = 65_536
 """Bytes of a message."""
 
 
-@dataclass(frozen=True)
-class ForkRequest:
-    """What a forked child is to be."""
-
-    worker_id: str
-    one_task: bool
-    status_board: int
-    pipe: int
-
-
 def run_fork_server(
     options: WorkerOptions,
     shard_count: int,
     connection: socket.socket,
     supervisor: int,
-    load: Callable[[WorkerOptions], None] = load_project,
+    load: Callable[[WorkerOptions], None] = child_main.load_project,
 ) -> None:
     """The whole life of the server; in a forked process, that of a child. ``load`` what is to be loaded first."""
-    ignore_terminal_signals()
+    child_main.ignore_terminal_signals()
     # It may reach the whole group, too, and children without their parent would die.
     child_handlers = {signal.SIGTERM: signal.signal(signal.SIGTERM, signal.SIG_IGN)}
-    end_with_parent(supervisor)
+    child_main.end_with_parent(supervisor)
     inherited = stream_sockets()
-    _load_safely(options, load)
+    try:
+        load(options)
+        child_main.preload(options)
+        child_main.close_project_connections()
+    except Exception:  # noqa: BLE001 - whatever the project raises
+        logging.basicConfig()
+        logger.exception("the fork server of worker %s could not begin", options.worker_id)
+        sys.exit(child_main.UNUSABLE_EXIT_CODE)
     server = _ForkLoop(connection, child_handlers)
     server.send(["ready", other_threads(), [peer for file, peer in stream_sockets().items() if file not in inherited]])
     # What is there now is shared with all children as long as nobody writes to it, as a collection of garbage would.
@@ -91,24 +78,11 @@ def run_fork_server(
     request = server.serve()
     if request is None:
         return
-    multiprocessing.current_process().name = request.worker_id
-    own = options.for_child(request.worker_id, one_task=request.one_task)
-    run_child(
-        own, StatusBoard.in_file(request.status_board, own.concurrency, shard_count), Connection(request.pipe), parent
-    )
-
-
-def _load_safely(options: WorkerOptions, load: Callable[[WorkerOptions], None]) -> None:
-    try:
-        load(options)
-        preload(options)
-        close_project_connections()
-    except Exception:
-        logging.basicConfig()
-        logging.getLogger("django_fairque.worker").exception(
-            "the fork server of worker %s could not begin", options.worker_id
-        )
-        sys.exit(UNUSABLE_EXIT_CODE)
+    worker_id, one_task, status_board, pipe = request
+    multiprocessing.current_process().name = worker_id
+    own = options.for_child(worker_id, one_task=one_task)
+    shared = StatusBoard.in_file(status_board, own.concurrency, shard_count)
+    child_main.run_child(own, shared, Connection(pipe), parent)
 
 
 def other_threads() -> list[str] | None:
@@ -167,8 +141,9 @@ class _ForkLoop:
         self._child_handlers = child_handlers | {signal.SIGCHLD: signal.signal(signal.SIGCHLD, lambda *_: None)}
         signal.set_wakeup_fd(self._waker)
 
-    def serve(self) -> ForkRequest | None:
-        """None when the supervisor is gone. In a forked process: what it is to be."""
+    def serve(self) -> tuple[str, bool, int, int] | None:
+        """None when the supervisor is gone. In a forked process what it is to be: its worker id, whether it is for one task, and
+        the files of its status board and of its pipe."""
         while True:
             ready, _, _ = select.select([self._connection.fileno(), self._woken], [], [])
             if self._woken in ready:
@@ -183,34 +158,30 @@ class _ForkLoop:
                     return None
                 if not message:
                     return None
-                request = ForkRequest(*json.loads(message), *files)
-                if self._fork(request):
-                    return request
+                if self._fork(files):
+                    worker_id, one_task = json.loads(message)
+                    return worker_id, one_task, *files
 
-    def _fork(self, request: ForkRequest) -> bool:
-        """Whether this is the new process."""
+    def _fork(self, files: list[int]) -> bool:
+        """Whether this is the new process, which then has nothing of the server."""
         flush_streams()
         pid = os.fork()
         if pid == 0:
-            self._become_child()
+            signal.set_wakeup_fd(-1)
+            for number, handler in self._child_handlers.items():
+                signal.signal(number, handler)
+            self._connection.close()
+            os.close(self._woken)
+            os.close(self._waker)
             return True
         self._pids.add(pid)
-        os.close(request.status_board)
-        os.close(request.pipe)
+        for file in files:
+            os.close(file)
         # Nobody has waited for this process yet, so the number still stands for it.
         process = os.pidfd_open(pid)
         self.send(["forked", pid], process)
         os.close(process)
         return False
-
-    def _become_child(self) -> None:
-        """Be a process of one's own, with nothing of the server."""
-        signal.set_wakeup_fd(-1)
-        for number, handler in self._child_handlers.items():
-            signal.signal(number, handler)
-        self._connection.close()
-        os.close(self._woken)
-        os.close(self._waker)
 
     def _report_ended(self) -> None:
         """Report the children that have ended. Processes that the project started at import are left alone."""
@@ -238,8 +209,6 @@ class ForkServerGoneError(Exception):
 
 def can_fork() -> bool:
     """Whether this system has what it takes: files that stand for processes (Linux 5.3). A sandbox may refuse any of it."""
-    if not (hasattr(os, "pidfd_open") and hasattr(os, "memfd_create")):
-        return False
     try:
         process = os.pidfd_open(os.getpid())
         try:
@@ -247,7 +216,7 @@ def can_fork() -> bool:
         finally:
             os.close(process)
         os.close(os.memfd_create("fairque-status-board"))
-    except OSError:
+    except (AttributeError, OSError):
         return False
     return True
 
@@ -259,35 +228,46 @@ def may_be_copied() -> bool:
     return other_threads() is None and not stream_sockets(opened_here=True)
 
 
-class _CopiedProcess:
-    """A fork of this process, as `multiprocessing.Process` would be."""
+class _FileProcess:
+    """What of `multiprocessing.Process` a supervisor needs, for a process that a file stands for."""
+
+    def __init__(self, pid: int, file: int) -> None:
+        self.pid = pid
+        self.sentinel = file
+        self._watch = select.poll()
+        self._watch.register(file, select.POLLIN)
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.sentinel, signal.SIGKILL)
+
+    def join(self, seconds: float | None = None) -> None:
+        """Wait until it has ended, whether or not its exit code is known."""
+        self._watch.poll(None if seconds is None else seconds * 1000)
+
+    def close(self) -> None:
+        os.close(self.sentinel)
+
+
+class _CopiedProcess(_FileProcess):
+    """A fork of this process."""
 
     def __init__(self, main: Callable[[], None], name: str) -> None:
         flush_streams()
-        self.pid = os.fork()
-        if self.pid == 0:
+        pid = os.fork()
+        if pid == 0:
             multiprocessing.current_process().name = name
             nothing = os.open(os.devnull, os.O_RDONLY)
             os.dup2(nothing, 0)  # as a spawned one has it
             os.close(nothing)
             main()
             sys.exit()  # through the command that made it, so that exit handlers run
-        # Nobody has waited for this process yet, so the number still stands for it.
-        self._file = os.pidfd_open(self.pid)
-
-    def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._file, signal.SIGKILL)
+        super().__init__(pid, os.pidfd_open(pid))  # nobody has waited for it yet, so the number still stands for it
 
     def join(self, seconds: float | None = None) -> None:
-        watch = select.poll()
-        watch.register(self._file, select.POLLIN)
-        if watch.poll(None if seconds is None else seconds * 1000):
-            with contextlib.suppress(ChildProcessError):  # another call has waited for it before
-                os.waitpid(self.pid, 0)
-
-    def close(self) -> None:
-        os.close(self._file)
+        super().join(seconds)
+        with contextlib.suppress(ChildProcessError):  # another call has waited for it before
+            os.waitpid(self.pid, os.WNOHANG)
 
 
 class ForkServer:
@@ -396,48 +376,19 @@ class ForkServer:
         self._process.close()
 
 
-class ForkedProcess:
-    """What of `multiprocessing.Process` a supervisor needs, for a process that is its grandchild."""
+class ForkedProcess(_FileProcess):
+    """A grandchild of this process."""
 
     def __init__(self, server: ForkServer, pid: int, file: int) -> None:
-        self.pid = pid
-        self.sentinel = file
+        super().__init__(pid, file)
         self._server = server
         self._code: int | None = None
-        self._watch = select.poll()
-        self._watch.register(file, select.POLLIN)
 
     @property
     def exitcode(self) -> int | None:
         if self._code is None and self._watch.poll(0):
             self._code = self._server.exit_code_of(self.pid)
         return self._code
-
-    def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self.sentinel, signal.SIGKILL)
-
-    def join(self) -> None:
-        """Wait until it has ended, whether or not its exit code is known."""
-        if self._code is None:
-            self._watch.poll()
-
-    def close(self) -> None:
-        os.close(self.sentinel)
-
-
-class Process(Protocol):
-    """What is needed of `multiprocessing.Process`."""
-
-    @property
-    def pid(self) -> int | None: ...
-    @property
-    def sentinel(self) -> int: ...
-    @property
-    def exitcode(self) -> int | None: ...
-    def kill(self) -> None: ...
-    def join(self) -> None: ...
-    def close(self) -> None: ...
 
 
 class ProcessFactory:
@@ -462,17 +413,17 @@ class ProcessFactory:
             self._server = ForkServer(self._context, options, shard_count, copy=True)
 
     @property
-    def connections(self) -> Sequence[ForkServer]:
-        """What has news when it can be read; `tend` takes them in."""
-        return self._servers()
+    def servers(self) -> list[ForkServer]:
+        """A server that can be read from has sent something for `read_messages`."""
+        return [*self._former, *([self._server] if self._server is not None else [])]
 
     def is_ready(self) -> bool:
-        """Whether a child can begin now. If not, it can't until `tend` had news."""
+        """Whether a child can begin now. If not, it can't until `read_messages` has read something."""
         if self._forks and self._server is None:
             self._server = ForkServer(self._context, self._options, self._shard_count)
         return not self._forks or (self._server is not None and self._server.is_ready)
 
-    def start_child(self, options: WorkerOptions) -> tuple[StatusBoard, Process, Connection]:
+    def start_child(self, options: WorkerOptions) -> tuple[StatusBoard, SpawnProcess | ForkedProcess, Connection]:
         """A child, and this end of the line to it.
 
         Raises:
@@ -484,7 +435,9 @@ class ProcessFactory:
                 return *self._server.fork(options, far), near
             status_board = StatusBoard.shared(self._context, options.concurrency, self._shard_count)
             process = self._context.Process(
-                target=run_spawned_child, args=(options, status_board, far, os.getpid()), name=options.worker_id
+                target=child_main.run_child,
+                args=(options, status_board, far, os.getpid(), child_main.load_project),
+                name=options.worker_id,
             )
             process.start()
         except ForkServerGoneError:
@@ -496,7 +449,7 @@ class ProcessFactory:
 
     def read_messages(self) -> bool:
         """Read the messages of fork servers. Returns whether a server could not start."""
-        for each in self._servers():
+        for each in self.servers:
             each.read_messages()
         for each in [each for each in self._former if each.is_gone or not each.children]:
             self._former.remove(each)
@@ -504,12 +457,20 @@ class ProcessFactory:
         server = self._server
         if server is None:
             return False
-        obstacle = self._obstacle_to(server)
+        obstacle, longest = self._obstacle_to(server), self._options.replaced_after
+        is_stuck = not server.is_ready and monotonic() - server.started_at >= longest
+        if not (obstacle or server.is_gone or is_stuck):
+            return False
+        self._server = None
+        server.close()
         if obstacle:
-            self._server = None
-            server.close()
             self._spawn_instead(obstacle)
-        return self._is_dead(server) or self._is_stuck(server)
+            return False
+        if not server.is_gone:
+            logger.error("the fork server of worker %s has not begun within %g s", self._options.worker_id, longest)
+        elif server.is_ready:  # the next one is replaced like any child
+            logger.error("the fork server of worker %s died, and its processes with it", self._options.worker_id)
+        return not server.is_ready
 
     def _obstacle_to(self, server: ForkServer) -> str:
         """Why it is not to be forked, if anything speaks against it. Who asks for forks answers for the project's connections."""
@@ -521,25 +482,6 @@ class ProcessFactory:
             return f"importing the project opened connections ({known}), which all forked processes would share"
         return ""
 
-    def _is_dead(self, server: ForkServer) -> bool:
-        """Whether it could not begin. One that died later is replaced like any child."""
-        if not server.is_gone or server is not self._server:
-            return False
-        self._server = None
-        if server.is_ready:
-            logger.error("the fork server of worker %s died, and its processes with it", self._options.worker_id)
-        server.close()
-        return not server.is_ready
-
-    def _is_stuck(self, server: ForkServer) -> bool:
-        longest = self._options.replaced_after
-        if server is not self._server or server.is_ready or monotonic() - server.started_at < longest:
-            return False
-        logger.error("the fork server of worker %s has not begun within %g s", self._options.worker_id, longest)
-        self._server = None
-        server.close()
-        return True
-
     def renew(self) -> None:
         """Let children that begin from now on have the code as it is now."""
         if self._server is not None:
@@ -548,13 +490,10 @@ class ProcessFactory:
 
     def close(self) -> None:
         """When there are no children any more. Closing again does nothing."""
-        servers = self._servers()
+        servers = self.servers
         self._server, self._former = None, []
         for server in servers:
             server.close()
-
-    def _servers(self) -> list[ForkServer]:
-        return [*self._former, *([self._server] if self._server is not None else [])]
 
     def _spawn_instead(self, why: str) -> None:
         self._forks = False

@@ -7,16 +7,11 @@ That process takes the lease over, runs the task, reports its outcome, and ends.
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from django_fairque.engine.model.lease import LEASE_FIELDS, Lease
 from django_fairque.tasks import registry
 from django_fairque.worker.reporting.log import logger
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 MAX_WAITING_SUSPECTS = 8
 """Suspects that wait in a worker for its quarantine process, at most one of each user. Others are given back for a while."""
@@ -37,10 +32,8 @@ class SeparateTask(NamedTuple):
     """Why it is in quarantine; empty for a task that is declared as isolated."""
     max_memory: int = 0
     """Bytes that its process may use; 0: any."""
-
-    def lease(self, worker_id: str) -> Lease:
-        """What an outcome needs of its lease."""
-        return partial_lease(self.token, self.task_id, worker_id)
+    fetched_by: str = ""
+    """The worker id of the process that fetched it; the supervisor knows."""
 
 
 def partial_lease(token: int, task_id: str, worker_id: str, retry_count: int = 0) -> Lease:
@@ -77,14 +70,6 @@ def warn_about_isolated_tasks() -> None:
         )
 
 
-@dataclass(frozen=True)
-class SeparateTaskRequest:
-    """A task that waits for its process, or runs in it, and the worker id of the process that fetched it."""
-
-    fetched_by: str
-    task: SeparateTask
-
-
 class SeparateTasks:
     """Decides which task gets a process next. Used by the supervisor's main thread only.
 
@@ -94,72 +79,53 @@ class SeparateTasks:
 
     def __init__(self, max_isolated: int) -> None:
         self._max_isolated = max_isolated
-        self._suspects: deque[SeparateTaskRequest] = deque()
-        self._isolated: deque[SeparateTaskRequest] = deque()
-        self._running: dict[str, SeparateTaskRequest] = {}
+        self._waiting: list[SeparateTask] = []
+        self._running: list[SeparateTask] = []
         self._last_user = ""
         self._return_due: dict[str, float] = {}
 
-    def add(self, request: SeparateTaskRequest, now: float) -> float | None:
+    def add(self, task: SeparateTask, now: float) -> float | None:
         """Have it wait for a process; or return the seconds for which it must be given back, because there is no room."""
-        if not request.task.why:
-            self._isolated.append(request)
+        users = [each.user_id for each in self._waiting if each.why]
+        if not task.why or (len(users) < MAX_WAITING_SUSPECTS and task.user_id not in users):
+            self._waiting.append(task)
             return None
-        users = [each.task.user_id for each in self._suspects]
-        if len(users) < MAX_WAITING_SUSPECTS and request.task.user_id not in users:
-            self._suspects.append(request)
-            return None
-        return self._return_delay(request.task.user_id, now)
-
-    def _return_delay(self, user_id: str, now: float) -> float:
         if len(self._return_due) > 1000:  # most of them are over
             self._return_due = {user: due for user, due in self._return_due.items() if due > now}
-        due = max(now + SUSPECT_RETURN_SECONDS, self._return_due.get(user_id, 0.0) + SUSPECT_RETURN_SPACING_SECONDS)
-        self._return_due[user_id] = due
+        spaced = self._return_due.get(task.user_id, 0.0) + SUSPECT_RETURN_SPACING_SECONDS
+        self._return_due[task.user_id] = due = max(now + SUSPECT_RETURN_SECONDS, spaced)
         return due - now
 
     def waiting_tokens(self, fetched_by: str, shard_index: int) -> set[int]:
         """Of the tasks of that process which wait for a process of their own."""
-        waiting = (*self._suspects, *self._isolated)
-        return {
-            each.task.token
-            for each in waiting
-            if each.fetched_by == fetched_by and each.task.shard_index == shard_index
-        }
+        waiting = self._waiting
+        return {each.token for each in waiting if each.fetched_by == fetched_by and each.shard_index == shard_index}
 
-    def next(self) -> SeparateTaskRequest | None:
+    def next(self) -> SeparateTask | None:
         """The one that may begin now. It stays here until `begin`."""
-        if self._suspects and not any(each.task.why for each in self._running.values()):
-            return next((each for each in self._suspects if each.task.user_id != self._last_user), self._suspects[0])
-        if self._isolated and self._count_isolated() < self._max_isolated:
-            return self._isolated[0]
+        suspects = [each for each in self._waiting if each.why]
+        if suspects and not any(each.why for each in self._running):
+            return next((each for each in suspects if each.user_id != self._last_user), suspects[0])
+        if sum(not each.why for each in self._running) < self._max_isolated:
+            return next((each for each in self._waiting if not each.why), None)
         return None
 
-    def _count_isolated(self) -> int:
-        return sum(not each.task.why for each in self._running.values())
+    def begin(self, task: SeparateTask) -> None:
+        """There is a process for it."""
+        self._waiting.remove(task)
+        self._running.append(task)
+        if task.why:
+            self._last_user = task.user_id
 
-    def begin(self, request: SeparateTaskRequest, worker_id: str) -> None:
-        """The process of this worker id is for it."""
-        if request.task.why:
-            self._suspects.remove(request)
-            self._last_user = request.task.user_id
-        else:
-            self._isolated.remove(request)
-        self._running[worker_id] = request
-
-    def end(self, worker_id: str) -> SeparateTaskRequest:
+    def end(self, task: SeparateTask) -> None:
         """That process has ended."""
-        return self._running.pop(worker_id)
+        self._running.remove(task)
 
     def forget(self, fetched_by: str) -> None:
         """The process that fetched these has ended: what has not begun was given back with its other leases."""
-        for waiting in (self._suspects, self._isolated):
-            for each in [each for each in waiting if each.fetched_by == fetched_by]:
-                waiting.remove(each)
+        self._waiting = [each for each in self._waiting if each.fetched_by != fetched_by]
 
-    def take_waiting(self) -> Sequence[SeparateTaskRequest]:
+    def take_waiting(self) -> list[SeparateTask]:
         """Those that have not begun; nobody waits any more."""
-        found = [*self._suspects, *self._isolated]
-        self._suspects.clear()
-        self._isolated.clear()
-        return found
+        waiting, self._waiting = self._waiting, []
+        return waiting

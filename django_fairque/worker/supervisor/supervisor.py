@@ -9,7 +9,6 @@ of the worker's own options needs a restart.
 
 from __future__ import annotations
 
-import contextlib
 import faulthandler
 import json
 import math
@@ -34,29 +33,20 @@ from django_fairque.engine.model.outcome import Outcome
 from django_fairque.tasks.schedules import sync_or_log
 from django_fairque.version import __version__
 from django_fairque.worker.leases.heartbeat import DRAIN_COMMAND, STOP_COMMAND, worker_figures
-from django_fairque.worker.leases.lease_renewal import LeaseRenewal, LeaseReturn, RenewedWorker
+from django_fairque.worker.leases.lease_renewal import LeaseRenewal, LeaseReturn
 from django_fairque.worker.leases.outage import Outages, startup_timeout_of
 from django_fairque.worker.options import describe_users
 from django_fairque.worker.reporting.log import logger, printable
 from django_fairque.worker.reporting.signal_thread import MAX_WAITING_SIGNALS
+from django_fairque.worker.supervisor import child_main
 from django_fairque.worker.supervisor.child_limits import ChildLimits, StalledProcesses, leases_to_return
-from django_fairque.worker.supervisor.child_main import (
-    BLOCKED,
-    DONE,
-    READY,
-    RETIRING,
-    SEPARATE,
-    UNFIT,
-    UNKNOWN_NAMES,
-    close_project_connections,
-)
 from django_fairque.worker.supervisor.child_process import ChildProcess
 from django_fairque.worker.supervisor.process_factory import ForkServerGoneError, ProcessFactory
 from django_fairque.worker.supervisor.separate_tasks import (
     SUSPECT_RETURN_SECONDS,
     SeparateTask,
-    SeparateTaskRequest,
     SeparateTasks,
+    partial_lease,
 )
 
 if TYPE_CHECKING:
@@ -112,7 +102,7 @@ class HealthFile:
         if self._path is None or (now < self._due and content == self._last_content):
             return
         self._due, self._last_content = now + HEALTH_WRITE_SECONDS, content
-        with contextlib.suppress(OSError):  # a full disk makes the file old, and that is what it should be then
+        with suppress(OSError):  # a full disk makes the file old, and that is what it should be then
             self._write({"status": "unhealthy" if reasons else "healthy", "reasons": reasons, **facts})
 
     def remove(self) -> None:
@@ -182,54 +172,32 @@ class StopSignals:
                 signal.signal(each, self._on_signal)
         for each in STOP_AT_ONCE_SIGNALS:
             if signal.getsignal(each) in (signal.SIG_DFL, exit_early):
-                signal.signal(each, self._on_stop_at_once)
+                signal.signal(each, self._on_signal)
         if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
-            signal.signal(signal.SIGUSR1, self._on_dump)
+            signal.signal(signal.SIGUSR1, self._on_signal)
         self.stop_count += len(received)
 
-    def _on_signal(self, *_: object) -> None:
-        self.stop_count += 1
-        self.wake()
-
-    def _on_stop_at_once(self, *_: object) -> None:
-        self.stop_count += 2
-        self.wake()
-
-    def _on_dump(self, *_: object) -> None:
-        self.dump_count += 1
+    def _on_signal(self, number: int, _: object) -> None:
+        if number == signal.SIGUSR1:
+            self.dump_count += 1
+        else:
+            self.stop_count += 2 if number in STOP_AT_ONCE_SIGNALS else 1
         self.wake()
 
     def wake(self) -> None:
-        try:
+        with suppress(BlockingIOError):  # it will wake anyway
             os.write(self._write, b".")
-        except BlockingIOError:  # it will wake anyway
-            return
 
     def clear(self) -> None:
-        try:
+        with suppress(BlockingIOError):  # woken by something else
             os.read(self._read, 4096)
-        except BlockingIOError:  # woken by something else
-            return
 
 
-class _ChangeReporter(autoreload.StatReloader):
-    """Reports a change instead of ending the process. Django's receivers (templates, translations) come first."""
-
-    def __init__(self, on_change: Callable[[Path], None]) -> None:
-        super().__init__()
-        self._on_change = on_change
-
-    def notify_file_changed(self, path: str | PathLike[str]) -> None:
-        results = autoreload.file_changed.send(sender=self, file_path=path)
-        if not any(result for _, result in results):
-            self._on_change(Path(path))
-
-
-class Reloader(threading.Thread):
-    """Calls ``wake`` when something has changed; `take` then says so once."""
+class Reloader(autoreload.StatReloader):
+    """Calls ``wake`` when something has changed, instead of ending the process; `take_change` then says so once."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
-        super().__init__(name="fairque-reloader", daemon=True)
+        super().__init__()
         self._wake = wake
         self._changed = False
 
@@ -237,17 +205,19 @@ class Reloader(threading.Thread):
         changed, self._changed = self._changed, False
         return changed
 
-    def run(self) -> None:
-        watching = _ChangeReporter(self._on_change)
-        autoreload.autoreload_started.send(sender=watching)
+    def watch(self) -> None:
+        """Runs in a separate thread."""
+        autoreload.autoreload_started.send(sender=self)
         logger.info("watching the code for changes")
-        for _ in watching.tick():  # once a second
+        for _ in self.tick():  # once a second
             pass
 
-    def _on_change(self, path: Path) -> None:
-        logger.info("%s changed", path)
-        self._changed = True
-        self._wake()
+    def notify_file_changed(self, path: str | PathLike[str]) -> None:
+        results = autoreload.file_changed.send(sender=self, file_path=path)
+        if not any(result for _, result in results):  # Django's receivers (templates, translations) come first
+            logger.info("%s changed", path)
+            self._changed = True
+            self._wake()
 
 
 STARTUP_RETRY_SECONDS = 0.5
@@ -257,25 +227,11 @@ MAX_SCHEDULE_SYNC_PAUSE_SECONDS = 15.0
 """Seconds between two attempts while the server is away: each asks the user functions of tasks."""
 
 
-class DeclaredSchedules(threading.Thread):
-    """The first attempt runs in the calling thread, so that a burst finds the schedules; later ones run in a separate thread."""
-
-    def __init__(self) -> None:
-        super().__init__(name="fairque-schedules", daemon=True)
-        self._ended = threading.Event()
-
-    def begin(self, *, is_unreachable: bool) -> None:
-        """``is_away``: the server did not answer just now."""
-        if is_unreachable or not sync_or_log(STARTUP_RETRY_SECONDS):
-            self.start()
-
-    def end(self) -> None:
-        self._ended.set()
-
-    def run(self) -> None:
-        pause = SCHEDULE_SYNC_PAUSE_SECONDS
-        while not self._ended.wait(pause) and not sync_or_log(STARTUP_RETRY_SECONDS):
-            pause = min(MAX_SCHEDULE_SYNC_PAUSE_SECONDS, 2 * pause)
+def sync_declared_schedules(ended: threading.Event) -> None:
+    """Try again until it has worked. In a separate thread."""
+    pause = SCHEDULE_SYNC_PAUSE_SECONDS
+    while not ended.wait(pause) and not sync_or_log(STARTUP_RETRY_SECONDS):
+        pause = min(MAX_SCHEDULE_SYNC_PAUSE_SECONDS, 2 * pause)
 
 
 SUPERVISOR_TICK_SECONDS = 0.1
@@ -310,31 +266,25 @@ class Supervisor:
             )
         self.options = options
         if copied:
-            close_project_connections()  # of what the project opened at import
+            child_main.close_project_connections()  # of what the project opened at import
         self._queues = [get_queue(name) for name in options.queues]
-        self._process_factory = ProcessFactory(options, sum(len(queue.shards) for queue in self._queues), copied=copied)
+        self._shards = [shard for queue in self._queues for shard in queue.shards]
+        self._process_factory = ProcessFactory(options, len(self._shards), copied=copied)
         self._startup_timeout = startup_timeout_of(options, self._queues)
-        self._outages = Outages([shard for queue in self._queues for shard in queue.shards], self._startup_timeout)
+        self._outages = Outages(self._shards, self._startup_timeout)
         self._announcements: deque[Alert | TaskEnding] = deque(maxlen=MAX_WAITING_SIGNALS)
         """To be announced by a child, as soon as one is ready."""
         self._commands: deque[str] = deque()
-        self._lease_renewal = LeaseRenewal(
-            self._queues,
-            options,
-            self._outages,
-            self._announcements.extend,
-            self._receive_command,
-            lambda: not self.is_stopping,
-        )
+        on_news = self._announcements.extend, self._receive_command, lambda: not self.is_stopping
+        self._lease_renewal = LeaseRenewal(self._queues, options, self._outages, *on_news)
         self._child_limits = ChildLimits(options, self._outages)
-        self._declared_schedules = DeclaredSchedules()
+        self._ended = threading.Event()
         self._stop_signals = StopSignals()
         self._health_file = HealthFile(health_file)
         self._reloader = Reloader(self._stop_signals.wake) if reload else None
-        self._renewed_workers: dict[str, RenewedWorker] = {}
         self._children: list[ChildProcess] = []
         self._separate = SeparateTasks(options.processes * options.concurrency)
-        labels = [shard.display_name for queue in self._queues for shard in queue.shards]
+        labels = [shard.display_name for shard in self._shards]
         self._stalled_processes = StalledProcesses(labels, self._lease_renewal.give_back, self._separate.waiting_tokens)
         self._start_due = dict.fromkeys(range(options.processes), 0.0)
         """Per place without a child: when to fill it."""
@@ -361,7 +311,7 @@ class Supervisor:
             while self._children or self._start_due:
                 self._run_once()
         finally:
-            self._declared_schedules.end()
+            self._ended.set()
             self._kill_all("worker stopped")
             self._process_factory.close()
             settled = self._lease_renewal.finish(
@@ -378,11 +328,17 @@ class Supervisor:
     def _begin(self) -> None:
         """Wait for nothing that may not come: from here on it can be stopped, and says how it is."""
         self._log_start()
-        self._declared_schedules.begin(is_unreachable=self._outages.is_ongoing)
+        # The first attempt to declare the schedules is made here, so that a burst finds them.
+        if self._outages.is_ongoing or not sync_or_log(STARTUP_RETRY_SECONDS):
+            self._start_thread("fairque-schedules", sync_declared_schedules, self._ended)
         self._lease_renewal.start()
         if self._reloader is not None:
-            self._reloader.start()
+            self._start_thread("fairque-reloader", self._reloader.watch)
         self._handle_signals()
+
+    @staticmethod
+    def _start_thread(name: str, target: Callable[..., object], *arguments: object) -> None:
+        threading.Thread(target=target, args=arguments, name=name, daemon=True).start()
 
     def close(self) -> None:
         """End what was started when it was made, if it never runs."""
@@ -393,12 +349,10 @@ class Supervisor:
     def _run_once(self) -> None:
         self._start_children()
         self._start_separate_tasks()
-        waitable: list[Any] = [
-            self._stop_signals,
-            *self._process_factory.connections,
-            *(child.sentinel for child in self._children),
-        ]
-        wait([*waitable, *(child.pipe for child in self._children)], SUPERVISOR_TICK_SECONDS)
+        waitable: list[Any] = [self._stop_signals, *self._process_factory.servers]
+        for child in self._children:
+            waitable += [child.process.sentinel, child.pipe]
+        wait(waitable, SUPERVISOR_TICK_SECONDS)
         self._stop_signals.clear()
         for child in list(self._children):
             if child in self._children:  # removing one may end the others
@@ -417,9 +371,7 @@ class Supervisor:
             self._give_up()
         if self._reloader is not None and self._reloader.take_change() and not self.is_stopping:
             self._replace_all("the code has changed")
-        self._child_limits.enforce(
-            self._children, {key: member.confirmed_at() for key, member in self._renewed_workers.items()}
-        )
+        self._child_limits.enforce(self._children)
         self._stalled_processes.update(self._children, monotonic(), self._outages.unreachable_shards())
         self._forward_announcements()
         for child in self._children:
@@ -432,22 +384,22 @@ class Supervisor:
 
     def _read_messages(self, child: ChildProcess) -> None:
         for message in child.messages():
-            if message[0] == READY:
+            if message[0] == child_main.READY:
                 child.is_ready = self._was_ready = True
                 self._failures = 0
-            elif message[0] == SEPARATE:
-                self._separate_task(child, SeparateTask(*message[1:]))
-            elif message[0] in (RETIRING, UNFIT) and not child.is_stopping:
+            elif message[0] == child_main.SEPARATE:
+                self._separate_task(SeparateTask(*message[1:])._replace(fetched_by=child.worker_id))
+            elif message[0] in (child_main.RETIRING, child_main.UNFIT) and not child.is_stopping:
                 child.is_stopping = True
-                self._unfit = self._unfit + 1 if message[0] == UNFIT else 0
+                self._unfit = self._unfit + 1 if message[0] == child_main.UNFIT else 0
                 if not self.is_stopping:
                     self._start_due[child.index] = next_start_time(self._unfit)
-            elif message[0] == BLOCKED:
+            elif message[0] == child_main.BLOCKED:
                 child.set_blocked(message[1])
                 self._lease_renewal.renew_now(child.worker_id)
-            elif message[0] == UNKNOWN_NAMES:
+            elif message[0] == child_main.UNKNOWN_NAMES:
                 self._report_unknown_tasks(child, message[1])
-            elif message[0] == DONE:
+            elif message[0] == child_main.DONE:
                 self._mark_done(child)
 
     def _forward_announcements(self) -> None:
@@ -537,89 +489,76 @@ class Supervisor:
     def _start_children(self) -> None:
         now = monotonic()
         for index in [index for index, due in self._start_due.items() if due <= now]:
-            if not self._process_factory.is_ready():
-                return
-            self._incarnation += 1
-            try:
-                child = ChildProcess(self._process_factory, self.options, index, self._incarnation)
-            except ForkServerGoneError:  # `ProcessFactory.read_messages` starts another server
+            if self._start_child(index) is None:
                 return
             del self._start_due[index]
-            if self._is_draining:
-                child.set_draining(is_draining=True)
-            self._add_child(child)
 
-    def _add_child(self, child: ChildProcess) -> None:
-        """Keep its leases from now on."""
-        member = RenewedWorker(child.worker_id, child.info, child.revoke, child.status_board.running, child.reconcile)
+    def _start_child(self, index: int, task: SeparateTask | None = None) -> ChildProcess | None:
+        """Start a process and keep its leases from now on; None if none can begin now."""
+        if not self._process_factory.is_ready():
+            return None
+        self._incarnation += 1
+        try:
+            child = ChildProcess(self._process_factory, self.options, index, self._incarnation, task)
+        except ForkServerGoneError:  # `ProcessFactory.read_messages` starts another server
+            return None
+        if self._is_draining and task is None:
+            child.set_draining(is_draining=True)
         self._children.append(child)
-        self._renewed_workers[child.worker_id] = member
-        self._lease_renewal.add(member)
+        self._lease_renewal.add(child.renewed)
+        return child
 
     # --- tasks that run in a process of their own ---
 
-    def _separate_task(self, child: ChildProcess, task: SeparateTask) -> None:
+    def _separate_task(self, task: SeparateTask) -> None:
         """A child has fetched a task that must run in a process of its own."""
-        request = SeparateTaskRequest(child.worker_id, task)
-        if self.is_stopping or self._is_draining:
-            self._give_back_request(request, 0.0)
-            return
-        delay = self._separate.add(request, monotonic())
+        delay = 0.0 if self.is_stopping or self._is_draining else self._separate.add(task, monotonic())
         if delay is not None:
-            self._give_back_request(request, delay)
+            self._give_back_separate(task, delay)
 
     def _start_separate_tasks(self) -> None:
-        while (request := self._separate.next()) is not None and self._process_factory.is_ready():
-            self._incarnation += 1
-            try:
-                child = ChildProcess(self._process_factory, self.options, -1, self._incarnation, request.task)
-            except ForkServerGoneError:  # `ProcessFactory.read_messages` starts another server
-                return
-            if request.task.why:
+        while (task := self._separate.next()) and (child := self._start_child(-1, task)):
+            if task.why:
                 logger.warning(
-                    "task %s runs alone in process %s: %s",
-                    *(printable(request.task.task_id), child.worker_id, request.task.why),
+                    "task %s runs alone in process %s: %s", printable(task.task_id), child.worker_id, task.why
                 )
-            self._separate.begin(request, child.worker_id)
-            self._add_child(child)
+            self._separate.begin(task)
 
     def _give_back_waiting(self) -> None:
-        for request in self._separate.take_waiting():
-            self._give_back_request(request, 0.0)
+        for task in self._separate.take_waiting():
+            self._give_back_separate(task, 0.0)
 
-    def _give_back_request(self, request: SeparateTaskRequest, delay: float) -> None:
+    def _give_back_separate(self, task: SeparateTask, delay: float) -> None:
         """Return a lease that no process has taken over, and notify the process that fetched it."""
-        task = request.task
-        label = [shard.display_name for queue in self._queues for shard in queue.shards][task.shard_index]
-        outcome = Outcome.release(task.lease(request.fetched_by), delay=delay or None)
-        self._lease_renewal.give_back([LeaseReturn(label, request.fetched_by, "", outcomes=[outcome], is_gone=False)])
-        self._report_separate_end(request)
+        label = self._shards[task.shard_index].display_name
+        outcome = Outcome.release(partial_lease(task.token, task.task_id, task.fetched_by), delay=delay or None)
+        self._lease_renewal.give_back([LeaseReturn(label, task.fetched_by, "", outcomes=[outcome], is_gone=False)])
+        self._report_separate_end(task)
 
-    def _report_separate_end(self, request: SeparateTaskRequest) -> None:
+    def _report_separate_end(self, task: SeparateTask) -> None:
         for child in self._children:
-            if child.worker_id == request.fetched_by:
-                child.send("separate_ended", request.task.shard_index, request.task.token)
+            if child.worker_id == task.fetched_by:
+                child.send("separate_ended", task.shard_index, task.token)
 
-    def _end_separate_task(self, child: ChildProcess) -> None:
+    def _end_separate_task(self, task: SeparateTask, *, is_done: bool) -> None:
         """The process of one task has ended. If it did not say that it has settled everything, it may not have taken its lease
         over: that is returned as well. If it has, that changes nothing, because the lease is no longer current.
         """
-        request = self._separate.end(child.worker_id)
-        if child.is_done:
-            self._report_separate_end(request)
+        self._separate.end(task)
+        if is_done:
+            self._report_separate_end(task)
         else:
-            self._give_back_request(request, SUSPECT_RETURN_SECONDS)
+            self._give_back_separate(task, SUSPECT_RETURN_SECONDS)
 
     def _remove_child(self, child: ChildProcess) -> None:
         """It has ended: give back what it had at once, then see to its place."""
         self._children.remove(child)
         self._lease_renewal.remove(child.worker_id)
-        del self._renewed_workers[child.worker_id]
         self._unknown_tasks.pop(child.worker_id, None)
-        self._lease_renewal.give_back(leases_to_return(child, self._queues))
+        self._lease_renewal.give_back(leases_to_return(child, self._shards))
         self._separate.forget(child.worker_id)
         if child.task is not None:
-            self._end_separate_task(child)
+            self._end_separate_task(child.task, is_done=child.is_done)
         code, by_itself = child.exitcode, not child.kill_reason
         done = child.is_stopping or (code == 0 and self.options.burst)
         if by_itself and code != 0:
