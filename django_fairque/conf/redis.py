@@ -310,7 +310,7 @@ def create_synchronous_client(client: Any) -> Redis | RedisCluster:
         ]
         has_tls = issubclass(options["connection_class"], import_module(f"{ASYNC}.connection").SSLConnection)
         common = {**_portable(options), "ssl": has_tls, "max_connections": options["max_connections"]}
-        return LazyRedisCluster(startup_nodes=nodes, **common, **_once(SYNC))
+        return LazyRedisCluster(startup_nodes=nodes, **common, **_cluster_retry(SYNC))
     pool = client.connection_pool
     options = {**_portable(pool.connection_kwargs), **_retry(SYNC), "max_connections": pool.max_connections}
     options["connection_class"] = _synchronous(pool.connection_class)
@@ -436,16 +436,21 @@ def _primary_of_sentinels(config: RedisConfig, package: str, common: dict[str, A
 
 
 def _cluster(config: RedisConfig, package: str, common: dict[str, Any]) -> Any:
-    options = {**common, **_tcp(config), "ssl": config.ssl, **_tls(config)}
-    if import_module("redis").VERSION < (6,):
-        # This version counts on its own. There a pipeline for coroutines that may not be repeated is not even sent, so it
-        # may be repeated once: only what changes nothing goes that way. Redirections to another node are still followed.
-        options["cluster_error_retry_attempts"] = 1 if package == ASYNC else 0
+    options = {**common, **_tcp(config), "ssl": config.ssl, **_tls(config), **_cluster_retry(package)}
     if package == ASYNC:
         return import_module("redis.asyncio.cluster").RedisCluster(**options)
     from django_fairque.engine.transport.cluster import LazyRedisCluster
 
     return LazyRedisCluster(**options)
+
+
+def _cluster_retry(package: str) -> dict[str, Any]:
+    options = _retry(package)
+    if import_module("redis").VERSION < (6,):
+        # This version counts on its own. There a pipeline for coroutines that may not be repeated is not even sent, so it
+        # may be repeated once: only what changes nothing goes that way. Redirections to another node are still followed.
+        options["cluster_error_retry_attempts"] = 1 if package == ASYNC else 0
+    return options
 
 
 def resolve_cache(config: RedisConfig) -> RedisConfig:

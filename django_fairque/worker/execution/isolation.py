@@ -31,40 +31,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_fairque.worker")
 
 
-class _ThreadConnectionState(threading.local):
-    opened = False
+class _ThreadState(threading.local):
+    has_opened_connections = False
+    contexts: TaskContexts | None = None
 
 
-_thread_connection_state = _ThreadConnectionState()
-
-
-class ThreadConnections:
-    """The connections of a thread in which the synchronous code of coroutines runs.
-
-    Args:
-        close: close them after each task.
-    """
-
-    def __init__(self, *, close: bool) -> None:
-        self.are_open = False
-        """Whether there may be any. For the event loop, which can't look into that thread."""
-        self._close = close
-
-    def clean_up(self) -> None:
-        """Call this in that thread."""
-        clean_up_connections(close=self._close)
-        self.are_open = _thread_connection_state.opened
-
-
-thread_connections: ContextVar[ThreadConnections | None] = ContextVar("fairque_thread_connections", default=None)
-"""Set in the contexts of coroutines, which `sync_to_async` takes along to the thread."""
+_thread_state = _ThreadState()
 
 
 def _on_connection_created(**_: Any) -> None:
-    _thread_connection_state.opened = True
-    of_coroutines = thread_connections.get()
-    if of_coroutines is not None:
-        of_coroutines.are_open = True
+    _thread_state.has_opened_connections = True
+    contexts = _coroutine_contexts.get()
+    if contexts is not None:
+        contexts.are_connections_open = True
 
 
 connection_created.connect(_on_connection_created, dispatch_uid="django_fairque.worker")
@@ -80,11 +59,8 @@ def close_connections() -> None:
 
 def clean_up_connections(*, close: bool = False) -> None:
     """Close the connections that this thread should not go on using, or all of them; 0.1 µs when it has none."""
-    if _thread_connection_state.opened:
-        _clean_up_connections(close=close)
-
-
-def _clean_up_connections(*, close: bool) -> None:
+    if not _thread_state.has_opened_connections:
+        return
     reset_queries()
     if not close:
         close_old_connections()
@@ -96,7 +72,7 @@ def _clean_up_connections(*, close: bool) -> None:
             _discard(connection)
         else:
             is_one_open = is_one_open or connection.connection is not None
-    _thread_connection_state.opened = is_one_open
+    _thread_state.has_opened_connections = is_one_open
 
 
 def _discard(connection: Any) -> None:
@@ -158,7 +134,11 @@ class TaskContexts:
 
     def __init__(self) -> None:
         self._initial = Context()
-        self._caches = _cache_variables()
+        # Django keeps the caches of a thread in context variables. Setting one in an empty context shows which they are.
+        scratch = Context()
+        nothing: Any = None
+        scratch.run(caches.__setitem__, "default", nothing)
+        self._caches = tuple(scratch)
 
     def new(self) -> Context:
         return self._initial.copy()
@@ -189,28 +169,34 @@ class CoroutineContexts(TaskContexts):
 
     def __init__(self, *, close_connections: bool) -> None:
         super().__init__()
-        self._connections = ThreadConnections(close=close_connections)
+        self.are_connections_open = False
+        """Whether that thread may have connections. For the event loop, which can't look into it."""
+        self._close_connections = close_connections
         self._executor = CopyEndingExecutor(1, "fairque-sync")  # starts its thread when there is something to run
         thread = ThreadSensitiveContext()
         SyncToAsync.context_to_thread_executor[thread] = self._executor
         self._initial.run(SyncToAsync.thread_sensitive_context.set, thread)
-        self._initial.run(thread_connections.set, self._connections)
         self._initial.run(_coroutine_contexts.set, self)
 
     async def clean_up(self) -> None:
         """As `clean_up_connections`, in that thread."""
         self.keep_caches(copy_context())
-        if self._connections.are_open:
-            await sync_to_async(self._connections.clean_up)()
+        if self.are_connections_open:
+            await sync_to_async(self._clean_up_thread)()
+
+    def _clean_up_thread(self) -> None:
+        clean_up_connections(close=self._close_connections)
+        self.are_connections_open = _thread_state.has_opened_connections
 
     def end(self) -> None:
         """Close the connections and end the thread as soon as it is idle."""
-        if self._connections.are_open:
+        if self.are_connections_open:
             self._executor.submit(close_connections)
         self._executor.shutdown(wait=False)
 
 
 _coroutine_contexts: ContextVar[CoroutineContexts | None] = ContextVar("fairque_contexts", default=None)
+"""Set in the contexts of coroutines, which `sync_to_async` takes along to the thread."""
 
 
 async def clean_up_coroutine() -> None:
@@ -220,23 +206,8 @@ async def clean_up_coroutine() -> None:
         await contexts.clean_up()
 
 
-class _ThreadContexts(threading.local):
-    contexts: TaskContexts | None = None
-
-
-_thread_contexts = _ThreadContexts()
-
-
 def run_in_new_context(body: Callable[[], T]) -> T:
     """Call ``body`` in a new context for a task of this thread."""
-    if _thread_contexts.contexts is None:
-        _thread_contexts.contexts = TaskContexts()
-    return _thread_contexts.contexts.run(body)
-
-
-def _cache_variables() -> tuple[ContextVar[Any], ...]:
-    """The context variables in which Django keeps the caches of a thread. Setting one shows which they are."""
-    scratch = Context()
-    nothing: Any = None
-    scratch.run(caches.__setitem__, "default", nothing)
-    return tuple(scratch)
+    if _thread_state.contexts is None:
+        _thread_state.contexts = TaskContexts()
+    return _thread_state.contexts.run(body)

@@ -69,7 +69,10 @@ def _after_in_child() -> None:
     _CopyState.generation += 1
     loop, _CopyState.loop = _CopyState.loop, None
     if loop is not None:
-        _end_loop(loop)
+        # The coroutine that has forked goes on until it waits; then the copy ends, before another coroutine goes on in it.
+        getattr(loop, "_ready", []).clear()
+        with suppress(Exception):
+            loop.call_soon(os._exit, 0)
     if _CopyState.ends is not None:
         read, write = _CopyState.ends
         with suppress(OSError):
@@ -77,15 +80,6 @@ def _after_in_child() -> None:
                 os.close(write)
             _CopyState.ends = read, -1
             _end_with_writer(read)
-
-
-def _end_loop(loop: AbstractEventLoop) -> None:
-    """The coroutine that has forked goes on until it waits; then the copy ends, before another coroutine goes on in it."""
-    ready = getattr(loop, "_ready", None)
-    if ready is not None:
-        ready.clear()
-    with suppress(Exception):
-        loop.call_soon(os._exit, 0)
 
 
 def _end_with_writer(read: int) -> None:

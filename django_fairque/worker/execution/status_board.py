@@ -151,10 +151,27 @@ class StatusBoard:
     """The shared block. Made by the supervisor with `shared`, given to the child's process, used by both."""
 
     def __init__(self, memory: Any, slots: int, shard_count: int) -> None:
-        self._memory = memory
-        self.slots = slots
-        self.shard_count = shard_count
-        self._attach()
+        self._memory, self.slots, self.shard_count = memory, slots, shard_count
+        view, at = memoryview(memory).cast("B"), 0
+
+        def take(size: int) -> memoryview:
+            nonlocal at
+            at += size
+            return view[at - size : at]
+
+        self._done = take(8).cast("q")
+        self._ticked = take(8).cast("d")
+        self._polled = take(8 * shard_count).cast("d")
+        self.fences = take(8 * shard_count).cast("q")
+        """For each shard the fence's number, which grows each time the supervisor raises it."""
+        self._lowered = take(8 * shard_count).cast("q")
+        self._versions = take(8 * slots).cast("q")
+        self._started_tokens = [take(8 * STARTED_TOKENS_PER_SLOT).cast("q") for _ in range(slots)]
+        self._records = [take(SLOT_BYTES) for _ in range(slots)]
+        self.outcome_logs = [OutcomeLog(take(OutcomeLog.BYTES)) for _ in range(slots)]
+        self._next = [0] * slots
+        """Where each slot writes the next token, in the child."""
+        self._is_ending = False
 
     @classmethod
     def shared(cls, context: SpawnContext, slots: int, shard_count: int) -> StatusBoard:
@@ -180,28 +197,6 @@ class StatusBoard:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return StatusBoard, (self._memory, self.slots, self.shard_count)
-
-    def _attach(self) -> None:
-        view, at = memoryview(self._memory).cast("B"), 0
-
-        def take(size: int) -> memoryview:
-            nonlocal at
-            at += size
-            return view[at - size : at]
-
-        self._done = take(8).cast("q")
-        self._ticked = take(8).cast("d")
-        self._polled = take(8 * self.shard_count).cast("d")
-        self.fences = take(8 * self.shard_count).cast("q")
-        """For each shard the fence's number, which grows each time the supervisor raises it."""
-        self._lowered = take(8 * self.shard_count).cast("q")
-        self._versions = take(8 * self.slots).cast("q")
-        self._started_tokens = [take(8 * STARTED_TOKENS_PER_SLOT).cast("q") for _ in range(self.slots)]
-        self._records = [take(SLOT_BYTES) for _ in range(self.slots)]
-        self._outcomes = [OutcomeLog(take(OutcomeLog.BYTES)) for _ in range(self.slots)]
-        self._next = [0] * self.slots
-        """Where each slot writes the next token, in the child."""
-        self._is_ending = False
 
     # --- the child's side ---
 
@@ -234,10 +229,6 @@ class StatusBoard:
 
     def end(self, slot: int) -> None:
         self._versions[slot] += 1
-
-    def log_outcome(self, slot: int, shard_index: int, outcome: Outcome) -> None:
-        """A task of the slot has ended with this outcome, which is not reported yet."""
-        self._outcomes[slot].add(shard_index, outcome)
 
     def extend(self, slot: int, seconds: float) -> None:
         """Move the time limit of the slot's task. By its thread, or one that it waits for."""
@@ -302,7 +293,7 @@ class StatusBoard:
     def logged_outcomes(self, shard_index: int, worker_id: str) -> list[Outcome]:
         """Outcomes of the tasks that have ended last, among them all that are not reported. When the process is dead."""
         found = sorted(
-            (entry for log in self._outcomes for entry in log.read(shard_index, worker_id)), key=itemgetter(0)
+            (entry for log in self.outcome_logs for entry in log.read(shard_index, worker_id)), key=itemgetter(0)
         )
         return [outcome for _, outcome in found[-MAX_REPORTED_OUTCOMES:]]
 
@@ -321,16 +312,14 @@ class StatusBoard:
                 return None
             record = bytes(self._records[slot])
             if version == self._versions[slot]:
-                return _decode(record)
-        return None
-
-
-def _decode(record: bytes) -> OccupiedSlot:
-    started, timeout, shard_index, count = _RECORD.unpack_from(record)
-    at, tasks = _RECORD.size, []
-    for _ in range(count):
-        token, retries, size = _ENTRY.unpack_from(record, at)
-        at += _ENTRY.size
-        tasks.append((token, retries, record[at : at + size].decode()))
-        at += size
-    return OccupiedSlot(shard_index, started, timeout, tuple(tasks))
+                break
+        else:
+            return None
+        started, timeout, shard_index, count = _RECORD.unpack_from(record)
+        at, tasks = _RECORD.size, []
+        for _ in range(count):
+            token, retries, size = _ENTRY.unpack_from(record, at)
+            at += _ENTRY.size
+            tasks.append((token, retries, record[at : at + size].decode()))
+            at += size
+        return OccupiedSlot(shard_index, started, timeout, tuple(tasks))

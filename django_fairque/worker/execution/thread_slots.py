@@ -13,7 +13,7 @@ import threading
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.model.lease import LeaseKey
 from django_fairque.engine.model.outcome import Outcome
@@ -43,9 +43,6 @@ if TYPE_CHECKING:
     from django_fairque.worker.fetching.buffer import Work
     from django_fairque.worker.fetching.fetch_planner import FetchPlanner
     from django_fairque.worker.fetching.wakeup import Wakeup
-
-W = TypeVar("W")
-R = TypeVar("R")
 
 SHORT_RUN_SECONDS = 0.0002
 """Run time (s) below which a second slot is woken only when the first does not get on."""
@@ -107,7 +104,7 @@ def failed_outcomes(runs: Sequence[Run], error: BaseException, started: float) -
     return [failed_outcome(run, error, took) for run in runs]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, slots=True)
 class QueueContext:
     """One shard of a queue as the slots see it."""
 
@@ -185,6 +182,7 @@ class Slot(threading.Thread):
         self._coroutine_contexts = CoroutineContexts(close_connections=slot_pool.close_connections)
         self._slot_pool = slot_pool
         self._status_board = slot_pool.status_board
+        self._outcome_log = slot_pool.status_board.outcome_logs[index]
         self._lock = _thread.allocate_lock()
         self._lock.acquire()
         self._queue_context: QueueContext | None = None
@@ -228,15 +226,14 @@ class Slot(threading.Thread):
         work, planner = self._work, queue_context.planner
         assert work is not None  # noqa: S101 - just taken
         try:
-            if isinstance(work, list):
-                outcomes = [queue_context.revoked.settle(outcome) for outcome in self._run_batch(queue_context, work)]
-                for outcome in outcomes:
-                    self._status_board.log_outcome(self.index, planner.index, outcome)
-                planner.outcomes.extend(outcomes)
-            else:
-                outcome = queue_context.revoked.settle(self._run_one(queue_context, work))
-                self._status_board.log_outcome(self.index, planner.index, outcome)
-                planner.outcomes.append(outcome)
+            outcomes = (
+                self._run_batch(queue_context, work) if isinstance(work, list) else self._run_one(queue_context, work)
+            )
+            if queue_context.revoked:
+                outcomes = [queue_context.revoked.settle(outcome) for outcome in outcomes]
+            for outcome in outcomes:
+                self._outcome_log.add(planner.index, outcome)
+            planner.outcomes.extend(outcomes)
         except BaseException:  # noqa: BLE001 - a fault of ours must not cost a slot, nor leave a lease without an outcome
             planner.outcomes.extend(outcomes_after_fault(work if isinstance(work, list) else [work]))
         self._work = None
@@ -244,78 +241,58 @@ class Slot(threading.Thread):
         if wakeup.is_waiting and planner.should_notify:
             wakeup.notify()
 
-    # --- one task ---
-
-    def _run_one(self, queue_context: QueueContext, lease: Lease) -> Outcome:
+    def _run_one(self, queue_context: QueueContext, lease: Lease) -> list[Outcome]:
         run = prepare(lease, queue_context.services)
         if isinstance(run, Outcome):
-            return run
+            return [run]
         started, timeout = monotonic(), timeout_of(run)
         self._status_board.begin(self.index, queue_context.planner.index, lease, started, timeout)
-        if self._status_board.fences[queue_context.planner.index] != self._fence:
-            self._status_board.end(self.index)
-            return Outcome.release(lease)
-        try:
-            if run.definition.is_async:
-                (outcome,) = self._await(queue_context, [run], started, timeout)
-            else:
-                outcome = self._execute(run, started, timeout)
-        finally:
-            self._status_board.end(self.index)
-        return outcome
-
-    def _execute(self, run: Run, started: float, timeout: float) -> Outcome:
-        close = self._slot_pool.close_connections
-        isolation.clean_up_connections(close=close)
-        outcome = run_guarded(
-            self.guard,
-            started,
-            timeout,
-            partial(self._unless_copied, run_one, run),
-            lambda error: failed_outcome(run, error, monotonic() - started),
-        )
-        isolation.clean_up_connections(close=close)
-        return outcome
-
-    def _unless_copied(self, run: Callable[[W], R], what: W) -> R:
-        """Run it in a new context; if it has forked, the copy of this process ends here."""
-        outcome = self._contexts.run(partial(run, what))
-        process_copies.end_if_copied(self._generation)
-        return outcome
-
-    # --- a batch ---
+        return self._run(queue_context, [run], started, timeout, lambda: [run_one(run)])
 
     def _run_batch(self, queue_context: QueueContext, leases: list[Lease]) -> list[Outcome]:
         runs, outcomes = prepare_runs(leases, queue_context.services)
         if not runs:
             return outcomes
         started, timeout = monotonic(), max(map(timeout_of, runs))
-        self._status_board.begin_batch(
-            self.index, queue_context.planner.index, [run.lease for run in runs], started, timeout
-        )
-        if self._status_board.fences[queue_context.planner.index] != self._fence:
-            self._status_board.end(self.index)
-            return [*outcomes, *(Outcome.release(run.lease) for run in runs)]
+        self._begin(queue_context, runs, started, timeout)
+        return outcomes + self._run(queue_context, runs, started, timeout, partial(run_batch, runs))
+
+    def _begin(self, queue_context: QueueContext, runs: list[Run], started: float, timeout: float) -> None:
+        leases = [run.lease for run in runs]
+        self._status_board.begin_batch(self.index, queue_context.planner.index, leases, started, timeout)
+
+    def _run(
+        self,
+        queue_context: QueueContext,
+        runs: list[Run],
+        started: float,
+        timeout: float,
+        body: Callable[[], list[Outcome]],
+    ) -> list[Outcome]:
+        """Run what the status board has the start of; give it back if the fence was raised before the supervisor saw that."""
         try:
+            if self._status_board.fences[queue_context.planner.index] != self._fence:
+                return [Outcome.release(run.lease) for run in runs]
             if runs[0].definition.is_async:
-                outcomes += self._await(queue_context, runs, started, timeout)
-            else:
-                outcomes += self._execute_batch(runs, started, timeout)
+                return self._await(queue_context, runs, started, timeout)
+            close = self._slot_pool.close_connections
+            isolation.clean_up_connections(close=close)
+            outcomes = run_guarded(
+                self.guard,
+                started,
+                timeout,
+                partial(self._unless_copied, body),
+                lambda error: failed_outcomes(runs, error, started),
+            )
+            isolation.clean_up_connections(close=close)
+            return outcomes
         finally:
             self._status_board.end(self.index)
-        return outcomes
 
-    def _execute_batch(self, runs: list[Run], started: float, timeout: float) -> list[Outcome]:
-        close = self._slot_pool.close_connections
-        isolation.clean_up_connections(close=close)
-        outcomes = run_guarded(
-            self.guard,
-            started,
-            timeout,
-            partial(self._unless_copied, run_batch, runs),
-            lambda error: failed_outcomes(runs, error, started),
-        )
-        isolation.clean_up_connections(close=close)
+    def _unless_copied(self, body: Callable[[], list[Outcome]]) -> list[Outcome]:
+        """Run it in a new context; if it has forked, the copy of this process ends here."""
+        outcomes = self._contexts.run(body)
+        process_copies.end_if_copied(self._generation)
         return outcomes
 
     # --- coroutines ---
@@ -330,7 +307,7 @@ class Slot(threading.Thread):
                 # The loop runs the coroutine in a copy of the context in which it is submitted.
                 submit = partial(loop.submit_alone if is_lost else loop.submit, job)
                 self._interrupt = self._coroutine_contexts.new().run(submit)
-                if self._is_revoked(runs):
+                if not runs[0].definition.options.batch and is_revoked(runs[0]):
                     self._interrupt(TaskRevoked)
                 outcomes: list[Outcome] = job.wait()
             except Interrupted as stopped:
@@ -352,25 +329,14 @@ class Slot(threading.Thread):
         async def begin() -> Any:
             return await arun_batch(runs) if runs[0].definition.options.batch else [await aexecute(runs[0])]
 
-        leases = [run.lease for run in runs]
-        return Job(
-            begin,
-            timeout,
-            leases,
-            queue_context.planner.index,
-            partial(self._status_board.extend, self.index),
-        )
-
-    def _is_revoked(self, runs: list[Run]) -> bool:
-        return not runs[0].definition.options.batch and is_revoked(runs[0])
+        leases, extend = [run.lease for run in runs], partial(self._status_board.extend, self.index)
+        return Job(begin, timeout, leases, queue_context.planner.index, extend)
 
     def _restart_limits(self, queue_context: QueueContext, runs: list[Run], timeout: float) -> float:
         """Let the time limits begin anew; returns when (`time.monotonic()`)."""
         started = monotonic()
         self._status_board.end(self.index)
-        self._status_board.begin_batch(
-            self.index, queue_context.planner.index, [run.lease for run in runs], started, timeout
-        )
+        self._begin(queue_context, runs, started, timeout)
         return started
 
     def revoke(self, queue_context: QueueContext, leases: AbstractSet[LeaseKey]) -> None:
