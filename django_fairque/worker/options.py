@@ -7,7 +7,7 @@ import os
 import secrets
 import socket
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from typing_extensions import TypedDict
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from django_fairque.conf.sections import WorkerConfig
     from django_fairque.engine.model.ids import Users
-    from django_fairque.engine.model.options import Mistake
     from django_fairque.engine.queue.async_queue import AsyncFairQueue
     from django_fairque.engine.queue.queue import FairQueue
 
@@ -84,26 +83,13 @@ class WorkerOptions:
     @classmethod
     def from_config(cls, config: WorkerConfig, **changes: Any) -> WorkerOptions:
         """The configured worker; ``changes`` that are not None win."""
-        everyone = config.users == ["*"]
+        names = {each.name for each in fields(cls)}
         options: dict[str, Any] = {
-            "worker_id": new_worker_id(config.id),
-            "queues": tuple(config.queues),
-            "users": "*" if everyone else tuple(config.users),
-            "steal": "*" if config.steal == ["*"] else tuple(config.steal),
-            "concurrency": config.concurrency,
-            "lease_seconds": config.lease_seconds,
-            "poll_interval": config.poll_interval,
-            "task_timeout": config.task_timeout,
-            "hard_timeout_grace": config.hard_timeout_grace,
-            "shutdown_timeout": config.shutdown_timeout,
-            "max_tasks": config.max_tasks,
-            "max_memory_mb": config.max_memory_mb,
-            "close_database_connections": config.close_database_connections,
-            "processes": config.processes,
-            "start_method": config.start_method,
-            "handler": config.handler,
-            "alert_email": tuple(config.alert_email),
+            name: tuple(value) if isinstance(value, list) else value for name, value in config if name in names
         }
+        options["worker_id"] = new_worker_id(config.id)
+        for name in ("users", "steal"):
+            options[name] = "*" if options[name] == ("*",) else options[name]
         options.update((name, value) for name, value in changes.items() if value is not None)
         if not (options["users"] or options["steal"]):
             raise ConfigurationError(
@@ -173,14 +159,12 @@ def _config_with(given: Mapping[str, Any]) -> WorkerConfig:
         # Strict, because 2.0 or "2" for a number is what a text file or the environment may say; code has types.
         return type(config).model_validate({**dict(config), **changes}, strict=True)
     except InvalidOptionsError as error:
-        mistakes = [_rename_to_argument(mistake) for mistake in error.mistakes]
+        mistakes = []
+        for mistake in error.mistakes:  # name the argument, not the option
+            option, *inside = mistake.path
+            key = ".".join(("worker_id" if option == "id" else option, *inside))
+            mistakes.append(replace(mistake, key=key))
     raise InvalidOptionsError(mistakes)
-
-
-def _rename_to_argument(mistake: Mistake) -> Mistake:
-    """A mistake that names the argument instead of the option."""
-    option, *inside = mistake.path
-    return replace(mistake, key=".".join(("worker_id" if option == "id" else option, *inside)))
 
 
 def _as_list(value: Any, name: str, what: str) -> list[Any]:

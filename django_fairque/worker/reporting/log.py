@@ -79,8 +79,7 @@ class _Lines:
 class OutcomeReporter:
     """Logs the outcomes of tasks. Thread-safe."""
 
-    def __init__(self, level_of_done: int = logging.INFO) -> None:
-        self._level = level_of_done
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._second = 0
         self._lines = {True: _Lines(), False: _Lines()}
@@ -93,23 +92,19 @@ class OutcomeReporter:
                 self.flush()
                 self._second = second
             for outcome, status in zip(outcomes, statuses, strict=True):
-                if status != "released":
-                    self._report_one(outcome, status)
+                done = status == "finished"
+                if status == "released" or (done and not logger.isEnabledFor(logging.INFO)):
+                    continue
+                if self._lines[done].take(outcome.lease.user_id):
+                    self._log_line(outcome, status)
 
     def flush(self) -> None:
         """Log how many outcomes got no line of their own."""
         if done := self._lines[True].omitted:
-            logger.log(self._level, "... and %d more finished, %d of them of user %s", *_summed(done))
+            logger.info("... and %d more finished, %d of them of user %s", *_summed(done))
         if not_done := self._lines[False].omitted:
             logger.warning("... and %d more did not finish, %d of them of user %s", *_summed(not_done))
         self._lines = {True: _Lines(), False: _Lines()}
-
-    def _report_one(self, outcome: Outcome, status: str) -> None:
-        done = status == "finished"
-        if done and not logger.isEnabledFor(self._level):
-            return
-        if self._lines[done].take(outcome.lease.user_id):
-            self._log_line(outcome, status)
 
     def _log_line(self, outcome: Outcome, status: str) -> None:
         lease = outcome.lease
@@ -126,7 +121,7 @@ class OutcomeReporter:
         took = "" if outcome.took is None else f" after {_duration(outcome.took)}"
         error = _first_line(outcome.body) if outcome.kind not in ("finish", "release") else ""
         logger.log(
-            self._level if status == "finished" else level,
+            level,
             "task %s %s of user %s %s%s%s",
             *(printable(lease.task_id), printable(lease.name) or "(payload)", printable(lease.user_id), words, took),
             f": {error}" if error else "",

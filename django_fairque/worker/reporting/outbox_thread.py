@@ -37,7 +37,7 @@ class OutboxThread:
         if not get_config().outbox:
             return
         if at_once:
-            self._relay_safely(minimum_age=0.0)
+            self._relay_all(minimum_age=0.0)
         else:
             self._thread = threading.Thread(target=self._run, name="fairque-outbox", daemon=True)
             self._thread.start()
@@ -48,26 +48,28 @@ class OutboxThread:
         if self._thread is not None:
             self._thread.join(seconds)
 
-    def relay_all(self, minimum_age: float = MIN_ROW_AGE_SECONDS) -> int:
-        """Relay what is there, of all databases that have an outbox; how many tasks. `MOST_ROWS` rows at a time."""
-        count, before = 0, self._pause
-        self._pause = OUTBOX_POLL_SECONDS
-        for alias in outboxes():
-            more = True
-            while more and not self._ended.is_set():
-                sent, more = self._relay(alias, minimum_age, before)
-                count += sent
-        return count
+    def _relay_all(self, minimum_age: float = MIN_ROW_AGE_SECONDS) -> None:
+        """Relay what is there, of all databases that have an outbox. A worker whose outbox can't be relayed still runs tasks."""
+        before, self._pause = self._pause, OUTBOX_POLL_SECONDS
+        try:
+            for alias in outboxes():
+                more = True
+                while more and not self._ended.is_set():
+                    more = self._relay(alias, minimum_age, before)
+        except Exception:  # noqa: BLE001 - whatever it is, it is logged and tried again
+            logger.exception("relaying the outbox failed; it is tried again")
+            self._pause = MAX_OUTBOX_PAUSE_SECONDS
 
-    def _relay(self, alias: str, minimum_age: float, before: float) -> tuple[int, bool]:
+    def _relay(self, alias: str, minimum_age: float, before: float) -> bool:
+        """Relay some rows of a database. Returns whether there are more."""
         try:
             relayed = relay(alias, minimum_age=minimum_age)
         except DatabaseError as error:
             self._log_failure(alias, f"{error} (if its table is missing: has `migrate` run?)", before)
-            return 0, False
+            return False
         if relayed.error is not None:
             self._log_failure(alias, relayed.error, before)
-        return relayed.tasks, relayed.more and relayed.error is None
+        return relayed.more and relayed.error is None
 
     def _log_failure(self, alias: str, error: Exception | str, before: float) -> None:
         self._pause = min(MAX_OUTBOX_PAUSE_SECONDS, 2 * before)
@@ -79,16 +81,8 @@ class OutboxThread:
         pause = 0.0
         try:
             while not self._ended.wait(pause * random.uniform(1.0, 2.0)):  # noqa: S311 - spreads looks, hides nothing
-                self._relay_safely()
+                self._relay_all()
                 isolation.clean_up_connections()
                 pause = self._pause
         finally:
             isolation.close_connections()
-
-    def _relay_safely(self, minimum_age: float = MIN_ROW_AGE_SECONDS) -> None:
-        """A round whatever happens: a worker whose outbox can't be relayed still runs tasks."""
-        try:
-            self.relay_all(minimum_age)
-        except Exception:  # noqa: BLE001 - whatever it is, it is logged and tried again
-            logger.exception("relaying the outbox failed; it is tried again")
-            self._pause = MAX_OUTBOX_PAUSE_SECONDS

@@ -39,9 +39,6 @@ def send_signal(signal: Signal, sender: str, **arguments: Any) -> None:
             logger.error("the receiver %r failed", receiver, exc_info=answer)
 
 
-ENDING_SIGNALS = {"dead": signals.task_dead, "retried": signals.task_retried}
-"""By the server's word."""
-
 FindTask = Callable[[str, str], "Task | None"]
 """The task of a queue (by name) with an id; None when it is not known any more."""
 
@@ -58,31 +55,19 @@ class TaskEnding:
     delay: float | None = None
 
 
-def ending_of_alert(alert: Alert) -> TaskEnding:
-    return TaskEnding(alert.queue, alert.task_id, "dead", alert.reason)
-
-
 def endings_of_outcomes(queue: str, outcomes: Sequence[Outcome], statuses: Sequence[str]) -> Iterator[TaskEnding]:
     for outcome, status in zip(outcomes, statuses, strict=True):
-        if status in ENDING_SIGNALS:
+        if status in ("dead", "retried"):
             error = outcome.body.decode("utf-8", "replace")
             yield TaskEnding(queue, outcome.lease.task_id, status, error, outcome.took, outcome.delay)
-
-
-def has_ending_receivers() -> bool:
-    return any(signal.receivers for signal in (signals.task_failed, *ENDING_SIGNALS.values()))
 
 
 def send_ending_signals(ending: TaskEnding, find: FindTask) -> None:
     """Send the signals, with the task as it is now. One that was deleted meanwhile needs no word."""
     task = find(ending.queue, ending.task_id)
-    if task is None:
-        return
-    about = {"task": task, "queue": ending.queue, "took": ending.took or 0.0, "error": ending.error}
-    if ending.took is not None:
-        send_signal(signals.task_failed, task.name, **about)
-    extra = {"delay": ending.delay} if ending.status == "retried" else {}
-    send_signal(ENDING_SIGNALS[ending.status], task.name, **about, **extra)
+    if task is not None:
+        about = {"task": task, "queue": ending.queue, "took": ending.took or 0.0, "error": ending.error}
+        _send_task_signals(ending.status, task.name, about, ending.delay, has_failed=ending.took is not None)
 
 
 def task_finder(queues: Sequence[FairQueue]) -> FindTask:
@@ -134,22 +119,20 @@ class SignalThread:
 
     def announce(self, announcements: Sequence[Alert | TaskEnding]) -> None:
         """From any thread; returns at once."""
-        options = self._options
         alerts = [each for each in announcements if not isinstance(each, TaskEnding)]
         if alerts:
-            self._put([partial(report_alerts, alerts, options.alert_email)])
-        if has_ending_receivers():
-            ends = [
-                each if isinstance(each, TaskEnding) else ending_of_alert(each)
-                for each in announcements
-                if is_ending(each)
-            ]
-            if ends:
-                self._put(partial(send_ending_signals, each, self._find) for each in ends)
+            self._put([partial(report_alerts, alerts, self._options.alert_email)])
+        endings = [
+            each if isinstance(each, TaskEnding) else TaskEnding(each.queue, each.task_id, "dead", each.reason)
+            for each in announcements
+            if isinstance(each, TaskEnding) or each.kind == "died"
+        ]
+        if endings and _has_receivers("dead", "retried"):
+            self._put(partial(send_ending_signals, each, self._find) for each in endings)
 
     def send_outcome_signals(self, queue: str, outcomes: Sequence[Outcome], statuses: Sequence[str]) -> None:
         """What became of tasks, if anyone listens."""
-        if not any(signal.receivers for some in OUTCOME_SIGNALS.values() for signal in some):
+        if not _has_receivers(*OUTCOME_SIGNALS):
             return
         self._put(
             partial(send_signals_of_outcome, queue, outcome, status)
@@ -198,8 +181,8 @@ class SignalThread:
             isolation.close_connections()
 
 
-def is_ending(announcement: Alert | TaskEnding) -> bool:
-    return isinstance(announcement, TaskEnding) or announcement.kind == "died"
+def _has_receivers(*statuses: str) -> bool:
+    return any(signal.receivers for status in statuses for signal in OUTCOME_SIGNALS[status])
 
 
 def send_signals_of_outcome(queue: str, outcome: Outcome, status: str) -> None:
@@ -207,17 +190,17 @@ def send_signals_of_outcome(queue: str, outcome: Outcome, status: str) -> None:
     about: dict[str, Any] = {"task": outcome.lease.task, "queue": queue, "took": outcome.took}
     if status != "finished":
         about["error"] = outcome.body.decode("utf-8", "replace")
+    if status == "canceled":
+        about["task_id"] = outcome.lease.task_id
+    # A task that snoozed itself has not failed.
+    _send_task_signals(status, outcome.lease.name, about, outcome.delay, has_failed=outcome.kind != "later")
+
+
+def _send_task_signals(status: str, name: str, about: dict[str, Any], delay: float | None, *, has_failed: bool) -> None:
     for signal in OUTCOME_SIGNALS[status]:
-        if signal is signals.task_failed and outcome.kind == "later":
-            continue  # the task snoozed itself: that is no failure
-        send_signal(signal, outcome.lease.name, **about, **_extra_arguments(signal, outcome))
-
-
-def _extra_arguments(signal: Signal, outcome: Outcome) -> dict[str, Any]:
-    """What only one of the signals has."""
-    if signal is signals.task_retried:
-        return {"delay": outcome.delay}
-    return {"task_id": outcome.lease.task_id} if signal is signals.task_canceled else {}
+        if has_failed or signal is not signals.task_failed:
+            extra = {"delay": delay} if signal is signals.task_retried else {}
+            send_signal(signal, name, **about, **extra)
 
 
 def report_alerts(alerts: Sequence[Alert], email: Sequence[str]) -> None:
@@ -228,7 +211,7 @@ def report_alerts(alerts: Sequence[Alert], email: Sequence[str]) -> None:
     for alert in alerts:
         if alert.task_id:
             logger.warning("queue %s: %s", alert.queue, alert)
-    alerts = [alert for alert in alerts if not is_ending(alert)]
+    alerts = [alert for alert in alerts if alert.kind != "died"]
     for alert in alerts:
         isolation.run_in_new_context(
             partial(send_signal, ALERT_SIGNALS[alert.kind], alert.name or alert.queue, alert=alert)
