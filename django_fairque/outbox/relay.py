@@ -167,21 +167,20 @@ class _Relay:
 
     def deliver(self, queue: str, rows: Sequence[OutboxEntry]) -> None:
         """Rows of one queue. One that can't be delivered as it is steps aside."""
-        singles: list[tuple[OutboxEntry, Task]] = []
+        singles: list[tuple[OutboxEntry, list[Task]]] = []
         for row in rows:
             try:
                 tasks = decoded(row)
             except FairQueueError as error:
                 self._step_aside(row, error)
                 continue
-            if not is_graph(tasks):
-                singles.append((row, tasks[0]))
-                continue
-            self._deliver_singles(queue, singles)
-            singles = []
-            if self._may_go(row):
-                self._deliver_graph(queue, row, tasks)
-        self._deliver_singles(queue, singles)
+            if is_graph(tasks):
+                self._deliver(queue, singles)
+                singles = []
+                self._deliver(queue, [(row, tasks)])
+            else:
+                singles.append((row, tasks))
+        self._deliver(queue, singles)
 
     def deliver_counts(self) -> None:
         """What no task has taken along."""
@@ -196,41 +195,37 @@ class _Relay:
     def _may_go(self, row: OutboxEntry) -> bool:
         return self._done.error is None and row.user_id not in self._waiting
 
-    def _deliver_graph(self, queue: str, row: OutboxEntry, tasks: list[Task]) -> None:
-        try:
-            results = self._queue_of(queue).deliver(tasks, run_id=tasks[0].run_id, is_graph=True, from_outbox=True)
-        except RedisConnectionError as error:
-            self._stop([row], error)
-        except FairQueueError as error:
-            self._step_aside(row, error)
-        else:
-            self._remove(queue, [row], tasks, results)
-
-    def _deliver_singles(self, queue: str, singles: Sequence[tuple[OutboxEntry, Task]]) -> None:
-        singles = [single for single in singles if self._may_go(single[0])]
-        if not singles:
+    def _deliver(self, queue: str, entries: Sequence[tuple[OutboxEntry, list[Task]]]) -> None:
+        """Rows with one task each, or the row of a graph."""
+        entries = [entry for entry in entries if self._may_go(entry[0])]
+        if not entries:
             return
-        tasks = [task for _, task in singles]
+        rows, tasks = [row for row, _ in entries], [task for _, some in entries for task in some]
+        whole = is_graph(tasks)
+        counts, run_id = (None, tasks[0].run_id) if whole else (self._done.uncounted.get(queue), "")
         try:
-            results = self._queue_of(queue).deliver(tasks, self._done.uncounted.get(queue), from_outbox=True)
+            results = self._queue_of(queue).deliver(tasks, counts, run_id=run_id, is_graph=whole, from_outbox=True)
         except RedisConnectionError as error:
-            self._stop([row for row, _ in singles], error)
+            self._stop(rows, error)
         except FairQueueError as error:
-            if len(singles) == 1:
-                self._step_aside(singles[0][0], error)
+            if len(entries) == 1:
+                self._step_aside(rows[0], error)
                 return
-            for single in singles:  # it is one of them
-                self._deliver_singles(queue, [single])
+            for entry in entries:  # it is one of them
+                self._deliver(queue, [entry])
         else:
+            if whole:
+                self._remove(queue, rows, tasks, results)
+                return
             self._done.uncounted.pop(queue, None)
-            self._take_in(queue, singles, results)
+            self._take_in(queue, rows, tasks, results)
 
-    def _take_in(self, queue: str, singles: Sequence[tuple[OutboxEntry, Task]], results: Sequence[PushResult]) -> None:
-        taken = [(row, task, result) for (row, task), result in zip(singles, results, strict=True) if result.is_known]
+    def _take_in(self, queue: str, rows: list[OutboxEntry], tasks: list[Task], results: Sequence[PushResult]) -> None:
+        answered = list(zip(rows, tasks, results, strict=True))
+        taken = [each for each in answered if each[2].is_known]
         if taken:
-            rows, tasks, answers = map(list, zip(*taken, strict=True))
-            self._remove(queue, rows, tasks, answers)
-        for (row, task), result in zip(singles, results, strict=True):
+            self._remove(queue, *map(list, zip(*taken, strict=True)))
+        for row, task, result in answered:
             if not result.is_known and self._may_go(row):
                 full = BacklogFullError(f"the backlog of user {task.user_id!r} is full", refused=[])
                 self._step_aside(row, push_refused(queue, [result]) if result.status == "id_conflict" else full)

@@ -101,10 +101,17 @@ class _Handler(BaseHTTPRequestHandler):
         super().__init__(*args)
 
     def do_GET(self) -> None:
-        self._send(self._answer())
+        answer = self._answer()
+        self.send_response(answer.status)
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("Content-Length", str(len(answer.content)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(answer.content)
 
-    def do_HEAD(self) -> None:
-        self._send(self._answer())
+    do_HEAD = do_GET  # noqa: N815 - the name it is called with
 
     def _answer(self) -> access.MetricsResponse:
         path = self.path.partition("?")[0].rstrip("/")
@@ -116,18 +123,6 @@ class _Handler(BaseHTTPRequestHandler):
             return access.NOT_FOUND
         accept = ",".join(self.headers.get_all("Accept", []))
         return access.metrics(self.headers.get("Authorization", ""), accept, is_open=True, worker=self._worker)
-
-    def _send(self, answer: access.MetricsResponse) -> None:
-        self.send_response(answer.status)
-        for name, value in {
-            **answer.headers,
-            "Cache-Control": "no-store",
-            "Content-Length": str(len(answer.content)),
-        }.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(answer.content)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name it is called with
         logger.debug(format, *args)
