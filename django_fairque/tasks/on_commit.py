@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ from django_fairque.engine.model.errors import (
 )
 from django_fairque.engine.model.records import EventCount, PushResult, push_refused
 from django_fairque.engine.pushing.batching import parts_of
+from django_fairque.outbox import has_outbox
 
 from .errors import TaskUsageError
 from .results import TaskResult
@@ -65,14 +66,12 @@ class CommitBuffer:
         self._connection = connection
         self.is_over = False
         """The commit came (or a test ran its hooks): nothing may be added any more, it would stay here."""
-        self._batches: dict[str, PendingBatch] = {}
+        self._batches: defaultdict[str, PendingBatch] = defaultdict(PendingBatch)
         self._requested: set[tuple[str, str]] = set()
 
     @cached_property
     def has_outbox(self) -> bool:
         """Read when there is something to send: a transaction that sends nothing needs no configuration."""
-        from django_fairque.outbox import has_outbox
-
         return conf.get_config().outbox and has_outbox(self.database)
 
     @property
@@ -87,11 +86,12 @@ class CommitBuffer:
 
     def add(self, queue: str, tasks: Sequence[Task]) -> list[TaskResult]:
         results = [TaskResult(task.task_id, queue, waiting=self) for task in tasks]
+        batch = self.batch(queue)
         if self.has_outbox:
             from django_fairque.outbox import rows
 
-            self.batch(queue).row_of |= rows.store(self.database, queue, tasks)
-        self.batch(queue).tasks.update(zip(results, tasks, strict=True))
+            batch.row_of |= rows.store(self.database, queue, tasks)
+        batch.tasks.update(zip(results, tasks, strict=True))
         return results
 
     def add_event(self, event: str, key: str, queue: str, make: Callable[[], Task | None]) -> None:
@@ -133,7 +133,7 @@ class CommitBuffer:
     def __call__(self) -> None:
         """Send everything that can be sent; the first error of what was enqueued by hand goes to the one who commits."""
         self.is_over = True
-        batches, self._batches = self._batches, {}
+        batches, self._batches = self._batches, defaultdict(PendingBatch)
         if not batches:
             return
         if self.has_outbox:
@@ -145,19 +145,7 @@ class CommitBuffer:
 
     def batch(self, queue: str) -> PendingBatch:
         """What waits for this queue."""
-        batch = self._batches.get(queue)
-        if batch is None:
-            batch = self._batches[queue] = PendingBatch()
-        return batch
-
-
-def commit_buffer_of(connection: BaseDatabaseWrapper) -> CommitBuffer:
-    """The hook to add to now, in a transaction: the last one if it is ours and may be joined, else a new one."""
-    hook = _last_hook(connection)
-    if hook is None:
-        hook = CommitBuffer(connection)
-        connection.on_commit(hook)
-    return hook
+        return self._batches[queue]
 
 
 def alive_buffers(hooks: Iterable[CommitBuffer]) -> set[CommitBuffer]:
@@ -176,26 +164,24 @@ def connection_of(alias: str) -> BaseDatabaseWrapper:
         raise TaskUsageError(f"using(database=…): expected one of {known}, got {short(alias)}") from None
 
 
-def _last_hook(connection: Any) -> CommitBuffer | None:
-    """The hook that was registered last, if more tasks may join it: ours, not over, registered in these savepoints.
+def commit_buffer_of(connection: Any) -> CommitBuffer:
+    """The hook to add to now, in a transaction: the last one if more tasks may join it, else a new one.
 
-    ``run_on_commit`` is not part of Django's public interface. If its entries have another form, each call gets a separate
-    hook. Calls in the block that a `TestCase` opens get separate hooks, too, because tests distinguish them.
+    They may if it is ours, not over, and was registered in these savepoints. ``run_on_commit`` is not part of Django's
+    public interface: if its entries have another form, each call gets a separate hook. Calls in the block that a
+    `TestCase` opens get separate hooks, too, because tests distinguish them.
     """
     try:
         savepoints, hook = connection.run_on_commit[-1][:2]
         # Django notes a None for each block without a savepoint: those are never rolled back to by themselves.
-        savepoints, here = savepoints - {None}, set(connection.savepoint_ids) - {None}
-        block = connection.atomic_blocks[-1]
+        is_here = savepoints - {None} == set(connection.savepoint_ids) - {None}
+        is_joined = is_here and not getattr(connection.atomic_blocks[-1], "_from_testcase", False)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
-        return None
-    if (
-        not isinstance(hook, CommitBuffer)
-        or hook.is_over
-        or savepoints != here
-        or getattr(block, "_from_testcase", False)
-    ):
-        return None
+        is_joined = False
+    if is_joined and isinstance(hook, CommitBuffer) and not hook.is_over:
+        return hook
+    hook = CommitBuffer(connection)
+    connection.on_commit(hook)
     return hook
 
 
@@ -266,16 +252,21 @@ def send_batch(name: str, batch: PendingBatch) -> Exception | None:
         _push(conf.get_queue(name), tasks, counts, sent)
     except Exception as error:  # noqa: BLE001 - logged here, raised after the other queues' tasks were sent
         keep_event_counts(name, counts)
-        known = {*sent.answers, *sent.refused}
+        known = sent.answers.keys() | sent.refused.keys()
         sent.refuse([task.task_id for task in tasks if task.task_id not in known], error)
-    if sent.failure is not None:
-        _log_lost(name, sent.refused, sent.failure)
-        _count_lost(name, batch, sent.refused, sent.failure)
+    failure = next(iter(sent.refused.values()), None)
+    if failure is not None:
+        _log_lost(name, [*sent.refused], failure)
+        lost = Counter(batch.event_of[task_id] for task_id in sent.refused if task_id in batch.event_of)
+        keep_event_counts(name, {event: EventCount(failed=times, error=str(failure)) for event, times in lost.items()})
     if sent.answers:
-        unsent = [task for task in tasks if task.task_id in sent.answers]
-        _set_results(batch.tasks, sent.answers)
-        task_signals.send_task_pushed(name, unsent, [sent.answers[task.task_id] for task in unsent])
-    return sent.failure if any(task_id not in batch.event_of for task_id in sent.refused) else None
+        for result, task in batch.tasks.items():
+            answer = sent.answers.get(task.task_id)
+            if answer is not None and answer.is_known:
+                result.sent_as(answer.task_id)
+        answered = [task for task in tasks if task.task_id in sent.answers]
+        task_signals.send_task_pushed(name, answered, [sent.answers[task.task_id] for task in answered])
+    return failure if sent.refused.keys() - batch.event_of.keys() else None
 
 
 @dataclass
@@ -283,15 +274,13 @@ class Sent:
     """What came of the tasks of a batch, by the id under which each was sent."""
 
     answers: dict[str, PushResult] = field(default_factory=dict)
-    refused: list[str] = field(default_factory=list)
-    failure: Exception | None = None
-    """The first that refused some."""
+    refused: dict[str, Exception] = field(default_factory=dict)
+    """With the error, in the order in which they were refused."""
 
-    def refuse(self, task_ids: Sequence[str], error: Exception) -> None:
-        self.refused += task_ids
-        self.failure = self.failure or error
+    def refuse(self, task_ids: Iterable[str], error: Exception) -> None:
+        self.refused.update(dict.fromkeys(task_ids, error))
 
-    def hear(self, tasks: Sequence[Task], answers: Sequence[object]) -> None:
+    def accept(self, tasks: Sequence[Task], answers: Sequence[object]) -> None:
         known = (answer for answer in answers if isinstance(answer, PushResult))
         self.answers.update(zip((task.task_id for task in tasks), known, strict=False))
 
@@ -300,7 +289,7 @@ def _push(queue: FairQueue, tasks: Sequence[Task], counts: Mapping[str, EventCou
     """Push what belongs together part by part: what is wrong with one of them is no reason to lose the others."""
     has_graphs = any(task.depends_on or task.run_id for task in tasks)
     if counts and not has_graphs and len(tasks) <= queue.config.pipeline_batch_size:
-        sent.hear(tasks, answers := queue.deliver(tasks, counts))
+        sent.accept(tasks, answers := queue.deliver(tasks, counts))
         if refused := [answer.task_id for answer in answers if not answer.is_known]:
             sent.refuse(refused, push_refused(queue.name, answers))
         return
@@ -308,9 +297,9 @@ def _push(queue: FairQueue, tasks: Sequence[Task], counts: Mapping[str, EventCou
     while parts:
         some, is_joined = parts.popleft()
         try:
-            sent.hear(some, queue.push_batch(some))
+            sent.accept(some, queue.push_batch(some))
         except PushRefusedError as error:
-            sent.hear(some, error.results)
+            sent.accept(some, error.results)
             sent.refuse(error.refused, error)
         except TASK_ERRORS as error:
             if is_joined and len(some) > 1:
@@ -337,11 +326,10 @@ def relay_batches(database: str, batches: Mapping[str, PendingBatch]) -> None:
     for name, untold in relayed.uncounted.items():
         keep_event_counts(name, untold)
     for name, tasks, answers in relayed.pushed:
-        mine = batches[name].tasks if name in batches else {}
-        by_id = {answer_task.task_id: answer for answer_task, answer in zip(tasks, answers, strict=True)}
-        for result in list(mine):
-            if result.id in by_id:
-                result.sent_as(by_id[result.id].task_id)
+        sent_as = {task.task_id: answer.task_id for task, answer in zip(tasks, answers, strict=True)}
+        for result in batches[name].tasks if name in batches else ():
+            if result.id in sent_as:
+                result.sent_as(sent_as[result.id])
         task_signals.send_task_pushed(name, tasks, answers)
     if relayed.error is not None:
         logger.warning(
@@ -359,26 +347,11 @@ def _with_unsent_counts(name: str, counts: Mapping[str, EventCount]) -> dict[str
     return counts_to_send
 
 
-def _set_results(results: Mapping[TaskResult, Task], answers: Mapping[str, PushResult]) -> None:
-    for result, task in results.items():
-        answer = answers.get(task.task_id)
-        if answer is not None and answer.is_known:
-            result.sent_as(answer.task_id)
-
-
-def _count_lost(name: str, batch: PendingBatch, refused: Sequence[str], error: Exception) -> None:
-    lost = Counter(batch.event_of[task_id] for task_id in refused if task_id in batch.event_of)
-    keep_event_counts(name, {event: EventCount(failed=times, error=str(error)) for event, times in lost.items()})
-
-
 def _log_lost(queue: str, ids: Sequence[str], error: Exception) -> None:
     named = ", ".join(ids[:MAX_LOGGED_TASK_IDS]) + (" …" if len(ids) > MAX_LOGGED_TASK_IDS else "")
     logger.error(
         "%d tasks for queue %s could not be sent after the commit (%s): %s",
-        len(ids),
-        queue,
-        error,
-        named,
+        *(len(ids), queue, error, named),
         exc_info=error,
     )
 
