@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from django.db.models import Model
     from django.db.models.signals import ModelSignal
+    from django.dispatch import Signal
 
     from .rules import Rule
 
@@ -67,32 +68,24 @@ def switch_on(rule: Rule) -> None:
     except LookupError as error:
         rule.problems.append(str(error))
     else:
-        rule.problems += problems_of(rule)
+        rule.problems += [*_task_problems(rule), *(_model_problems(rule, rule.model) if rule.model is not None else ())]
     if rule.problems:
         logger.error("the model event %s is switched off: %s", rule.name, "; ".join(rule.problems))
         return
     rule.is_on = True
     rules.rule_registry.of_class.clear()
-    if rule.model is not None:
-        _track(rule)
-    connect(rule)
-
-
-def _track(rule: Rule) -> None:
-    assert rule.model is not None  # noqa: S101 - the caller looked
     names = set() if rule.when is None else set(rule.when.tracked())
-    if not names:
-        return
-    for model in classes_of(rule.model):
+    for model in classes_of(rule.model) if rule.model is not None and names else ():
         columns = {field_of(model, name).attname for name in names}
         field_tracker.tracked[model] = tuple(sorted(columns.union(field_tracker.tracked.get(model, ()))))
         field_tracker.watch_refreshes(model)
+    connect(rule)
 
 
 def connect(rule: Rule) -> None:
     """Listen to what a rule is about; connecting the same receiver again changes nothing."""
     if rule.signal is not None:
-        _connect_signal(rule)
+        _connect_signal(rule, rule.signal)
     if rule.model is None:
         return
     signals.pre_migrate.connect(migration_begins, dispatch_uid=RECEIVER_ID)
@@ -106,17 +99,8 @@ def connect(rule: Rule) -> None:
         if DELETE in rule.kinds:
             signals.pre_delete.connect(object_deleting, sender=model, dispatch_uid=RECEIVER_ID)
         if model in field_tracker.tracked:
-            signals.post_init.connect(object_made, sender=model, dispatch_uid=RECEIVER_ID)
-            signals.pre_save.connect(object_saving, sender=model, dispatch_uid=RECEIVER_ID)
-
-
-def object_made(instance: Model, **_: Any) -> None:
-    field_tracker.track_created(instance)
-
-
-def object_saving(instance: Model, raw: bool = False, **_: Any) -> None:
-    if not raw:
-        field_tracker.track_before_save(instance)
+            signals.post_init.connect(field_tracker.track_created, sender=model, dispatch_uid=RECEIVER_ID)
+            signals.pre_save.connect(field_tracker.track_before_save, sender=model, dispatch_uid=RECEIVER_ID)
 
 
 def object_saved(
@@ -166,18 +150,16 @@ def _of_historical(*receivers: Callable[..., None]) -> Callable[..., None]:
 
 
 _HISTORICAL: tuple[tuple[ModelSignal, Callable[..., None]], ...] = (
-    (signals.post_init, _of_historical(object_made)),
-    (signals.pre_save, _of_historical(object_saving)),
+    (signals.post_init, _of_historical(field_tracker.track_created)),
+    (signals.pre_save, _of_historical(field_tracker.track_before_save)),
     (signals.post_save, _of_historical(object_saved, relations.row_saved)),
     (signals.pre_delete, _of_historical(object_deleting, relations.row_deleting)),
     (signals.m2m_changed, _of_historical(relations.relation_changed)),
 )
 
 
-def _connect_signal(rule: Rule) -> None:
-    assert rule.signal is not None  # noqa: S101 - the caller looked
-
-    is_relation = rule.signal is signals.m2m_changed
+def _connect_signal(rule: Rule, signal: Signal) -> None:
+    is_relation = signal is signals.m2m_changed
     if is_relation:
         relations.watch_relations()
 
@@ -197,12 +179,7 @@ def _connect_signal(rule: Rule) -> None:
         )
         rule.fire(event)
 
-    rule.signal.connect(received, sender=rule.sender, weak=False, dispatch_uid=f"{RECEIVER_ID}:{rule.name}")
-
-
-def problems_of(rule: Rule) -> list[str]:
-    """Each as a sentence; empty when the rule can be switched on."""
-    return [*_task_problems(rule), *(_model_problems(rule, rule.model) if rule.model is not None else ())]
+    signal.connect(received, sender=rule.sender, weak=False, dispatch_uid=f"{RECEIVER_ID}:{rule.name}")
 
 
 def _task_problems(rule: Rule) -> Iterator[str]:
@@ -230,7 +207,7 @@ def _model_problems(rule: Rule, model: type[Model]) -> Iterator[str]:
     if rule.when is not None:
         yield from rule.when.problems(model)
     for what, given in (
-        *(("user", each) for each in [rule.user]),
+        ("user", rule.user),
         *((f"argument {number}", each) for number, each in enumerate(rule.args, 1)),
         *((f"argument {name!r}", each) for name, each in rule.kwargs.items()),
     ):

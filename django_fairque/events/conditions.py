@@ -14,7 +14,7 @@ from django_fairque.engine.model.errors import short
 from .event import CREATE, column_at, field_of, key_of, problem_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from django.db.models import Field
 
@@ -31,19 +31,19 @@ class Condition:
         raise NotImplementedError
 
     def __and__(self, other: AnyCondition) -> Condition:
-        return _All(self, condition(other))
+        return _Combined("&", all, self, condition(other))
 
     def __rand__(self, other: AnyCondition) -> Condition:
-        return _All(condition(other), self)
+        return _Combined("&", all, condition(other), self)
 
     def __or__(self, other: AnyCondition) -> Condition:
-        return _Any(self, condition(other))
+        return _Combined("|", any, self, condition(other))
 
     def __ror__(self, other: AnyCondition) -> Condition:
-        return _Any(condition(other), self)
+        return _Combined("|", any, condition(other), self)
 
     def __invert__(self) -> Condition:
-        return _Not(self)
+        return _Combined("~", lambda values: not any(values), self)
 
     def tracked(self) -> Iterator[str]:
         """Yield the fields whose earlier values it needs."""
@@ -58,13 +58,16 @@ AnyCondition = Union[Condition, Callable[["Event"], object]]  # noqa: UP007 - ev
 
 
 class _Combined(Condition):
-    sign = ""
+    """Several conditions; with ``~`` one. ``counts`` tells from their values, which are taken one by one, if an event does."""
 
-    def __init__(self, *parts: Condition) -> None:
-        self.parts = parts
+    def __init__(self, sign: str, counts: Callable[[Iterable[bool]], bool], *parts: Condition) -> None:
+        self.sign, self.counts, self.parts = sign, counts, parts
+
+    def __call__(self, event: Event) -> bool:
+        return self.counts(part(event) for part in self.parts)
 
     def __repr__(self) -> str:
-        return f"({f' {self.sign} '.join(map(repr, self.parts))})"
+        return f"~{self.parts[0]!r}" if self.sign == "~" else f"({f' {self.sign} '.join(map(repr, self.parts))})"
 
     def tracked(self) -> Iterator[str]:
         for part in self.parts:
@@ -73,28 +76,6 @@ class _Combined(Condition):
     def problems(self, model: type[Model]) -> Iterator[str]:
         for part in self.parts:
             yield from part.problems(model)
-
-
-class _All(_Combined):
-    sign = "&"
-
-    def __call__(self, event: Event) -> bool:
-        return all(part(event) for part in self.parts)
-
-
-class _Any(_Combined):
-    sign = "|"
-
-    def __call__(self, event: Event) -> bool:
-        return any(part(event) for part in self.parts)
-
-
-class _Not(_Combined):
-    def __call__(self, event: Event) -> bool:
-        return not self.parts[0](event)
-
-    def __repr__(self) -> str:
-        return f"~{self.parts[0]!r}"
 
 
 class _Function(Condition):
@@ -147,7 +128,10 @@ class changed(Condition):  # noqa: N801 - reads as a word of its own
 
     def problems(self, model: type[Model]) -> Iterator[str]:
         """Yield what is wrong with it for this ``model``."""
-        yield from _column_problems(model, self.field)
+        try:
+            field_of(model, self.field)
+        except LookupError as error:
+            yield f"changed({self.field!r}): {error}"
 
 
 class field_is(Condition):  # noqa: N801
@@ -200,10 +184,3 @@ def _plain(field: Field[Any, Any], value: Any) -> Any:
     if isinstance(value, FieldFile) or (value is None and isinstance(field, FileField)):
         return str(value or "")  # Django stores no file as an empty name
     return value
-
-
-def _column_problems(model: type[Model], name: str) -> Iterator[str]:
-    try:
-        field_of(model, name)
-    except LookupError as error:
-        yield f"changed({name!r}): {error}"

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django_fairque.engine.model.errors import short
+from django_fairque.tasks.definition import Sendable
 from django_fairque.tasks.errors import TaskUsageError
 from django_fairque.tasks.options import DECLARABLE, SENDABLE, SendOptions, TaskOptions, changed, unknown_option
 
 from . import activation
 from .conditions import condition
 from .event import CREATE, DELETE, M2M, SAVE, SIGNAL, UPDATE, Event
-from .rules import Rule, is_task
+from .rules import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,19 +63,12 @@ class Declaration:
     """
 
     def __init__(
-        self,
-        what: str,
-        kinds: Iterable[str],
-        target: type[Model] | str | None,
-        options: dict[str, Any],
-        *,
-        args: AllArguments = ("pk",),
-        when: AnyCondition | None = None,
-        user: User = None,
-        name: str = "",
-        reentrant: bool = False,
-        **fields: Any,
+        self, word: str, kinds: set[str], model: type[Model] | str | None, given: Mapping[str, Any], **fields: Any
     ) -> None:
+        label = model if isinstance(model, str) else model._meta.label if model is not None else ""
+        what = f"{label}:{word}" if label else word
+        user, args, when = given.get("user"), given.get("args", ("pk",)), given.get("when")
+        options = {name: value for name, value in given.items() if name not in EVENT_OPTIONS}
         if not (user is None or callable(user) or (isinstance(user, str) and user)):
             raise TaskUsageError(f"{what}: user must be a field path or a callable of the event, got {short(user)}")
         _check(what, options)
@@ -83,15 +77,15 @@ class Declaration:
                 f"{what}: args must be a field path, several, or a callable of the event that gives all, got {short(args)}"
             )
         self._what = what
-        self._name = name
+        self._name = given.get("name", "")
         self._args: AllArguments = (args,) if isinstance(args, str) else args
         self._fields: dict[str, Any] = {
             "kinds": frozenset(kinds),
-            "target": target,
+            "target": model,
             "when": None if when is None else condition(when),
             "user": user,
             "options": options,
-            "reentrant": reentrant,
+            "reentrant": given.get("reentrant", False),
             **fields,
         }
 
@@ -113,11 +107,11 @@ class Declaration:
         return self._declare(task, args=tuple(self._args))
 
     def _declare(self, task: Task, **arguments: Any) -> Task:
-        if not (is_task(task) or (isinstance(task, str) and task)):
+        if not (isinstance(task, Sendable) or (isinstance(task, str) and task)):
             raise TaskUsageError(
                 f"{self._what} enqueues a task: expected one (put @task below the event), got {short(task)}"
             )
-        rule = Rule(name="", task=task, **arguments, **self._fields)  # type: ignore[arg-type] # it is one
+        rule = Rule(name="", task=task, **arguments, **self._fields)
         rule.name = self._name or f"{self._what}:{rule.task_name}"
         activation.add(rule)
         return task
@@ -139,7 +133,7 @@ def on_create(model: type[Model] | str, **options: Unpack[EventOptions]) -> Decl
 
     Raises `TaskUsageError` if an option is unknown or wrong.
     """
-    return _declared("create", {CREATE}, model, options)
+    return Declaration("create", {CREATE}, model, options)
 
 
 def on_update(model: type[Model] | str, **options: Unpack[EventOptions]) -> Declaration:
@@ -147,7 +141,7 @@ def on_update(model: type[Model] | str, **options: Unpack[EventOptions]) -> Decl
 
     ``model``, ``options`` and the error are those of `on_create`.
     """
-    return _declared("update", {UPDATE}, model, options)
+    return Declaration("update", {UPDATE}, model, options)
 
 
 def on_save(model: type[Model] | str, **options: Unpack[EventOptions]) -> Declaration:
@@ -155,7 +149,7 @@ def on_save(model: type[Model] | str, **options: Unpack[EventOptions]) -> Declar
 
     ``model``, ``options`` and the error are those of `on_create`.
     """
-    return _declared("save", {CREATE, UPDATE, SAVE}, model, options)
+    return Declaration("save", {CREATE, UPDATE, SAVE}, model, options)
 
 
 def on_delete(model: type[Model] | str, **options: Unpack[EventOptions]) -> Declaration:
@@ -164,7 +158,7 @@ def on_delete(model: type[Model] | str, **options: Unpack[EventOptions]) -> Decl
 
     ``model``, ``options`` and the error are those of `on_create`.
     """
-    return _declared("delete", {DELETE}, model, options)
+    return Declaration("delete", {DELETE}, model, options)
 
 
 def on_m2m(
@@ -181,7 +175,7 @@ def on_m2m(
     chosen = frozenset([actions] if isinstance(actions, str) else actions)
     if not chosen or not chosen <= set(ACTIONS):
         raise TaskUsageError(f"on_m2m: actions must be some of {', '.join(ACTIONS)}, got {short(actions)}")
-    return _declared(f"m2m.{field}", {M2M}, model, options, relation=field, actions=chosen)
+    return Declaration(f"m2m.{field}", {M2M}, model, options, relation=field, actions=chosen)
 
 
 def on_signal(signal: Signal, *, sender: Any = None, **options: Unpack[EventOptions]) -> Declaration:
@@ -195,7 +189,7 @@ def on_signal(signal: Signal, *, sender: Any = None, **options: Unpack[EventOpti
     """
     if not callable(getattr(signal, "connect", None)):
         raise TaskUsageError(f"on_signal: expected a django.dispatch.Signal, got {short(signal)}")
-    return _declared("signal", {SIGNAL}, None, {"args": (), **options}, signal=signal, sender=sender)
+    return Declaration("signal", {SIGNAL}, None, {"args": (), **options}, signal=signal, sender=sender)
 
 
 def _check(what: str, options: Mapping[str, Any]) -> None:
@@ -212,12 +206,3 @@ def _check(what: str, options: Mapping[str, Any]) -> None:
         if name not in ALLOWED_EVENT_OPTIONS:
             raise TaskUsageError(f"{what}: {unknown_option(name, ALLOWED_EVENT_OPTIONS)}")
     changed(TaskOptions(), options, SENDABLE, what)
-
-
-def _declared(
-    word: str, kinds: set[str], model: type[Model] | str | None, given: Mapping[str, Any], **fields: Any
-) -> Declaration:
-    label = model if isinstance(model, str) else model._meta.label if model is not None else ""
-    own = {name: value for name, value in given.items() if name in EVENT_OPTIONS}
-    options = {name: value for name, value in given.items() if name not in EVENT_OPTIONS}
-    return Declaration(f"{label}:{word}" if label else word, kinds, model, options, **own, **fields)

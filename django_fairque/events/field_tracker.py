@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from django.db.models.fields.files import FieldFile
@@ -18,7 +18,7 @@ from django_fairque.tasks import sending
 from .event import is_historical
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from django.db.models import Model
 
@@ -33,17 +33,12 @@ _historical: WeakKeyDictionary[type[Model], tuple[str, ...]] = WeakKeyDictionary
 """The same for the classes that a migration has."""
 
 
-class TrackedFields:
+class TrackedFields(NamedTuple):
     """Values by column attribute. Never changed: a shallow copy of the object may share it."""
 
-    __slots__ = ("buffer", "earlier", "known")
-
-    def __init__(
-        self, known: Mapping[str, Any], buffer: CommitBuffer | None = None, earlier: TrackedFields | None = None
-    ) -> None:
-        self.known = known
-        self.buffer = buffer
-        self.earlier = earlier
+    known: Mapping[str, Any]
+    buffer: CommitBuffer | None = None
+    earlier: TrackedFields | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return TrackedFields, (self.standing().known,)
@@ -54,9 +49,6 @@ class TrackedFields:
         while seen.buffer is not None and seen.earlier is not None and not seen.buffer.is_alive:
             seen = seen.earlier
         return seen
-
-    def values(self) -> Mapping[str, Any]:
-        return self.standing().known
 
     def followed_by(self, values: Mapping[str, Any], buffer: CommitBuffer | None) -> TrackedFields:
         """What was saved now, in the transaction that ``buffer`` belongs to (None: it is committed). Of one that stands."""
@@ -71,18 +63,20 @@ class TrackedFields:
         return TrackedFields(merged, buffer, before)
 
 
-def names_of(model: type[Model]) -> tuple[str, ...]:
-    """What is watched of the objects of a class; of the class as a migration has it, where it has that."""
-    if not is_historical(model):
-        return tracked.get(model, ())
-    found = _historical.get(model)
-    if found is None:
+def names_of(model: type[Model], fields: Collection[str] | None = None) -> tuple[str, ...]:
+    """What is watched of the objects of a class, among ``fields`` if given; of the class as a migration has it, where it has
+    that.
+    """
+    found: tuple[str, ...] | None = tracked.get(model, ())
+    if is_historical(model) and (found := _historical.get(model)) is None:
         here = {field.attname for field in model._meta.concrete_fields}
         known = (names for each, names in tracked.items() if each._meta.label == model._meta.label)
         found = _historical[model] = tuple(name for name in next(known, ()) if name in here)
         if found:
             watch_refreshes(model)
-    return found
+    if not found or fields is None:
+        return found or ()
+    return tuple(name for name in found if name in fields or model._meta.get_field(name).name in fields)
 
 
 def _taken(instance: Model, attributes: Iterable[str]) -> dict[str, Any]:
@@ -97,45 +91,38 @@ def _kept(value: Any) -> Any:
     return copy.deepcopy(value) if isinstance(value, (dict, list, set, bytearray)) else value
 
 
-def track_created(instance: Model) -> None:
+def track_created(instance: Model, **_: Any) -> None:
     names = names_of(type(instance))
     if names:
         instance.__dict__[TRACKED_ATTRIBUTE] = TrackedFields(_taken(instance, names))
 
 
-def track_before_save(instance: Model) -> None:
+def track_before_save(instance: Model, raw: bool = False, **_: Any) -> None:
     """What was made by hand may be in the database already, and nobody knows as what."""
-    if instance._state.adding and TRACKED_ATTRIBUTE in instance.__dict__:
+    if not raw and instance._state.adding and TRACKED_ATTRIBUTE in instance.__dict__:
         instance.__dict__[TRACKED_ATTRIBUTE] = TrackedFields({})
 
 
 def before(instance: Model) -> Mapping[str, Any]:
     """What is known of the watched fields as they were before the save that has just happened."""
     seen = instance.__dict__.get(TRACKED_ATTRIBUTE)
-    return {} if seen is None else seen.values()
+    return {} if seen is None else seen.standing().known
 
 
 def track_after_save(instance: Model, using: str, update_fields: frozenset[str] | None) -> None:
-    names = names_of(type(instance))
+    names = names_of(type(instance), update_fields)
     if not names:
         return
-    if update_fields is not None:
-        meta = type(instance)._meta
-        names = tuple(name for name in names if update_fields & {name, meta.get_field(name).name})
     values = _taken(instance, names)
     seen: TrackedFields = (instance.__dict__.get(TRACKED_ATTRIBUTE) or TrackedFields({})).standing()
     if any(name not in seen.known or seen.known[name] != value for name, value in values.items()):
         instance.__dict__[TRACKED_ATTRIBUTE] = seen.followed_by(values, sending.event_hook_in(using))
 
 
-def track_refreshed(instance: Model, fields: Iterable[str] | None) -> None:
-    names = names_of(type(instance))
-    if names:
-        if fields is not None:
-            meta = type(instance)._meta
-            wanted = set(fields)
-            names = tuple(name for name in names if wanted & {name, meta.get_field(name).name})
-        instance.__dict__[TRACKED_ATTRIBUTE] = TrackedFields({**before(instance), **_taken(instance, names)})
+def track_refreshed(instance: Model, fields: Collection[str] | None) -> None:
+    if names_of(type(instance)):
+        refreshed = _taken(instance, names_of(type(instance), fields))
+        instance.__dict__[TRACKED_ATTRIBUTE] = TrackedFields({**before(instance), **refreshed})
 
 
 def watch_refreshes(model: type[Model]) -> None:

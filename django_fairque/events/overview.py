@@ -12,11 +12,9 @@ from django_fairque.engine.model.records import EventCount
 from . import rules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from django_fairque.engine.queue.queue import FairQueue
-
-    from .rules import Rule
 
 
 @dataclass(frozen=True)
@@ -44,44 +42,27 @@ class EventsOverview:
 def overview(queue_of: Callable[[str], FairQueue]) -> EventsOverview:
     """Ask each queue once; one that does not answer leaves its events without counts."""
     declared = rules.rules()
-    counts, unreachable = _counts(declared, queue_of)
-    return EventsOverview(tuple(_facts(rule, counts.get(rule.name, EventCount())) for rule in declared), unreachable)
-
-
-def _counts(
-    declared: Sequence[Rule], queue_of: Callable[[str], FairQueue]
-) -> tuple[dict[str, EventCount], dict[str, str]]:
-    found: dict[str, EventCount] = {}
+    queues = {rule.name: rule.definition.options.queue for rule in declared if rule.is_on}
+    counts: dict[str, EventCount] = {}
     unreachable: dict[str, str] = {}
-    for queue in sorted({_queue(rule) for rule in declared if rule.is_on}):
-        counts, error = _counts_of(queue, queue_of)
-        found.update(counts)
-        if error:
-            unreachable[queue] = error
-    return found, unreachable
-
-
-def _counts_of(name: str, queue_of: Callable[[str], FairQueue]) -> tuple[dict[str, EventCount], str]:
-    try:
-        return queue_of(name).event_counts(), ""
-    except InvalidOptionsError:
-        raise  # of the project, not of this queue
-    except FairQueueError as error:
-        return {}, str(error)
-
-
-def _queue(rule: Rule) -> str:
-    return rule.definition.options.queue
-
-
-def _facts(rule: Rule, count: EventCount) -> EventFacts:
-    return EventFacts(
-        name=rule.name,
-        kinds=tuple(sorted(rule.kinds)),
-        model=rule.model._meta.label if rule.model is not None else None,
-        condition="" if rule.when is None else repr(rule.when),
-        task=rule.task_name,
-        queue=_queue(rule) if rule.is_on else "",
-        count=count,
-        problems=tuple(rule.problems),
-    )
+    for queue in sorted(set(queues.values())):
+        try:
+            counts |= queue_of(queue).event_counts()
+        except InvalidOptionsError:  # noqa: PERF203 - of the project, not of this queue
+            raise
+        except FairQueueError as error:
+            unreachable[queue] = str(error)
+    events = [
+        EventFacts(
+            name=rule.name,
+            kinds=tuple(sorted(rule.kinds)),
+            model=rule.model._meta.label if rule.model is not None else None,
+            condition="" if rule.when is None else repr(rule.when),
+            task=rule.task_name,
+            queue=queues.get(rule.name, ""),
+            count=counts.get(rule.name, EventCount()),
+            problems=tuple(rule.problems),
+        )
+        for rule in declared
+    ]
+    return EventsOverview(tuple(events), unreachable)

@@ -11,7 +11,7 @@ from .event import CREATE, SAVE, UPDATE, Event
 from .rules import is_suppressed, suppress_events
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     Base = models.QuerySet[Any]
 else:
@@ -58,7 +58,9 @@ class EventQuerySetMixin(Base):
         with transaction.atomic(using=self.db):
             created = create()
             for instance in created:
-                self._fire(kind, instance)
+                if instance.pk is not None:  # not every database says which key it has given
+                    self._fire(kind, instance)
+                field_tracker.track_after_save(instance, self.db, None)
         return created
 
     def bulk_update(self, objs: Iterable[Any], fields: Iterable[str], *args: Any, **options: Any) -> int:
@@ -74,7 +76,9 @@ class EventQuerySetMixin(Base):
             with suppress_events(self.model):  # it calls `update`, whose events would be the same again
                 count = super().bulk_update(given, names, *args, **options)
             for instance in given:
-                self._fire(UPDATE, instance, frozenset(names))
+                if instance.pk is not None:
+                    self._fire(UPDATE, instance, frozenset(names), field_tracker.before(instance))
+                field_tracker.track_after_save(instance, self.db, frozenset(names))
         return count
 
     def update(self, **values: Any) -> int:
@@ -90,7 +94,11 @@ class EventQuerySetMixin(Base):
             count = super().update(**values)
             keys = list(before)
             for first in range(0, len(keys), ROWS_PER_SLICE):
-                self._fire_updated(keys[first : first + ROWS_PER_SLICE], before, frozenset(values))
+                some = keys[first : first + ROWS_PER_SLICE]
+                found = self.model._base_manager.using(self.db).in_bulk(some)
+                for key in some:
+                    if key in found:
+                        self._fire(UPDATE, found[key], frozenset(values), before[key])
         return count
 
     update.alters_data = True  # type: ignore[attr-defined] # as Django's: no template may call it
@@ -108,31 +116,11 @@ class EventQuerySetMixin(Base):
         rows = self._chain().order_by().values_list("pk", *names)  # type: ignore[attr-defined] # Django's own copy
         return {row[0]: dict(zip(names, row[1:], strict=True)) for row in rows}
 
-    def _fire_updated(
-        self, keys: Sequence[Any], before: Mapping[Any, Mapping[str, Any]], names: frozenset[str]
+    def _fire(
+        self, kind: str, instance: Any, fields: frozenset[str] | None = None, before: Mapping[str, Any] | None = None
     ) -> None:
-        found = self.model._base_manager.using(self.db).in_bulk(keys)
-        for key in keys:
-            if (instance := found.get(key)) is not None:
-                event = Event(
-                    UPDATE,
-                    self.model,
-                    self.db,
-                    pk=key,
-                    update_fields=names,
-                    before=before[key],
-                    known_instance=instance,
-                )
-                rules.fire(self.model, event)
-
-    def _fire(self, kind: str, instance: Any, fields: frozenset[str] | None = None) -> None:
-        known = {} if kind != UPDATE else field_tracker.before(instance)
-        if instance.pk is not None:  # not every database says which key it has given
-            event = Event(
-                kind, self.model, self.db, pk=instance.pk, update_fields=fields, before=known, known_instance=instance
-            )
-            rules.fire(self.model, event)
-        field_tracker.track_after_save(instance, self.db, fields)
+        event = Event(kind, self.model, self.db, instance.pk, fields, before=before or {}, known_instance=instance)
+        rules.fire(self.model, event)
 
 
 if TYPE_CHECKING:

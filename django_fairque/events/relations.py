@@ -64,11 +64,6 @@ class Relation(NamedTuple):
         """Whether the project has declared the through model itself."""
         return not self.through._meta.auto_created
 
-    @property
-    def is_symmetrical(self) -> bool:
-        """Whether it holds both ways: of two friends each has the other in the field."""
-        return bool(self.field.remote_field.symmetrical)
-
     def only_ours(self, pks: Iterable[Any], using: str) -> list[Any]:
         """Those that are objects of the model: an inherited field's rows belong to parents that are none, too."""
         if self.model._meta.concrete_model is self.field.model._meta.concrete_model:
@@ -158,7 +153,7 @@ def _fire(relation: Relation, action: str, instance: Model, pks: Iterable[Any], 
     if not reverse:
         if isinstance(instance, relation.model):
             _fire_rules(relation, action, instance.pk, pks, using, instance)
-        if not relation.is_symmetrical:
+        if not relation.field.remote_field.symmetrical:  # of two friends each has the other in the field
             return
         pks = set(pks) - {getattr(instance, relation.field.m2m_reverse_target_field_name())}
     if _rules(relation, action):

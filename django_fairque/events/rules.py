@@ -15,7 +15,6 @@ from django_fairque.engine.model import payload as json_payload
 from django_fairque.tasks import registry as task_registry
 from django_fairque.tasks import sending
 from django_fairque.tasks.context import current_task
-from django_fairque.tasks.definition import Sendable
 from django_fairque.tasks.errors import TaskUsageError
 from django_fairque.tasks.options import user_id
 
@@ -45,19 +44,15 @@ def suppress_events(*models: type[Model] | str) -> Iterator[None]:
     ``models`` are classes or their labels (``"shop.Order"``); children and proxies count too. All models if none is
     named. Raises `TaskUsageError` if one is no model.
     """
-    found = tuple(map(_model, models)) or (_everything,)
+    try:
+        found: tuple[object, ...] = tuple(map(model_of, models)) or (_everything,)
+    except LookupError as error:
+        raise TaskUsageError(f"suppress_events: {error}") from None
     token = _suppressed.set((*_suppressed.get(), *found))
     try:
         yield
     finally:
         _suppressed.reset(token)
-
-
-def _model(given: type[Model] | str) -> object:
-    try:
-        return model_of(given)
-    except LookupError as error:
-        raise TaskUsageError(f"suppress_events: {error}") from None
 
 
 def is_suppressed(model: type[Model]) -> bool:
@@ -181,10 +176,6 @@ def plain(value: Any) -> Any:
         return value
     if isinstance(value, tuple):  # a key of several parts
         return tuple(map(plain, value))
-    return _encoded(value)
-
-
-def _encoded(value: Any) -> Any:
     from django.core.serializers.json import DjangoJSONEncoder
     from django.db.models import Model
 
@@ -194,10 +185,6 @@ def _encoded(value: Any) -> Any:
         return DjangoJSONEncoder().default(value)
     except TypeError:
         return value  # the task's own check says what JSON knows
-
-
-def is_task(value: object) -> bool:
-    return isinstance(value, Sendable)
 
 
 class _RuleRegistry:
