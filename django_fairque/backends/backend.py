@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -10,8 +9,8 @@ from django.core import checks
 from django.utils import timezone
 
 from django_fairque import conf
-from django_fairque.backends import definition, results
-from django_fairque.backends import definition as options
+from django_fairque.backends import definition as definitions
+from django_fairque.backends import results
 from django_fairque.engine.model.errors import ConfigurationError, TaskNotFoundError, TaskValidationError
 from django_fairque.engine.model.ids import check_id
 from django_fairque.tasks.results import aqueue_for, current_interceptor, queue_for
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.model.records import Attempt
     from django_fairque.engine.model.task import Task as Record
-    from django_fairque.tasks.results import TaskResult as Handle
 
     from .compat import AnyResult, AnyTask, Task, TaskResult
     from .definition import DjangoDefinition
@@ -35,29 +33,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-@dataclass(frozen=True)
-class _Call:
-    """A call that is about to be sent."""
-
-    definition: DjangoDefinition
-    task: AnyTask
-    args: list[Any]
-    kwargs: dict[str, Any]
-    now: datetime
-
-    def result(self, handle: Handle) -> Any:
-        """What the caller gets, given what the queue's own `enqueue` gave."""
-        return results.enqueued(self.task, handle.id, self.args, self.kwargs, None if handle.is_waiting else self.now)
-
-
 def _user_of(task: AnyTask, args: list[Any], kwargs: dict[str, Any]) -> object:
     """Whom a call is for that did not come through the backend but from a schedule."""
     backend = task.get_backend()
     return backend.user_of(task, args, kwargs) if isinstance(backend, FairqueBackend) else None
-
-
-def _normalized(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: normalize_json(value) for name, value in kwargs.items()}
 
 
 class FairqueBackend(BaseTaskBackend):
@@ -70,9 +49,9 @@ class FairqueBackend(BaseTaskBackend):
     supports_priority = True
 
     @cached_property
-    def settings(self) -> options.BackendOptions:
+    def settings(self) -> definitions.BackendOptions:
         """``OPTIONS``, checked. Raises `InvalidTaskBackend` if they are wrong."""
-        return options.read_options(self.options, self.alias)
+        return definitions.read_options(self.options, self.alias)
 
     def validate_task(self, task: AnyTask) -> None:
         """Check a ``task`` as Django does, and register it: workers run the tasks that their process has registered.
@@ -88,8 +67,9 @@ class FairqueBackend(BaseTaskBackend):
         ``task`` is the task, ``args`` and ``kwargs`` are its arguments. Returns the result. Raises `InvalidTask` or
         `TypeError` if the task or its arguments can't be sent, and the errors of `Sendable.enqueue`.
         """
-        call = self._call(task, args, kwargs)
-        result: TaskResult[P, R] = call.result(call.definition.enqueue(*call.args, **call.kwargs))
+        definition, given, named, now = self._call(task, args, kwargs)
+        handle = definition.enqueue(*given, **named)
+        result: TaskResult[P, R] = results.enqueued(task, handle, given, named, now)
         return result
 
     async def aenqueue(self, task: Task[P, R], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[P, R]:
@@ -97,8 +77,9 @@ class FairqueBackend(BaseTaskBackend):
 
         ``task``, ``args``, ``kwargs`` and the errors are those of `enqueue`. Returns the result.
         """
-        call = self._call(task, args, kwargs)
-        result: TaskResult[P, R] = call.result(await call.definition.aenqueue(*call.args, **call.kwargs))
+        definition, given, named, now = self._call(task, args, kwargs)
+        handle = await definition.aenqueue(*given, **named)
+        result: TaskResult[P, R] = results.enqueued(task, handle, given, named, now)
         return result
 
     def get_result(self, result_id: str) -> AnyResult:
@@ -136,7 +117,7 @@ class FairqueBackend(BaseTaskBackend):
         where = f"TASKS[{self.alias!r}]"
         found: list[checks.CheckMessage] = [
             checks.Error(f"OPTIONS of {where}: {problem}", hint="docs/django-tasks.md lists them.", id="fairque.E040")
-            for problem in options.option_problems(self.options)
+            for problem in definitions.option_problems(self.options)
         ]
         try:
             declared = conf.get_config().queues
@@ -154,15 +135,17 @@ class FairqueBackend(BaseTaskBackend):
         return found
 
     def _definition(self, task: AnyTask) -> DjangoDefinition:
-        return definition.register(task, options.max_retries(self.options), _user_of)
+        return definitions.register(task, definitions.max_retries(self.options), _user_of)
 
-    def _call(self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Call:
+    def _call(
+        self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[DjangoDefinition, list[Any], dict[str, Any], datetime]:
+        """What sends the call, its arguments as JSON, and the time."""
         self.validate_task(task)
-        given, named = list(map(normalize_json, args)), _normalized(kwargs)
+        given, named = list(map(normalize_json, args)), {name: normalize_json(value) for name, value in kwargs.items()}
         now = timezone.now()
         user_id = self.user_of(task, given, named)
-        definition = self._definition(task).sending(task, self.settings.max_retries, user_id, now)
-        return _Call(definition, task, given, named, now)
+        return self._definition(task).sending(task, self.settings.max_retries, user_id, now), given, named, now
 
     def user_of(self, task: AnyTask, args: list[Any], kwargs: dict[str, Any]) -> object:
         """Return the user of a call: that of the ``task``, else what the option ``USER`` returns for it, ``args`` and
@@ -185,7 +168,7 @@ class FairqueBackend(BaseTaskBackend):
         return not self.queues or queue in self.queues
 
     def _stored(self, record: Record, queue: str, attempts: Sequence[Attempt]) -> AnyResult:
-        known = definition.find(record.name)
+        known = definitions.find(record.name)
         if known is None or not (self._is_ours(queue) or results.alias_of(known.task, record) == self.alias):
             raise TaskResultDoesNotExist(record.task_id)
         return results.stored(known.task, record, queue, attempts, self.alias)

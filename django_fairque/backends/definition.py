@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from django.utils import timezone
 from django.utils.module_loading import import_string
@@ -49,54 +49,46 @@ def read_options(options: Mapping[str, Any], alias: str) -> BackendOptions:
     found = option_problems(options)
     if found:
         raise InvalidTaskBackend(f"OPTIONS of TASKS[{alias!r}]: {'; '.join(found)}")
-    return BackendOptions(_user(options), max_retries(options))
+    user = options.get("USER")
+    return BackendOptions(import_string(user) if isinstance(user, str) else user, max_retries(options))
 
 
 def option_problems(options: Mapping[str, Any]) -> list[str]:
     """What is wrong, one sentence each."""
-    return [*_unknown(options), *_wrong_user(options), *_wrong_retries(options)]
-
-
-def max_retries(options: Mapping[str, Any]) -> int:
-    """How often a failed task is tried again; 0 unless the options (when they are right) say more."""
-    return 0 if _wrong_retries(options) else int(options.get("MAX_RETRIES", 0))
-
-
-def _user(options: Mapping[str, Any]) -> UserOf | None:
-    user = options.get("USER")
-    found: UserOf | None = import_string(user) if isinstance(user, str) else user
-    return found
-
-
-def _unknown(options: Mapping[str, Any]) -> list[str]:
     sentences = []
     for name in options:
         if name not in KNOWN:
             near = nearest(str(name).upper(), KNOWN)
             hint = f"did you mean {near!r}?" if near else f"expected some of {', '.join(KNOWN)}"
             sentences.append(f"unknown option {name!r}; {hint}")
+    if wrong := _wrong_user(options.get("USER")):
+        sentences.append(f"USER must be a callable of (task, args, kwargs), or its dotted path; {wrong}")
+    if not _is_right(retries := options.get("MAX_RETRIES", 0)):
+        sentences.append(f"MAX_RETRIES must be an integer from 0 to 1000, got {short(retries)}")
     return sentences
 
 
-def _wrong_user(options: Mapping[str, Any]) -> list[str]:
-    value = options.get("USER")
+def max_retries(options: Mapping[str, Any]) -> int:
+    """How often a failed task is tried again; 0 unless the options (when they are right) say more."""
+    given = options.get("MAX_RETRIES", 0)
+    return given if _is_right(given) else 0
+
+
+def _is_right(retries: object) -> TypeGuard[int]:
+    return isinstance(retries, int) and not isinstance(retries, bool) and 0 <= retries <= 1000
+
+
+def _wrong_user(value: object) -> str:
+    """What is there instead; empty if it is right."""
     if value is None or callable(value):
-        return []
-    wanted = "USER must be a callable of (task, args, kwargs), or its dotted path"
+        return ""
     if not isinstance(value, str):
-        return [f"{wanted}; got {short(value)}"]
+        return f"got {short(value)}"
     try:
         found = import_string(value)
     except ImportError as error:
-        return [f"{wanted}; {value!r} can't be imported ({error})"]
-    return [] if callable(found) else [f"{wanted}; {value!r} is {short(found)}"]
-
-
-def _wrong_retries(options: Mapping[str, Any]) -> list[str]:
-    value = options.get("MAX_RETRIES", 0)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 1000:
-        return [f"MAX_RETRIES must be an integer from 0 to 1000, got {short(value)}"]
-    return []
+        return f"{value!r} can't be imported ({error})"
+    return "" if callable(found) else f"{value!r} is {short(found)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,9 +142,16 @@ class DjangoDefinition(Sendable[Any]):
 
     def sending(self, task: AnyTask, max_retries: int, user_id: object, now: datetime) -> Self:
         """The one that sends ``task``, which may have been changed by ``using``. A ``user_id`` of None names nobody."""
+        given = {"queue": task.queue_name, "max_retries": max_retries, "priority": class_of(task.priority)}
+        if user_id is not None:
+            given["user_id"] = user_id
+        if (due := task.run_after) is not None:
+            given["execute_after"] = due if timezone.is_aware(due) else timezone.make_aware(due)
+        about = TaskMetadata(now, task.backend, int(task.priority), due, getattr(task, "user_id", None))
         call = copy.copy(self)
-        object.__setattr__(call, "options", _call_options(task, max_retries, user_id))
-        object.__setattr__(call, "about", TaskMetadata.for_call(task, now).to_json())
+        options = changed(TaskOptions(), given, DECLARABLE | SENDABLE, f"{task.module_path}.enqueue()")
+        object.__setattr__(call, "options", options)
+        object.__setattr__(call, "about", about.to_json())
         return call
 
 
@@ -173,43 +172,16 @@ def register(task: AnyTask, max_retries: int, user_of: UserOf) -> DjangoDefiniti
         raise InvalidTask(
             f"{name} is a task of django_fairque already (@django_fairque.task); use only one of the two decorators"
         )
-    options = TaskOptions(
-        priority=class_of(task.priority),
-        queue=task.queue_name,
-        max_retries=max_retries,
-        user=_user_function(task, user_of),
-    )
-    definition = DjangoDefinition(runner(task), name, options, task)
-    _ = definition.signature  # found once, for all copies that `sending` makes
-    registry.register(definition)
-    return definition
-
-
-def _user_function(task: AnyTask, user_of: UserOf) -> Any:
-    """As `TaskOptions.user`: a callable of the arguments."""
 
     def user(*args: Any, **kwargs: Any) -> object:
         found = user_of(task, list(args), kwargs)
         return DEFAULT_USER if found is None else found
 
-    return user
-
-
-def _call_options(task: AnyTask, max_retries: int, user_id: object) -> TaskOptions:
-    options: dict[str, Any] = {
-        "priority": class_of(task.priority),
-        "queue": task.queue_name,
-        "max_retries": max_retries,
-    }
-    if user_id is not None:
-        options["user_id"] = user_id
-    if task.run_after is not None:
-        options["execute_after"] = _aware(task.run_after)
-    return changed(TaskOptions(), options, DECLARABLE | SENDABLE, f"{task.module_path}.enqueue()")
-
-
-def _aware(moment: datetime) -> datetime:
-    return moment if timezone.is_aware(moment) else timezone.make_aware(moment)
+    options = TaskOptions(priority=class_of(task.priority), queue=task.queue_name, max_retries=max_retries, user=user)
+    definition = DjangoDefinition(runner(task), name, options, task)
+    _ = definition.signature  # found once, for all copies that `sending` makes
+    registry.register(definition)
+    return definition
 
 
 def announce(sender: str, task: Record, queue: str, **_: Any) -> None:

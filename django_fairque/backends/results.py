@@ -21,11 +21,12 @@ from django_fairque.tasks.errors import Discard, TaskCanceledError, TaskFailedEr
 from .compat import TaskError, TaskResult, TaskResultStatus, task_backends
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from django_fairque.engine.model.lease import Lease
     from django_fairque.engine.model.records import Attempt
     from django_fairque.engine.model.task import Task as Record
+    from django_fairque.tasks.results import TaskResult as Handle
 
     from .compat import AnyResult, AnyTask
 
@@ -62,10 +63,6 @@ class TaskMetadata:
     user_id: str | None = None
 
     @classmethod
-    def for_call(cls, task: AnyTask, now: datetime) -> TaskMetadata:
-        return cls(now, task.backend, int(task.priority), task.run_after, getattr(task, "user_id", None))
-
-    @classmethod
     def of(cls, record: Record) -> TaskMetadata:
         """What a record's payload says. People can edit payloads: invalid values count as missing."""
         recorded = record.payload.get("about") if isinstance(record.payload, dict) else None
@@ -100,16 +97,12 @@ def _metadata_text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-STATUSES = {
-    TaskState.SCHEDULED: TaskResultStatus.READY,
-    TaskState.DEFERRED: TaskResultStatus.READY,
-    TaskState.QUEUED: TaskResultStatus.READY,
+STATUSES = dict.fromkeys(TaskState, TaskResultStatus.READY) | {
     TaskState.STARTED: TaskResultStatus.RUNNING,
     TaskState.FINISHED: TaskResultStatus.SUCCESSFUL,
     TaskState.FAILED: TaskResultStatus.FAILED,
     TaskState.CANCELED: TaskResultStatus.FAILED,
 }
-
 ATTEMPT_KINDS = frozenset({"failed", "crashed", "lease_ended", "discarded"})
 """Kinds of history lines that end an attempt, if they name a worker; the others ended a task that did not run."""
 ERROR_KINDS = ATTEMPT_KINDS | {"expired", "poisoned", "canceled"}
@@ -141,9 +134,9 @@ class StoredError(TaskError):
         return found
 
 
-def enqueued(task: AnyTask, task_id: str, args: list[Any], kwargs: dict[str, Any], at: datetime | None) -> AnyResult:
-    """The result of a call that was sent; ``at`` is None while it waits for a commit."""
-    return _result(task, task_id, args, kwargs, TaskResultStatus.READY, at)
+def enqueued(task: AnyTask, handle: Handle, args: list[Any], kwargs: dict[str, Any], now: datetime) -> Any:
+    """The result of a call that was sent ``now``, or waits for a commit, as the ``handle`` knows."""
+    return _result(task, handle.id, args, kwargs, None if handle.is_waiting else now)
 
 
 def stored(task: AnyTask, record: Record, queue: str, attempts: Sequence[Attempt], alias: str) -> AnyResult:
@@ -152,25 +145,27 @@ def stored(task: AnyTask, record: Record, queue: str, attempts: Sequence[Attempt
     about = TaskMetadata.of(record)
     if record.state is TaskState.STARTED and record.started_at is not None:
         attempts = [each for each in attempts if each.at <= record.started_at]  # of this run it has no line yet
+    workers = [each.worker for each in attempts if _is_run(each)]
+    if record.state in (TaskState.STARTED, TaskState.FINISHED):
+        workers.append(record.worker)
     result = _result(
         _as_sent(task, record, queue, about, alias),
         record.task_id,
         list(payload.get("args") or ()),
         dict(payload.get("kwargs") or {}),
-        STATUSES[record.state],
         about.at or _moment(record.created_at),
-    )
-    update(
-        result,
+        status=STATUSES[record.state],
         started_at=_moment(record.started_at),
         last_attempted_at=_moment(record.started_at),
         finished_at=_moment(record.ended_at),
-        errors=[_error(each) for each in attempts if _is_error(each)],
-        worker_ids=[each.worker for each in attempts if _is_run(each)],
-        _return_value=record.result,
+        errors=[
+            StoredError(exception_class_path=_class_path(each), traceback=each.traceback or each.error)
+            for each in attempts
+            if _is_error(each)
+        ],
+        worker_ids=workers,
     )
-    if record.state in (TaskState.STARTED, TaskState.FINISHED):
-        result.worker_ids.append(record.worker)
+    update(result, _return_value=record.result)
     return result
 
 
@@ -193,26 +188,12 @@ def update(result: AnyResult, **fields: Any) -> None:
 
 
 def _result(
-    task: AnyTask,
-    task_id: str,
-    args: list[Any],
-    kwargs: dict[str, Any],
-    status: Any,  # django-stubs' members have no type
-    enqueued_at: datetime | None,
+    task: AnyTask, task_id: str, args: list[Any], kwargs: dict[str, Any], enqueued_at: datetime | None, **known: Any
 ) -> AnyResult:
+    moments = dict.fromkeys(("started_at", "finished_at", "last_attempted_at"))
+    known = {"status": TaskResultStatus.READY, "errors": [], "worker_ids": [], **moments, **known}
     return TaskResult(
-        task=task,
-        id=task_id,
-        status=status,
-        enqueued_at=enqueued_at,
-        started_at=None,
-        finished_at=None,
-        last_attempted_at=None,
-        args=args,
-        kwargs=kwargs,
-        backend=task.backend,
-        errors=[],
-        worker_ids=[],
+        task=task, id=task_id, enqueued_at=enqueued_at, args=args, kwargs=kwargs, backend=task.backend, **known
     )
 
 
@@ -225,15 +206,12 @@ def _as_sent(task: AnyTask, record: Record, queue: str, about: TaskMetadata, ali
         sent["priority"] = number_of(record.priority)
     if hasattr(task, "user_id"):
         sent["user_id"] = about.user_id
-    changes = {name: value for name, value in sent.items() if getattr(task, name) != value}
-    return _changed(task, changes) if changes else task
-
-
-def _changed(task: AnyTask, changes: Mapping[str, Any]) -> AnyTask:
-    """A copy that Django does not validate: what has been sent runs, also from a queue that is not for `enqueue`."""
+    if all(getattr(task, name) == value for name, value in sent.items()):
+        return task
+    # A copy that Django does not validate: what has been sent runs, also from a queue that is not for `enqueue`.
     copy: AnyTask = object.__new__(type(task))
     for each in fields(task):
-        object.__setattr__(copy, each.name, changes.get(each.name, getattr(task, each.name)))
+        object.__setattr__(copy, each.name, sent.get(each.name, getattr(task, each.name)))
     return copy
 
 
@@ -245,10 +223,6 @@ def _is_run(attempt: Attempt) -> bool:
 def _is_error(attempt: Attempt) -> bool:
     """Not a task that raised `Retry`: then there is its reason, but no exception."""
     return attempt.kind in ERROR_KINDS and (attempt.kind != "failed" or _raised(attempt) is not None)
-
-
-def _error(attempt: Attempt) -> TaskError:
-    return StoredError(exception_class_path=_class_path(attempt), traceback=attempt.traceback or attempt.error)
 
 
 def _class_path(attempt: Attempt) -> str:

@@ -38,16 +38,12 @@ def runner(task: AnyTask) -> Callable[..., Any]:
     """What a worker calls with the arguments of a call: the task's function, with its context if it takes one."""
     run = _async_runner(task) if inspect.iscoroutinefunction(task.func) else _sync_runner(task)
     functools.update_wrapper(run, task.func)
-    run.__signature__ = _signature(task)  # type: ignore[attr-defined] # read by inspect.signature
-    return run
-
-
-def _signature(task: AnyTask) -> inspect.Signature:
-    """That of a call: without the context, which callers don't give."""
     signature = inspect.signature(task.func)
-    if not task.takes_context:
-        return signature
-    return signature.replace(parameters=list(signature.parameters.values())[1:])
+    parameters = list(signature.parameters.values())
+    if task.takes_context:
+        del parameters[0]  # callers don't give it
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined] # read by inspect.signature
+    return run
 
 
 def _sync_runner(task: AnyTask) -> Callable[..., Any]:
