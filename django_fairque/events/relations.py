@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import django
@@ -106,21 +107,17 @@ def connect_relation(target: type[Model], name: str) -> None:
             signals.pre_delete.connect(row_deleting, sender=through, dispatch_uid=f"{RELATION_RECEIVER_ID}.through")
 
 
-def _relations_through(through: type[Model]) -> Iterable[Relation]:
+def _relations_through(through: type[Model]) -> Iterator[Relation]:
     """Those of a through model; also of the one that a migration has, with its classes."""
     if not is_historical(through):
-        return _watched.get(through, ())
-    known = (each for some in _watched.values() for each in some if each.through._meta.label == through._meta.label)
-    return [then for each in known if (then := _as_it_was(each, through._meta.apps)) is not None]
-
-
-def _as_it_was(relation: Relation, apps: Any) -> Relation | None:
-    """The relation of a migration's classes; None where it was not there yet."""
-    try:
-        model = apps.get_model(relation.model._meta.label)
-        return Relation(relation.target, model, model._meta.get_field(relation.field.name))
-    except (LookupError, FieldDoesNotExist):
-        return None
+        yield from _watched.get(through, ())
+        return
+    for relation in [each for some in _watched.values() for each in some]:
+        if relation.through._meta.label == through._meta.label:
+            with suppress(LookupError, FieldDoesNotExist):  # where it was not there yet
+                model = through._meta.apps.get_model(relation.model._meta.label)
+                field = model._meta.get_field(relation.field.name)
+                yield Relation(relation.target, model, cast("Any", field))
 
 
 def relation_changed(

@@ -13,7 +13,7 @@ from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.signals import log_receiver_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from django_fairque.engine.inspection.task_lookup import Note
     from django_fairque.engine.model.task import Task
@@ -57,7 +57,13 @@ def cancel_run(queue: FairQueue, run_id: str) -> int:
 
 async def acancel_run(queue: AsyncFairQueue, run_id: str) -> int:
     """As `cancel_run`."""
-    return await _acancel_and_send_signals(queue, lambda note: queue.cancel_run(run_id, note=note))
+    if not has_canceled_receivers():
+        return await queue.cancel_run(run_id)
+    ids: list[str] = []
+    try:
+        return await queue.cancel_run(run_id, note=ids.extend)
+    finally:
+        await asend_task_canceled(queue, ids)
 
 
 def purge_user(queue: FairQueue, user_id: str) -> int:
@@ -78,16 +84,6 @@ def cancel_and_send_signals(queue: FairQueue, act: Callable[[Note], int]) -> int
         return act(ids.extend)
     finally:
         send_task_canceled(queue, ids)
-
-
-async def _acancel_and_send_signals(queue: AsyncFairQueue, act: Callable[[Note], Awaitable[int]]) -> int:
-    if not has_canceled_receivers():
-        return await act(None)
-    ids: list[str] = []
-    try:
-        return await act(ids.extend)
-    finally:
-        await asend_task_canceled(queue, ids)
 
 
 def has_canceled_receivers() -> bool:

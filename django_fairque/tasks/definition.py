@@ -115,7 +115,9 @@ class Sendable(Generic[P]):
 
         Raises `TaskUsageError` if an option is unknown, wrong, or contradicts another.
         """
-        return self._with(changed(self.options, options, SENDABLE, f"{self.name}.using()"))
+        other = copy.copy(self)
+        object.__setattr__(other, "options", changed(self.options, options, SENDABLE, f"{self.name}.using()"))
+        return other
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskResult:
         """Send one call; inside a database transaction, when that commits.
@@ -305,11 +307,6 @@ class Sendable(Generic[P]):
             f"{self.name}.enqueue_many() takes pairs of a sequence and a mapping, such as (('acme', 42), {{}}); "
             f"got {short(call)}"
         )
-
-    def _with(self, options: TaskOptions) -> Self:
-        changed_copy = copy.copy(self)
-        object.__setattr__(changed_copy, "options", options)
-        return changed_copy
 
 
 class TaskDefinition(Sendable[P], Generic[P, R]):

@@ -306,7 +306,7 @@ def chain(*pipelines: Pipeline | DeclaredTask) -> Pipeline:
 
     Raises `TaskUsageError` if one of them is neither a pipeline nor a task without arguments.
     """
-    return _reduced("chain", pipelines, lambda left, right: left >> right)
+    return reduce(lambda before, after: before >> after, _checked("chain", pipelines))
 
 
 def group(pipelines: Iterable[Pipeline | DeclaredTask], *loose: NoReturn) -> Pipeline:
@@ -325,12 +325,6 @@ def group(pipelines: Iterable[Pipeline | DeclaredTask], *loose: NoReturn) -> Pip
         [head for each in given for head in each._heads],  # noqa: SLF001 - of its own kind
         [tail for each in given for tail in each._tails],  # noqa: SLF001
     )
-
-
-def _reduced(
-    what: str, pipelines: Sequence[Pipeline | DeclaredTask], both: Callable[[Pipeline, Pipeline], Pipeline]
-) -> Pipeline:
-    return reduce(both, _checked(what, pipelines))
 
 
 def _checked(what: str, given: Sequence[Pipeline | DeclaredTask]) -> Sequence[Pipeline]:

@@ -47,16 +47,18 @@ def register(definition: AnyDefinition) -> None:
     """
     name = definition.name
     known = _tasks.setdefault(name, definition)
-    before, _imports[name] = _imports.get(name), _import_of(definition)
+    # A spec is made anew each time its module is imported or reloaded; there is none in a shell.
+    spec = getattr(sys.modules.get(definition.function.__module__), "__spec__", None)
+    before, _imports[name] = _imports.get(name), spec
     if known is definition:
         for listener in _listeners:
             listener(name)
         return
     is_stranger = known.origin != definition.origin
-    is_second = before is not None and before is _imports[name] and known.function is not definition.function
+    is_second = before is not None and before is spec and known.function is not definition.function
     if is_stranger or is_second:
         _duplicates[name] = (known, definition)
-    elif before is not _imports[name]:
+    elif before is not spec:
         _duplicates.pop(name, None)
     if is_stranger:
         raise TaskUsageError(
@@ -73,11 +75,6 @@ def duplicates() -> dict[str, tuple[str, str]]:
         for name, (first, second) in _duplicates.items()
         if name in _tasks and _tasks[name].function in (first.function, second.function)
     }
-
-
-def _import_of(definition: AnyDefinition) -> object:
-    """What is made anew each time its module is imported or reloaded; None where there is no such thing, as in a shell."""
-    return getattr(sys.modules.get(definition.function.__module__), "__spec__", None)
 
 
 def _place(definition: AnyDefinition) -> str:

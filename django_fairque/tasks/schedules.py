@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from django_fairque.conf.sections import ScheduleConfig
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.engine.schedules.operations import Schedule
 
     from .pipelines import Step
 
@@ -48,11 +47,12 @@ def sync_schedules(patience: float | None = None) -> None:
     """
     config = conf.get_config()
     made = {name: _made(declared) for name, declared in config.schedules.items()}
-    steps = {name: step for name, step in made.items() if not isinstance(step, str)}
     mistakes = {name: problem for name, problem in made.items() if isinstance(problem, str)}
     for queue_name in config.queues:
         mine = {
-            name: (config.schedules[name], step) for name, step in steps.items() if step.options.queue == queue_name
+            name: (config.schedules[name], step)
+            for name, step in made.items()
+            if not isinstance(step, str) and step.options.queue == queue_name
         }
         queue = conf.get_queue(queue_name)
         _sync(queue if patience is None else queue.with_retry_timeout(patience), mine, keep=mistakes)
@@ -106,30 +106,22 @@ def step_of(declared: ScheduleConfig) -> Step:
     return using.s(*declared.args, **declared.kwargs)
 
 
-def _is_signed(queue: FairQueue, schedule: Schedule) -> bool:
-    """Whether this process would sign it the same way: False after ``SECRET_KEY`` or ``SIGNING`` has changed."""
-    fields = schedule.signed_fields(queue.config.prefix, queue.name)
-    return hmac.compare_digest(sign_payload(fields, queue.config.signing_key.read()), schedule.signature.encode())
-
-
 def _sync(queue: FairQueue, declared: Mapping[str, tuple[ScheduleConfig, Step]], keep: Container[str]) -> None:
     known = {each.name: each for each in queue.schedules.list()}
     for name, (config, step) in declared.items():
         digest = hashlib.blake2b(config.model_dump_json().encode(), digest_size=8).hexdigest()
-        if name not in known or known[name].declared != digest or not _is_signed(queue, known[name]):
-            queue.schedules.add(
-                name,
-                task=step,
-                cron=config.cron,
-                every=config.every,
-                timezone=config.timezone or settings.TIME_ZONE or "UTC",
-                missed=config.missed,
-                grace=config.grace,
-                **({} if config.expires is None else {"expires": config.expires}),
-                enabled=config.enabled,
-                source=SOURCE,
-                declared=digest,
+        if name in known and known[name].declared == digest:
+            # SECRET_KEY or SIGNING may have changed since it was signed.
+            signed = sign_payload(
+                known[name].signed_fields(queue.config.prefix, queue.name), queue.config.signing_key.read()
             )
+            if hmac.compare_digest(signed, known[name].signature.encode()):
+                continue
+        options = config.model_dump(include={"cron", "every", "missed", "grace", "enabled"})
+        if config.expires is not None:
+            options["expires"] = config.expires
+        zone = config.timezone or settings.TIME_ZONE or "UTC"
+        queue.schedules.add(name, task=step, timezone=zone, source=SOURCE, declared=digest, **options)
     for schedule in known.values():
         if schedule.source == SOURCE and schedule.name not in declared and schedule.name not in keep:
             queue.schedules.remove(schedule.name)

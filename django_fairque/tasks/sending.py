@@ -85,17 +85,13 @@ def _leave_to_commit(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskRe
     hook = hook_in(options.database or DEFAULT_DB_ALIAS)
     if hook is None:
         return None
-    _check(options.queue, tasks)
-    return hook.add(options.queue, tasks)
-
-
-def _check(queue: str, tasks: Sequence[Task]) -> None:
-    """Raise now, where it is enqueued, what needs no server to be found wrong at the commit."""
+    # What needs no server to be found wrong is raised now, where it is enqueued, and not at the commit.
     from django_fairque.engine.pushing.batching import check_acyclic
     from django_fairque.engine.pushing.push import check_limits
 
-    check_limits(conf.get_config().queue_config(queue), tasks)
+    check_limits(conf.get_config().queue_config(options.queue), tasks)
     check_acyclic({task.task_id: task.depends_on for task in tasks if task.depends_on})
+    return hook.add(options.queue, tasks)
 
 
 def hook_in(database: str) -> CommitBuffer | None:
@@ -125,11 +121,8 @@ def _is_on_commit_supported(connection: Any) -> bool:
 def event_hook_in(database: str) -> CommitBuffer | None:
     """As `hook_in` for a model event, which is no reason to refuse a save: None also where commits are not reported."""
     connection = on_commit.connection_of(database)
-    return (
-        on_commit.commit_buffer_of(connection)
-        if connection.in_atomic_block and _is_on_commit_supported(connection)
-        else None
-    )
+    is_reported = connection.in_atomic_block and _is_on_commit_supported(connection)
+    return on_commit.commit_buffer_of(connection) if is_reported else None
 
 
 def send_for_event(event: str, key: str, options: TaskOptions, make: Callable[[], Task]) -> None:
