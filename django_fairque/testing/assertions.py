@@ -6,7 +6,7 @@ from collections import Counter
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from .capture import active, as_kept, capture_tasks
+from .capture import as_kept, capture_tasks, innermost
 from .captured import name_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,11 @@ def assert_enqueued(
 
     Returns the calls that match. Raises `AssertionError` if there are none, or not exactly ``count``.
     """
-    capture = active()
+    capture = innermost()
+    if capture is None:
+        raise AssertionError(
+            "no tasks are captured here: use capture_tasks(), eager(), FairqueTestMixin or the fixture `fairque`"
+        )
     wanted: dict[str, Any] = {
         "args": None if args is None else as_kept(list(args)),
         "kwargs": None if kwargs is None else as_kept(dict(kwargs)),

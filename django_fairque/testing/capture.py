@@ -100,10 +100,15 @@ class Capture:
         return AsyncCapturedQueue(self.queue(name))
 
     def _keep(self, options: TaskOptions, task: Task, hook: CommitBuffer | None) -> Captured:
+        """What a queue would take it for: the call that it knows already, or a new one."""
         made = Captured(task, options.queue, hook)
         for known in self._store.alike(made.queue, task):
-            if _is_the_same(known, task):
-                if task.debounce is not None and _same_key(known.task, task):  # the last call counts
+            is_live = not known.state.is_ended
+            is_same_work = bool(task.unique_key) and known.task.unique_key == task.unique_key
+            is_same_work = is_same_work and known.user_id == task.user_id
+            # The window of a `unique_for` never ends here: a test must not depend on how long it takes.
+            if (is_live and known.id == task.task_id) or (is_same_work and (is_live or task.unique_for is not None)):
+                if task.debounce is not None and is_same_work:  # the last call counts
                     known.task = known.task.model_copy().carrying(task.payload_bytes)
                     known.args, known.kwargs = made.args, made.kwargs
                 return known
@@ -136,9 +141,8 @@ class Capture:
         return count
 
     def _ready(self, queues: Sequence[str]) -> list[Captured]:
-        found = self._store.states().items()
-        ready = [each for each, state in found if state is TaskState.QUEUED and (not queues or each.queue in queues)]
-        return [each for each in ready if _is_waiting(each)]
+        ready = [each for each, state in self._store.states().items() if state is TaskState.QUEUED]
+        return [each for each in ready if (not queues or each.queue in queues) and _is_waiting(each)]
 
     def results_of(self, ids: Sequence[str]) -> dict[str, Any]:
         """Return the results of those of these tasks that have finished, by id; a copy, as each reader of a queue has.
@@ -151,20 +155,6 @@ class Capture:
             for task_id in ids
             if task_id in by_id and by_id[task_id].state is TaskState.FINISHED
         }
-
-
-def _is_the_same(known: Captured, task: Task) -> bool:
-    """Whether a queue would take a call for what it knows already.
-
-    The window of a `unique_for` never ends here: a test must not depend on how long it takes.
-    """
-    is_live = not known.state.is_ended
-    same_work = _same_key(known.task, task)
-    return (is_live and known.id == task.task_id) or (same_work and (is_live or task.unique_for is not None))
-
-
-def _same_key(known: Task, task: Task) -> bool:
-    return bool(task.unique_key) and (known.unique_key, known.user_id) == (task.unique_key, task.user_id)
 
 
 def _is_waiting(captured: Captured) -> bool:
@@ -216,16 +206,6 @@ def _interceptor(capture: Capture) -> Iterator[Capture]:
 def innermost() -> Capture | None:
     """The innermost capture that is open."""
     return next((interceptor for interceptor in reversed(interceptors) if isinstance(interceptor, Capture)), None)
-
-
-def active() -> Capture:
-    """As `innermost`, and an error where none is."""
-    capture = innermost()
-    if capture is None:
-        raise AssertionError(
-            "no tasks are captured here: use capture_tasks(), eager(), FairqueTestMixin or the fixture `fairque`"
-        )
-    return capture
 
 
 def as_kept(value: Any, *, limit: int = json_payload.MAX_PAYLOAD_BYTES, what: str = "payload") -> Any:

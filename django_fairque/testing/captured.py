@@ -170,20 +170,6 @@ class Store:
             return captured.state
         return self.states().get(captured, captured.state)
 
-    def position_of(self, captured: Captured) -> int | None:
-        states = self.states()
-        if states.get(captured) is not TaskState.QUEUED:
-            return None
-        queued = [
-            each
-            for each, state in states.items()
-            if state is TaskState.QUEUED
-            and (each.queue, each.user_id) == (captured.queue, captured.user_id)
-            and not each.is_rolled_back
-        ]
-        queued.sort(key=lambda each: -each.priority)
-        return queued.index(captured)
-
 
 def _state_after(captured: Captured, parents: Sequence[TaskState]) -> TaskState:
     """Of a task, given the states of those that it depends on (not of what was enqueued before the capture)."""
@@ -215,7 +201,13 @@ class CapturedQueue:
 
     def position(self, task_id: str) -> int | None:
         store, captured = self._find(task_id)
-        return store.position_of(captured)
+        states = store.states()
+        if states.get(captured) is not TaskState.QUEUED:
+            return None
+        mine = (captured.queue, captured.user_id)
+        queued = [each for each, state in states.items() if state is TaskState.QUEUED and not each.is_rolled_back]
+        queued = [each for each in queued if (each.queue, each.user_id) == mine]
+        return sorted(queued, key=lambda each: -each.priority).index(captured)
 
     def get_tasks(self, task_ids: Sequence[str]) -> dict[str, Task]:
         found = {task_id: self._store.find(self.name, task_id) for task_id in task_ids}
