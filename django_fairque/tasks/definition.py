@@ -21,6 +21,7 @@ from . import sending
 from .context import call_with_user, current_user_id
 from .errors import TaskUsageError
 from .options import SENDABLE, TaskOptions, changed, user_id
+from .pipelines import Composable, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.task import Task
 
     from .options import SendOptions
-    from .pipelines import Pipeline, Step
     from .results import TaskResult
 
 DEFAULT_USER = "default"
@@ -51,7 +51,7 @@ Built = TypeVar("Built")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Sendable(Generic[P]):
+class Sendable(Composable, Generic[P]):
     """What plain and batch tasks share: everything but how the function itself is called. Immutable."""
 
     function: Callable[..., Any]
@@ -144,8 +144,6 @@ class Sendable(Generic[P]):
         ``args`` and ``kwargs`` are the function's arguments. They are checked now, and must be JSON values when the
         step is sent. Raises `TaskUsageError` if they don't fit the function.
         """
-        from .pipelines import Step
-
         self.bind(args, kwargs)
         return Step(self._build, self.name, self.options, args, dict(kwargs))
 
@@ -170,8 +168,6 @@ class Sendable(Generic[P]):
 
         Raises `TaskUsageError` if the function needs arguments.
         """
-        from .pipelines import Step
-
         try:
             self.bind((), {})
         except TaskUsageError as error:
@@ -179,16 +175,6 @@ class Sendable(Generic[P]):
                 f"a task stands for its call only if it needs no arguments; write .s(…): {error}"
             ) from None
         return Step(self._build, self.name, self.options, (), {}, bare=self)
-
-    def __rshift__(self, after: Pipeline | AnyDefinition) -> Pipeline:
-        """As `Step`, if it needs no arguments."""
-        return self.as_step() >> after
-
-    def __lshift__(self, before: Pipeline | AnyDefinition) -> Pipeline:
-        return self.as_step() << before
-
-    def __or__(self, other: Pipeline | AnyDefinition) -> Pipeline:
-        return self.as_step() | other
 
     def enqueue_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[TaskResult]:
         """Send many calls, in as few round trips as they fit. All of them are checked before any is sent.

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable
 from datetime import timedelta
 from functools import reduce
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from django_fairque.engine.model.errors import short
 from django_fairque.engine.model.ids import new_task_id
@@ -39,13 +39,31 @@ RUN_POLL_SECONDS = 0.05
 """Seconds between two looks of `PipelineResult.wait`."""
 
 
-class DeclaredTask(Protocol):
-    """A task without arguments, which may be written in place of its call."""
+class Composable:
+    """What ``>>``, ``<<`` and ``|`` put together: pipelines, steps, and tasks that need no arguments."""
 
-    def as_step(self) -> Step: ...
+    def as_step(self) -> Pipeline:
+        """Return what it stands for in a pipeline."""
+        raise NotImplementedError
+
+    def __rshift__(self, after: Composable) -> Pipeline:
+        """``a >> b``: b runs when a has finished; every end of a before every beginning of b."""
+        if not isinstance(after, Composable):
+            return NotImplemented
+        first, then = self.as_step(), after.as_step()
+        between = [(tail, head) for tail in first.tails for head in then.heads]
+        return Pipeline([*first.steps, *then.steps], [*first.edges, *between, *then.edges], first.heads, then.tails)
+
+    def __lshift__(self, before: Composable) -> Pipeline:
+        """``b << a``: the same as ``a >> b``."""
+        return before >> self if isinstance(before, Composable) else NotImplemented
+
+    def __or__(self, other: Composable) -> Pipeline:
+        """``a | b``: side by side."""
+        return _side_by_side([self.as_step(), other.as_step()]) if isinstance(other, Composable) else NotImplemented
 
 
-class Pipeline:
+class Pipeline(Composable):
     """Steps and the order between them, made by ``>>``, ``|``, `chain` and `group`."""
 
     def __init__(
@@ -55,36 +73,15 @@ class Pipeline:
         _check_bare(self.steps)
         self.edges = tuple(dict.fromkeys(edges))
         """``(before, after)``."""
-        self._heads = tuple(dict.fromkeys(heads))
-        self._tails = tuple(dict.fromkeys(tails))
+        self.heads = tuple(dict.fromkeys(heads))
+        self.tails = tuple(dict.fromkeys(tails))
 
     def __repr__(self) -> str:
         return f"<Pipeline of {len(self.steps)} steps>"
 
-    def __rshift__(self, after: Pipeline | DeclaredTask) -> Pipeline:
-        """``a >> b``: b runs when a has finished; every end of a before every beginning of b."""
-        after = _taken(after)
-        if not isinstance(after, Pipeline):
-            return NotImplemented
-        between = [(tail, head) for tail in self._tails for head in after._heads]  # noqa: SLF001 - of its own kind
-        return Pipeline([*self.steps, *after.steps], [*self.edges, *between, *after.edges], self._heads, after._tails)
-
-    def __lshift__(self, before: Pipeline | DeclaredTask) -> Pipeline:
-        """``b << a``: the same as ``a >> b``."""
-        before = _taken(before)
-        return NotImplemented if not isinstance(before, Pipeline) else before >> self
-
-    def __or__(self, other: Pipeline | DeclaredTask) -> Pipeline:
-        """``a | b``: side by side."""
-        other = _taken(other)
-        if not isinstance(other, Pipeline):
-            return NotImplemented
-        return Pipeline(
-            [*self.steps, *other.steps],
-            [*self.edges, *other.edges],
-            [*self._heads, *other._heads],
-            [*self._tails, *other._tails],
-        )
+    def as_step(self) -> Pipeline:
+        """Return this pipeline."""
+        return self
 
     def enqueue(
         self, *, run_id: str | None = None, on_commit: bool | None = None, database: str | None = None
@@ -161,7 +158,7 @@ class Step(Pipeline):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         *,
-        bare: DeclaredTask | None = None,
+        bare: Composable | None = None,
     ) -> None:
         self.name, self.options, self.args, self.kwargs = name, options, args, kwargs
         self.bare = bare
@@ -301,7 +298,7 @@ class PipelineResult(Handle):
         return TaskWaitTimeoutError(f"run {self.id!r} of {len(self)} tasks had not ended after {timeout} s")
 
 
-def chain(*pipelines: Pipeline | DeclaredTask) -> Pipeline:
+def chain(*pipelines: Composable) -> Pipeline:
     """Return a pipeline that runs ``pipelines`` one after the other: ``chain(a, b, c)`` is ``a >> b >> c``.
 
     Raises `TaskUsageError` if one of them is neither a pipeline nor a task without arguments.
@@ -309,7 +306,7 @@ def chain(*pipelines: Pipeline | DeclaredTask) -> Pipeline:
     return reduce(lambda before, after: before >> after, _checked("chain", pipelines))
 
 
-def group(pipelines: Iterable[Pipeline | DeclaredTask], *loose: NoReturn) -> Pipeline:
+def group(pipelines: Iterable[Composable], *loose: NoReturn) -> Pipeline:
     """Return a pipeline that runs ``pipelines`` at the same time, as ``a | b | c``, for any number of them:
     ``group([a, b, c])``.
 
@@ -318,29 +315,25 @@ def group(pipelines: Iterable[Pipeline | DeclaredTask], *loose: NoReturn) -> Pip
     if loose or not isinstance(pipelines, Iterable):
         got = ", ".join(map(repr, (pipelines, *loose)))
         raise TaskUsageError(f"group() takes one list, such as group([a.s(…), b.s(…)]), got {got:.200}")
-    given = _checked("group", list(pipelines))
+    return _side_by_side(_checked("group", list(pipelines)))
+
+
+def _side_by_side(pipelines: Sequence[Pipeline]) -> Pipeline:
     return Pipeline(
-        [step for each in given for step in each.steps],
-        [edge for each in given for edge in each.edges],
-        [head for each in given for head in each._heads],  # noqa: SLF001 - of its own kind
-        [tail for each in given for tail in each._tails],  # noqa: SLF001
+        [step for each in pipelines for step in each.steps],
+        [edge for each in pipelines for edge in each.edges],
+        [head for each in pipelines for head in each.heads],
+        [tail for each in pipelines for tail in each.tails],
     )
 
 
-def _checked(what: str, given: Sequence[Pipeline | DeclaredTask]) -> Sequence[Pipeline]:
-    pipelines = [_taken(each) for each in given]
-    for each in pipelines:
-        if not isinstance(each, Pipeline):
+def _checked(what: str, given: Sequence[Composable]) -> Sequence[Pipeline]:
+    for each in given:
+        if not isinstance(each, Composable):
             raise TaskUsageError(f"{what}() takes steps and pipelines, such as task.s(…), got {short(each)}")
-    if not pipelines:
+    if not given:
         raise TaskUsageError(f"{what}() needs at least one step")
-    return pipelines
-
-
-def _taken(given: Pipeline | DeclaredTask) -> Pipeline:
-    """A task as the call that it stands for; anything else as it is."""
-    as_step: Callable[[], Pipeline] | None = getattr(given, "as_step", None)
-    return cast("Pipeline", given) if as_step is None else as_step()
+    return [each.as_step() for each in given]
 
 
 def _check_bare(steps: Iterable[Step]) -> None:
