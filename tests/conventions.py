@@ -152,14 +152,16 @@ def divided_classes() -> dict[str, str]:
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 for base in node.bases:
-                    if isinstance(base, ast.Name) and where.get(base.id, module) != module:
+                    if isinstance(base, ast.Name) and base.id in where:
                         extended[base.id].add(f"{module}.{node.name}")
             elif isinstance(node, ast.Name) and node.id in where and where[node.id] != module:
                 uses[node.id].add(module)
     return {
         name: next(iter(children))
         for name, children in sorted(extended.items())
-        if len(children) == 1 and uses[name] <= {next(iter(children)).rsplit(".", 1)[0]}
+        if len(children) == 1
+        and (child_module := next(iter(children)).rsplit(".", 1)[0]) != where[name]
+        and uses[name] <= {child_module}
     }
 
 

@@ -112,7 +112,8 @@ class _Attempt:
         """Whether the error ends the task: not if it will be tried again, or is not this worker's any more."""
         if isinstance(error, Retry) or (not isinstance(error, Discard) and _running().retries_left):
             return False
-        if _is_given_up(error):
+        # The worker has stopped it because it was canceled or lost, or is given back.
+        if isinstance(error, TaskRevoked) or (isinstance(error, asyncio.CancelledError) and stopped.get().kind):
             return False
         kind = type(error)
         described = TaskError(
@@ -125,13 +126,6 @@ class _Attempt:
         results.update(self.result, status=status, finished_at=timezone.now(), **fields)
 
 
-def _is_given_up(error: BaseException) -> bool:
-    """Whether the worker has stopped it because it was canceled or lost, or is given back."""
-    return isinstance(error, TaskRevoked) or (
-        isinstance(error, asyncio.CancelledError) and stopped.get().kind is not None
-    )
-
-
 def _running() -> RunningTask:
     context = current_task()
     if not isinstance(context, RunningTask):
@@ -142,19 +136,17 @@ def _running() -> RunningTask:
 def _earlier() -> Sequence[Attempt]:
     """What the queue remembers of earlier attempts; read only when there was one."""
     context = _running()
-    if _is_first(context):
-        return ()
     try:
-        return queue_for(context.queue, current_interceptor()).history(context.id)
+        return () if _is_first(context) else queue_for(context.queue, current_interceptor()).history(context.id)
     except RedisConnectionError as error:
         return _not_known(context, error)
 
 
 async def _aearlier() -> Sequence[Attempt]:
     context = _running()
-    if _is_first(context):
-        return ()
     try:
+        if _is_first(context):
+            return ()
         return await (await aqueue_for(context.queue, current_interceptor())).history(context.id)
     except RedisConnectionError as error:
         return _not_known(context, error)

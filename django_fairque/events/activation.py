@@ -169,14 +169,9 @@ def _connect_signal(rule: Rule, signal: Signal) -> None:
         arguments.pop("signal", None)
         instance = arguments.get("instance")
         using = arguments.get("using") or getattr(getattr(instance, "_state", None), "db", None) or "default"
-        event = Event(
-            SIGNAL,
-            type(instance),  # type: ignore[arg-type] # or none at all
-            using,
-            pk=getattr(instance, "pk", None),
-            arguments={"sender": sender, **arguments},
-            known_instance=instance,
-        )
+        model: Any = type(instance)  # of a signal without a model any class
+        event = Event(SIGNAL, model, using, pk=getattr(instance, "pk", None), known_instance=instance)
+        event.arguments = {"sender": sender, **arguments}
         rule.fire(event)
 
     signal.connect(received, sender=rule.sender, weak=False, dispatch_uid=f"{RECEIVER_ID}:{rule.name}")
@@ -187,20 +182,14 @@ def _task_problems(rule: Rule) -> Iterator[str]:
         definition = rule.definition
         if rule.bind is None:
             definition.bind([None] * len(rule.args), dict.fromkeys(rule.kwargs))
-        _check_queue(definition.options.queue)
+        # The default queue is always declared: events of it alone cost a process that starts no look at the configuration.
+        if definition.options.queue != TaskOptions.queue:
+            conf.get_config().queue_config(definition.options.queue)
     except FairQueueError as error:
-        yield str(error)
+        from django_fairque.engine.model.options import InvalidOptionsError
 
-
-def _check_queue(name: str) -> None:
-    if name == TaskOptions.queue:
-        return  # it is always declared, and events of it alone cost a process that starts no look at the configuration
-    from django_fairque.engine.model.options import InvalidOptionsError
-
-    try:
-        conf.get_config().queue_config(name)
-    except InvalidOptionsError:
-        return  # the queues are not known, and another check reports that
+        if not isinstance(error, InvalidOptionsError):  # the queues are not known, and another check reports that
+            yield str(error)
 
 
 def _model_problems(rule: Rule, model: type[Model]) -> Iterator[str]:

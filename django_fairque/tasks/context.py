@@ -164,7 +164,8 @@ class _NoServices:
 class TaskContext:
     """The task that runs here. Outside of a worker (a plain call) there is none, and all of this is inert.
 
-    Moments are seconds since the epoch.
+    Moments are seconds since the epoch. A worker makes it of the task's ``lease``, its own ``services``, and the
+    ``timeout`` of the task in seconds, None for no limit.
     """
 
     __slots__ = ("_batch", "_lease", "_reports", "_services", "_started", "_timeout")

@@ -143,15 +143,13 @@ class Call:
     """One call of a task's function, for one run or for all runs of a batch: what happens around it, in threads and
     coroutines.
 
-    As a context manager it makes the task the current one, and takes what the function raises.
+    As a context manager it makes the task the current one, and takes what the function raises. Whatever that is counts as a
+    failure of the task; other ``errors`` may be given.
     """
 
-    errors: type[BaseException] = BaseException
-    """Whatever a task raises is its failure."""
-
-    def __init__(self, runs: Sequence[Run]) -> None:
+    def __init__(self, runs: Sequence[Run], errors: type[BaseException] = BaseException) -> None:
         definition = runs[0].definition
-        self._runs = runs
+        self._runs, self._errors = runs, errors
         self._is_batch = bool(definition.options.batch)
         self._started = self._took = 0.0
         self.values: Sequence[Any] = ()
@@ -182,7 +180,7 @@ class Call:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         running.reset(self._token)
-        if error is None or not isinstance(error, self.errors):
+        if error is None or not isinstance(error, self._errors):
             return False
         if isinstance(error, asyncio.CancelledError) and self._runs[0].definition.is_async:
             return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from contextlib import contextmanager
 from copy import deepcopy
@@ -265,7 +264,7 @@ def run_captured(capture: Capture, together: Sequence[Captured], *, raise_errors
     for captured, run in zip(together, runs, strict=True):
         captured.worker = run.lease.worker
         captured.become(TaskState.STARTED)
-    for captured, run, value in zip(together, runs, _CapturedCall(runs).values_of_run(), strict=True):
+    for captured, run, value in zip(together, runs, _called(runs), strict=True):
         if captured.state is TaskState.STARTED:  # else it was canceled while it ran: its outcome does not count
             _end_task(captured, run, value)
     errors = [captured.error for captured in together if captured.state is TaskState.FAILED]
@@ -290,23 +289,19 @@ def _run_of(capture: Capture, captured: Captured, definition: AnyDefinition) -> 
     return Run(lease_of(captured.task), definition, services, captured.args, captured.kwargs, limit)
 
 
-class _CapturedCall(Call):
-    """The call of a captured task, in a test: what ends the test is no failure of the task."""
-
-    errors = Exception
-
-    def values_of_run(self) -> Sequence[Any]:
-        """What the function says of each task: a result, or an exception."""
-        is_async = inspect.iscoroutinefunction(self.function)
-        try:
-            with self:
-                with self.around_function():
-                    value = (async_to_sync(self.function) if is_async else self.function)(*self.args, **self.kwargs)
-                self.returned(value)
-        finally:
-            for context in self.contexts:
-                context.flush()
-        return self.values
+def _called(runs: Sequence[Run]) -> Sequence[Any]:
+    """What the function says of each task: a result, or an exception."""
+    call = Call(runs, errors=Exception)  # others end the test, and are no failure of the task
+    function = async_to_sync(call.function) if runs[0].definition.is_async else call.function
+    try:
+        with call:
+            with call.around_function():
+                value = function(*call.args, **call.kwargs)
+            call.returned(value)
+    finally:
+        for context in call.contexts:
+            context.flush()
+    return call.values
 
 
 def _end_task(captured: Captured, run: Run, value: Any) -> None:
