@@ -341,10 +341,8 @@ def _with_unsent_counts(name: str, counts: Mapping[str, EventCount]) -> dict[str
     """The counts of this commit and what was not sent before; nothing if no event fired now."""
     if not counts:
         return {}
-    counts_to_send = take_event_counts(name)
-    for event, count in counts.items():
-        counts_to_send.setdefault(event, EventCount()).add(count)
-    return counts_to_send
+    keep_event_counts(name, counts)
+    return take_event_counts(name)
 
 
 def _log_lost(queue: str, ids: Sequence[str], error: Exception) -> None:

@@ -166,27 +166,27 @@ def _declare(function: Callable[..., Any], options: dict[str, Any]) -> AnyDefini
 
 def _check_function(definition: AnyDefinition) -> None:
     """Raise `TaskUsageError` if the function and its options don't fit each other."""
-    where, options, signature = f"@task on {definition.name}", definition.options, definition.signature
+    name, options, signature = definition.name, definition.options, definition.signature
     parameters = signature.parameters
     if next(iter(parameters), None) in ("self", "cls"):
         raise TaskUsageError(
-            f"{where}: it looks like a method, and a worker has no object to call it on; write a function"
+            f"@task on {name}: it looks like a method, and a worker has no object to call it on; write a function"
         )
     kinds = [each.kind for each in parameters.values()]
     if options.batch and kinds not in (
         [inspect.Parameter.POSITIONAL_ONLY],
         [inspect.Parameter.POSITIONAL_OR_KEYWORD],
     ):
-        raise TaskUsageError(f"{where}: a batch task has one parameter, the list of items, got {signature}")
+        raise TaskUsageError(f"@task on {name}: a batch task has one parameter, the list of items, got {signature}")
     if not isinstance(options.user, str):
         return
     if options.batch:
         raise TaskUsageError(
-            f"{where}: the items of a batch task have no argument names: give user=lambda item: …, got {options.user!r}"
+            f"@task on {name}: the items of a batch task have no argument names: give user=lambda item: …, got {options.user!r}"
         )
     parameter = parameters.get(options.user)
     if parameter is None or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
         raise TaskUsageError(
-            f"{where}: user names the argument that holds the user; expected one of "
+            f"@task on {name}: user names the argument that holds the user; expected one of "
             f"{', '.join(parameters) or 'no arguments (there are none)'}, got {short(options.user)}"
         )
