@@ -20,7 +20,6 @@ from django_fairque.worker.execution.limits import TimeLimitThread, limit_alloca
 from django_fairque.worker.execution.thread_slots import QueueContext, RevokedLeases, SlotPool
 from django_fairque.worker.fetching.fetch_planner import FetchPlanner, ShardTurn, SlotBudget
 from django_fairque.worker.fetching.fetch_thread import FetchServices, FetchThread
-from django_fairque.worker.fetching.wakeup import Wakeup
 from django_fairque.worker.leases.outage import Outages
 from django_fairque.worker.reporting.log import OutcomeReporter, logger
 from django_fairque.worker.reporting.outbox_thread import OutboxThread
@@ -87,15 +86,13 @@ class Core:
         """The one task that it is for was begun (`run_one`)."""
         self._reporter = OutcomeReporter()
         self._memory_check_due = 0.0
-        handler = import_handler(options.handler)
-        places = [
-            (shard, ShardTurn(scheduler, index))
-            for queue in queues
-            for scheduler in [queue.shard_scheduler_for(options.users, options.steal)]
-            for index, shard in enumerate(queue.shards)
-        ]
-        contexts = [self._queue_context(index, *place, handler) for index, place in enumerate(places)]
-        self.outages = Outages([shard for shard, _ in places], startup_timeout)
+        self._handler = import_handler(options.handler)
+        contexts: list[QueueContext] = []
+        for queue in queues:
+            scheduler = queue.shard_scheduler_for(options.users, options.steal)
+            for index, shard in enumerate(queue.shards):
+                contexts.append(self._queue_context(len(contexts), shard, ShardTurn(scheduler, index)))
+        self.outages = Outages([context.queue for context in contexts], startup_timeout)
         self.signal_thread = SignalThread(options, task_finder(queues))
         self._outbox_thread = OutboxThread()
         self.slot_pool = SlotPool(
@@ -103,34 +100,17 @@ class Core:
         )
         self._time_limits = TimeLimitThread([slot.guard for slot in self.slot_pool.slots], self._tick)
         services = FetchServices(
-            *(
-                options,
-                self.slot_pool,
-                self._time_limits,
-                self.outages,
-                self._reporter,
-                self.signal_thread,
-                self._changed,
-            )
+            options=options,
+            slot_pool=self.slot_pool,
+            time_limits=self._time_limits,
+            outages=self.outages,
+            reporter=self._reporter,
+            signal_thread=self.signal_thread,
+            on_change=self._changed,
         )
-        self._fetch_threads = [
-            FetchThread(shard, context, services) for (shard, _), context in zip(places, contexts, strict=True)
-        ]
+        self._fetch_threads = [FetchThread(context, services) for context in contexts]
 
-    def _queue_context(
-        self, index: int, shard: FairQueue, turn: ShardTurn, handler: Callable[[Any], Any] | None
-    ) -> QueueContext:
-        revoked = RevokedLeases()
-        services = Services(
-            queue=shard.name,
-            config=shard.config,
-            send_progress=shard.set_progress,
-            handler=handler,
-            timeout=self.options.task_timeout,
-            revoked=revoked,
-            tracing=get_config().tracing,
-            own_queue=shard.parent_queue,
-        )
+    def _queue_context(self, index: int, shard: FairQueue, turn: ShardTurn) -> QueueContext:
         planner = FetchPlanner(
             index,
             self.budget,
@@ -139,7 +119,18 @@ class Core:
             divert=self._divert if self._on_separate is not None else None,
             fence=self.status_board.fence(index),
         )
-        return QueueContext(planner, services, revoked, Wakeup(), Wakeup())
+        revoked = RevokedLeases()
+        services = Services(
+            queue=shard.name,
+            config=shard.config,
+            send_progress=shard.set_progress,
+            handler=self._handler,
+            timeout=self.options.task_timeout,
+            revoked=revoked,
+            tracing=get_config().tracing,
+            own_queue=shard.parent_queue,
+        )
+        return QueueContext(shard, planner, services, revoked)
 
     def _divert(self, planner: FetchPlanner, lease: Lease) -> bool:
         """Pass on what must run in a process of its own."""

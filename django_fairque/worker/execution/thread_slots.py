@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import _thread
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -30,19 +30,19 @@ from django_fairque.worker.execution.event_loop import (
 )
 from django_fairque.worker.execution.isolation import CoroutineContexts, TaskContexts
 from django_fairque.worker.execution.limits import Guard, run_guarded
-from django_fairque.worker.fetching.wakeup import IdleSlots
+from django_fairque.worker.fetching.wakeup import IdleSlots, Wakeup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from collections.abc import Set as AbstractSet
 
     from django_fairque.engine.model.lease import Lease
+    from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.tasks.execution import Run, Services
     from django_fairque.worker.execution.event_loop import RunningLoop
     from django_fairque.worker.execution.status_board import StatusBoard
     from django_fairque.worker.fetching.buffer import Work
     from django_fairque.worker.fetching.fetch_planner import FetchPlanner
-    from django_fairque.worker.fetching.wakeup import Wakeup
 
 SHORT_RUN_SECONDS = 0.0002
 """Run time (s) below which a second slot is woken only when the first does not get on."""
@@ -104,16 +104,17 @@ def failed_outcomes(runs: Sequence[Run], error: BaseException, started: float) -
     return [failed_outcome(run, error, took) for run in runs]
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class QueueContext:
-    """One shard of a queue as the slots see it."""
+    """One shard of a queue, for the slots and for the threads that call the server."""
 
+    queue: FairQueue
     planner: FetchPlanner
     services: Services
     revoked: RevokedLeases
-    wakeup: Wakeup
+    wakeup: Wakeup = field(default_factory=Wakeup)
     """Wakes the thread that calls the server."""
-    second_wakeup: Wakeup
+    second_wakeup: Wakeup = field(default_factory=Wakeup)
     """Wakes the one that does so while the first waits for an answer."""
 
 

@@ -66,7 +66,8 @@ class FetchThread(threading.Thread):
     With many short tasks two calls are on their way at once, the other by a thread of its own (`SecondFetchThread`).
     """
 
-    def __init__(self, queue: FairQueue, context: QueueContext, services: FetchServices) -> None:
+    def __init__(self, context: QueueContext, services: FetchServices) -> None:
+        queue = context.queue
         super().__init__(name=f"fairque-fetch-{queue.display_name}", daemon=True)
         self.planner = planner = context.planner
         self.wakeup = context.wakeup

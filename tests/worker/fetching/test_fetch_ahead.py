@@ -12,7 +12,6 @@ from django_fairque.engine.model.outcome import Settled
 from django_fairque.worker.execution.thread_slots import QueueContext
 from django_fairque.worker.fetching.fetch_planner import FetchPlanner
 from django_fairque.worker.fetching.fetch_thread import FetchServices, FetchThread
-from django_fairque.worker.fetching.wakeup import Wakeup
 from django_fairque.worker.leases.outage import Outages
 from django_fairque.worker.options import WorkerOptions
 from tests.worker.fetching.planners import answer, budget_of, lease, planned, planner_of, run_all
@@ -185,7 +184,7 @@ def test_a_failed_wait_is_reported_to_the_planner_once(queue: FairQueue) -> None
     services = FetchServices(
         *(WorkerOptions("w"), nobody, nobody), Outages([queue]), reporter=nobody, signal_thread=nobody, on_change=nobody
     )
-    fetch_thread = FetchThread(queue, QueueContext(planner, nobody, nobody, Wakeup(), Wakeup()), services)
+    fetch_thread = FetchThread(QueueContext(queue, planner, nobody, nobody), services)
     fetch_thread.wait_failed(RedisConnectionError("it is away"))
     assert (planner.fetch_ahead, planner.is_out_of_sync, planner.has_failed) == (None, True, True)
     assert not planner.is_call_due, "no news of a wait"
