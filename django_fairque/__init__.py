@@ -75,8 +75,6 @@ if TYPE_CHECKING:
     from .version import __version__ as __version__
     from .worker import AsyncWorker as AsyncWorker
     from .worker import Worker as Worker
-
-    __all__: list[str]
 else:
     from django_fairque.lazy import export_lazily
 

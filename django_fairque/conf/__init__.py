@@ -10,27 +10,24 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from django_fairque.engine.model.options import QueueConfig as QueueConfig
 
+    from .current import aclose_queues as aclose_queues
+    from .current import aget_queue as aget_queue
+    from .current import close_queues as close_queues
     from .current import get_config as get_config
+    from .current import get_queue as get_queue
     from .current import reset_config as reset_config
     from .current import set_overrides as set_overrides
     from .models import FairQueueConfig as FairQueueConfig
-    from .queues import aclose_queues as aclose_queues
-    from .queues import aget_queue as aget_queue
-    from .queues import close_queues as close_queues
-    from .queues import get_queue as get_queue
     from .redis import RedisConfig as RedisConfig
     from .redis import SentinelConfig as SentinelConfig
     from .sections import MonitorConfig as MonitorConfig
     from .sections import WorkerConfig as WorkerConfig
-
-    __all__: list[str]
 else:
     from django_fairque.lazy import export_lazily
 
     _MODULES = {
-        "current": "get_config reset_config set_overrides",
+        "current": "aclose_queues aget_queue close_queues get_config get_queue reset_config set_overrides",
         "models": "FairQueueConfig QueueConfig",
-        "queues": "aclose_queues aget_queue close_queues get_queue",
         "redis": "RedisConfig SentinelConfig",
         "sections": "MonitorConfig WorkerConfig",
     }

@@ -1,19 +1,28 @@
-"""The configuration of this process: read when it is first used, and kept until a setting changes."""
+"""The configuration of this process, read when it is first used and kept until a setting changes, and its queues.
+
+`get_queue` and `aget_queue` have one client per process, or per event loop, and one object per declared queue.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from django_fairque.engine.model.errors import ConfigurationError
 
 from .models import FairQueueConfig, load
+from .redis import aclose_client, close_client
 from .sources import NO_SERVER_URL, WATCHED_SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+    from django_fairque.engine.queue.async_queue import AsyncFairQueue
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 class _Current:
@@ -118,3 +127,105 @@ def on_reset(callback: Callable[[], None]) -> None:
 def _setting_changed(*, setting: str, **_: Any) -> None:
     if setting in WATCHED_SETTINGS:
         reset_config()
+
+
+class _OpenClient:
+    """A client and the queues that use it; made from one configuration."""
+
+    def __init__(self, config: FairQueueConfig, client: Any, kind: Any) -> None:
+        self.config = config
+        self.client = client
+        self._kind = kind
+        self._queues: dict[str, Any] = {}
+
+    def queue(self, name: str) -> Any:
+        found = self._queues.get(name) if isinstance(name, str) else None
+        if found is None:
+            made = self._kind(self.client, name, self.config.queue_config(name))
+            found = self._queues.setdefault(name, made)  # of two threads that come at once, both get the first one's
+        return found
+
+
+class _OpenClients:
+    """The clients that this process has open: its own, and one for each event loop."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew; in a forked child, where the connections and perhaps a held lock are the parent's."""
+        self.lock = threading.Lock()
+        self.opened: _OpenClient | None = None
+        self.on_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _OpenClient] = WeakKeyDictionary()
+
+
+_open_clients = _OpenClients()
+os.register_at_fork(after_in_child=_open_clients.forget)
+
+
+def get_queue(name: str = "default") -> FairQueue:
+    """Return a declared queue, the same object for all threads of the process.
+
+    ``name`` is its name, "default" by default. Raises `ConfigurationError` if it is not declared (with the nearest
+    match), or the configuration has mistakes.
+    """
+    config, opened = get_config(), _open_clients.opened
+    if opened is None or opened.config is not config:
+        opened = _open(config)
+    queue: FairQueue = opened.queue(name)
+    return queue
+
+
+def _open(config: FairQueueConfig) -> _OpenClient:
+    from django_fairque.engine.queue.queue import FairQueue
+
+    with _open_clients.lock:
+        if _open_clients.opened is None or _open_clients.opened.config is not config:
+            _open_clients.opened = _OpenClient(config, config.redis.create_redis_client(), FairQueue)
+        return _open_clients.opened
+
+
+async def aget_queue(name: str = "default") -> AsyncFairQueue:
+    """Return a declared queue for coroutines, the same object for all tasks of the running event loop.
+
+    ``name`` is its name, "default" by default. Raises `ConfigurationError` as `get_queue` does.
+    """
+    config, loop = get_config(), asyncio.get_running_loop()
+    opened = _open_clients.on_loops.get(loop)
+    if opened is None or opened.config is not config:
+        opened = await _open_on(loop, config)
+    queue: AsyncFairQueue = opened.queue(name)
+    return queue
+
+
+async def _open_on(loop: asyncio.AbstractEventLoop, config: FairQueueConfig) -> _OpenClient:
+    from django_fairque.engine.queue.async_queue import AsyncFairQueue
+
+    opened = _OpenClient(config, config.redis.create_async_redis_client(), AsyncFairQueue)
+    with _open_clients.lock:
+        # An open connection refers to its loop, so a loop that ended without aclose_queues() is never collected by itself.
+        for closed in [each for each in _open_clients.on_loops if each.is_closed()]:
+            del _open_clients.on_loops[closed]
+        outdated = _open_clients.on_loops.get(loop)
+        _open_clients.on_loops[loop] = opened  # before the await, so that no other task opens one too
+    if outdated is not None:
+        await aclose_client(outdated.client)
+    return opened
+
+
+def close_queues() -> None:
+    """Close the process's client. The next `get_queue` makes a new one."""
+    with _open_clients.lock:
+        opened, _open_clients.opened = _open_clients.opened, None
+    if opened is not None:
+        close_client(opened.client)
+
+
+async def aclose_queues() -> None:
+    """Close the running event loop's client, for example before the loop ends."""
+    opened = _open_clients.on_loops.pop(asyncio.get_running_loop(), None)
+    if opened is not None:
+        await aclose_client(opened.client)
+
+
+on_reset(close_queues)

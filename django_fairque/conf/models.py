@@ -99,14 +99,20 @@ class FairQueueConfig(TopLevelOptions):
         ``name`` is its name, "default" by default. Raises `ConfigurationError` with the nearest match if it is not
         declared.
         """
-        return _declared("queue", name, self.queues)
+        try:
+            return self.queues[name]
+        except (KeyError, TypeError):
+            raise _not_declared("queue", name, self.queues) from None
 
     def worker_config(self, name: str) -> WorkerConfig:
         """Return the options of one of ``workers``.
 
         ``name`` is its id. Raises `ConfigurationError` with the nearest match for another id.
         """
-        return _declared("worker", name, self.workers)
+        try:
+            return self.workers[name]
+        except (KeyError, TypeError):
+            raise _not_declared("worker", name, self.workers) from None
 
     @classmethod
     def from_settings(cls) -> Self:
@@ -158,13 +164,11 @@ class FairQueueConfig(TopLevelOptions):
         return self.redis.create_async_redis_client(decode_responses=decode_responses)
 
 
-def _declared(what: str, name: str, known: Mapping[str, AnyOptions]) -> AnyOptions:
-    if isinstance(name, str) and name in known:
-        return known[name]
+def _not_declared(what: str, name: object, known: Mapping[str, object]) -> ConfigurationError:
     suggestion = nearest(name[:200], known) if isinstance(name, str) else ""
     hint = f"; did you mean {suggestion!r}?" if suggestion else ""
     expected = f"one of {', '.join(map(repr, known))}" if known else f"none, because no {what}s are declared"
-    raise ConfigurationError(f"{what} {shown(name)} is not declared in {what.upper()}S: expected {expected}{hint}")
+    return ConfigurationError(f"{what} {shown(name)} is not declared in {what.upper()}S: expected {expected}{hint}")
 
 
 def _build(whole: type[FairQueueConfig], data: Mapping[str, Any]) -> dict[str, Any]:

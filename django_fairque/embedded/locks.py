@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -103,15 +102,10 @@ def find_lock_holders(directory: PrivateDirectory) -> list[int]:
     return [pid for pid in _find_servers() if _holds_lock(pid, lock)]
 
 
-def kill_orphans(directory: Path) -> bool:
-    """Kill the servers that still run in this place after somebody removed the directory under them. False if there are none.
-
-    Their data is gone already. An orderly end would also remove the socket, which may be a new server's by then.
-    """
+def find_orphans(directory: Path) -> list[int]:
+    """Servers that still run in this place after somebody removed the directory under them."""
     removed = f"{directory / server_files.DATA_DIRECTORY}{_DELETED}"
-    pids = [pid for pid in _find_servers() if _read_link(pid, "cwd") == removed and _was_started_with(pid, directory)]
-    send_signal(pids, signal.SIGKILL)
-    return bool(pids)
+    return [pid for pid in _find_servers() if _read_link(pid, "cwd") == removed and _was_started_with(pid, directory)]
 
 
 def has_other_mounts(pid: int) -> bool:

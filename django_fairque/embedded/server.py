@@ -151,7 +151,9 @@ class EmbeddedServer:
             try:
                 directory = self._open(create=False)
             except FileNotFoundError:
-                return locks.kill_orphans(self._directory)
+                orphans = locks.find_orphans(self._directory)
+                locks.send_signal(orphans, signal.SIGKILL)
+                return bool(orphans)
             with directory, self._holding_start_lock(directory):
                 if locks.is_free(directory):
                     return False
@@ -373,7 +375,8 @@ class EmbeddedServer:
     def _prepare_directory(self, directory: PrivateDirectory, program: Path) -> None:
         version = binaries.read_version(program)
         _check_binary_version(program, version, server_files.read_record(directory))
-        locks.kill_orphans(directory.path)
+        # Their data is gone already. An orderly end would also remove the socket, by then the new server's.
+        locks.send_signal(locks.find_orphans(directory.path), signal.SIGKILL)
         for part in (directory.path / server_files.DATA_DIRECTORY, self._socket.parent):
             if part != directory.path:
                 with PrivateDirectory(part, create=True, is_part=True):

@@ -20,7 +20,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from django_fairque import signals as task_signals
-from django_fairque.conf.queues import get_queue
+from django_fairque.conf.current import get_queue
 from django_fairque.engine.model.errors import BacklogFullError, FairQueueError, RedisConnectionError
 from django_fairque.engine.model.records import push_refused
 from django_fairque.engine.pushing.push import REMOVED_ROW_RECORD_SECONDS

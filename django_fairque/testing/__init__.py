@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from .captured import Captured as Captured
     from .servers import private_server as private_server
     from .servers import run_tasks as run_tasks
-
-    __all__: list[str]
 else:
     from django_fairque.lazy import export_lazily
 

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .async_worker import AsyncWorker as AsyncWorker
     from .worker import Worker as Worker
-
-    __all__: list[str]
 else:
     from django_fairque.lazy import export_lazily
 

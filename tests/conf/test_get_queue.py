@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque.conf import aclose_queues, aget_queue, close_queues, get_config, get_queue, reset_config
-from django_fairque.conf.queues import _open_clients
+from django_fairque.conf.current import _open_clients
 from django_fairque.engine.model.errors import ConfigurationError
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.task import Task
