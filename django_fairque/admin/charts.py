@@ -55,15 +55,13 @@ class LineChart:
     @property
     def is_empty(self) -> bool:
         """There is nothing to draw."""
-        return not any(_known(value) is not None for each in self.series for value in each.values)
+        return not any(_all_known(each.values) for each in self.series)
 
     @property
     def top(self) -> float:
         """The value of the upper edge."""
-        return ceiling(
-            max((_known(value) or 0.0 for each in self.series for value in each.values), default=0.0),
-            is_time=self.say is formatting.duration,
-        )
+        most = max((value for each in self.series for value in _all_known(each.values)), default=0.0)
+        return ceiling(most, is_time=self.say is formatting.duration)
 
     @property
     def lines(self) -> list[tuple[str, str, str]]:
@@ -99,8 +97,7 @@ class LineChart:
         return "; ".join(map(self._described, self.series))
 
     def _described(self, series: Series) -> str:
-        values = [value for value in map(_known, series.values) if value is not None]
-        label = printable(series.label)
+        values, label = _all_known(series.values), printable(series.label)
         if not values:
             return gettext("%(label)s: nothing") % {"label": label}
         facts = {"label": label, "most": self.say(max(values)), "latest": self.say(values[-1])}
@@ -109,13 +106,10 @@ class LineChart:
     @property
     def rows(self) -> list[tuple[float, list[str | None]]]:
         """The figures as a table, the latest first: a moment, and what each series says (None for nothing)."""
-        texts = [[self._text(value) for value in each.values] for each in self.series]
+        known = [list(map(_known, each.values)) for each in self.series]
+        texts = [[None if value is None else self.say(value) for value in values] for values in known]
         table = list(zip(self.times, zip(*texts, strict=True), strict=True)) if texts else []
         return [(when, list(values)) for when, values in reversed(table)]
-
-    def _text(self, value: float | None) -> str | None:
-        known = _known(value)
-        return None if known is None else self.say(known)
 
 
 @dataclass(frozen=True)
@@ -128,77 +122,57 @@ class Sparkline:
 
     @property
     def path(self) -> str:
-        known = [value for value in map(_known, self.values) if value is not None]
-        return path(self.values, max(known, default=0.0), SPARKLINE_MARGIN)
+        return path(self.values, max(_all_known(self.values), default=0.0), SPARKLINE_MARGIN)
 
     @property
     def description(self) -> str:
-        known = [value for value in map(_known, self.values) if value is not None]
+        known = _all_known(self.values)
         if not known:
             return gettext("Nothing happened in this time.")
-        return gettext("at most %(most)s, %(latest)s at last") % {
-            "most": self.say(max(known)),
-            "latest": self.say(known[-1]),
-        }
+        facts = {"most": self.say(max(known)), "latest": self.say(known[-1])}
+        return gettext("at most %(most)s, %(latest)s at last") % facts
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A value, and what it should be (None where there is no such thing)."""
+    """A value with its label."""
 
     label: str
     value: float
-    fair: float | None = None
     url: str = ""
 
 
 @dataclass(frozen=True)
 class DrawnBar:
-    """A bar as it is drawn; widths of `CHART_WIDTH`, ``mark`` is where the fair value is."""
+    """A bar as it is drawn; ``width`` is of `CHART_WIDTH`."""
 
     label: str
     url: str
     width: str
-    mark: str | None
     value: str
-    fair: str | None
     description: str
 
 
 @dataclass(frozen=True)
 class Bars:
-    """Values side by side, each against what would be fair. The table they stand in is their alternative in text."""
+    """Values side by side. The table they stand in is their alternative in text."""
 
     title: str
     what: str
     """Of what the labels are, such as "User"."""
     bars: Sequence[Bar]
     value_title: str = ""
-    fair_title: str = ""
     say: Callable[[float], str] = formatting.number
-    longest: float | None = None
-    """The value of a bar of full length; the largest by default."""
 
     @property
     def drawn(self) -> list[DrawnBar]:
-        values = [_known(value) or 0.0 for bar in self.bars for value in (bar.value, bar.fair)]
-        full = self.longest or max(values, default=0.0) or 1.0
+        full = max((_known(bar.value) or 0.0 for bar in self.bars), default=0.0) or 1.0
         return [self._drawn(bar, full) for bar in self.bars]
 
     def _drawn(self, bar: Bar, full: float) -> DrawnBar:
-        label, value, fair = printable(bar.label), _known(bar.value) or 0.0, _known(bar.fair)
+        label, value = printable(bar.label), _known(bar.value) or 0.0
         text = gettext("%(label)s: %(value)s") % {"label": label, "value": self.say(value)}
-        if fair is not None:
-            text = gettext("%(text)s (fair: %(fair)s)") % {"text": text, "fair": self.say(fair)}
-        return DrawnBar(
-            label,
-            bar.url,
-            _at(CHART_WIDTH * min(1.0, value / full)),
-            None if fair is None else _at(CHART_WIDTH * min(1.0, fair / full)),
-            self.say(value),
-            None if fair is None else self.say(fair),
-            text,
-        )
+        return DrawnBar(label, bar.url, _at(CHART_WIDTH * value / full), self.say(value), text)
 
 
 def path(values: Sequence[float | None], top: float, margin: float = 0.0) -> str:
@@ -236,6 +210,10 @@ def _known(value: float | None) -> float | None:
     if value is None or not math.isfinite(value):
         return None
     return min(max(0.0, value), LARGEST_DRAWN_VALUE)
+
+
+def _all_known(values: Sequence[float | None]) -> list[float]:
+    return [known for value in values if (known := _known(value)) is not None]
 
 
 def _at(position: float) -> str:

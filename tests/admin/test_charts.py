@@ -76,7 +76,7 @@ def test_any_value_stays_inside_the_picture(tag: str, values: list[float | None]
     charts = {
         "line_chart": lines(values, values),
         "sparkline": Sparkline("Chart", values),
-        "bars": Bars("Chart", "User", [Bar(f"u{at}", value or 0, value) for at, value in enumerate(values)]),
+        "bars": Bars("Chart", "User", [Bar(f"u{at}", value or 0) for at, value in enumerate(values)]),
     }
     found = coordinates(drawn(tag, charts[tag]))
     assert all(0 <= each <= 1000 for each in found)
@@ -86,7 +86,7 @@ def test_any_value_stays_inside_the_picture(tag: str, values: list[float | None]
 def test_a_label_is_only_ever_text(text: str) -> None:
     series = [Series(text, [1.0, 2.0])]
     line = drawn("line_chart", LineChart("c", "Chart", [0, 60], series))
-    bars = drawn("bars", Bars("Chart", "User", [Bar(text, 1, 2, f"?user={'x'}")]))
+    bars = drawn("bars", Bars("Chart", "User", [Bar(text, 1, f"?user={'x'}")]))
     visible = re.sub("[\x00-\x1f\ud800\uffff]", "\ufffd", text)
     visible = visible if len(visible) <= 60 else visible[:59] + "…"
     assert "".join(bars.find(".//tbody//a").itertext()) == visible  # type: ignore[union-attr]
@@ -146,17 +146,14 @@ def test_positions_are_written_as_svg_reads_them_in_every_language(settings: Set
     settings.USE_THOUSAND_SEPARATOR = True
     with translation.override("de"):
         root = drawn("line_chart", lines([1, 2, 3]))
-        bar = drawn("bars", Bars("Chart", "User", [Bar("u", 1, 1.5), Bar("v", 3)]))
+        bar = drawn("bars", Bars("Chart", "User", [Bar("u", 1), Bar("v", 3)]))
     assert all("," not in node.attrib["d"] for node in [*root.iter(f"{SVG}path"), *bar.iter(f"{SVG}path")])
 
 
-def test_a_bar_is_as_long_as_its_value_and_marked_where_fair_is() -> None:
-    first, second = Bars("Chart", "User", [Bar("u", 0.1, 0.2), Bar("v", 0.4)], say=formatting.share).drawn
-    assert (first.width, first.mark, first.value, first.fair) == ("250", "500", "10 %", "20 %")
-    assert first.description == "u: 10 % (fair: 20 %)"
-    assert (second.width, second.mark, second.fair) == ("1000", None, None)
-    (whole,) = Bars("Chart", "User", [Bar("u", 0.1)], longest=1.0).drawn
-    assert whole.width == "100"
+def test_a_bar_is_as_long_as_its_value() -> None:
+    first, second = Bars("Chart", "User", [Bar("u", 0.1), Bar("v", 0.4)], say=formatting.share).drawn
+    assert (first.width, first.value, first.description) == ("250", "10 %", "u: 10 %")
+    assert second.width == "1000"
 
 
 EDGES = [(0, 1), (-1, 1), (3, 4), (41, 100), (0.7, 1), (999, 1000), (1001, 2000)]
