@@ -31,10 +31,6 @@ if TYPE_CHECKING:
 
     from django_fairque.admin.pages.base import AdminPage
 
-    Base = admin.ModelAdmin[Queue]
-else:
-    Base = admin.ModelAdmin  # no generic at run time
-
 PAGES: tuple[type[AdminPage], ...] = (
     *(OverviewPage, QueuesPage, UsersPage, OrganizationsPage, TasksPage),
     *(TaskPage, DeadLettersPage, DeadLetterPage, DependenciesPage),
@@ -49,7 +45,7 @@ def _seen_by(request: HttpRequest) -> list[type[AdminPage]]:
 
 
 @admin.register(Queue)
-class QueueAdmin(Base):
+class QueueAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # no generic at run time
     """There are no rows: what there is to see is on a server."""
 
     pages = PAGES

@@ -34,7 +34,7 @@ def url(**query: str) -> str:
 
 
 def rows(client: Client, **query: str) -> dict[str, Any]:
-    return {row.schedule.name: row for row in client.get(url(**query)).context["table"]}
+    return {row["schedule"].name: row for row in client.get(url(**query)).context["table"]}
 
 
 def act(client: Client, action: str, name: str, **fields: Any) -> HttpResponse:
@@ -74,10 +74,10 @@ class TestTable:
         queue.schedules.add("a", task=task, cron="0 9 * * 1-5", timezone="Asia/Tokyo")
         queue.schedules.add("b", task=task, every=300, now=2e9, enabled=False)
         shown = rows(admin_client)
-        assert (shown["a"].when, shown["b"].when) == ("At 09:00 on Monday through Friday", "Every 5 min")
-        assert f"{shown['a'].next:%H:%M %z}" == "09:00 +0900"
-        assert (shown["a"].last, shown["b"].next) == (None, None)
+        assert (shown["a"]["when"], shown["b"]["when"]) == ("At 09:00 on Monday through Friday", "Every 5 min")
+        assert (shown["a"]["schedule"].last, shown["b"]["schedule"].next_at) == (None, None)
         text = admin_client.get(url()).content.decode()
+        assert "T09:00:00+09:00" in text
         assert "09:00:00</time>" in text
         assert "disabled" in text
         assert "geheim" not in text, "arguments may be secrets"
@@ -85,7 +85,7 @@ class TestTable:
     def test_knows_when_one_fired_last(self, admin_client: Client, queue: FairQueue) -> None:
         queue.schedules.add("a", task=Task.create("ann", 3, 1), every=60, start=1.9e9, now=1.9e9)
         queue.schedules.fire_due(now=1.9e9 + 61)
-        assert rows(admin_client)["a"].last.timestamp() == 1.9e9 + 60
+        assert "T17:47:40+00:00" in admin_client.get(url()).content.decode(), "1.9e9 + 60"
 
     def test_one_that_another_version_has_written_is_shown_as_it_is(
         self, admin_client: Client, queue: FairQueue, redis: Redis
@@ -96,8 +96,8 @@ class TestTable:
         strange = written.replace(b"0 9 * * *", b"0 9 @full-moon").replace(b"UTC", b"Moon/Tranquility")
         redis.hset("fq:{default:0}:schedules", "a", strange)
         row = rows(admin_client)["a"]
-        assert row.when == "0 9 @full-moon"
-        assert f"{row.next:%H:%M %z}" == "09:00 +0000"
+        assert row["when"] == "0 9 @full-moon"
+        assert "T09:00:00+00:00" in admin_client.get(url()).content.decode()
 
     def test_pages_follow_each_other(self, admin_client: Client, queue: FairQueue) -> None:
         for number in range(SCHEDULES_PER_PAGE + 2):
@@ -105,7 +105,7 @@ class TestTable:
         first = admin_client.get(url())
         assert len(first.context["table"]) == SCHEDULES_PER_PAGE
         second = admin_client.get(first.context["next"])
-        assert [row.schedule.name for row in second.context["table"]] == [
+        assert [row["schedule"].name for row in second.context["table"]] == [
             f"s{SCHEDULES_PER_PAGE + n:03}" for n in range(2)
         ]
         assert (second.context["next"], second.context["first"]) == ("", url(queue="default"))
@@ -302,7 +302,7 @@ class TestActs:
         assert "Schedule a will be removed: Every 1 h." in question.content.decode()
         assert queue.schedules.get("a").enabled
         assert not LogEntry.objects.exists()
-        fields = question.context["question"].fields  # type: ignore[attr-defined]
+        fields = dict(question.context["pairs"])  # type: ignore[attr-defined]
         assert messages_of(act(admin_client, "remove", confirm="yes", **fields)) == "Schedule a was removed."
         assert queue.schedules.list() == []
         assert LogEntry.objects.get().object_id == "default: a"

@@ -81,7 +81,7 @@ def test_one_whose_leases_have_ended_is_silent(admin_client: Client, queue: Fair
 def test_one_of_an_older_version_is_shown_with_dashes(admin_client: Client, queue: FairQueue) -> None:
     queue.heartbeat("old", {})
     (row,) = admin_client.get(url()).context["table"]
-    assert (row.status, row.memory, row.up, row.pending_command, row.lease) == ("–", "–", "–", "", 30)
+    assert (row.status, row.memory_bytes, row.up, row.pending_command, row.is_silent) == ("–", None, None, "", False)
 
 
 def test_pages_follow_each_other(admin_client: Client, queue: FairQueue) -> None:
@@ -124,7 +124,7 @@ def test_stop_asks_first(admin_client: Client, queue: FairQueue) -> None:
     assert "with all its processes" in question.content.decode()
     assert beat(queue) is None
     assert not LogEntry.objects.exists()
-    fields = {**question.context["question"].fields, "action": "stop", "confirm": "yes"}
+    fields = {**dict(question.context["pairs"]), "action": "stop", "confirm": "yes"}
     answer = admin_client.post(url(), fields, follow=True)
     assert "Worker w1 will stop" in messages_of(answer)
     told = beat(queue)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from django.contrib import messages
 from django.contrib.admin.utils import quote
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from django_fairque.admin.pages.base import Action, ConfirmingPage, Question, canceled_by, is_confirmed
+from django_fairque.admin.pages.base import Action, AdminPage, Question
 from django_fairque.engine.inspection.search import Search
 from django_fairque.engine.model.errors import TaskNotFoundError
 from django_fairque.engine.model.records import TaskState
@@ -20,12 +20,7 @@ from django_fairque.tasks import canceling
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from django.http import HttpRequest
-    from django_stubs_ext import StrOrPromise
-
-    from django_fairque.engine.dependencies.dependencies import DependencyGraph, Node
-    from django_fairque.engine.queue.queue import FairQueue
-
+    from django_fairque.engine.dependencies.dependencies import DependencyGraph, DependencyView, Node
 
 WAITING_TASKS_PER_PAGE = 25
 BLOCKERS_PER_TASK = 10
@@ -34,166 +29,151 @@ GRAPH_MAX_TASKS = 2000
 """Tasks of a graph; of one task's surroundings `DRAWING_MAX_TASKS`."""
 
 
-class DependenciesPage(ConfirmingPage):
+class DependenciesPage(AdminPage):
     """All that waits; with ``task`` or ``run`` in the query, the graph around a task, or of a run."""
 
     name = "dependencies"
-    path = "dependencies/"
-    title: ClassVar[StrOrPromise] = gettext_lazy("Dependencies")
+    title = gettext_lazy("Dependencies")
     permission = "view_dependency"
-    template = "admin/django_fairque/dependencies.html"
     refreshes = False
 
-    def template_context(self, queue: FairQueue) -> dict[str, Any]:
-        requested = {key: self.request.GET.get(key, "").strip() for key in ("task", "run")}
-        found: dict[str, Any] = {"requested": requested, "may_change": self.may("change_dependency")}
+    def template_context(self) -> dict[str, Any]:
+        task_id, run_id = (self.request.GET.get(key, "").strip() for key in ("task", "run"))
+        found: dict[str, Any] = {"task_id": task_id, "run_id": run_id, "may_change": self.may("change_dependency")}
         try:
-            if requested["task"]:
-                return {**found, **self._of_task(queue, requested["task"])}
-            if requested["run"]:
-                return {**found, **self._graph(queue.run_graph(requested["run"], GRAPH_MAX_TASKS))}
-            return {**found, **self._waiting(queue)}
+            if task_id:
+                return {**found, **self._of_task(task_id)}
+            if run_id:
+                return {**found, **self._graph(self.queue.run_graph(run_id, GRAPH_MAX_TASKS))}
+            return {**found, **self._waiting()}
         except (TaskNotFoundError, ValueError) as error:
             messages.error(self.request, str(error))
             return found
 
-    def _of_task(self, queue: FairQueue, task_id: str) -> dict[str, Any]:
-        view = queue.dependencies(task_id, DRAWING_MAX_TASKS)
+    def _of_task(self, task_id: str) -> dict[str, Any]:
+        view = self.queue.dependencies(task_id, DRAWING_MAX_TASKS)
         node = view.graph.nodes[task_id]
-        sets = [
-            (_("Waits for"), view.blocked, view.blocked_count),
-            (_("Waited for by"), view.waiting, view.waiting_count),
-        ]
         return {
             **self._graph(view.graph),
-            "node": self._link(node),
+            "node": task_link(self, task_id, node),
             "is_deferred": node.state is TaskState.DEFERRED,
             "is_open": node.state is not None and not node.state.is_ended,
-            "sets": [
-                {
-                    "title": title,
-                    "count": count,
-                    "tasks": [self._link(view.graph.nodes.get(each), each) for each in ids[:DRAWING_MAX_TASKS]],
-                    "more": count - len(ids[:DRAWING_MAX_TASKS]),
-                }
-                for title, ids, count in sets
-            ],
+            "sets": neighbors(self, view, DRAWING_MAX_TASKS),
         }
 
     def _graph(self, graph: DependencyGraph) -> dict[str, Any]:
-        is_drawn = len(graph.nodes) <= DRAWING_MAX_TASKS
-        drawing = draw(graph) if is_drawn else None
         states = sorted({state_of(node) for node in graph.nodes.values()})
+        facts = {"graph": graph, "legend": states}
+        if len(graph.nodes) > DRAWING_MAX_TASKS:
+            return {**facts, "counts": [[row.get(state, 0) for state in states] for row in counts(graph)]}
+        drawing = draw(graph)
         return {
-            "graph": graph,
-            "is_drawn": is_drawn,
+            **facts,
             "drawing": drawing,
-            "boxes": [(box, self.link("task", quote(box.node.task_id))) for box in drawing.boxes] if drawing else [],
+            "boxes": [(box, self.link("task", quote(box.node.task_id))) for box in drawing.boxes],
             "box_width": BOX_WIDTH,
             "box_height": BOX_HEIGHT,
-            "layers": [[self._link(graph.nodes[each]) for each in layer] for layer in layers(graph)]
-            if is_drawn
-            else [],
-            "counts": [[row.get(state, 0) for state in states] for row in counts(graph)],
-            "legend": states,
+            "layers": [[task_link(self, each, graph.nodes[each]) for each in layer] for layer in layers(graph)],
         }
 
-    def _waiting(self, queue: FairQueue) -> dict[str, Any]:
+    def _waiting(self) -> dict[str, Any]:
         """A page of what is deferred, with what blocks it."""
-        stats = queue.get_stats(0).dependencies
-        page = queue.find(Search(TaskState.DEFERRED), WAITING_TASKS_PER_PAGE, self.request.GET.get("cursor"))
-        blockers = queue.blockers([task.task_id for task in page.tasks], BLOCKERS_PER_TASK)
+        stats = self.queue.get_stats(0).dependencies
+        page = self.queue.find(Search(TaskState.DEFERRED), WAITING_TASKS_PER_PAGE, self.request.GET.get("cursor"))
+        blockers = self.queue.blockers([task.task_id for task in page.tasks], BLOCKERS_PER_TASK)
         rows = [
             {
                 "task": task,
                 "url": self.url(self.name, task=task.task_id),
-                "blockers": [self._link(node) for node in blockers[task.task_id].nodes],
-                "more": blockers[task.task_id].count - len(blockers[task.task_id].nodes),
-                "orphans": blockers[task.task_id].orphans,
+                "blockers": [task_link(self, node.task_id, node) for node in found.nodes],
+                "more": found.count - len(found.nodes),
+                "orphans": found.orphans,
             }
             for task in page.tasks
+            for found in [blockers[task.task_id]]
         ]
-        return {
-            "stats": stats,
-            "rows": rows,
-            "orphaned": [row for row in rows if row["orphans"]],
-            "next": self.url(self.name, cursor=page.cursor) if page.cursor else "",
-        }
+        orphaned = [row for row in rows if row["orphans"]]
+        return {"stats": stats, "rows": rows, "orphaned": orphaned, **self.paging(page.cursor)}
 
-    def _link(self, node: Node | None, task_id: str = "") -> dict[str, str]:
-        task_id = node.task_id if node else task_id
-        state = state_of(node) if node else ""
-        name = node.name if node else ""
-        return {"id": task_id, "name": name, "state": state, "url": self.link("task", quote(task_id))}
+    @property
+    def subject(self) -> str:
+        task_id = self.request.GET.get("task", "").strip()
+        if not task_id:
+            raise ValueError(_("Choose a task first."))
+        return task_id
 
-    def release(self, queue: FairQueue, request: HttpRequest) -> str:
+    @Action("change_dependency")
+    def release(self) -> str:
         """It depends on nothing any more, so what it waited for can end as it likes."""
-        task_id = self._requested_task(request)
-        if not is_confirmed(request):
-            count = queue.dependencies(task_id, 1).blocked_count
+        task_id = self.subject
+        if not self.is_confirmed:
+            count = self.queue.dependencies(task_id, 1).blocked_count
             text = ngettext(
                 "%(task)s waits for %(count)d task. It is to start without it, and without its result.",
                 "%(task)s waits for %(count)d tasks. It is to start without them, and without their results.",
                 count,
             )
-            raise Question(text % {"task": task_id, "count": count}, _("Release it"), {})
-        if not queue.ignore_dependencies(task_id):
+            raise Question([text % {"task": task_id, "count": count}], _("Release it"))
+        if not self.queue.ignore_dependencies(task_id):
             raise ValueError(_("The task does not wait for others (any more)."))
         return _("The task was released.")
 
-    def cancel_subtree(self, queue: FairQueue, request: HttpRequest) -> str:
+    @Action("change_dependency")
+    def cancel_subtree(self) -> str:
         """The last of the graph first, so that nothing of it is released meanwhile."""
-        task_id = self._requested_task(request)
-        graph = queue.dependencies(task_id, DRAWING_MAX_TASKS).graph
-        ids = _open(graph, _descendants(graph, task_id))
+        task_id = self.subject
+        graph = self.queue.dependencies(task_id, DRAWING_MAX_TASKS).graph
+        states = {each: graph.nodes[each].state for each in reversed(_descendants(graph, task_id))}
+        ids = [each for each, state in states.items() if state is not None and not state.is_ended]
         if not ids:
             raise ValueError(_("The task had ended before, and nothing waits for it."))
-        if not is_confirmed(request):
-            text = ngettext(
-                "%(count)d task is canceled: %(task)s, and what depends on it.",
-                "%(count)d tasks are canceled: %(task)s, and what depends on it.",
-                len(ids),
-            )
-            words = {"count": len(ids), "task": task_id}
-            more = "" if graph.is_whole else " " + _("There are more, which are canceled as soon as these are.")
-            raise Question(text % words + more, _("Cancel them"), {})
-        done = canceling.cancel_many(queue, ids, canceled_by(request))
+        text = ngettext(
+            "%(count)d task is canceled: %(task)s, and what depends on it.",
+            "%(count)d tasks are canceled: %(task)s, and what depends on it.",
+            len(ids),
+        )
+        more = "" if graph.is_whole else " " + _("There are more, which are canceled as soon as these are.")
+        self.ask_first(text % {"count": len(ids), "task": task_id} + more, _("Cancel them"))
+        done = canceling.cancel_many(self.queue, ids, self.canceled_by)
         return ngettext("%d task was canceled.", "%d tasks were canceled.", done) % done
 
-    def _requested_task(self, request: HttpRequest) -> str:
-        task_id = request.GET.get("task", "").strip()
-        if not task_id:
-            raise ValueError(_("Choose a task first."))
-        return task_id
 
-    def _subject(self, request: HttpRequest) -> str:
-        return self._requested_task(request)
+def task_link(page: AdminPage, task_id: str, node: Node | None = None) -> dict[str, str]:
+    """A task's name, state and URL, as far as they are known and may be seen."""
+    name, state = (node.name, state_of(node)) if node else ("", "")
+    return {"id": task_id, "name": name, "state": state, "url": page.link("task", quote(task_id))}
 
-    actions: ClassVar[dict[str, Action]] = {
-        "release": Action("change_dependency", release, _subject),
-        "cancel_subtree": Action("change_dependency", cancel_subtree, _subject),
-    }
+
+def neighbors(page: AdminPage, view: DependencyView, most: int, *, declared: bool = False) -> list[dict[str, Any]]:
+    """The tasks around a task, as lists that name at most ``most``; with those that it was declared to depend on."""
+    lists = [
+        (_("Waits for"), view.blocked, view.blocked_count),
+        (_("Waited for by"), view.waiting, view.waiting_count),
+    ]
+    if declared:
+        lists.append((_("Declared to depend on"), view.parents, len(view.parents)))
+    nodes = view.graph.nodes
+    return [
+        {
+            "title": title,
+            "count": count,
+            "tasks": [task_link(page, each, nodes.get(each)) for each in ids[:most]],
+            "more": count - len(ids[:most]),
+        }
+        for title, ids, count in lists
+        if count
+    ]
 
 
 def _descendants(graph: DependencyGraph, task_id: str) -> list[str]:
     """The task and all that depends on it, in the graph's layers."""
-    children: dict[str, list[str]] = {}
-    for parent, child in graph.edges:
-        children.setdefault(parent, []).append(child)
-    reached = {task_id: None}
-    waiting = [task_id]
+    _parents, children = _neighbours(graph)
+    reached, waiting = {task_id}, [task_id]
     while waiting:
-        for child in children.get(waiting.pop(), ()):
-            if child not in reached and child in graph.nodes:
-                reached[child] = None
-                waiting.append(child)
+        found = set(children[waiting.pop()]) - reached
+        reached |= found
+        waiting += found
     return [each for layer in layers(graph) for each in layer if each in reached]
-
-
-def _open(graph: DependencyGraph, ids: list[str]) -> list[str]:
-    """Those that have not ended, the last layer first."""
-    states = {each: graph.nodes[each].state for each in ids}
-    return [each for each in reversed(ids) if (state := states[each]) is not None and not state.is_ended]
 
 
 DRAWING_MAX_TASKS = 200

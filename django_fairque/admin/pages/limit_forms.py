@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django import forms
-from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from django_fairque.admin.pages.base import InvalidForm
+from django_fairque.admin.pages.base import InvalidForm, accepted
 from django_fairque.engine.model.errors import TaskValidationError
 from django_fairque.engine.model.ids import MAX_ID_BYTES, check_id
 from django_fairque.engine.users.users import MAX_LIMIT_VALUES, parse_rate
@@ -25,14 +24,9 @@ def _weight(help_text: StrOrPromise) -> forms.FloatField:
     return forms.FloatField(label=_("Weight"), min_value=0.001, max_value=1000, help_text=help_text)
 
 
-def _max_running(help_text: StrOrPromise = "") -> forms.IntegerField:
-    return forms.IntegerField(
-        label=_("Running at once"),
-        required=False,
-        min_value=1,
-        max_value=MAX_LIMIT_VALUES["max_running"],
-        help_text=help_text,
-    )
+def _limit(name: str, label: StrOrPromise, help_text: StrOrPromise = "") -> forms.IntegerField:
+    most = MAX_LIMIT_VALUES[name]
+    return forms.IntegerField(label=label, required=False, min_value=1, max_value=most, help_text=help_text)
 
 
 class SettingsForm(forms.Form):
@@ -46,7 +40,7 @@ class SettingsForm(forms.Form):
 
 class OrganizationForm(SettingsForm):
     weight = _weight(_("2 is twice the share of a user of weight 1, for all members together"))
-    max_running = _max_running(_("tasks of all members together; empty for no limit"))
+    max_running = _limit("max_running", _("Running at once"), _("tasks of all members together; empty for no limit"))
 
 
 class LimitsForm(SettingsForm):
@@ -60,40 +54,22 @@ class LimitsForm(SettingsForm):
         strip=False,
         help_text=_("its members share what one user would get; empty for none"),
     )
-    max_running = _max_running()
+    max_running = _limit("max_running", _("Running at once"))
     rate = forms.CharField(
         label=_("Rate"), required=False, max_length=40, help_text=_("starts per unit of time, such as 100/m or 5/10s")
     )
-    burst = forms.IntegerField(
-        label=_("Burst"),
-        required=False,
-        min_value=1,
-        max_value=MAX_LIMIT_VALUES["burst"],
-        help_text=_("with a rate: how many may start at once; 1 if empty"),
-    )
-    max_backlog = forms.IntegerField(
-        label=_("Backlog"),
-        required=False,
-        min_value=1,
-        max_value=MAX_LIMIT_VALUES["max_backlog"],
-        help_text=_("waiting tasks beyond which more are refused"),
-    )
+    burst = _limit("burst", _("Burst"), _("with a rate: how many may start at once; 1 if empty"))
+    max_backlog = _limit("max_backlog", _("Backlog"), _("waiting tasks beyond which more are refused"))
     sla = forms.FloatField(label=_("SLA"), required=False, help_text=_("seconds; empty for each priority's own"))
 
     def clean_organization(self) -> str | None:
         text: str = self.cleaned_data["organization"]
-        try:
-            return check_id(text, "organization") if text else None
-        except TaskValidationError as error:
-            raise forms.ValidationError(gettext("This can't be used: %(error)s") % {"error": error}) from None
+        return accepted(check_id, text, "organization") if text else None
 
     def clean_rate(self) -> str | None:
-        text: str = self.cleaned_data["rate"].strip()
-        try:
-            parse_rate(text or None)
-        except TaskValidationError as error:
-            raise forms.ValidationError(gettext("This can't be used: %(error)s") % {"error": error}) from None
-        return text or None
+        text: str | None = self.cleaned_data["rate"].strip() or None
+        accepted(parse_rate, text)
+        return text
 
     def apply(self, user: UserQueue) -> list[str]:
         """Set what differs from what holds now; the names of that. `InvalidForm` says what was wrong."""
@@ -105,9 +81,9 @@ class LimitsForm(SettingsForm):
         changes = {name: value for name, value in values.items() if value != getattr(now, name)}
         if "rate" in changes:
             changes.pop("burst", None)  # set with it
-        if not changes:
-            return []
-        return [self._set(user, name, value) for name, value in sorted(changes.items(), key=_doubtful_first)]
+        # The SLA comes first: only the engine can check it, and if it is refused, no other limit may have changed.
+        names = sorted(changes, key=lambda name: name != "sla")
+        return [self._set(user, name, changes[name]) for name in names]
 
     def _set(self, user: UserQueue, name: str, value: Any) -> str:
         try:
@@ -119,8 +95,3 @@ class LimitsForm(SettingsForm):
             self.add_error(name, str(error))
             raise InvalidForm(self) from None
         return str(self.fields[name].label)
-
-
-def _doubtful_first(change: tuple[str, Any]) -> bool:
-    """The SLA comes first: only the engine can check it, and if it is refused, no other limit may have changed."""
-    return change[0] != "sla"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
@@ -15,12 +14,7 @@ from django_fairque.monitoring.formatting import duration, per_minute
 from django_fairque.monitoring.report import top_users
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from django_stubs_ext import StrOrPromise
-
-    from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.engine.statistics.queue_stats import QueueStats, WaitingTask
+    from django_fairque.engine.statistics.queue_stats import QueueStats
     from django_fairque.engine.statistics.timeline import Activity, Span
 
 MINUTES_PER_POINT = {1: 1, 24: 15}
@@ -35,38 +29,30 @@ RATE_MIN_SECONDS = 15
 """Seconds from which on a span that is still going on says something of its rate."""
 
 
-@dataclass(frozen=True)
-class LongestWait:
-    """A user, when its longest wait began (seconds since the epoch), and how long it is."""
-
-    user_id: str
-    since: float
-    seconds: float
-
-
 class OverviewPage(AdminPage):
     """Tiles, charts, start deadlines, users, server."""
 
     name = "overview"
-    path = "overview/"
-    title: ClassVar[StrOrPromise] = _("Overview")
+    title = _("Overview")
     permission = "view_queue"
-    template = "admin/django_fairque/overview.html"
 
-    def template_context(self, queue: FairQueue) -> dict[str, Any]:
-        hours = self._hours()
+    def template_context(self) -> dict[str, Any]:
+        hours, queue = self._hours(), self.queue
         stats, activity = queue.get_stats(0), queue.get_activity(60 * hours, MINUTES_PER_POINT[hours])
-        longest_waits = longest(queue.longest_waits(), activity.spans[-1])
+        longest = self._longest_waits(activity.spans[-1])
         top = top_users(queue, stats, USERS_PER_TABLE, USERS_COMPARED)
+        ready = [(user_id, size.ready) for user_id, size in top.sizes.items() if size.ready]
+        bars = [Bar(user_id, count, url=self.link("users", user=user_id)) for user_id, count in ready]
+        choices = {each: ngettext("last hour", "last %(hours)d hours", each) for each in MINUTES_PER_POINT}
         return {
             "stats": stats,
             "health": queue.health(),
             "hours": hours,
             "choices": [
-                (each, self._hours_label(each), self.url(self.name, hours=str(each))) for each in MINUTES_PER_POINT
+                (each, text % {"hours": each}, self.url(self.name, hours=str(each))) for each, text in choices.items()
             ],
             "refresh": REFRESH_SECONDS[hours],
-            "tiles": [(title, count, self.link(page, **query)) for title, count, page, query in tiles(stats)],
+            "tiles": self._tiles(stats),
             "throughput": throughput(activity),
             "waits": waits(activity),
             "priorities": [
@@ -76,10 +62,10 @@ class OverviewPage(AdminPage):
             "late": sum(span.violated for span in activity.spans),
             "moved": sum(span.promoted for span in activity.spans),
             "top": top,
-            "busiest": busiest(top.sizes, lambda user_id: self.link("users", user=user_id)),
+            "busiest": Bars(gettext("Users with most tasks ready"), gettext("User"), bars, gettext("Ready")),
             # What the counters say is of few that were looked at: a table below that knows more is not contradicted.
-            "oldest": max(stats.oldest_wait_seconds, *(each.seconds for each in longest_waits), 0.0),
-            "longest": longest_waits,
+            "oldest": max(stats.oldest_wait_seconds, *(seconds for _user, _since, seconds in longest), 0.0),
+            "longest": longest,
         }
 
     def _hours(self) -> int:
@@ -88,22 +74,27 @@ class OverviewPage(AdminPage):
             raise NotHereError(gettext("hours must be 1 or 24, got %(hours)s.") % {"hours": requested})
         return int(requested)
 
-    @staticmethod
-    def _hours_label(hours: int) -> str:
-        return ngettext("last hour", "last %(hours)d hours", hours) % {"hours": hours}
+    def _tiles(self, stats: QueueStats) -> list[tuple[str, int, str]]:
+        """What there is now, in words and numbers, and the URL of the page that says which."""
+        states = {
+            "queued": gettext("Queued"),
+            "started": gettext("Running"),
+            "scheduled": gettext("Scheduled"),
+            "deferred": gettext("Deferred"),
+        }
+        return [
+            *((title, stats.states[state], self.link("tasks", state=state)) for state, title in states.items()),
+            (gettext("Dead letters"), stats.states["failed"], self.link("dead_letters")),
+            (gettext("Workers"), stats.workers, self.link("workers")),
+        ]
 
-
-def tiles(stats: QueueStats) -> list[tuple[str, int, str, dict[str, str]]]:
-    """What there is now, in words and numbers, and the page and its query that say which."""
-    states = stats.states
-    return [
-        (gettext("Queued"), states["queued"], "tasks", {"state": "queued"}),
-        (gettext("Running"), states["started"], "tasks", {"state": "started"}),
-        (gettext("Scheduled"), states["scheduled"], "tasks", {"state": "scheduled"}),
-        (gettext("Deferred"), states["deferred"], "tasks", {"state": "deferred"}),
-        (gettext("Dead letters"), states["failed"], "dead_letters", {}),
-        (gettext("Workers"), stats.workers, "workers", {}),
-    ]
+    def _longest_waits(self, latest: Span) -> list[tuple[str, float, float]]:
+        """Users by their longest wait: since when, and for how many seconds by the server's clock, on which the latest span
+        ends."""
+        now = latest.begin + latest.seconds - 1
+        first = {each.user_id: each.since for each in reversed(self.queue.longest_waits())}
+        ranked = sorted(first.items(), key=itemgetter(1))[:USERS_PER_TABLE]
+        return [(user_id, since, max(0.0, now - since)) for user_id, since in ranked]
 
 
 def throughput(activity: Activity) -> LineChart:
@@ -135,19 +126,6 @@ def waits(activity: Activity) -> LineChart:
         ],
         duration,
     )
-
-
-def busiest(sizes: dict[str, Any], url: Callable[[str], str] = lambda user_id: "") -> Bars:  # noqa: ARG005
-    """Users by what they have ready."""
-    bars = [Bar(user_id, size.ready, url=url(user_id)) for user_id, size in sizes.items() if size.ready]
-    return Bars(gettext("Users with most tasks ready"), gettext("User"), bars, gettext("Ready"))
-
-
-def longest(found: list[WaitingTask], latest: Span) -> list[LongestWait]:
-    """Users by their longest wait, as long as it is by the server's clock, on which the latest span ends."""
-    now, first = latest.begin + latest.seconds - 1, {each.user_id: each.since for each in reversed(found)}
-    ranked = sorted(first.items(), key=itemgetter(1))[:USERS_PER_TABLE]
-    return [LongestWait(user_id, since, max(0.0, now - since)) for user_id, since in ranked]
 
 
 def _rate(span: Span, count: int) -> float:

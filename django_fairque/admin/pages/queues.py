@@ -2,93 +2,83 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from django_fairque.admin.charts import Sparkline
 from django_fairque.admin.page_queues import page_queue, queue_names
-from django_fairque.admin.pages.base import Action, ConfirmingPage, Question, at_most, purge
+from django_fairque.admin.pages.base import Action, AdminPage, Question, at_most
 from django_fairque.monitoring.formatting import number, per_minute
 from django_fairque.monitoring.report import RATE_MINUTES
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
-    from django_stubs_ext import StrOrPromise
 
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.engine.statistics.queue_stats import QueueStats, ShardStats
-    from django_fairque.engine.statistics.timeline import Activity
 
 QUEUES_PER_PAGE = 20
 """Queues on a page: each is some eighty reads."""
 
 
-@dataclass(frozen=True)
-class QueueRow:
-    """One queue: its figures now and of the last hour, and links to more."""
-
-    name: str
-    stats: QueueStats
-    activity: Activity
-    shards: list[ShardStats]
-    """Empty for a queue of one."""
-    overview: str
-    here: str
-    """Where its actions are posted to."""
-
-    @property
-    def depth(self) -> list[tuple[str, int]]:
-        """What is ready, the most urgent first; nothing of classes without tasks."""
-        return [(name, count) for name, count in reversed(self.stats.depth.items()) if count]
-
-    @property
-    def rate(self) -> float:
-        """Tasks finished a second, lately."""
-        return sum(span.finished for span in self.activity.spans[-1 - RATE_MINUTES : -1]) / (60 * RATE_MINUTES)
-
-    @property
-    def sparkline(self) -> Sparkline:
-        title = gettext("Tasks finished in the last hour: %(name)s") % {"name": self.name}
-        return Sparkline(title, [span.finished for span in self.activity.spans[:-1]], per_minute)
-
-
-class QueuesPage(ConfirmingPage):
+class QueuesPage(AdminPage):
     """Every declared queue in one table."""
 
     name = "queues"
-    path = "queues/"
-    title: ClassVar[StrOrPromise] = _("Queues")
+    title = _("Queues")
     permission = "view_queue"
-    template = "admin/django_fairque/queues.html"
 
-    def template_context(self, queue: FairQueue) -> dict[str, Any]:
-        names = queue_names()
-        after = self.request.GET.get("after", "")
+    def template_context(self) -> dict[str, Any]:
+        names, after = queue_names(), self.request.GET.get("after", "")
         begin = names.index(after) + 1 if after in names else 0
         shown = names[begin : begin + QUEUES_PER_PAGE]
-        following = self.url(self.name, after=shown[-1]) if names[begin + QUEUES_PER_PAGE :] else ""
-        return {"rows": [self._row(name) for name in shown], "next": following}
+        more = shown[-1] if names[begin + QUEUES_PER_PAGE :] else None
+        return {"rows": [self._row(page_queue(name)) for name in shown], **self.paging(more, "after")}
+
+    def _row(self, queue: FairQueue) -> dict[str, Any]:
+        """One queue: its figures now and of the last hour, and links to more."""
+        shards = queue.get_shard_stats() if queue.config.shards > 1 else []
+        stats, activity = queue.get_stats(0), queue.get_activity()
+        finished = [span.finished for span in activity.spans[:-1]]
+        title = gettext("Tasks finished in the last hour: %(name)s") % {"name": queue.name}
+        return {
+            "name": queue.name,
+            "stats": stats,
+            "activity": activity,
+            "shards": shards,
+            "overview": self.url("overview", queue=queue.name),
+            "here": self.url(self.name, queue=queue.name),
+            "depth": [(name, count) for name, count in reversed(stats.depth.items()) if count],
+            "rate": sum(finished[-RATE_MINUTES:]) / (60 * RATE_MINUTES),
+            "sparkline": Sparkline(title, finished, per_minute),
+        }
 
     def back_to(self, request: HttpRequest) -> str:
         """To the table."""
         return self.url(self.name)
 
-    def pause(self, queue: FairQueue, request: HttpRequest) -> str:
-        queue.pause()
-        return gettext("Queue %(name)s is paused: running tasks go on, no other starts.") % {"name": queue.name}
+    @Action("change_queue")
+    def pause(self) -> str:
+        self.queue.pause()
+        return gettext("Queue %(name)s is paused: running tasks go on, no other starts.") % {"name": self.queue.name}
 
-    def resume(self, queue: FairQueue, request: HttpRequest) -> str:
-        queue.resume()
-        return gettext("Queue %(name)s goes on.") % {"name": queue.name}
+    @Action("change_queue")
+    def resume(self) -> str:
+        self.queue.resume()
+        return gettext("Queue %(name)s goes on.") % {"name": self.queue.name}
 
-    def purge(self, queue: FairQueue, request: HttpRequest) -> str:
+    @Action("delete_queue")
+    def purge(self) -> str:
         def summary(done: int) -> str:
             return ngettext("%(tasks)s task canceled.", "%(tasks)s tasks canceled.", done) % {"tasks": number(done)}
 
-        return purge(self, "", queue, queue.purge, lambda: waiting(queue), summary, self._question)
+        return self.purge_slice(self.queue.purge, self._waiting, summary, self._question)
+
+    def _waiting(self) -> int:
+        """What a purge would cancel."""
+        states = self.queue.get_stats(0).states
+        return states["queued"] + states["scheduled"] + states["deferred"]
 
     def _question(self, count: int, *before: str) -> Question:
         sentence = ngettext(
@@ -98,22 +88,4 @@ class QueuesPage(ConfirmingPage):
         )
         text = [*before, sentence % {"tasks": number(count)}, at_most(count)]
         title = gettext("Purge queue %(name)s?") % {"name": self.queue_name}
-        return Question(text, gettext("Yes, cancel them"), {}, title=title)
-
-    actions: ClassVar[dict[str, Action]] = {
-        "pause": Action("change_queue", pause),
-        "resume": Action("change_queue", resume),
-        "purge": Action("delete_queue", purge),
-    }
-
-    def _row(self, name: str) -> QueueRow:
-        queue = page_queue(name)
-        urls = self.url("overview", queue=name), self.url(self.name, queue=name)
-        shards = queue.get_shard_stats() if queue.config.shards > 1 else []
-        return QueueRow(name, queue.get_stats(0), queue.get_activity(), shards, *urls)
-
-
-def waiting(queue: FairQueue) -> int:
-    """What a purge would cancel."""
-    states = queue.get_stats(0).states
-    return states["queued"] + states["scheduled"] + states["deferred"]
+        return Question(text, gettext("Yes, cancel them"), title)

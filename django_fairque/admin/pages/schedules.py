@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
-from dataclasses import dataclass
 from datetime import datetime, timezone, tzinfo
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from cronsim import CronSim, CronSimError
 from django import forms
@@ -16,7 +15,7 @@ from django.utils.timezone import get_default_timezone_name
 from django.utils.translation import get_language, gettext_lazy, ngettext
 from django.utils.translation import gettext as _
 
-from django_fairque.admin.pages.base import Action, FormPage, InvalidForm, ask_first, posted
+from django_fairque.admin.pages.base import Action, AdminPage, InvalidForm, accepted, refusal
 from django_fairque.engine.model.errors import FairQueueError, TaskValidationError
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.schedules.due_times import Timing, find_zone
@@ -48,41 +47,32 @@ KEPT = {
 }
 
 
+def _text(label: StrOrPromise, help_text: StrOrPromise = "", **options: Any) -> forms.CharField:
+    return forms.CharField(label=label, help_text=help_text, **{"max_length": 200, **options})
+
+
+def _arguments(label: StrOrPromise, help_text: StrOrPromise) -> forms.CharField:
+    widget = forms.Textarea(attrs={"rows": 2, "class": "vLargeTextField"})
+    return forms.CharField(label=label, help_text=help_text, required=False, widget=widget)
+
+
 class ScheduleForm(forms.Form):
     """Of a new schedule, or with ``known`` of one to be changed, whose arguments stay unless new ones are given."""
 
-    name = forms.CharField(label=gettext_lazy("Name"), max_length=200)
-    task = forms.CharField(
-        label=gettext_lazy("Task"), max_length=200, help_text=gettext_lazy("the name of a task that this site knows")
-    )
-    cron = forms.CharField(
-        label=gettext_lazy("Cron"),
+    name = _text(gettext_lazy("Name"))
+    task = _text(gettext_lazy("Task"), gettext_lazy("the name of a task that this site knows"))
+    cron = _text(
+        gettext_lazy("Cron"),
+        gettext_lazy("minute hour day-of-month month day-of-week, such as 0 3 * * 1-5; or"),
         required=False,
-        max_length=200,
-        help_text=gettext_lazy("minute hour day-of-month month day-of-week, such as 0 3 * * 1-5; or"),
     )
     every = forms.FloatField(label=gettext_lazy("Every"), required=False, help_text=gettext_lazy("seconds, at least 1"))
-    timezone = forms.CharField(
-        label=gettext_lazy("Time zone"), max_length=100, help_text=gettext_lazy("in which cron is meant")
-    )
-    args = forms.CharField(
-        label=gettext_lazy("Arguments"),
-        required=False,
-        widget=forms.Textarea(attrs={"rows": 2, "class": "vLargeTextField"}),
-        help_text=gettext_lazy('a JSON list, such as ["acme", 42]'),
-    )
-    kwargs = forms.CharField(
-        label=gettext_lazy("Keyword arguments"),
-        required=False,
-        widget=forms.Textarea(attrs={"rows": 2, "class": "vLargeTextField"}),
-        help_text=gettext_lazy('a JSON object, such as {"force": true}'),
-    )
-    user = forms.CharField(
-        label=gettext_lazy("User"),
-        required=False,
-        max_length=256,
-        strip=False,  # an id may begin or end with a space: who opens the form and saves it gives nothing to another user
-        help_text=gettext_lazy("empty: as the task says"),
+    timezone = _text(gettext_lazy("Time zone"), gettext_lazy("in which cron is meant"), max_length=100)
+    args = _arguments(gettext_lazy("Arguments"), gettext_lazy('a JSON list, such as ["acme", 42]'))
+    kwargs = _arguments(gettext_lazy("Keyword arguments"), gettext_lazy('a JSON object, such as {"force": true}'))
+    # An id may begin or end with a space: who opens the form and saves it gives nothing to another user.
+    user = _text(
+        gettext_lazy("User"), gettext_lazy("empty: as the task says"), required=False, max_length=256, strip=False
     )
     priority = forms.ChoiceField(
         label=gettext_lazy("Priority"),
@@ -121,7 +111,7 @@ class ScheduleForm(forms.Form):
     def clean_task(self) -> str:
         name: str = self.cleaned_data["task"]
         if registry.find(name) is None and (self.known is None or name != self.known.task.get("name")):
-            raise forms.ValidationError(_("This can't be used: %(error)s") % {"error": registry.not_registered(name)})
+            raise refusal(registry.not_registered(name))
         return name
 
     def clean_user(self) -> str:
@@ -129,11 +119,7 @@ class ScheduleForm(forms.Form):
         return user_id if "user" not in self.changed_data else user_id.strip()
 
     def clean_timezone(self) -> str:
-        name: str = self.cleaned_data["timezone"]
-        try:
-            return str(find_zone(name))
-        except TaskValidationError as error:
-            raise forms.ValidationError(_("This can't be used: %(error)s") % {"error": error}) from None
+        return str(accepted(find_zone, self.cleaned_data["timezone"]))
 
     def clean_args(self) -> Any:
         return _json(self.cleaned_data["args"], list, _("a JSON list"))
@@ -194,37 +180,29 @@ class ScheduleForm(forms.Form):
             using["user_id"] = found["user"]
         if found["priority"]:
             using["priority"] = Priority[found["priority"]]
-        args, kwargs = arguments_of(self.known) if self.known is not None else ([], {})
-        args = args if found["args"] is None else found["args"]
-        kwargs = kwargs if found["kwargs"] is None else found["kwargs"]
-        step = definition.using(**using).s(*args, **kwargs)
+        step = definition.using(**using).s(*self._arguments("args", list), **self._arguments("kwargs", dict))
         step.to_task()  # says what is wrong with them
         return step
 
-
-def arguments_of(schedule: Schedule) -> tuple[list[Any], dict[str, Any]]:
-    """What its task is called with; nothing of a payload that is of another form."""
-    payload = schedule.task.get("payload")
-    if not isinstance(payload, dict):
-        return [], {}
-    args, kwargs = payload.get("args"), payload.get("kwargs")
-    return (args if isinstance(args, list) else []), (kwargs if isinstance(kwargs, dict) else {})
+    def _arguments(self, name: str, kind: type) -> Any:
+        """What the task is called with: as it was unless given; nothing of a payload that is of another form."""
+        if self.cleaned_data[name] is not None:
+            return self.cleaned_data[name]
+        payload = self.known.task.get("payload") if self.known is not None else None
+        known = payload.get(name) if isinstance(payload, dict) else None
+        return known if isinstance(known, kind) else kind()
 
 
 def _initial(known: Schedule | None) -> dict[str, Any]:
     if known is None:
         return {"timezone": get_default_timezone_name(), "missed": "skip", "enabled": True}
     return {
-        "name": known.name,
+        **{
+            name: getattr(known, name) for name in ("name", "cron", "every", "timezone", "missed", "expires", "enabled")
+        },
         "task": known.task.get("name", ""),
-        "cron": known.cron or "",
-        "every": known.every,
-        "timezone": known.timezone,
         "user": known.task["user_id"],
         "priority": Priority(known.task["priority"]).name,
-        "missed": known.missed,
-        "expires": known.expires,
-        "enabled": known.enabled,
     }
 
 
@@ -244,17 +222,6 @@ def _json(text: str, kind: type, words: str) -> Any:
 SCHEDULES_PER_PAGE = 100
 
 
-@dataclass(frozen=True)
-class ScheduleRow:
-    """One schedule as the table shows it."""
-
-    schedule: Schedule
-    when: str
-    next: datetime | None
-    last: datetime | None
-    edit: str
-
-
 def in_words(schedule: Schedule) -> str:
     """When it is due, for people: "At 09:00 on Monday through Friday", "Every 5 min"; as it is written if that fails, or
     in languages without a description of cron expressions."""
@@ -268,108 +235,90 @@ def in_words(schedule: Schedule) -> str:
         return schedule.cron or ""
 
 
-def _moment(seconds: float | None, schedule: Schedule) -> datetime | None:
-    """In the schedule's own zone; in UTC if that is not known on this machine."""
-    if seconds is None:
-        return None
+def _zone(schedule: Schedule) -> tzinfo:
+    """Its own; UTC if that is not known on this machine."""
     try:
-        zone: tzinfo = find_zone(schedule.timezone)
+        return find_zone(schedule.timezone)
     except TaskValidationError:
-        zone = timezone.utc
-    return datetime.fromtimestamp(seconds, zone)
+        return timezone.utc
 
 
-def _name_of(page: SchedulesPage, request: HttpRequest) -> str:
-    return request.GET.get("edit") or posted(request, "name")
-
-
-class SchedulesPage(FormPage):
+class SchedulesPage(AdminPage):
     """A table of schedules; with ``?edit=`` the form of one, with ``?add=1`` of a new one."""
 
     name = "schedules"
-    path = "schedules/"
-    title: ClassVar[StrOrPromise] = gettext_lazy("Schedules")
+    title = gettext_lazy("Schedules")
     permission = "view_schedule"
-    template = "admin/django_fairque/schedules.html"
+    subject_field = "name"
 
-    def template_context(self, queue: FairQueue) -> dict[str, Any]:
-        edited, is_adding = self.request.GET.get("edit", ""), "add" in self.request.GET
-        if self.may("change_schedule") and (edited or is_adding or self.form):
-            self.hold()
-            known = queue.schedules.get(edited) if edited else None
+    @property
+    def edited(self) -> str:
+        """The name of the schedule that is changed; empty for none."""
+        return self.request.GET.get("edit", "")
+
+    @property
+    def subject(self) -> str:
+        return self.edited or super().subject
+
+    def template_context(self) -> dict[str, Any]:
+        if self.may("change_schedule") and (self.edited or "add" in self.request.GET or self.form):
+            self.refreshes = False
+            known = self.queue.schedules.get(self.edited) if self.edited else None
             form = self.form or ScheduleForm(known=known)
-            back = self.url(self.name)
-            return {"form": form, "edited": known, "all": back, "names": registry.names()}
-        return self._table(queue)
-
-    def _table(self, queue: FairQueue) -> dict[str, Any]:
-        found = queue.schedules.list()
+            return {"form": form, "edited": known, "all": self.url(self.name), "names": registry.names()}
+        found = self.queue.schedules.list()
         begin = bisect_right([each.name for each in found], self.request.GET.get("after", ""))
         shown = found[begin : begin + SCHEDULES_PER_PAGE]
-        more = len(found) > begin + SCHEDULES_PER_PAGE
-        return {
-            "table": [self._row(each) for each in shown],
-            "add": self.url(self.name, add="1"),
-            "next": self.url(self.name, after=shown[-1].name) if more else "",
-            "first": self.url(self.name) if begin else "",
-        }
-
-    def _row(self, schedule: Schedule) -> ScheduleRow:
-        last = schedule.last.run_time if schedule.last else None
-        return ScheduleRow(
-            schedule,
-            in_words(schedule),
-            _moment(schedule.next_at, schedule),
-            _moment(last, schedule),
-            self.url(self.name, edit=schedule.name),
-        )
+        more = shown[-1].name if len(found) > begin + SCHEDULES_PER_PAGE else None
+        rows = [
+            {
+                "schedule": each,
+                "when": in_words(each),
+                "zone": _zone(each),
+                "edit": self.url(self.name, edit=each.name),
+            }
+            for each in shown
+        ]
+        return {"table": rows, "add": self.url(self.name, add="1"), **self.paging(more, "after")}
 
     def back_to(self, request: HttpRequest) -> str:
         """The table: the form has done its work."""
         return self.url(self.name)
 
-    def save(self, queue: FairQueue, request: HttpRequest) -> str:
-        edited = request.GET.get("edit", "")
-        known = queue.schedules.get(edited) if edited else None
-        schedule = ScheduleForm(request.POST, known=known).save(queue)
+    @Action("change_schedule")
+    def save(self) -> str:
+        known = self.queue.schedules.get(self.edited) if self.edited else None
+        schedule = ScheduleForm(self.request.POST, known=known).save(self.queue)
         facts = {"name": schedule.name, "when": in_words(schedule)}
         if known is None:
             return _("Schedule %(name)s was added: %(when)s.") % facts
         return _("Schedule %(name)s was changed: %(when)s.") % facts
 
-    def run_now(self, queue: FairQueue, request: HttpRequest) -> str:
-        name = posted(request, "name")
-        task_id = queue.schedules.run_now(name)
-        return _("Schedule %(name)s: task %(task)s was enqueued.") % {"name": name, "task": task_id}
+    @Action("change_schedule")
+    def run(self) -> str:
+        task_id = self.queue.schedules.run_now(self.subject)
+        return _("Schedule %(name)s: task %(task)s was enqueued.") % {"name": self.subject, "task": task_id}
 
-    def enable(self, queue: FairQueue, request: HttpRequest) -> str:
-        name = posted(request, "name")
-        queue.schedules.enable(name)
-        return _("Schedule %(name)s is enabled.") % {"name": name}
+    @Action("change_schedule")
+    def enable(self) -> str:
+        self.queue.schedules.enable(self.subject)
+        return _("Schedule %(name)s is enabled.") % {"name": self.subject}
 
-    def disable(self, queue: FairQueue, request: HttpRequest) -> str:
-        name = posted(request, "name")
-        queue.schedules.disable(name)
-        return _("Schedule %(name)s is disabled: it fires no more until it is enabled.") % {"name": name}
+    @Action("change_schedule")
+    def disable(self) -> str:
+        self.queue.schedules.disable(self.subject)
+        return _("Schedule %(name)s is disabled: it fires no more until it is enabled.") % {"name": self.subject}
 
-    def remove(self, queue: FairQueue, request: HttpRequest) -> str:
-        name = posted(request, "name")
-        schedule = queue.schedules.get(name)
+    @Action("change_schedule")
+    def remove(self) -> str:
+        schedule = self.queue.schedules.get(self.subject)
         sentence = _("Schedule %(name)s will be removed: %(when)s. Tasks that it has enqueued stay.")
         if schedule.source == FROM_SETTINGS:
             sentence += " " + _("It is declared in the settings, so a worker that starts adds it again.")
-        ask_first(request, sentence % {"name": name, "when": in_words(schedule)}, _("Remove it"))
-        if not queue.schedules.remove(name):
-            raise TaskValidationError(_("Schedule %(name)s was gone already.") % {"name": name})
-        return _("Schedule %(name)s was removed.") % {"name": name}
-
-    actions: ClassVar[dict[str, Action]] = {
-        "save": Action("change_schedule", save, _name_of),
-        "run": Action("change_schedule", run_now, _name_of),
-        "enable": Action("change_schedule", enable, _name_of),
-        "disable": Action("change_schedule", disable, _name_of),
-        "remove": Action("change_schedule", remove, _name_of),
-    }
+        self.ask_first(sentence % {"name": schedule.name, "when": in_words(schedule)}, _("Remove it"))
+        if not self.queue.schedules.remove(self.subject):
+            raise TaskValidationError(_("Schedule %(name)s was gone already.") % {"name": self.subject})
+        return _("Schedule %(name)s was removed.") % {"name": self.subject}
 
 
 def cron_in_words(cron: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from django.contrib import messages
 from django.contrib.admin.utils import quote
@@ -11,15 +11,7 @@ from django.http import HttpResponseRedirect
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from django_fairque.admin.pages.base import (
-    Action,
-    ConfirmingPage,
-    Question,
-    canceled_by,
-    is_confirmed,
-    moment,
-    posted_list,
-)
+from django_fairque.admin.pages.base import Action, AdminPage, Question
 from django_fairque.engine.inspection.search import MAX_RECORDS_READ, Search
 from django_fairque.engine.model.records import TaskState
 from django_fairque.monitoring.translations import word
@@ -29,10 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django.http import HttpRequest, HttpResponse
-    from django_stubs_ext import StrOrPromise
 
     from django_fairque.engine.model.task import Task
-    from django_fairque.engine.queue.queue import FairQueue
 
 TASKS_PER_PAGE = 50
 TASKS_EXAMINED = 1000
@@ -42,14 +32,12 @@ TASKS_PER_REQUEST = 1000
 CANCELABLE = (TaskState.SCHEDULED, TaskState.DEFERRED, TaskState.QUEUED, TaskState.STARTED)
 
 
-class TasksPage(ConfirmingPage):
+class TasksPage(AdminPage):
     """What one looks for stands in the query: ``state``, ``user``, ``name``, ``worker``; ``id`` leads to the task."""
 
     name = "tasks"
-    path = "tasks/"
-    title: ClassVar[StrOrPromise] = gettext_lazy("Tasks")
+    title = gettext_lazy("Tasks")
     permission = "view_task"
-    template = "admin/django_fairque/tasks.html"
     refreshes = False  # a selection would be lost
 
     def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
@@ -60,31 +48,31 @@ class TasksPage(ConfirmingPage):
 
     def search(self) -> Search:
         """What the query asks for; ``ValueError`` for a state that there is not."""
-        requested = {key: self.request.GET.get(key) or None for key in ("state", "user", "name", "worker")}
-        state = requested["state"] or TaskState.QUEUED.value
-        if state not in {each.value for each in TaskState}:
-            known = ", ".join(each.value for each in TaskState)
-            raise ValueError(
-                _("There is no state %(state)s: it is one of %(known)s.") % {"state": state, "known": known}
-            )
-        return Search(TaskState(state), requested["user"], requested["name"], TASKS_EXAMINED, requested["worker"])
+        state, user, name, worker = (self.request.GET.get(key) or None for key in ("state", "user", "name", "worker"))
+        states = [each.value for each in TaskState]
+        if state is not None and state not in states:
+            facts = {"state": state, "known": ", ".join(states)}
+            raise ValueError(_("There is no state %(state)s: it is one of %(known)s.") % facts)
+        return Search(TaskState(state or TaskState.QUEUED), user, name, TASKS_EXAMINED, worker)
 
-    def template_context(self, queue: FairQueue) -> dict[str, Any]:
-        stats = queue.get_stats(0)
+    def template_context(self) -> dict[str, Any]:
+        stats = self.queue.get_stats(0)
         try:
             search = self.search()
-            found = queue.find(search, TASKS_PER_PAGE, self.request.GET.get("cursor"))
+            found = self.queue.find(search, TASKS_PER_PAGE, self.request.GET.get("cursor"))
         except ValueError as error:
             messages.error(self.request, str(error))
             search = Search(TaskState.QUEUED)
-            found = queue.find(search, TASKS_PER_PAGE)
+            found = self.queue.find(search, TASKS_PER_PAGE)
         requested = {"user": search.user_id, "name": search.name, "worker": search.worker}
         query = {key: value for key, value in requested.items() if value is not None}
-        here = {"state": search.state.value, **query}
         return {
             "search": search,
             "found": found,
-            "rows": [self._row(task) for task in found.tasks],
+            "rows": [
+                {"task": task, "url": self.url("task", quote(task.task_id)), "since": _since(task)}
+                for task in found.tasks
+            ],
             "states": [
                 {
                     "name": state.value,
@@ -94,62 +82,66 @@ class TasksPage(ConfirmingPage):
                 }
                 for state in TaskState
             ],
-            "first": self.url(self.name, **here) if self.request.GET.get("cursor") else "",
-            "next": self.url(self.name, **here, cursor=found.cursor) if found.cursor else "",
+            **self.paging(found.cursor, state=search.state.value, **query),
             "can_cancel": search.state in CANCELABLE and self.may("change_task"),
             "can_run": search.state is TaskState.SCHEDULED and self.may("change_task"),
         }
 
-    def _row(self, task: Task) -> dict[str, Any]:
-        moments = {
-            TaskState.SCHEDULED: task.execute_after,
-            TaskState.QUEUED: task.ready_at,
-            TaskState.STARTED: task.started_at,
-            TaskState.DEFERRED: task.created_at,
-        }
-        since = moment(moments.get(task.state, task.ended_at) or task.created_at)
-        return {"task": task, "url": self.url("task", quote(task.task_id)), "since": since}
+    @property
+    def subject(self) -> str:
+        if "all" not in self.request.POST["action"]:
+            return ", ".join(self._selected())
+        search = self.search()
+        return ", ".join(each for each in (search.state.value, search.user_id, search.name, search.worker) if each)
 
-    def cancel(self, queue: FairQueue, request: HttpRequest) -> str:
-        ids = _selected(request)
-        done = canceling.cancel_many(queue, ids, canceled_by(request))
+    def _selected(self) -> list[str]:
+        ids = self.posted_list("task")
+        if not ids:
+            raise ValueError(_("Select the tasks first."))
+        return ids[:TASKS_PER_REQUEST]
+
+    @Action("change_task")
+    def cancel(self) -> str:
+        ids = self._selected()
+        done = self._cancel(ids)
         return _summary(ngettext("%d task was canceled.", "%d tasks were canceled.", done) % done, done, len(ids))
 
-    def run_now(self, queue: FairQueue, request: HttpRequest) -> str:
-        ids = _selected(request)
-        done = queue.run_now(*ids)
+    @Action("change_task")
+    def run_now(self) -> str:
+        ids = self._selected()
+        done = self.queue.run_now(*ids)
         return _summary(ngettext("%d task was queued.", "%d tasks were queued.", done) % done, done, len(ids))
 
-    def cancel_all(self, queue: FairQueue, request: HttpRequest) -> str:
-        def act(ids: list[str]) -> int:
-            return canceling.cancel_many(queue, ids, canceled_by(request))
-
+    @Action("change_task")
+    def cancel_all(self) -> str:
         search = self.search()
         if search.state not in CANCELABLE:
             raise ValueError(_("Tasks that have ended can't be canceled."))
-        return self._all(queue, request, search, act, _("Cancel these tasks"))
+        return self._all(search, self._cancel, _("Cancel these tasks"))
 
-    def run_all_now(self, queue: FairQueue, request: HttpRequest) -> str:
+    @Action("change_task")
+    def run_all_now(self) -> str:
         search = self.search()
         if search.state is not TaskState.SCHEDULED:
             raise ValueError(_("Only scheduled tasks can be run before their time."))
-        return self._all(queue, request, search, lambda ids: queue.run_now(*ids), _("Run these tasks now"))
+        return self._all(search, lambda ids: self.queue.run_now(*ids), _("Run these tasks now"))
 
-    def _all(
-        self, queue: FairQueue, request: HttpRequest, search: Search, act: Callable[[list[str]], int], yes: str
-    ) -> str:
+    def _cancel(self, ids: list[str]) -> int:
+        return canceling.cancel_many(self.queue, ids, self.canceled_by)
+
+    def _all(self, search: Search, act: Callable[[list[str]], int], yes: str) -> str:
         """A slice of all that match, once their count was confirmed; then the question whether to go on.
 
         No more than were counted then: those that came later were not confirmed.
         """
-        found = queue.matching(replace(search, look_at=MAX_RECORDS_READ))
+        found = self.queue.matching(replace(search, look_at=MAX_RECORDS_READ))
         ids = found.task_ids
-        if not is_confirmed(request):
+        if not self.is_confirmed:
             if not ids:
                 raise ValueError(_("No task matches (any more)."))
-            fields = {"done": "0", "left": str(len(ids))}
-            raise Question(_how_many(search, len(ids), is_whole=found.is_whole), yes, fields)
-        before, allowed = _counted(request, "done"), _counted(request, "left")
+            text = _how_many(search, len(ids), is_whole=found.is_whole)
+            raise Question([text], yes, fields={"done": "0", "left": str(len(ids))})
+        before, allowed = int(self.posted_number("done")), int(self.posted_number("left"))
         some = ids[: min(TASKS_PER_REQUEST, allowed)]
         if not some and not before:
             raise ValueError(_("No task matches (any more)."))
@@ -159,28 +151,20 @@ class TasksPage(ConfirmingPage):
         sentence = ngettext("%d task was changed.", "%d tasks were changed.", total) % total
         if not left or not done:
             return sentence
-        self.log(self._subject(request), sentence)
+        self.log(sentence)
         text = _("%(done)d of %(all)d tasks are done. Go on?") % {"done": total, "all": total + left}
-        raise Question(text, yes, {"done": str(total), "left": str(left)})
+        raise Question([text], yes, fields={"done": str(total), "left": str(left)})
 
-    def _subject(self, _request: HttpRequest) -> str:
-        search = self.search()
-        return ", ".join(each for each in (search.state.value, search.user_id, search.name, search.worker) if each)
 
-    actions: ClassVar[dict[str, Action]] = {
-        "cancel": Action("change_task", cancel, lambda _page, request: ", ".join(_selected(request))),
-        "run_now": Action("change_task", run_now, lambda _page, request: ", ".join(_selected(request))),
-        "cancel_all": Action("change_task", cancel_all, _subject),
-        "run_all_now": Action("change_task", run_all_now, _subject),
+def _since(task: Task) -> float:
+    """Since when it has its state; due when, if it is scheduled."""
+    moments = {
+        TaskState.SCHEDULED: task.execute_after,
+        TaskState.QUEUED: task.ready_at,
+        TaskState.STARTED: task.started_at,
+        TaskState.DEFERRED: task.created_at,
     }
-
-
-def _counted(request: HttpRequest, name: str) -> int:
-    """A number that a question's form brings back."""
-    text = request.POST.get(name, "")
-    if not (text.isdecimal() and len(text) < 10):
-        raise ValueError(_("The form was not complete: go back and begin again. Nothing was changed."))
-    return int(text)
+    return moments.get(task.state, task.ended_at) or task.created_at
 
 
 def _how_many(search: Search, number: int, *, is_whole: bool) -> str:
@@ -203,10 +187,3 @@ def _summary(sentence: str, done: int, selected: int) -> str:
         "summary": sentence,
         "missing": selected - done,
     }
-
-
-def _selected(request: HttpRequest) -> list[str]:
-    ids = posted_list(request, "task")
-    if not ids:
-        raise ValueError(_("Select the tasks first."))
-    return ids[:TASKS_PER_REQUEST]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from statistics import median
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from django_fairque.admin.pages.base import Action, FormPage, NotHereError, Question, at_most, posted, purge
+from django_fairque.admin.pages.base import Action, AdminPage, NotHereError, Question, at_most
 from django_fairque.admin.pages.limit_forms import LimitsForm
 from django_fairque.engine.inspection.pages import ResultPage
 from django_fairque.engine.model.errors import TaskValidationError
@@ -20,10 +19,7 @@ from django_fairque.monitoring.formatting import duration, number, share
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from django.http import HttpRequest
-    from django_stubs_ext import StrOrPromise
-
-    from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.engine.statistics.timeline import Percentiles
     from django_fairque.engine.users.organizations import OrganizationQueue
     from django_fairque.engine.users.users import UserStats
 
@@ -39,11 +35,11 @@ PROMPT = 1.0
 
 @dataclass(frozen=True)
 class UserRow:
-    """One user of the table: fractions of 1, figures as text."""
+    """One user of the table. ``received`` and ``fair`` are fractions of 1; nothing is fair for users who enqueued nothing."""
 
     stats: UserStats
     received: float
-    fair: float
+    fair: float | None
     is_noisy: bool
 
     @property
@@ -55,37 +51,9 @@ class UserRow:
         return waiting(self.stats)
 
     @property
-    def received_text(self) -> str:
-        return share(self.received)
-
-    @property
-    def fair_text(self) -> str:
-        """A dash for users who enqueued nothing."""
-        return share(self.fair) if self.fair else "–"
-
-    @property
-    def received_percent(self) -> int:
-        return round(self.received * 100)
-
-    @property
-    def fair_percent(self) -> int:
-        return round(self.fair * 100)
-
-    @property
-    def worked_text(self) -> str:
-        return duration(self.stats.last_hour.busy_seconds)
-
-    @property
-    def wait_p50(self) -> str:
-        return self._wait(self.stats.last_hour.wait.p50)
-
-    @property
-    def wait_p95(self) -> str:
-        return self._wait(self.stats.last_hour.wait.p95)
-
-    def _wait(self, seconds: float) -> str:
-        """A dash when nothing has started in the last hour."""
-        return duration(seconds) if self.stats.last_hour.wait.count else "–"
+    def wait(self) -> Percentiles | None:
+        """None when nothing has started in the last hour."""
+        return self.stats.last_hour.wait if self.stats.last_hour.wait.count else None
 
     @property
     def organization_text(self) -> str:
@@ -115,9 +83,10 @@ class UserRow:
         is_full = stats.max_running is not None and stats.sizes.running >= stats.max_running
         if is_full or stats.organization_is_full:
             return _("waits for its own running tasks") if is_full else _("waits for running tasks of its organization")
-        if self.received < BEHIND * self.fair:
+        fair = self.fair or 0.0
+        if self.received < BEHIND * fair:
             return _("less than its share")
-        return _("more than its share: others left it") if self.received > AHEAD * self.fair else _("has its share")
+        return _("more than its share: others left it") if self.received > AHEAD * fair else _("has its share")
 
 
 def waiting(stats: UserStats) -> int:
@@ -136,15 +105,8 @@ def rows(users: Sequence[UserStats], others: Sequence[UserStats] = ()) -> list[U
     users.sort(key=lambda each: each.user_id not in noisy)
     busy = sum(each.last_hour.busy_seconds for each in users)
     fair = _fair_shares([each for each in users if _has_demand(each)])
-    return [
-        UserRow(
-            each,
-            each.last_hour.busy_seconds / busy if busy else 0.0,
-            fair.get(each.user_id, 0.0),
-            each.user_id in noisy,
-        )
-        for each in users
-    ]
+    received = {each.user_id: each.last_hour.busy_seconds / busy if busy else 0.0 for each in users}
+    return [UserRow(each, received[each.user_id], fair.get(each.user_id), each.user_id in noisy) for each in users]
 
 
 def _fair_shares(users: Sequence[UserStats]) -> dict[str, float]:
@@ -246,59 +208,33 @@ def _members(organization: OrganizationQueue, cursor: str | None) -> ResultPage[
     return ResultPage(found, cursor, page.missing_shards)
 
 
-def _purged(user_id: str, count: int) -> str:
-    sentence = ngettext(
-        "%(count)d task of user %(user)s was canceled.", "%(count)d tasks of user %(user)s were canceled.", count
-    )
-    return sentence % {"count": count, "user": user_id}
-
-
-def _whether_to_purge(user_id: str, count: int, *before: str) -> Question:
-    sentence = ngettext(
-        "%(count)d task that user %(user)s has waiting will be canceled. It can't be brought back.",
-        "All %(count)d tasks that user %(user)s has waiting will be canceled. They can't be brought back.",
-        count,
-    )
-    text = [*before, sentence % {"count": count, "user": user_id}, at_most(count)]
-    yes, title = (_("Continue"), _("Go on?")) if before else (_("Cancel what waits"), "")
-    return Question(text, yes, {"user": user_id}, title=title)
-
-
-def _user_of(page: UsersPage, request: HttpRequest) -> str:
-    return posted(request, "user")
-
-
-class UsersPage(FormPage):
+class UsersPage(AdminPage):
     """A table of users, those with something to do first. ``?organization=`` limits it to members; ``?user=`` shows one user with
     its settings.
     """
 
     name = "users"
-    path = "users/"
-    title: ClassVar[StrOrPromise] = gettext_lazy("Users")
+    title = gettext_lazy("Users")
     permission = "view_user"
-    template = "admin/django_fairque/users.html"
+    subject_field = "user"
 
-    def template_context(self, queue: FairQueue) -> dict[str, Any]:
-        stats = queue.get_stats()
-        common = {
-            "wait_p50": duration(stats.wait.p50),
-            "wait_p95": duration(stats.wait.p95),
-            "kept": duration(queue.config.user_ttl),
-        }
+    def template_context(self) -> dict[str, Any]:
+        stats = self.queue.get_stats()
         wanted = self.request.GET.get("user", "")
         organization = "" if wanted else self.request.GET.get("organization", "")
         return {
-            **common,
-            **(self._one(queue, wanted) if wanted else self._table(queue, organization)),
+            "wait_p50": duration(stats.wait.p50),
+            "wait_p95": duration(stats.wait.p95),
+            "kept": duration(self.queue.config.user_ttl),
+            **(self._one(wanted) if wanted else self._table(organization)),
             "wanted": wanted,
             "organization": organization,
             "organization_url": self.url("organizations", organization=organization) if organization else "",
             "all": self.url(self.name),
         }
 
-    def _table(self, queue: FairQueue, organization: str) -> dict[str, Any]:
-        cursor = self.request.GET.get("cursor") or None
+    def _table(self, organization: str) -> dict[str, Any]:
+        queue, cursor = self.queue, self.request.GET.get("cursor") or None
         try:
             members = queue.organization(organization) if organization else None
         except TaskValidationError as error:
@@ -307,28 +243,24 @@ class UsersPage(FormPage):
             page = _members(members, cursor) if members else queue.users(cursor, USERS_PER_PAGE, busy_first=True)
         except TaskValidationError:
             raise NotHereError(_("There is no such page of users: this is the first.")) from None
-        others = [] if cursor or organization else self._suspects(queue, page.items)
+        others = [] if cursor or organization else self._suspects(page.items)
         stats = queue.user_stats([*page.items, *others])
         table = rows(stats[: len(page.items)], stats[len(page.items) :])
-        of_organization = {"organization": organization} if organization else {}
         return {
             "table": [(row, self.url(self.name, user=row.user_id)) for row in table],
             "remarks": remarks(table),
-            "next": self.url(self.name, cursor=page.cursor, **of_organization) if page.cursor else "",
-            "first": self.url(self.name, **of_organization) if cursor else "",
+            **self.paging(page.cursor, **({"organization": organization} if organization else {})),
             "looked_at": number(MEMBERS_PER_READ * MEMBER_READS_PER_PAGE),
         }
 
-    @staticmethod
-    def _suspects(queue: FairQueue, listed: Sequence[str]) -> list[str]:
+    def _suspects(self, listed: Sequence[str]) -> list[str]:
         """Who may be noisy and is not on the page: there can be any number of pages, and a noisy user on any of them."""
-        known = set(listed)
-        return [user_id for user_id in queue.busiest_users() if user_id not in known][:BUSY_USERS_COMPARED]
+        return [user_id for user_id in self.queue.busiest_users() if user_id not in listed][:BUSY_USERS_COMPARED]
 
-    def _one(self, queue: FairQueue, user_id: str) -> dict[str, Any]:
-        self.hold()
+    def _one(self, user_id: str) -> dict[str, Any]:
+        self.refreshes = False
         try:
-            stats = queue.user(user_id).stats()
+            stats = self.queue.user(user_id).stats()
         except TaskValidationError as error:
             return {"problem": str(error)}
         (row,) = rows([stats])
@@ -336,38 +268,47 @@ class UsersPage(FormPage):
         is_known = bool(stats.sizes.total or stats.started or is_set)
         return {"row": row, "is_recorded": is_known, "form": self.form or LimitsForm.of(stats)}
 
-    def pause(self, queue: FairQueue, request: HttpRequest) -> str:
-        user_id = posted(request, "user")
-        queue.user(user_id).pause()
-        return _("User %(user)s is paused: none of its tasks start; what runs goes on.") % {"user": user_id}
+    @Action("change_user")
+    def pause(self) -> str:
+        self.queue.user(self.subject).pause()
+        return _("User %(user)s is paused: none of its tasks start; what runs goes on.") % {"user": self.subject}
 
-    def resume(self, queue: FairQueue, request: HttpRequest) -> str:
-        user_id = posted(request, "user")
-        queue.user(user_id).resume()
-        return _("User %(user)s is resumed.") % {"user": user_id}
+    @Action("change_user")
+    def resume(self) -> str:
+        self.queue.user(self.subject).resume()
+        return _("User %(user)s is resumed.") % {"user": self.subject}
 
-    def limits(self, queue: FairQueue, request: HttpRequest) -> str:
-        user_id = posted(request, "user")
-        changed = LimitsForm(request.POST).apply(queue.user(user_id))
+    @Action("change_user")
+    def limits(self) -> str:
+        changed = LimitsForm(self.request.POST).apply(self.queue.user(self.subject))
         if not changed:
-            return _("Nothing was changed for user %(user)s.") % {"user": user_id}
-        return _("Changed for user %(user)s: %(what)s.") % {"user": user_id, "what": ", ".join(changed)}
+            return _("Nothing was changed for user %(user)s.") % {"user": self.subject}
+        return _("Changed for user %(user)s: %(what)s.") % {"user": self.subject, "what": ", ".join(changed)}
 
-    def purge(self, queue: FairQueue, request: HttpRequest) -> str:
-        user_id = posted(request, "user")
-        user = queue.user(user_id)
+    @Action("delete_user")
+    def purge(self) -> str:
+        user = self.queue.user(self.subject)
 
         def left() -> int:
             return waiting(user.stats())
 
         if not left():
-            raise ValueError(_("User %(user)s has nothing waiting, so there is nothing to purge.") % {"user": user_id})
-        texts = partial(_purged, user_id), partial(_whether_to_purge, user_id)
-        return purge(self, user_id, queue, user.purge, left, *texts)
+            text = _("User %(user)s has nothing waiting, so there is nothing to purge.")
+            raise ValueError(text % {"user": self.subject})
+        return self.purge_slice(user.purge, left, self._purged, self._whether_to_purge)
 
-    actions: ClassVar[dict[str, Action]] = {
-        "pause": Action("change_user", pause, _user_of),
-        "resume": Action("change_user", resume, _user_of),
-        "limits": Action("change_user", limits, _user_of),
-        "purge": Action("delete_user", purge, _user_of),
-    }
+    def _purged(self, count: int) -> str:
+        sentence = ngettext(
+            "%(count)d task of user %(user)s was canceled.", "%(count)d tasks of user %(user)s were canceled.", count
+        )
+        return sentence % {"count": count, "user": self.subject}
+
+    def _whether_to_purge(self, count: int, *before: str) -> Question:
+        sentence = ngettext(
+            "%(count)d task that user %(user)s has waiting will be canceled. It can't be brought back.",
+            "All %(count)d tasks that user %(user)s has waiting will be canceled. They can't be brought back.",
+            count,
+        )
+        text = [*before, sentence % {"count": count, "user": self.subject}, at_most(count)]
+        yes, title = (_("Continue"), _("Go on?")) if before else (_("Cancel what waits"), "")
+        return Question(text, yes, title)

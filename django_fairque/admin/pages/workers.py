@@ -5,20 +5,16 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_fairque.admin.pages.base import Action, FormPage, ask_first, posted
-from django_fairque.monitoring.formatting import duration, size
+from django_fairque.admin.pages.base import Action, AdminPage
+from django_fairque.monitoring.formatting import duration
 
 if TYPE_CHECKING:
-    from django.http import HttpRequest
-    from django_stubs_ext import StrOrPromise
-
     from django_fairque.engine.inspection.pages import WorkerRecord
-    from django_fairque.engine.queue.queue import FairQueue
 
 WORKERS_PER_PAGE = 100
 DEFAULT_LEASE_SECONDS = 30.0
@@ -48,11 +44,7 @@ class WorkerRow:
     @property
     def is_silent(self) -> bool:
         """Whether its heartbeat is overdue for so long that its leases have ended."""
-        return self.age > self.lease
-
-    @property
-    def lease(self) -> float:
-        return float(self.record.info.get("lease") or DEFAULT_LEASE_SECONDS)
+        return self.age > float(self.record.info.get("lease") or DEFAULT_LEASE_SECONDS)
 
     @property
     def status(self) -> str:
@@ -72,73 +64,53 @@ class WorkerRow:
         return "" if status in done.get(command, ()) else words.get(command, "")
 
     @property
-    def is_draining(self) -> bool:
-        return self.record.info.get("status") == "draining"
-
-    @property
-    def memory(self) -> str:
+    def memory_bytes(self) -> float | None:
         reported = self.record.info.get("memory_mb", "")
-        return size(float(reported) * 2**20) if reported else "–"
+        return float(reported) * 2**20 if reported else None
 
     @property
-    def up(self) -> str:
+    def up(self) -> float | None:
+        """Seconds since it was started."""
         reported = self.record.info.get("started", "")
-        return duration(max(0.0, self.now - float(reported))) if reported else "–"
+        return max(0.0, self.now - float(reported)) if reported else None
 
 
-def _worker_of(page: WorkersPage, request: HttpRequest) -> str:
-    return posted(request, "worker")
-
-
-class WorkersPage(FormPage):
+class WorkersPage(AdminPage):
     """One row for each process; a command to one is for the whole worker that it belongs to."""
 
     name = "workers"
-    path = "workers/"
-    title: ClassVar[StrOrPromise] = gettext_lazy("Workers")
+    title = gettext_lazy("Workers")
     permission = "view_worker"
-    template = "admin/django_fairque/workers.html"
+    subject_field = "worker"
 
-    def template_context(self, queue: FairQueue) -> dict[str, Any]:
-        records = sorted(queue.workers(), key=lambda each: each.worker)
-        after = self.request.GET.get("after", "")
-        following = [each for each in records if each.worker > after]
+    def template_context(self) -> dict[str, Any]:
+        records = sorted(self.queue.workers(), key=lambda each: each.worker)
+        following = [each for each in records if each.worker > self.request.GET.get("after", "")]
         shown = following[:WORKERS_PER_PAGE]
         return {
             "table": [WorkerRow(each, time.time()) for each in shown],
-            "next": self.url(self.name, after=shown[-1].worker) if len(following) > WORKERS_PER_PAGE else "",
-            "first": self.url(self.name) if after else "",
+            **self.paging(shown[-1].worker if len(following) > WORKERS_PER_PAGE else None, "after"),
         }
 
-    def drain(self, queue: FairQueue, request: HttpRequest) -> str:
-        worker = _send_command(queue, request, "drain")
-        return _("Worker %(worker)s will drain from its next heartbeat on: running tasks end, and no others start.") % {
-            "worker": worker
-        }
+    @Action("change_worker")
+    def drain(self) -> str:
+        text = _("Worker %(worker)s will drain from its next heartbeat on: running tasks end, and no others start.")
+        return self._send_command("drain", text)
 
-    def work(self, queue: FairQueue, request: HttpRequest) -> str:
-        worker = _send_command(queue, request, "work")
-        return _("Worker %(worker)s will work again from its next heartbeat on.") % {"worker": worker}
+    @Action("change_worker")
+    def work(self) -> str:
+        return self._send_command("work", _("Worker %(worker)s will work again from its next heartbeat on."))
 
-    def stop(self, queue: FairQueue, request: HttpRequest) -> str:
+    @Action("change_worker")
+    def stop(self) -> str:
         sentence = _(
             "The worker that %(worker)s belongs to will stop, with all its processes and for all its queues: what runs may "
             "end, what has not begun is given back. It can't be started from here; whatever keeps it running may do so."
         )
-        ask_first(request, sentence % {"worker": posted(request, "worker")}, _("Stop it"))
-        return _("Worker %(worker)s will stop at its next heartbeat.") % {
-            "worker": _send_command(queue, request, "stop")
-        }
+        self.ask_first(sentence % {"worker": self.subject}, _("Stop it"))
+        return self._send_command("stop", _("Worker %(worker)s will stop at its next heartbeat."))
 
-    actions: ClassVar[dict[str, Action]] = {
-        "drain": Action("change_worker", drain, _worker_of),
-        "work": Action("change_worker", work, _worker_of),
-        "stop": Action("change_worker", stop, _worker_of),
-    }
-
-
-def _send_command(queue: FairQueue, request: HttpRequest, command: str) -> str:
-    worker = posted(request, "worker")
-    if not queue.set_worker_command(worker, command):
-        raise ValueError(_("Worker %(worker)s is gone; nothing was done.") % {"worker": worker})
-    return worker
+    def _send_command(self, command: str, done: str) -> str:
+        if not self.queue.set_worker_command(self.subject, command):
+            raise ValueError(_("Worker %(worker)s is gone; nothing was done.") % {"worker": self.subject})
+        return done % {"worker": self.subject}
