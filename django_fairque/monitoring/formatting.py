@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from django_fairque.engine.model.errors import short
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _TIMES = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (0.001, "ms"), (0.000001, "µs"))
 _RATES = ((1.0, "s"), (60.0, "min"), (3600.0, "h"))
@@ -13,18 +17,12 @@ _SIZES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 def duration(seconds: float) -> str:
     """``0.00123`` -> ``1.23 ms``; three digits, the largest unit of which there is one."""
-    for size, unit in _TIMES:
-        if abs(seconds) >= size:
-            return f"{_digits(seconds / size)} {unit}"
-    return "0 s"
+    return _scaled(seconds, _TIMES) or "0 s"
 
 
 def size(number: float) -> str:
     """Bytes: ``2048`` -> ``2 KiB``."""
-    for unit_size, unit in _SIZES:
-        if abs(number) >= unit_size:
-            return f"{_digits(number / unit_size)} {unit}"
-    return f"{number:.0f} B"
+    return _scaled(number, _SIZES) or f"{number:.0f} B"
 
 
 def number(value: float) -> str:
@@ -47,6 +45,11 @@ def per_minute(value: float) -> str:
 
 def share(fraction: float) -> str:
     return f"{_digits(fraction * 100)} %"
+
+
+def _scaled(value: float, units: Iterable[tuple[float, str]]) -> str:
+    """In the largest unit of which there is one; empty if there is none of any."""
+    return next((f"{_digits(value / unit)} {name}" for unit, name in units if abs(value) >= unit), "")
 
 
 def _digits(value: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from django_fairque.conf import get_config
 from django_fairque.engine.scripting.commands import Keys
@@ -48,16 +48,10 @@ def examined(queue: FairQueue) -> Health:
     wanted = queue.config.replicas_to_confirm
     found = asdict(probe_server(queue.client, key, replicas=wanted, has_log=any(map(is_memorydb, redis.hosts))))
     refusals = found.pop("refusals")
-    reasons = [
-        each for each in health.reasons if found["durability"] != "managed-log" or each != APPEND_ONLY_FILE_IS_OFF
-    ]
-    status = "good" if health.status == "degraded" and not reasons else health.status
-    return replace(
-        health,
-        status="down" if refusals else status,
-        reasons=[*refusals, *reasons],
-        server={**health.server, **found},
-    )
+    excused = APPEND_ONLY_FILE_IS_OFF if found["durability"] == "managed-log" else None
+    reasons = [*refusals, *(each for each in health.reasons if each != excused)]
+    status = "down" if refusals else "good" if health.status == "degraded" and not reasons else health.status
+    return replace(health, status=status, reasons=reasons, server={**health.server, **found})
 
 
 def is_memorydb(host: str) -> bool:
@@ -86,11 +80,8 @@ def worker_health(path: Path) -> Health:
         return _down(f"the worker has not written {path} for {age:.0f} s: it hangs, or was killed")
     if status == "starting":
         reasons = ["the worker is starting"]
-    return Health("good" if status == "healthy" else "degraded", reasons, _facts(content))
-
-
-def _facts(content: dict[str, Any]) -> dict[str, Any]:
-    return {"worker": {name: value for name, value in content.items() if name not in {"status", "reasons"}}}
+    facts = {name: value for name, value in content.items() if name not in {"status", "reasons"}}
+    return Health("good" if status == "healthy" else "degraded", reasons, {"worker": facts})
 
 
 def _down(reason: str) -> Health:

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from django_fairque.conf import get_config
 from django_fairque.engine.model.errors import ConfigurationError, short, suggestion
 
 from .formatting import duration, number, share
@@ -15,7 +16,6 @@ from .formatting import duration, number, share
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from django_fairque.conf import MonitorConfig
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.statistics.queue_stats import QueueStats
 
@@ -139,19 +139,16 @@ class StatsMonitor:
         moment = time.time() if now is None else now
         changes = [change for rule in self.rules if (change := self._evaluate(rule, figures, moment))]
         for change in changes:
-            self._notify(change)
+            try:
+                self._on_alert(change)
+            except Exception:  # noqa: PERF203 - the others are still reported
+                logger.exception("on_alert failed for: %s", change)
         return changes
 
     @property
     def raised(self) -> list[AlertRule]:
         """The rules that are broken now, as of the last look."""
         return [rule for rule in self.rules if rule in self._raised]
-
-    def _notify(self, change: MonitorAlert) -> None:
-        try:
-            self._on_alert(change)
-        except Exception:
-            logger.exception("on_alert failed for: %s", change)
 
     def _evaluate(self, rule: AlertRule, stats: QueueStats, now: float) -> MonitorAlert | None:
         value = METRICS[rule.metric].value(stats)
@@ -170,11 +167,6 @@ class StatsMonitor:
         return MonitorAlert("raised", rule, stats.queue, value, since)
 
 
-def rules_of(config: MonitorConfig) -> list[AlertRule]:
-    """The rules that a configuration sets with ``LIMITS``."""
-    return [AlertRule(name, config.limits[name], CONFIGURED_RULE_SECONDS) for name in METRICS if name in config.limits]
-
-
 def exceeded_limits(queue: FairQueue, stats: QueueStats | None = None) -> list[str]:
     """What is over its configured limit right now, in sentences (``for_seconds`` is not waited for)."""
     rules = [AlertRule(rule.metric, rule.over) for rule in _configured()]
@@ -186,9 +178,9 @@ def exceeded_limits(queue: FairQueue, stats: QueueStats | None = None) -> list[s
 
 
 def _configured() -> list[AlertRule]:
-    from django_fairque.conf import get_config
-
-    return rules_of(get_config().monitor)
+    """The rules that the configuration sets with ``LIMITS``."""
+    limits = get_config().monitor.limits
+    return [AlertRule(name, limits[name], CONFIGURED_RULE_SECONDS) for name in METRICS if name in limits]
 
 
 def _log(alert: MonitorAlert) -> None:

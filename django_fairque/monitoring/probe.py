@@ -13,11 +13,11 @@ import os
 import threading
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError  # the built-in one only since Python 3.11
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from django_fairque.conf import get_config
+from django_fairque.conf.redis import close_client
 from django_fairque.engine.model.errors import (
     ConfigurationError,
     FairQueueError,
@@ -25,12 +25,12 @@ from django_fairque.engine.model.errors import (
     ServerRefusedError,
     UnsupportedServerError,
 )
+from django_fairque.engine.queue.queue import FairQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from django_fairque.conf import FairQueueConfig
-    from django_fairque.engine.queue.queue import FairQueue
 
 logger = logging.getLogger("django_fairque.monitoring")
 
@@ -102,9 +102,12 @@ class Probe(Generic[T]):
         result: ProbeResult[T] = ProbeResult()
         error: Exception | None = None
         try:
-            with _queues(config) as queues:
-                for queue in queues:
-                    result.readings[queue.name] = self._read(queue)
+            client = client_with_timeout(config, ANSWER_TIMEOUT_SECONDS)
+            try:
+                for name in config.queues:
+                    result.readings[name] = self._read(queue_without_retries(config, client, name))
+            finally:
+                close_client(client)
         except FairQueueError as failure:
             error = failure
         except Exception as failure:
@@ -130,24 +133,16 @@ class Probe(Generic[T]):
             self._logged = dict(troubles)
 
 
-@contextmanager
-def _queues(config: FairQueueConfig) -> Iterator[list[FairQueue]]:
-    """Every declared queue, on a client for this look alone."""
-    from django_fairque.conf.redis import close_client
-    from django_fairque.engine.queue.queue import FairQueue
+def client_with_timeout(config: FairQueueConfig, seconds: float) -> Any:
+    """A client that waits at most this long for an answer, and for a connection."""
+    names = ("socket_timeout", "socket_connect_timeout")
+    update = {name: min(getattr(config.redis, name), seconds) for name in names}
+    return config.redis.model_copy(update=update).create_redis_client()
 
-    hasty = {
-        name: min(getattr(config.redis, name), ANSWER_TIMEOUT_SECONDS)
-        for name in ("socket_timeout", "socket_connect_timeout")
-    }
-    client = config.redis.model_copy(update={**hasty, "decode_responses": False}).create_redis_client()
-    try:
-        yield [
-            FairQueue(client, name, options.model_copy(update={"request_timeout": 0.0}))
-            for name, options in config.queues.items()
-        ]
-    finally:
-        close_client(client)
+
+def queue_without_retries(config: FairQueueConfig, client: Any, name: str) -> FairQueue:
+    """A declared queue that repeats nothing. `ConfigurationError` if it is not declared."""
+    return FairQueue(client, name, config.queue_config(name).model_copy(update={"request_timeout": 0.0}))
 
 
 def _words(error: Exception | None) -> str:

@@ -60,9 +60,8 @@ def _redacted(value: Any, words: tuple[str, ...], levels: int) -> Any:
     if not levels:
         return HIDDEN
     if isinstance(value, Mapping):
-        return {
-            key: HIDDEN if _is_secret(key, words) else _redacted(each, words, levels - 1) for key, each in value.items()
-        }
+        secret = {key for key in value if any(word in str(key).casefold() for word in words)}
+        return {key: HIDDEN if key in secret else _redacted(each, words, levels - 1) for key, each in value.items()}
     return [_redacted(each, words, levels - 1) for each in value]
 
 
@@ -86,11 +85,6 @@ def _named(words: tuple[str, ...]) -> re.Pattern[str]:
     any_word = "|".join(map(re.escape, words))
     name = r"""(?:[\w.-]{0,40}\\?["'][ \t]{0,3}[:=]|[\w.-]{0,40}[ \t]{0,3}=(?!=)|s?[ \t]{0,3}:(?!:))>?[ \t]{0,3}"""
     return re.compile(f"((?:{any_word}){name}){_VALUE}", re.IGNORECASE)
-
-
-def _is_secret(key: object, words: tuple[str, ...]) -> bool:
-    name = str(key).casefold()
-    return any(word in name for word in words)
 
 
 def as_line(task: Task) -> str:

@@ -67,9 +67,11 @@ def queue_lines(stats: QueueStats) -> Iterator[str]:
     )
     yield ""
     sla, dependencies = stats.sla, stats.dependencies
+    priorities = ", ".join(f"{number(count)} from {name}" for name, count in sla.promoted_from.items() if count)
+    moved = f" ({priorities})" if priorities else ""
     yield (
         f"{'SLA':8} at risk {number(sla.at_risk)}  overdue {number(sla.overdue)}  started late "
-        f"{number(sla.violated)}  moved up {number(sla.promoted)}{_whence(sla.promoted_from)}"
+        f"{number(sla.violated)}  moved up {number(sla.promoted)}{moved}"
     )
     yield (
         f"{'depends':8} deferred {number(dependencies.deferred)}  edges {number(dependencies.edges)}  released "
@@ -85,32 +87,29 @@ def missing_words(shards: Sequence[int]) -> str:
 
 def shard_lines(shards: Sequence[ShardStats]) -> Iterator[str]:
     states = ("queued", "started", "scheduled", "deferred", "failed")
-    rows = [(str(each.shard), each.node or "-", *_of_shard(each, states)) for each in shards]
-    yield from table([("shard", "node", "users ready", *states), *rows])
-
-
-def _of_shard(shard: ShardStats, states: Sequence[str]) -> list[str]:
-    if not shard.is_up:
-        return ["away", *("?" for _ in states)]
-    return [number(shard.users_ready), *(number(shard.states[state]) for state in states)]
-
-
-def _organization(user: UserStats) -> str:
-    state = ", PAUSED" if user.organization_paused else ", full" if user.organization_is_full else ""
-    return f"organization {user.organization!a} of weight {user.organization_weight:g}{state}"
+    rows: list[tuple[str, ...]] = [("shard", "node", "users ready", *states)]
+    for each in shards:
+        figures = ["away", *("?" for _ in states)]
+        if each.is_up:
+            figures = [number(each.users_ready), *(number(each.states[state]) for state in states)]
+        rows.append((str(each.shard), each.node or "-", *figures))
+    yield from table(rows)
 
 
 def user_lines(user: UserStats) -> Iterator[str]:
     sizes = user.sizes
+    state = ", PAUSED" if user.organization_paused else ", full" if user.organization_is_full else ""
+    of_organization = f"organization {user.organization!a} of weight {user.organization_weight:g}{state}"
     limits = [
         f"weight {user.weight:g}",
-        *([_organization(user)] if user.organization is not None else []),
-        *(f"{what} {value}" for what, value in (("running", user.max_running), ("backlog", user.max_backlog)) if value),
-        *([f"rate {user.rate}"] if user.rate else []),
-        *([f"SLA {duration(user.sla)}"] if user.sla else []),
-        *(["PAUSED"] if user.paused else []),
+        of_organization if user.organization is not None else "",
+        f"running {user.max_running}" if user.max_running else "",
+        f"backlog {user.max_backlog}" if user.max_backlog else "",
+        f"rate {user.rate}" if user.rate else "",
+        f"SLA {duration(user.sla)}" if user.sla else "",
+        "PAUSED" if user.paused else "",
     ]
-    yield f"user {user.user_id!a}: {', '.join(limits)}"
+    yield f"user {user.user_id!a}: {', '.join(filter(None, limits))}"
     counted = {"scheduled": sizes.scheduled, "deferred": sizes.deferred, "running": sizes.running}
     yield _listed("now", {**sizes.by_priority, **counted})
     yield _listed("ended", {"started": user.started, "finished": user.finished, "dead": user.dead})
@@ -145,11 +144,6 @@ def _recent_rates(stats: QueueStats) -> str:
         f"{rate(finished / (60 * RATE_MINUTES))} finished  {share(failed / ended if ended else 0)} of attempts failed "
         f"(last {RATE_MINUTES} minutes)"
     )
-
-
-def _whence(promoted_from: Mapping[str, int]) -> str:
-    moved = ", ".join(f"{number(count)} from {name}" for name, count in promoted_from.items() if count)
-    return f" ({moved})" if moved else ""
 
 
 def _listed(title: str, numbers: Mapping[str, int]) -> str:

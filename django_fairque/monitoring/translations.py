@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache
 from typing import TYPE_CHECKING
 
 from django.utils.translation import gettext, gettext_noop, pgettext_lazy
@@ -64,14 +64,8 @@ def sentence(text: str) -> str:
     return text
 
 
-@lru_cache(maxsize=1)
+@cache
 def _patterns() -> list[tuple[str, re.Pattern[str]]]:
-    return [(known, re.compile(_pattern(known))) for known in _SENTENCES]
-
-
-def _pattern(known: str) -> str:
-    """A pattern that matches every text of a sentence with placeholders."""
-    parts = re.split(r"%\((\w+)\)s", known)
-    texts = [re.escape(part % ()) for part in parts[::2]]
-    values = [*(f"(?P<{name}>.+)" for name in parts[1::2]), ""]
-    return "".join(text + value for text, value in zip(texts, values, strict=True))
+    """Each sentence with a pattern that matches every text of it, whatever its placeholders stand for."""
+    found = {known: re.escape(known).replace("%%", "%") for known in _SENTENCES}
+    return [(known, re.compile(re.sub(r"%\\\((\w+)\\\)s", r"(?P<\1>.+)", text))) for known, text in found.items()]

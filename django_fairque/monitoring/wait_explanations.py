@@ -28,6 +28,7 @@ BLOCKERS_NAMED = 20
 """Dependencies and workers that are named; of more, only how many."""
 
 _NOT_ALL = re.compile(r" and \d+ more$")
+"""At the end of a worker's list of users: it may serve others."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,7 @@ def _ended(_queue: FairQueue, _task: Task, standing: WaitReason) -> Iterator[Rea
 
 def _dead(queue: FairQueue, task: Task, _standing: WaitReason) -> Iterator[Reason]:
     attempts = queue.history(task.task_id)
-    kind = attempts[-1].kind if attempts else FailureType.FAILED.value
-    error = attempts[-1].error if attempts else ""
+    kind, error = (attempts[-1].kind, attempts[-1].error) if attempts else (FailureType.FAILED.value, "")
     if kind == FailureType.EXPIRED.value:
         yield Reason("expired", _("It expired before it was started, and is a dead letter: it waits for a requeue."))
         return
@@ -72,19 +72,19 @@ def _dead(queue: FairQueue, task: Task, _standing: WaitReason) -> Iterator[Reaso
 
 def _scheduled(queue: FairQueue, task: Task, standing: WaitReason) -> Iterator[Reason]:
     due, alive = task.execute_after or standing.now, queue.workers()
+    left, attempt, count = duration(due - standing.now), task.retry_count, task.delivery
+    kind, text = "scheduled", _("It is scheduled for %(when)s, in %(left)s.")
+    if due <= standing.now:
+        text = _("Its time came at %(when)s: the next round of maintenance queues it.")
+    elif count:
+        kind, text = (
+            "crashed",
+            _("Handed out %(count)d times without an outcome: its next turn is at %(when)s, in %(left)s."),
+        )
+    elif attempt:
+        kind, text = "retry", _("Attempt %(attempt)d failed; it is tried again at %(when)s, in %(left)s.")
     yield from _unknown_name(alive, task)
-    if due > standing.now:
-        words = {"when": _when(due), "left": duration(due - standing.now), "attempt": task.retry_count}
-        if task.delivery:
-            text = _("Handed out %(count)d times without an outcome: its next turn is at %(when)s, in %(left)s.")
-            yield Reason("crashed", text % {**words, "count": task.delivery})
-        elif task.retry_count:
-            yield Reason("retry", _("Attempt %(attempt)d failed; it is tried again at %(when)s, in %(left)s.") % words)
-        else:
-            yield Reason("scheduled", _("It is scheduled for %(when)s, in %(left)s.") % words)
-    else:
-        words = {"when": _when(due)}
-        yield Reason("scheduled", _("Its time came at %(when)s: the next round of maintenance queues it.") % words)
+    yield Reason(kind, text % {"when": _when(due), "left": left, "attempt": attempt, "count": count})
     yield from _workers(alive, task)
 
 
@@ -92,15 +92,14 @@ def _deferred(queue: FairQueue, task: Task, standing: WaitReason) -> Iterator[Re
     view = queue.dependencies(task.task_id, BLOCKERS_NAMED + 1)
     nodes = [view.graph.nodes.get(blocker) for blocker in view.blocked]
     if all(node and node.state in (TaskState.FINISHED, TaskState.CANCELED) for node in nodes):
-        yield Reason(
-            "resolving", _("What it waited for has ended: the next round of maintenance tells it."), view.blocked
-        )
+        text = _("What it waited for has ended: the next round of maintenance tells it.")
+        yield Reason("resolving", text, view.blocked)
         return
-    named = []
-    for blocker in view.blocked[:BLOCKERS_NAMED]:
-        node = view.graph.nodes.get(blocker)
-        state = word(node.state.value if node and node.state else "unknown")
-        named.append(_("%(task)s (%(state)s)") % {"task": blocker, "state": state})
+    states = [word(node.state.value if node and node.state else "unknown") for node in nodes]
+    named = [
+        _("%(task)s (%(state)s)") % {"task": blocker, "state": state}
+        for blocker, state in zip(view.blocked[:BLOCKERS_NAMED], states, strict=False)
+    ]
     more = view.blocked_count - len(named)
     if more > 0:
         named.append(ngettext("%d more", "%d more", more) % more)
@@ -148,60 +147,53 @@ def _queued(queue: FairQueue, task: Task, standing: WaitReason) -> Iterator[Reas
 
 
 def _limits(task: Task, standing: WaitReason) -> Iterator[Reason]:
-    user = standing.user
-    words = {"user": user.user_id, "running": user.sizes.running, "cap": user.max_running or 0, "rate": user.rate}
+    user, organization = standing.user, standing.organization
+    words = {"user": user.user_id, "running": user.sizes.running, "cap": user.max_running, "rate": user.rate}
     if task.expires_at and task.expires_at <= standing.now:
-        words["when"] = _when(task.expires_at)
-        yield Reason("expired", _("It expired at %(when)s: instead of being started it becomes a dead letter.") % words)
+        text = _("It expired at %(when)s: instead of being started it becomes a dead letter.")
+        yield Reason("expired", text % {"when": _when(task.expires_at)})
     if standing.is_paused:
         yield Reason("queue_paused", _("The queue is paused."))
     if user.paused:
         yield Reason("user_paused", _("User %(user)s is paused.") % words)
     if user.max_running is not None and user.sizes.running >= user.max_running:
-        text = _("User %(user)s may run %(cap)d tasks at once, and runs %(running)d.")
-        yield Reason("capped", text % words)
-    if standing.organization is not None:
-        yield from _limits_of(standing.organization)
+        yield Reason("capped", _("User %(user)s may run %(cap)d tasks at once, and runs %(running)d.") % words)
+    if organization is not None:
+        yield from _limits_of(organization)
     if standing.user_free_at is not None:
-        words["when"] = _when(standing.user_free_at)
         text = _("User %(user)s has used up the rate of %(rate)s: the next task may start at %(when)s.")
-        yield Reason("throttled", text % words)
+        yield Reason("throttled", text % {**words, "when": _when(standing.user_free_at)})
 
 
 def _limits_of(organization: OrganizationStats) -> Iterator[Reason]:
-    words = {
-        "organization": organization.organization,
-        "running": organization.running,
-        "cap": organization.max_running or 0,
-    }
+    name, running, most = organization.organization, organization.running, organization.max_running
     if organization.paused:
-        yield Reason(
-            "organization_paused", _("Organization %(organization)s, to which its user belongs, is paused.") % words
-        )
+        text = _("Organization %(organization)s, to which its user belongs, is paused.")
+        yield Reason("organization_paused", text % {"organization": name})
     if organization.is_full:
         text = _(
             "Organization %(organization)s, to which its user belongs, may run %(cap)d tasks at once, and runs %(running)d."
         )
-        yield Reason("organization_capped", text % words)
+        yield Reason("organization_capped", text % {"organization": name, "running": running, "cap": most})
 
 
 def _unknown_name(alive: Sequence[WorkerRecord], task: Task) -> Iterator[Reason]:
     serving = [worker for worker in alive if _serves(worker.info, task.user_id)]
-    ignorant = [worker for worker in serving if task.name in worker.unknown_tasks]
-    words = {"name": task.name, "count": len(ignorant), "all": len(serving)}
-    if ignorant and len(ignorant) == len(serving):
+    ignorant = sum(task.name in worker.unknown_tasks for worker in serving)
+    if not ignorant:
+        return
+    if ignorant == len(serving):
         text = _(
             "No worker knows a task named %(name)s: deploy its code, or import its module where the workers start. It is offered "
             "to workers for ten minutes and then becomes a dead letter."
         )
-        yield Reason("unknown_name", text % words)
-    elif ignorant:
+    else:
         text = ngettext(
             "%(count)d of %(all)d workers does not know a task named %(name)s: it waits for one that does.",
             "%(count)d of %(all)d workers do not know a task named %(name)s: it waits for one that does.",
-            len(ignorant),
+            ignorant,
         )
-        yield Reason("unknown_name", text % words)
+    yield Reason("unknown_name", text % {"name": task.name, "count": ignorant, "all": len(serving)})
 
 
 def _workers(alive: Sequence[WorkerRecord], task: Task) -> Iterator[Reason]:
@@ -218,14 +210,10 @@ def _workers(alive: Sequence[WorkerRecord], task: Task) -> Iterator[Reason]:
 
 def _serves(info: dict[str, str], user_id: str) -> bool:
     """Whether a worker says that it serves the user. One that does not say whom is taken to serve everyone."""
-    if "users" not in info:
-        return True
-    return any(_names(info.get(field, ""), user_id) for field in ("users", "steal"))
-
-
-def _names(users: str, user_id: str) -> bool:
-    """Whether this text of a worker's record is about the user; it may be, when it does not name all."""
-    return users == "*" or f", {user_id}, " in f", {users}, " or bool(_NOT_ALL.search(users))
+    texts = [info.get(field, "") for field in ("users", "steal")]
+    return "users" not in info or any(
+        users == "*" or f", {user_id}, " in f", {users}, " or _NOT_ALL.search(users) for users in texts
+    )
 
 
 def _when(moment: float) -> str:

@@ -16,8 +16,7 @@ from django_fairque.conf import get_queue
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.statistics.timeline import Distribution
-from django_fairque.monitoring.figures import BUCKET_BOUNDS, cumulative
-from django_fairque.monitoring.prometheus import FairqueCollector, exposition
+from django_fairque.monitoring.prometheus import BUCKET_BOUNDS, FairqueCollector, cumulative, exposition
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
