@@ -143,17 +143,6 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class DrawnBar:
-    """A bar as it is drawn; ``width`` is of `CHART_WIDTH`."""
-
-    label: str
-    url: str
-    width: str
-    value: str
-    description: str
-
-
-@dataclass(frozen=True)
 class Bars:
     """Values side by side. The table they stand in is their alternative in text."""
 
@@ -165,14 +154,20 @@ class Bars:
     say: Callable[[float], str] = formatting.number
 
     @property
-    def drawn(self) -> list[DrawnBar]:
-        full = max((_known(bar.value) or 0.0 for bar in self.bars), default=0.0) or 1.0
-        return [self._drawn(bar, full) for bar in self.bars]
-
-    def _drawn(self, bar: Bar, full: float) -> DrawnBar:
-        label, value = printable(bar.label), _known(bar.value) or 0.0
-        text = gettext("%(label)s: %(value)s") % {"label": label, "value": self.say(value)}
-        return DrawnBar(label, bar.url, _at(CHART_WIDTH * value / full), self.say(value), text)
+    def drawn(self) -> list[dict[str, str]]:
+        """The bars as they are drawn; ``width`` is of `CHART_WIDTH`."""
+        values = [_known(bar.value) or 0.0 for bar in self.bars]
+        full, labels = max(values, default=0.0) or 1.0, [printable(bar.label) for bar in self.bars]
+        return [
+            {
+                "label": label,
+                "url": bar.url,
+                "width": _at(CHART_WIDTH * value / full),
+                "value": self.say(value),
+                "description": gettext("%(label)s: %(value)s") % {"label": label, "value": self.say(value)},
+            }
+            for bar, label, value in zip(self.bars, labels, values, strict=True)
+        ]
 
 
 def path(values: Sequence[float | None], top: float, margin: float = 0.0) -> str:

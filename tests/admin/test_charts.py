@@ -152,8 +152,8 @@ def test_positions_are_written_as_svg_reads_them_in_every_language(settings: Set
 
 def test_a_bar_is_as_long_as_its_value() -> None:
     first, second = Bars("Chart", "User", [Bar("u", 0.1), Bar("v", 0.4)], say=formatting.share).drawn
-    assert (first.width, first.value, first.description) == ("250", "10 %", "u: 10 %")
-    assert second.width == "1000"
+    assert (first["width"], first["value"], first["description"]) == ("250", "10 %", "u: 10 %")
+    assert second["width"] == "1000"
 
 
 EDGES = [(0, 1), (-1, 1), (3, 4), (41, 100), (0.7, 1), (999, 1000), (1001, 2000)]

@@ -84,9 +84,15 @@ class Question(Exception):  # noqa: N818 - it is no error
 
 @dataclass(eq=False)
 class InvalidForm(Exception):  # noqa: N818 - no error of anybody's code: the page is shown again
-    """Raised by an action whose form has mistakes; nothing was done."""
+    """Raised by an action whose form has mistakes; nothing was done. With a ``mistake`` of a ``field``, that is added."""
 
     form: forms.Form
+    field: str = ""
+    mistake: object = ""
+
+    def __post_init__(self) -> None:
+        if self.field:
+            self.form.add_error(self.field, str(self.mistake))
 
 
 class AdminPage(View):
@@ -237,7 +243,7 @@ class AdminPage(View):
             own = ("csrfmiddlewaretoken", "action", "confirm", *question.fields)
             pairs = [(name, each) for name, values in request.POST.lists() if name not in own for each in values]
             pairs += question.fields.items()
-            facts = {"queues": [self.queue_name], "question": question, "pairs": pairs, "back": self.back_to(request)}
+            facts = {"queues": [self.queue_name], "question": question, "pairs": pairs, "back": self.back_to()}
             return self._respond("confirm", action=request.POST["action"], **facts)
         except InvalidForm as invalid:
             self.form, self.refreshes = invalid.form, False
@@ -250,14 +256,14 @@ class AdminPage(View):
         else:
             self.log(done)
             messages.success(request, done)
-        return HttpResponseRedirect(self.back_to(request))
+        return HttpResponseRedirect(self.back_to())
 
     def report_failure(self, error: Exception) -> None:
         """An action has ended in this error, which is shown."""
 
-    def back_to(self, request: HttpRequest) -> str:
+    def back_to(self) -> str:
         """Where to go after an action: this very page, with its query."""
-        return request.get_full_path()
+        return self.request.get_full_path()
 
     def ask_first(self, text: str, yes: str, title: str = "") -> None:
         """Raise a `Question`, unless this is its answer."""

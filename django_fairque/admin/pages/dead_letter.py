@@ -53,8 +53,8 @@ class DeadLetterPage(AdminPage):
         if isinstance(error, TaskNotFoundError):  # somebody else has moved it
             self.edits, self.is_gone = False, True
 
-    def back_to(self, request: HttpRequest) -> str:
-        return self.url("dead_letters") if self.is_gone else super().back_to(request)
+    def back_to(self) -> str:
+        return self.url("dead_letters") if self.is_gone else super().back_to()
 
     def template_context(self) -> dict[str, Any]:
         entry = self.queue.dlq.get(self.key)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,7 +19,6 @@ from django_fairque.monitoring.redaction import redacted_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from django.http import HttpRequest, QueryDict
     from django_stubs_ext import StrPromise
 
 FILTERS = {
@@ -45,42 +43,6 @@ DISCARD_MEANING = gettext_lazy("Their tasks are canceled, and what waits for the
 NOTHING_MATCHES = gettext_lazy("There is nothing to do: no dead letter matches. Nothing was changed.")
 
 
-@dataclass(frozen=True)
-class LetterQuery:
-    """``written`` is the query as it came, ``filters`` what is passed to the engine, ``problem`` why nothing is."""
-
-    written: dict[str, str]
-    filters: Filters
-    problem: str = ""
-
-    @classmethod
-    def read(cls, query: QueryDict) -> LetterQuery:
-        """A user's id and a task's name are taken as they were typed, white space and all."""
-        typed = {key: query.get(key, "") for key in FILTERS}
-        texts = {key: text if key in ("user_id", "name") else text.strip() for key, text in typed.items()}
-        written = {key: text for key, text in texts.items() if text}
-        found: dict[str, Any] = {}
-        try:
-            for key, text in written.items():
-                found[key] = _age(text) if key in AGE_FILTERS else text
-            Filter.create(cast("Filters", found))
-        except ValueError as error:
-            return LetterQuery(written, {}, f"{key}: {error}")
-        return LetterQuery(written, cast("Filters", found))
-
-    @property
-    def checked(self) -> Filters:
-        """The filters. `ValueError` if there is something wrong with them: nothing may be done to "all of them" then."""
-        if self.problem:
-            raise ValueError(self.problem)
-        return self.filters
-
-    @property
-    def description(self) -> str:
-        """For the audit trail, and before something is done."""
-        return ", ".join(f"{key} {value}" for key, value in self.written.items()) or _("every one of them")
-
-
 def _age(text: str) -> float:
     try:
         return read_age(text)
@@ -100,8 +62,28 @@ class DeadLettersPage(AdminPage):
     refreshes = False  # a refresh would clear the selection
 
     @cached_property
-    def letter_query(self) -> LetterQuery:
-        return LetterQuery.read(self.request.GET)
+    def written(self) -> dict[str, str]:
+        """The filters as they were typed: a user's id and a task's name are taken as they are, white space and all."""
+        typed = {key: self.request.GET.get(key, "") for key in FILTERS}
+        texts = {key: text if key in ("user_id", "name") else text.strip() for key, text in typed.items()}
+        return {key: text for key, text in texts.items() if text}
+
+    @property
+    def filters(self) -> Filters:
+        """What is passed to the engine. `ValueError` if there is something wrong: nothing may be done to "all of them" then."""
+        found: dict[str, Any] = {}
+        try:
+            for key, text in self.written.items():
+                found[key] = _age(text) if key in AGE_FILTERS else text
+            Filter.create(cast("Filters", found))
+        except ValueError as error:
+            raise ValueError(f"{key}: {error}") from None
+        return cast("Filters", found)
+
+    @property
+    def filters_in_words(self) -> str:
+        """For the audit trail, and before something is done."""
+        return ", ".join(f"{key} {value}" for key, value in self.written.items()) or _("every one of them")
 
     @cached_property
     def selected_ids(self) -> list[str]:
@@ -110,17 +92,16 @@ class DeadLettersPage(AdminPage):
     @property
     def subject(self) -> str:
         is_all = self.request.POST["action"].endswith("_all")
-        return self.letter_query.description if is_all else ", ".join(self.selected_ids)
+        return self.filters_in_words if is_all else ", ".join(self.selected_ids)
 
-    def back_to(self, request: HttpRequest) -> str:
+    def back_to(self) -> str:
         """To the groups, if the action was started there: their forms post to the address of one group."""
-        if request.POST.get("from") != "groups":
-            return super().back_to(request)
-        query = {key: text for key, text in self.letter_query.written.items() if key != "fingerprint"}
+        if self.request.POST.get("from") != "groups":
+            return super().back_to()
+        query = {key: text for key, text in self.written.items() if key != "fingerprint"}
         return self.url(self.name, **query)
 
     def template_context(self) -> dict[str, Any]:
-        query = self.letter_query
         facts = {
             "counts": [
                 {"kind": kind, "count": count, "url": self.url(self.name, failure_type=kind, show="letters")}
@@ -130,40 +111,37 @@ class DeadLettersPage(AdminPage):
                 {
                     "name": key,
                     "label": label,
-                    "value": query.written.get(key, ""),
+                    "value": self.written.get(key, ""),
                     "choices": [kind.value for kind in FailureType] if key == "failure_type" else [],
                     "hint": _("90s, 10m, 2h, 7d") if key in AGE_FILTERS else "",
                 }
                 for key, label in FILTERS.items()
             ],
-            "problem": query.problem,
             "here": self.url(self.name),
             "all_letters": self.url(self.name, show="letters"),
         }
-        if query.problem:
-            return facts
-        shows_letters = self.request.GET.get("show") == "letters" or "fingerprint" in query.written
-        return {**facts, **(self._letters(query) if shows_letters else self._groups(query))}
+        shows_letters = self.request.GET.get("show") == "letters" or "fingerprint" in self.written
+        try:
+            return {**facts, **(self._letters() if shows_letters else self._groups())}
+        except ValueError as error:
+            return {**facts, "problem": str(error)}
 
-    def _groups(self, query: LetterQuery) -> dict[str, Any]:
+    def _groups(self) -> dict[str, Any]:
         look_at = MAX_DEAD_LETTERS_COUNTED if self.request.GET.get("look") == "more" else LETTERS_GROUPED
-        found = self.queue.dlq.groups(look_at, **query.filters)
+        found = self.queue.dlq.groups(look_at, **self.filters)
         return {
             "groups": [
-                {"group": each, "url": self.url(self.name, **{**query.written, "fingerprint": each.fingerprint})}
+                {"group": each, "url": self.url(self.name, **{**self.written, "fingerprint": each.fingerprint})}
                 for each in found.groups
             ],
             "looked_at": found.looked_at,
             "most": number(MAX_DEAD_LETTERS_COUNTED),
             "is_whole": found.is_whole,
-            "more": "" if look_at == MAX_DEAD_LETTERS_COUNTED else self.url(self.name, look="more", **query.written),
+            "more": "" if look_at == MAX_DEAD_LETTERS_COUNTED else self.url(self.name, look="more", **self.written),
         }
 
-    def _letters(self, query: LetterQuery) -> dict[str, Any]:
-        try:
-            page = self.queue.dlq.letters(LETTERS_PER_PAGE, self.request.GET.get("cursor") or None, **query.filters)
-        except ValueError as error:
-            return {"problem": str(error)}
+    def _letters(self) -> dict[str, Any]:
+        page = self.queue.dlq.letters(LETTERS_PER_PAGE, self.request.GET.get("cursor") or None, **self.filters)
         rows = [
             {
                 "letter": letter,
@@ -172,7 +150,7 @@ class DeadLettersPage(AdminPage):
             }
             for letter in page.items
         ]
-        return {"letters": rows, **self.paging(page.cursor, **query.written, show="letters")}
+        return {"letters": rows, **self.paging(page.cursor, **self.written, show="letters")}
 
     @Action("change_deadletter")
     def requeue(self) -> str:
@@ -214,8 +192,7 @@ class DeadLettersPage(AdminPage):
 
     def _confirm_all(self, how_many: StrPromise, meaning: str, yes: str) -> None:
         """Raise the question what is about to be done to all that match, and to how many, unless this is its answer."""
-        query = self.letter_query
-        filters = query.checked
+        filters = self.filters
         if self.is_confirmed:
             return
         found = self.queue.dlq.matching(**filters)
@@ -225,7 +202,7 @@ class DeadLettersPage(AdminPage):
             "The count covers the %(looked)s oldest dead letters. Newer ones are not changed; repeat the action for them."
         )
         text = [
-            _("All that match: %(filters)s") % {"filters": query.description},
+            _("All that match: %(filters)s") % {"filters": self.filters_in_words},
             "" if found.is_whole else some % {"looked": number(found.looked_at)},
             meaning,
         ]
@@ -239,7 +216,7 @@ class DeadLettersPage(AdminPage):
         if before >= total:
             raise ValueError(NOTHING_MATCHES)
         limit = min(LETTERS_PER_REQUEST, total - before)
-        filters = cast("dict[str, Any]", self.letter_query.filters)
+        filters = cast("dict[str, Any]", self.filters)
         pinned = {key: value for key, value in filters.items() if key != "older_than"}
         count = act(limit=limit, moved_until=until, **pinned)
         now = before + count

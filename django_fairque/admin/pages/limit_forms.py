@@ -92,6 +92,5 @@ class LimitsForm(SettingsForm):
             else:
                 getattr(user, f"set_{name}")(value)
         except TaskValidationError as error:
-            self.add_error(name, str(error))
-            raise InvalidForm(self) from None
+            raise InvalidForm(self, name, error) from None
         return str(self.fields[name].label)

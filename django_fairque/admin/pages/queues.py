@@ -14,8 +14,6 @@ from django_fairque.monitoring.formatting import number, per_minute
 from django_fairque.monitoring.report import RATE_MINUTES
 
 if TYPE_CHECKING:
-    from django.http import HttpRequest
-
     from django_fairque.engine.queue.queue import FairQueue
 
 QUEUES_PER_PAGE = 20
@@ -54,7 +52,7 @@ class QueuesPage(AdminPage):
             "sparkline": Sparkline(title, finished, per_minute),
         }
 
-    def back_to(self, request: HttpRequest) -> str:
+    def back_to(self) -> str:
         """To the table."""
         return self.url(self.name)
 

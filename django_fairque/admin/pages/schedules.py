@@ -19,7 +19,6 @@ from django_fairque.admin.pages.base import Action, AdminPage, InvalidForm, acce
 from django_fairque.engine.model.errors import FairQueueError, TaskValidationError
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.schedules.due_times import Timing, find_zone
-from django_fairque.engine.schedules.operations import MISSED_POLICIES
 from django_fairque.monitoring.formatting import duration
 from django_fairque.tasks import registry
 from django_fairque.tasks.schedules import SOURCE as FROM_SETTINGS
@@ -27,7 +26,6 @@ from django_fairque.tasks.schedules import SOURCE as FROM_SETTINGS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from django.http import HttpRequest
     from django_stubs_ext import StrOrPromise
 
     from django_fairque.engine.model.task import Task
@@ -81,13 +79,11 @@ class ScheduleForm(forms.Form):
     )
     missed = forms.ChoiceField(
         label=gettext_lazy("Missed run times"),
-        choices=list(
-            zip(
-                MISSED_POLICIES,
-                (gettext_lazy("skip them"), gettext_lazy("fire the last"), gettext_lazy("fire all")),
-                strict=True,
-            )
-        ),
+        choices=[
+            ("skip", gettext_lazy("skip them")),
+            ("one", gettext_lazy("fire the last")),
+            ("all", gettext_lazy("fire all")),
+        ],
         help_text=gettext_lazy("what becomes of those at which no worker lived"),
     )
     expires = forms.FloatField(
@@ -143,13 +139,11 @@ class ScheduleForm(forms.Form):
             raise InvalidForm(self)
         found = self.cleaned_data
         if self.known is None and any(each.name == found["name"] for each in queue.schedules.list()):
-            self.add_error("name", _("There is a schedule of this name already: change that one."))
-            raise InvalidForm(self)
+            raise InvalidForm(self, "name", _("There is a schedule of this name already: change that one."))
         try:
             task = self._task(queue)
         except (FairQueueError, TypeError, ValueError) as error:
-            self.add_error("args" if found["args"] or not found["kwargs"] else "kwargs", str(error))
-            raise InvalidForm(self) from None
+            raise InvalidForm(self, "args" if found["args"] or not found["kwargs"] else "kwargs", error) from None
         options = {name: found[name] for name in ("every", "timezone", "missed", "enabled")}
         options["source"] = "admin"
         if self.known is not None:  # who is in charge of it stays so
@@ -159,8 +153,7 @@ class ScheduleForm(forms.Form):
         try:
             return queue.schedules.add(found["name"], task=task, cron=found["cron"] or None, **options)
         except TaskValidationError as error:
-            self.add_error("name", str(error))
-            raise InvalidForm(self) from None
+            raise InvalidForm(self, "name", error) from None
 
     @property
     def _is_kept(self) -> bool:
@@ -281,7 +274,7 @@ class SchedulesPage(AdminPage):
         ]
         return {"table": rows, "add": self.url(self.name, add="1"), **self.paging(more, "after")}
 
-    def back_to(self, request: HttpRequest) -> str:
+    def back_to(self) -> str:
         """The table: the form has done its work."""
         return self.url(self.name)
 
@@ -325,11 +318,9 @@ def cron_in_words(cron: str) -> str:
     """Every N minutes, at a minute of each hour, at a time each day, on some days of the week, on a day of the
     month; anything else as it is written."""
     fields = cron.split()
-    if len(fields) != 5:
+    if len(fields) != 5 or fields[3] != "*":
         return cron
-    minute, hour, day, month, weekday = fields
-    if month != "*":
-        return cron
+    minute, hour, day, _month, weekday = fields
     if hour == day == weekday == "*":
         return _within_the_hour(minute) or cron
     if not (minute.isdecimal() and hour.isdecimal()):
@@ -340,14 +331,13 @@ def cron_in_words(cron: str) -> str:
 def _within_the_hour(minute: str) -> str:
     if minute == "*":
         return _("Every minute")
-    if found := re.fullmatch(r"\*/([0-9]+)", minute):
-        count = int(found[1])
-        return (
-            ""
-            if not count or 60 % count
-            else ngettext("Every %(count)d minute", "Every %(count)d minutes", count) % {"count": count}
-        )
-    return _("At minute %(minute)s of every hour") % {"minute": minute} if minute.isdecimal() else ""
+    if minute.isdecimal():
+        return _("At minute %(minute)s of every hour") % {"minute": minute}
+    found = re.fullmatch(r"\*/([0-9]+)", minute)
+    count = int(found[1]) if found else 0
+    if not count or 60 % count:
+        return ""
+    return ngettext("Every %(count)d minute", "Every %(count)d minutes", count) % {"count": count}
 
 
 def _on_days(time: str, day: str, weekday: str) -> str:
@@ -366,10 +356,8 @@ def _weekdays(text: str) -> list[str]:
     numbers: list[int] = []
     for part in text.split(","):
         found = re.fullmatch(r"([0-7])(?:-([0-7]))?", part)
-        if found is None:
+        days = range(int(found[1]), int(found[2] or found[1]) + 1) if found else ()
+        if not days:
             return []
-        first, last = int(found[1]), int(found[2] or found[1])
-        if last < first:
-            return []
-        numbers += range(first, last + 1)
-    return [str(WEEKDAYS[(number - 1) % 7]) for number in dict.fromkeys(number % 7 for number in numbers)]
+        numbers += [number % 7 for number in days]
+    return [str(WEEKDAYS[(number - 1) % 7]) for number in dict.fromkeys(numbers)]

@@ -43,6 +43,7 @@ class TaskPage(AdminPage):
         queue, task = self.queue, self.queue.get_task(self.key)
         view = queue.dependencies(task.task_id, RELATED_TASKS_SHOWN)
         may_change, is_dead = self.may("change_task"), task.state is TaskState.FAILED
+        entry = queue.dlq.of_task(task.task_id) if is_dead else None
         return {
             "task": task,
             "reasons": [
@@ -59,15 +60,11 @@ class TaskPage(AdminPage):
             "graph_url": self.link("dependencies", task=task.task_id),
             "run_url": self.link("dependencies", run=task.run_id),
             "user_url": self.url("tasks", state=task.state.value, user=task.user_id),
-            "dead_url": self._dead_letter() if is_dead else "",
+            "dead_url": self.link("dead_letter", quote(entry.entry_id)) if entry else "",
             "can_cancel": may_change and not task.state.is_ended,
             "can_run": may_change and task.state is TaskState.SCHEDULED,
             "can_retry": is_dead and self.may("change_deadletter"),
         }
-
-    def _dead_letter(self) -> str:
-        entry = self.queue.dlq.of_task(self.key)
-        return "" if entry is None else self.link("dead_letter", quote(entry.entry_id))
 
     @Action("change_task")
     def cancel(self) -> str:

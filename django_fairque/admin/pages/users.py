@@ -111,19 +111,15 @@ def rows(users: Sequence[UserStats], others: Sequence[UserStats] = ()) -> list[U
 
 def _fair_shares(users: Sequence[UserStats]) -> dict[str, float]:
     """Shares of users and organizations by their weights; within an organization by those of its members."""
-    outside: dict[tuple[str, bool], float] = {}
-    inside: dict[tuple[str, bool], float] = {}
-    for each in users:
-        at = _standing(each)
+    outside: dict[tuple[bool, str], float] = {}
+    inside: dict[tuple[bool, str], float] = {}
+    holders = [(bool(each.organization), each.organization or each.user_id) for each in users]
+    for each, at in zip(users, holders, strict=True):
         outside[at] = each.weight if each.organization is None else each.organization_weight
         inside[at] = inside.get(at, 0.0) + each.weight
     whole = sum(outside.values())
-    return {each.user_id: outside[at] / whole * each.weight / inside[at] for each in users for at in [_standing(each)]}
-
-
-def _standing(stats: UserStats) -> tuple[str, bool]:
-    """Who has the share: the user, or its organization."""
-    return (stats.user_id, False) if stats.organization is None else (stats.organization, True)
+    pairs = zip(users, holders, strict=True)
+    return {each.user_id: outside[at] / whole * each.weight / inside[at] for each, at in pairs}
 
 
 def _has_demand(stats: UserStats) -> bool:
