@@ -172,9 +172,7 @@ def exceeded_limits(queue: FairQueue, stats: QueueStats | None = None) -> list[s
     rules = [AlertRule(rule.metric, rule.over) for rule in _configured()]
     if not rules:
         return []
-    found: list[MonitorAlert] = []
-    StatsMonitor(queue, rules, found.append).check(stats)
-    return [str(each) for each in found]
+    return [str(alert) for alert in StatsMonitor(queue, rules, on_alert=lambda _: None).check(stats)]
 
 
 def _configured() -> list[AlertRule]:

@@ -159,19 +159,11 @@ FAMILIES = (
 )
 
 
-@dataclass(frozen=True)
-class Histogram:
-    """One histogram of every queue, since its first task."""
-
-    name: str
-    help: str
-    value: Callable[[QueueStats], Distribution]
-
-
-HISTOGRAMS = (
-    Histogram("task_wait_seconds", "From when a task could start until it did, of each attempt.", lambda s: s.waits),
-    Histogram("task_run_seconds", "How long each attempt ran.", lambda s: s.runs),
+HISTOGRAMS: tuple[tuple[str, str, Callable[[QueueStats], Distribution]], ...] = (
+    ("task_wait_seconds", "From when a task could start until it did, of each attempt.", lambda stats: stats.waits),
+    ("task_run_seconds", "How long each attempt ran.", lambda stats: stats.runs),
 )
+"""Of every queue, since its first task: name, help, and what it counts."""
 
 FIRST_BUCKET, LAST_BUCKET = 4 * 10, 4 * 37
 """The engine's buckets that are exported one by one: from 2^10 to 2^37 microseconds, a millisecond to a day and a half."""
@@ -245,10 +237,10 @@ def exposition(accept: str, worker: Callable[[], Mapping[str, float]] | None = N
 def _of_queues(result: ProbeResult[Figures]) -> Iterator[Metric]:
     for family in FAMILIES:
         yield family.metric(result)
-    for histogram in HISTOGRAMS:
-        metric = HistogramMetricFamily(PREFIX + histogram.name, histogram.help, labels=["queue"])
+    for name, text, value in HISTOGRAMS:
+        metric = HistogramMetricFamily(PREFIX + name, text, labels=["queue"])
         for queue, figures in result.readings.items():
-            found = histogram.value(figures.stats)
+            found = value(figures.stats)
             metric.add_metric([queue], cumulative(found), found.sum_seconds)
         yield metric
     up = GaugeMetricFamily(f"{PREFIX}queue_up", "1 if the queue could be read.", labels=["queue"])

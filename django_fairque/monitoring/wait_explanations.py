@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
@@ -42,7 +42,7 @@ class Reason:
 
     kind: str
     text: str
-    tasks: tuple[str, ...] = field(default=())
+    tasks: tuple[str, ...] = ()
     """Ids of the tasks that the text is about."""
 
 
@@ -53,7 +53,7 @@ def reasons(queue: FairQueue, task_id: str) -> list[Reason]:
         TaskNotFoundError: the queue does not know the task.
     """
     task, standing = queue.get_task(task_id), queue.wait_reason(task_id)
-    return list(_ANSWERS[standing.state](queue, task, standing))
+    return list(_ANSWERS.get(standing.state, _ended)(queue, task, standing))
 
 
 def _ended(_queue: FairQueue, _task: Task, standing: WaitReason) -> Iterator[Reason]:
@@ -77,10 +77,8 @@ def _scheduled(queue: FairQueue, task: Task, standing: WaitReason) -> Iterator[R
     if due <= standing.now:
         text = _("Its time came at %(when)s: the next round of maintenance queues it.")
     elif count:
-        kind, text = (
-            "crashed",
-            _("Handed out %(count)d times without an outcome: its next turn is at %(when)s, in %(left)s."),
-        )
+        kind = "crashed"
+        text = _("Handed out %(count)d times without an outcome: its next turn is at %(when)s, in %(left)s.")
     elif attempt:
         kind, text = "retry", _("Attempt %(attempt)d failed; it is tried again at %(when)s, in %(left)s.")
     yield from _unknown_name(alive, task)
@@ -225,7 +223,5 @@ _ANSWERS: dict[TaskState, Callable[[FairQueue, Task, WaitReason], Iterator[Reaso
     TaskState.DEFERRED: _deferred,
     TaskState.QUEUED: _queued,
     TaskState.STARTED: _started,
-    TaskState.FINISHED: _ended,
-    TaskState.CANCELED: _ended,
     TaskState.FAILED: _dead,
 }

@@ -33,7 +33,8 @@ def _register_figure(write: Callable[[float], str]) -> None:
 
 for each in (formatting.duration, formatting.rate, formatting.share, formatting.number, formatting.size):
     _register_figure(each)
-register.filter("in_form", in_form)
+for text_filter in (in_form, translations.word, translations.sentence):
+    register.filter(text_filter.__name__, text_filter)
 
 
 @register.filter
@@ -46,18 +47,6 @@ def moment(value: Any, form: str = "Y-m-d H:i:s") -> str:
         value = datetime.fromtimestamp(float(value), tz=zone)
     value = value.astimezone(zone) if timezone.is_aware(value) else timezone.make_aware(value, zone)
     return format_html('<time datetime="{}">{}</time>', value.isoformat(timespec="seconds"), date(value, form))
-
-
-@register.filter
-def word(value: Any) -> str:
-    """A state, a kind of failure, where a schedule is from: in the reader's language."""
-    return translations.word(str(value))
-
-
-@register.filter
-def sentence(text: Any) -> str:
-    """A reason of a queue's health, in the reader's language."""
-    return translations.sentence(str(text))
 
 
 @register.filter

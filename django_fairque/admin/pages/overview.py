@@ -100,32 +100,19 @@ class OverviewPage(AdminPage):
 def throughput(activity: Activity) -> LineChart:
     """How many tasks came and ended, by the minute."""
     spans = activity.spans
-    return LineChart(
-        "throughput",
-        gettext("Tasks a minute"),
-        [span.begin for span in spans],
-        [
-            Series(gettext("Pushed"), [_rate(span, span.pushed) for span in spans]),
-            Series(gettext("Finished"), [_rate(span, span.finished) for span in spans]),
-            Series(gettext("Failed attempts"), [_rate(span, span.failed) for span in spans]),
-        ],
-        per_minute,
-    )
+    counts = {gettext("Pushed"): "pushed", gettext("Finished"): "finished", gettext("Failed attempts"): "failed"}
+    series = [Series(label, [_rate(span, getattr(span, name)) for span in spans]) for label, name in counts.items()]
+    return LineChart("throughput", gettext("Tasks a minute"), [span.begin for span in spans], series, per_minute)
 
 
 def waits(activity: Activity) -> LineChart:
     """How long attempts that ended had waited for their start; a gap where none ended."""
     spans = activity.spans
-    return LineChart(
-        "waits",
-        gettext("Wait for a start"),
-        [span.begin for span in spans],
-        [
-            Series(gettext("Half waited no longer (p50)"), [span.wait.p50 or None for span in spans]),
-            Series(gettext("95 % waited no longer (p95)"), [span.wait.p95 or None for span in spans]),
-        ],
-        duration,
-    )
+    series = [
+        Series(gettext("Half waited no longer (p50)"), [span.wait.p50 or None for span in spans]),
+        Series(gettext("95 % waited no longer (p95)"), [span.wait.p95 or None for span in spans]),
+    ]
+    return LineChart("waits", gettext("Wait for a start"), [span.begin for span in spans], series, duration)
 
 
 def _rate(span: Span, count: int) -> float:

@@ -69,17 +69,9 @@ class TasksPage(AdminPage):
         return {
             "search": search,
             "found": found,
-            "rows": [
-                {"task": task, "url": self.url("task", quote(task.task_id)), "since": _since(task)}
-                for task in found.tasks
-            ],
+            "rows": [(task, self.url("task", quote(task.task_id)), _since(task)) for task in found.tasks],
             "states": [
-                {
-                    "name": state.value,
-                    "count": stats.states[state.value],
-                    "url": self.url(self.name, **{**query, "state": state.value}),
-                    "is_here": state is search.state,
-                }
+                (state, stats.states[state.value], self.url(self.name, **query, state=state.value))
                 for state in TaskState
             ],
             **self.paging(found.cursor, state=search.state.value, **query),
@@ -171,10 +163,10 @@ def _how_many(search: Search, number: int, *, is_whole: bool) -> str:
     words = {"count": number, "state": word(search.state.value), "looked": MAX_RECORDS_READ}
     if is_whole:
         return ngettext("%(count)d %(state)s task matches.", "%(count)d %(state)s tasks match.", number) % words
-    return (
-        _("%(count)d of the first %(looked)d %(state)s tasks match; there are more, which are left for the next time.")
-        % words
+    text = _(
+        "%(count)d of the first %(looked)d %(state)s tasks match; there are more, which are left for the next time."
     )
+    return text % words
 
 
 def _summary(sentence: str, done: int, selected: int) -> str:
@@ -183,7 +175,5 @@ def _summary(sentence: str, done: int, selected: int) -> str:
         raise ValueError(_("Nothing was done: all of them had moved on before."))
     if done == selected:
         return sentence
-    return _("%(summary)s The others (%(missing)d) had moved on before.") % {
-        "summary": sentence,
-        "missing": selected - done,
-    }
+    text = _("%(summary)s The others (%(missing)d) had moved on before.")
+    return text % {"summary": sentence, "missing": selected - done}

@@ -11,7 +11,6 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_fairque.admin.pages.base import Action, AdminPage
-from django_fairque.monitoring.formatting import duration
 
 if TYPE_CHECKING:
     from django_fairque.engine.inspection.pages import WorkerRecord
@@ -32,10 +31,6 @@ class WorkerRow:
     def age(self) -> float:
         """Seconds since its heartbeat."""
         return max(0.0, self.now - self.record.seen_at)
-
-    @property
-    def age_text(self) -> str:
-        return _("%(time)s ago") % {"time": duration(self.age)}
 
     @property
     def seen(self) -> datetime:
