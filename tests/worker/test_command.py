@@ -9,6 +9,7 @@ from unittest.mock import ANY
 import pytest
 from django.core.management import CommandError, call_command
 
+from django_fairque.conf import set_overrides
 from django_fairque.engine.model.records import FailureType, TaskState
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
@@ -233,8 +234,11 @@ def test_a_mistake_is_refused_with_one_clear_line(
     server: Server, settings: Settings, arguments: list[str], expected: str
 ) -> None:
     settings.FAIRQUE = {"REDIS": {"URL": server.url}}
-    with pytest.raises(CommandError) as refusal:
-        call_command("fairque_worker", *arguments)
+    try:
+        with pytest.raises(CommandError) as refusal:
+            call_command("fairque_worker", *arguments)
+    finally:
+        set_overrides({})
     (line,) = str(refusal.value).splitlines()
     assert expected in line
 
