@@ -12,7 +12,7 @@ from django_fairque.engine.model.errors import ConfigurationError
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.worker.execution.event_loop import RunningLoop
-from django_fairque.worker.options import unique_queues
+from django_fairque.worker.options import WorkerArguments, unique_queues
 
 from .worker import Worker
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from django_fairque.worker.options import WorkerArguments
 
 TASK_CANCEL_REPEAT_SECONDS = 5.0
 """Seconds after which a coroutine that was canceled and has not ended is canceled again; it may have something to clean up."""

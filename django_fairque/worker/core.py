@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from django_fairque import signals
 from django_fairque.conf import get_config
 from django_fairque.engine.model.errors import ConfigurationError, short
-from django_fairque.engine.model.lease import LeaseKey
+from django_fairque.engine.model.lease import Lease, LeaseKey
 from django_fairque.tasks import registry
 from django_fairque.tasks.execution import Services
 from django_fairque.worker.execution.limits import TimeLimitThread, limit_allocation, resident_mb
@@ -24,16 +24,14 @@ from django_fairque.worker.leases.outage import Outages
 from django_fairque.worker.reporting.log import OutcomeReporter, logger
 from django_fairque.worker.reporting.outbox_thread import OutboxThread
 from django_fairque.worker.reporting.signal_thread import SignalThread, task_finder
-from django_fairque.worker.supervisor.separate_tasks import separate_task
+from django_fairque.worker.supervisor.separate_tasks import SeparateTask, separate_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from django_fairque.engine.model.lease import Lease
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.worker.execution.event_loop import BlockedLoop
     from django_fairque.worker.execution.status_board import StatusBoard
-    from django_fairque.worker.supervisor.separate_tasks import SeparateTask
 
     from .options import WorkerOptions
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,8 +17,6 @@ from django_fairque.engine.model.errors import ConfigurationError, short
 from django_fairque.engine.model.options import InvalidOptionsError, Options, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from django_fairque.conf.sections import WorkerConfig
     from django_fairque.engine.model.ids import Users
     from django_fairque.engine.queue.async_queue import AsyncFairQueue

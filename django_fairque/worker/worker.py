@@ -14,7 +14,7 @@ from django_fairque.worker.reporting.log import logger
 from django_fairque.worker.supervisor.separate_tasks import warn_about_isolated_tasks
 
 from .core import Core
-from .options import WorkerOptions, describe_users, unique_queues
+from .options import WorkerArguments, WorkerOptions, describe_users, unique_queues
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from django_fairque.engine.queue.queue import FairQueue
-
-    from .options import WorkerArguments
 
 
 class Worker:

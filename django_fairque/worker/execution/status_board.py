@@ -26,7 +26,7 @@ from operator import itemgetter
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.model.lease import LeaseKey
+from django_fairque.engine.model.lease import Lease, LeaseKey
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.worker.supervisor.separate_tasks import partial_lease
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from multiprocessing.context import SpawnContext
 
-    from django_fairque.engine.model.lease import Lease
 
 SLOT_BYTES = 32_768
 """Room for a batch of 900 tasks with generated ids; of those beyond it nothing is known when the child dies."""

@@ -15,10 +15,19 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.model.lease import LeaseKey
+from django_fairque.engine.model.lease import Lease, LeaseKey
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.tasks.errors import TaskRevoked
-from django_fairque.tasks.execution import aexecute, arun_batch, execute, failed_outcome, prepare, run_batch
+from django_fairque.tasks.execution import (
+    Run,
+    Services,
+    aexecute,
+    arun_batch,
+    execute,
+    failed_outcome,
+    prepare,
+    run_batch,
+)
 from django_fairque.worker.execution import isolation, process_copies
 from django_fairque.worker.execution.event_loop import (
     MAX_COROUTINE_RESTARTS,
@@ -26,6 +35,7 @@ from django_fairque.worker.execution.event_loop import (
     EventLoopLostError,
     Interrupted,
     Job,
+    RunningLoop,
     outcomes_after_fault,
 )
 from django_fairque.worker.execution.isolation import CoroutineContexts, TaskContexts
@@ -36,10 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from collections.abc import Set as AbstractSet
 
-    from django_fairque.engine.model.lease import Lease
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.tasks.execution import Run, Services
-    from django_fairque.worker.execution.event_loop import RunningLoop
     from django_fairque.worker.execution.status_board import StatusBoard
     from django_fairque.worker.fetching.buffer import Work
     from django_fairque.worker.fetching.fetch_planner import FetchPlanner

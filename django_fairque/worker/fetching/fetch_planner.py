@@ -17,22 +17,20 @@ time.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.model.outcome import Outcome, Settled
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, FairShardOrder, ShardScheduler, Window
 from django_fairque.worker.execution.status_board import Fence
 from django_fairque.worker.fetching.buffer import LeaseBuffer, Work
 
 if TYPE_CHECKING:
-    from collections import deque
     from collections.abc import Callable, Sequence
 
     from django_fairque.engine.model.lease import Lease
-    from django_fairque.engine.model.outcome import Settled
     from django_fairque.worker.options import WorkerOptions
 
 

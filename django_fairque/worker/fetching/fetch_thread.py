@@ -12,24 +12,21 @@ from typing import TYPE_CHECKING
 
 from django_fairque.engine.leasing.lease_ops import Fetch, PrefetchingWait
 from django_fairque.engine.model.errors import FairQueueError, ServerRefusedError
-from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.model.outcome import Outcome, Settled
 from django_fairque.tasks.registry import batch_sizes
-from django_fairque.worker.fetching.fetch_planner import SECOND_CALL_OUTCOMES
+from django_fairque.worker.fetching.fetch_planner import SECOND_CALL_OUTCOMES, FetchCall
 from django_fairque.worker.fetching.wakeup import Wakeup
-from django_fairque.worker.reporting.log import logger, printable
+from django_fairque.worker.reporting.log import OutcomeReporter, logger, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from django_fairque.engine.model.lease import Lease, LeaseKey
-    from django_fairque.engine.model.outcome import Settled
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.worker.execution.limits import TimeLimitThread
     from django_fairque.worker.execution.thread_slots import QueueContext, SlotPool
-    from django_fairque.worker.fetching.fetch_planner import FetchCall
     from django_fairque.worker.leases.outage import Outage, Outages
     from django_fairque.worker.options import WorkerOptions
-    from django_fairque.worker.reporting.log import OutcomeReporter
     from django_fairque.worker.reporting.signal_thread import SignalThread
 
 SETTLE_RETRY_SECONDS = 60.0

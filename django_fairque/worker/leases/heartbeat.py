@@ -12,18 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.inspection.pages import UNKNOWN_TASKS_FIELD
 from django_fairque.engine.model.priority import Priority
-from django_fairque.engine.statistics.health import Alert
+from django_fairque.engine.statistics.health import Alert, AlertKind
 from django_fairque.version import __version__
 from django_fairque.worker.execution.limits import resident_mb
-from django_fairque.worker.options import describe_users
+from django_fairque.worker.options import WorkerOptions, describe_users
 from django_fairque.worker.reporting.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from django_fairque.engine.leasing.lease_ops import Heartbeat, WorkerCommand
-    from django_fairque.engine.statistics.health import AlertKind
-    from django_fairque.worker.options import WorkerOptions
 
 _process_started_at = time.time()
 

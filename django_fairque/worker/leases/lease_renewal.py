@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.worker.leases.heartbeat import OperatorCommands, ServerEpochs
 from django_fairque.worker.reporting.log import logger
-from django_fairque.worker.reporting.signal_thread import endings_of_outcomes
+from django_fairque.worker.reporting.signal_thread import TaskEnding, endings_of_outcomes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from django_fairque.worker.execution.status_board import OccupiedSlot
     from django_fairque.worker.leases.outage import Outages
     from django_fairque.worker.options import WorkerOptions
-    from django_fairque.worker.reporting.signal_thread import TaskEnding
 
 RENEWAL_RETRY_SECONDS = 2.0
 """Seconds for which a call is repeated before the outage counts as one. Less than a third of any sensible lease."""

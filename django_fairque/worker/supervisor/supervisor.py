@@ -35,9 +35,9 @@ from django_fairque.version import __version__
 from django_fairque.worker.leases.heartbeat import DRAIN_COMMAND, STOP_COMMAND, worker_figures
 from django_fairque.worker.leases.lease_renewal import LeaseRenewal, LeaseReturn
 from django_fairque.worker.leases.outage import Outages, startup_timeout_of
-from django_fairque.worker.options import describe_users
+from django_fairque.worker.options import WorkerOptions, describe_users
 from django_fairque.worker.reporting.log import logger, printable
-from django_fairque.worker.reporting.signal_thread import MAX_WAITING_SIGNALS
+from django_fairque.worker.reporting.signal_thread import MAX_WAITING_SIGNALS, TaskEnding
 from django_fairque.worker.supervisor import child_main
 from django_fairque.worker.supervisor.child_limits import ChildLimits, StalledProcesses, leases_to_return
 from django_fairque.worker.supervisor.child_process import ChildProcess
@@ -54,8 +54,6 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from django_fairque.engine.statistics.health import Alert
-    from django_fairque.worker.options import WorkerOptions
-    from django_fairque.worker.reporting.signal_thread import TaskEnding
 
 HEALTH_WRITE_SECONDS = 1.0
 """Seconds between two writings. A file older than ten of these is that of a worker that hangs."""
