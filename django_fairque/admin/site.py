@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
-from django.http import HttpResponseRedirect
-from django.urls import path, reverse
+from django.http import HttpRequest, HttpResponseRedirect
+from django.urls import URLPattern, path, reverse
 
-from django_fairque.admin.pages.base import APP
+from django_fairque.admin.pages.base import APP, AdminPage
 from django_fairque.admin.pages.dead_letter import DeadLetterPage
 from django_fairque.admin.pages.dead_letters import DeadLettersPage
 from django_fairque.admin.pages.dependencies import DependenciesPage
@@ -25,11 +25,8 @@ from django_fairque.admin.pages.workers import WorkersPage
 from django_fairque.models import Queue
 
 if TYPE_CHECKING:
-    from django.http import HttpRequest
     from django.http.response import HttpResponseBase
-    from django.urls import URLPattern
 
-    from django_fairque.admin.pages.base import AdminPage
 
 PAGES: tuple[type[AdminPage], ...] = (
     *(OverviewPage, QueuesPage, UsersPage, OrganizationsPage, TasksPage),

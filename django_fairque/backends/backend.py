@@ -15,8 +15,8 @@ from django_fairque.engine.model.errors import ConfigurationError, TaskNotFoundE
 from django_fairque.engine.model.ids import check_id
 from django_fairque.tasks.results import aqueue_for, current_interceptor, queue_for
 
-from .compat import BaseTaskBackend, TaskResultDoesNotExist, normalize_json
-from .definition import FairqueTask
+from .compat import AnyResult, AnyTask, BaseTaskBackend, Task, TaskResult, TaskResultDoesNotExist, normalize_json
+from .definition import DjangoDefinition, FairqueTask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.model.records import Attempt
     from django_fairque.engine.model.task import Task as Record
-
-    from .compat import AnyResult, AnyTask, Task, TaskResult
-    from .definition import DjangoDefinition
 
 
 P = ParamSpec("P")

@@ -23,9 +23,6 @@ from django_fairque.tasks.options import DECLARABLE, SENDABLE, TaskOptions, chan
 from django_fairque.tasks.options import user_id as checked_user_id
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
-
     from typing_extensions import Self
 
     from django_fairque.engine.model.task import Task as Record

@@ -15,20 +15,17 @@ from django.utils.dateparse import parse_datetime
 from django.utils.timezone import get_default_timezone, make_naive
 
 from django_fairque.engine.model.priority import Priority
-from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.records import Attempt, TaskState
 from django_fairque.tasks.errors import Discard, TaskCanceledError, TaskFailedError, TaskNotRegisteredError
 
-from .compat import TaskError, TaskResult, TaskResultStatus, task_backends
+from .compat import AnyResult, AnyTask, TaskError, TaskResult, TaskResultStatus, task_backends
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from django_fairque.engine.model.lease import Lease
-    from django_fairque.engine.model.records import Attempt
     from django_fairque.engine.model.task import Task as Record
     from django_fairque.tasks.results import TaskResult as Handle
-
-    from .compat import AnyResult, AnyTask
 
 
 PRIORITY_BANDS = {

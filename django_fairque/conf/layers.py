@@ -5,9 +5,9 @@ A mistake is reported with the key as the user wrote it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from django_fairque.conf import urls
 from django_fairque.conf.redis import ADDRESSES, PARTS_OF_URL, RedisConfig
@@ -21,9 +21,6 @@ from django_fairque.engine.model.options import (
     unknown,
     warn_of_obsolete,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
 
 KeyPath = tuple[str, ...]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from django.db.models import signals
+from django.db.models import Model, signals
 
 from django_fairque import conf
 from django_fairque.engine.model.errors import FairQueueError
@@ -19,7 +19,6 @@ from .relations import relations_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from django.db.models import Model
     from django.db.models.signals import ModelSignal
     from django.dispatch import Signal
 

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Union
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Union
 
 from django.core.exceptions import ValidationError
-from django.db.models import FileField, Model
+from django.db.models import Field, FileField, Model
 from django.db.models.fields.files import FieldFile
 
 from django_fairque.engine.model.errors import short
 
-from .event import CREATE, column_at, field_of, key_of, problem_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from django.db.models import Field
-
-    from .event import Event
+from .event import CREATE, Event, column_at, field_of, key_of, problem_of
 
 ANY: Any = type("Any", (), {"__repr__": lambda _: "ANY"})()
 """No matter which value."""

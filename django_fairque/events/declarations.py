@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django_fairque.engine.model.errors import short
@@ -11,19 +11,15 @@ from django_fairque.tasks.errors import TaskUsageError
 from django_fairque.tasks.options import DECLARABLE, SENDABLE, SendOptions, TaskOptions, changed, unknown_option
 
 from . import activation
-from .conditions import condition
+from .conditions import AnyCondition, condition
 from .event import CREATE, DELETE, M2M, SAVE, SIGNAL, UPDATE, Event
-from .rules import Rule
+from .rules import Argument, Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from django.db.models import Model
     from django.dispatch import Signal
     from typing_extensions import Unpack
 
-    from .conditions import AnyCondition
-    from .rules import Argument
 
 ACTIONS = ("add", "remove", "clear")
 

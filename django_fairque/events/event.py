@@ -8,14 +8,12 @@ from weakref import WeakKeyDictionary
 
 from django.apps import apps
 from django.core.exceptions import FieldDoesNotExist
-from django.db.models import Model
+from django.db.models import Field, Model
 
 from django_fairque.engine.model.errors import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from django.db.models import Field
 
 
 def model_of(given: type[Model] | str) -> type[Model]:

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import django
 from django.core.exceptions import FieldDoesNotExist
 from django.core.serializers.base import DeserializedObject
-from django.db.models import signals
+from django.db.models import ManyToManyField, Model, signals
 
 from . import rules
 from .event import M2M, Event, classes_of, is_historical
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
-
-    from django.db.models import ManyToManyField, Model
 
     from .rules import Rule
 

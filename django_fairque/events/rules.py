@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -16,19 +16,16 @@ from django_fairque.tasks import registry as task_registry
 from django_fairque.tasks import sending
 from django_fairque.tasks.context import current_task
 from django_fairque.tasks.errors import TaskUsageError
-from django_fairque.tasks.options import user_id
+from django_fairque.tasks.options import TaskOptions, user_id
 
 from .event import Event, is_historical, model_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from django.db.models import Model
     from django.dispatch import Signal
 
     from django_fairque.engine.model.task import Task
     from django_fairque.tasks.definition import AnyDefinition
-    from django_fairque.tasks.options import TaskOptions
 
     from .conditions import Condition
 

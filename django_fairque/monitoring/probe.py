@@ -16,7 +16,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError  # the built-i
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from django_fairque.conf import get_config
+from django_fairque.conf import FairQueueConfig, get_config
 from django_fairque.conf.redis import close_client
 from django_fairque.engine.model.errors import (
     ConfigurationError,
@@ -30,7 +30,6 @@ from django_fairque.engine.queue.queue import FairQueue
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django_fairque.conf import FairQueueConfig
 
 logger = logging.getLogger("django_fairque.monitoring")
 

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.utils.translation import gettext as _
 
 from django_fairque.conf import get_config
 from django_fairque.engine.model.errors import ConfigurationError
-from django_fairque.engine.model.task import Undecodable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from django_fairque.engine.model.task import Task
+from django_fairque.engine.model.task import Task, Undecodable
 
 HIDDEN = "••••••"
 TEXT_MAX_CHARACTERS = 20_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.inspection.pages import MAX_PAGE_SIZE
+from django_fairque.engine.inspection.pages import MAX_PAGE_SIZE, Sizes
 from django_fairque.engine.sharding.shards import describe_shards
 
 from .formatting import duration, number, rate, share, table
@@ -13,7 +13,6 @@ from .formatting import duration, number, rate, share, table
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from django_fairque.engine.inspection.pages import Sizes
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.statistics.queue_stats import QueueStats, ShardStats
     from django_fairque.engine.statistics.timeline import Percentiles

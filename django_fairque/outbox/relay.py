@@ -11,18 +11,18 @@ import functools
 import itertools
 import logging
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from django.db import connections
-from django.db.models import F
+from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from django_fairque import signals as task_signals
 from django_fairque.conf.current import get_queue
 from django_fairque.engine.model.errors import BacklogFullError, FairQueueError, RedisConnectionError
-from django_fairque.engine.model.records import push_refused
+from django_fairque.engine.model.records import EventCount, PushResult, push_refused
 from django_fairque.engine.pushing.push import REMOVED_ROW_RECORD_SECONDS
 
 from . import has_outbox
@@ -30,11 +30,7 @@ from .rows import decoded, is_graph
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-    from datetime import datetime
 
-    from django.db.models import QuerySet
-
-    from django_fairque.engine.model.records import EventCount, PushResult
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.models import OutboxEntry

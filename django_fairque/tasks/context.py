@@ -11,7 +11,7 @@ from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from django_fairque.engine.model.errors import StaleLeaseError, short
-from django_fairque.engine.model.trace_context import NO_TRACE
+from django_fairque.engine.model.trace_context import NO_TRACE, Trace
 
 from .errors import Discard, TaskUsageError
 from .options import user_id
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.dependencies.xcom import XCom
     from django_fairque.engine.model.lease import Lease, LeaseKey
-    from django_fairque.engine.model.trace_context import Trace
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -8,7 +8,7 @@ import hashlib
 import inspect
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
@@ -20,18 +20,15 @@ from django_fairque.engine.model.errors import TaskValidationError, short, short
 from . import sending
 from .context import call_with_user, current_user_id
 from .errors import TaskUsageError
-from .options import SENDABLE, TaskOptions, changed, user_id
+from .options import SENDABLE, SendOptions, TaskOptions, changed, user_id
 from .pipelines import Composable, Step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from typing_extensions import Self, Unpack
 
     from django_fairque.engine.model.options import QueueConfig
     from django_fairque.engine.model.task import Task
 
-    from .options import SendOptions
     from .results import TaskResult
 
 DEFAULT_USER = "default"

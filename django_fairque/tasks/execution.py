@@ -32,8 +32,8 @@ from django_fairque.engine.model.outcome import Outcome
 from django_fairque.tasks import registry, signing
 
 from .context import RunningTask, running
-from .definition import handler_definition
-from .errors import Discard, Retry, TaskSignatureError, TaskTimeoutError, TaskUsageError
+from .definition import AnyDefinition, handler_definition
+from .errors import Discard, Retry, TaskNotRegisteredError, TaskSignatureError, TaskTimeoutError, TaskUsageError
 from .tracing import NO_SPAN, run_span
 
 if TYPE_CHECKING:
@@ -47,9 +47,6 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.lease import Lease, LeaseKey
     from django_fairque.engine.model.options import QueueConfig
     from django_fairque.engine.queue.queue import FairQueue
-
-    from .definition import AnyDefinition
-    from .errors import TaskNotRegisteredError
 
 
 __all__ = ["Run", "aexecute", "arun_batch", "execute", "failed_outcome", "prepare", "run_batch"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -21,19 +21,15 @@ from django_fairque.engine.pushing.batching import check_acyclic, check_graph
 from . import canceling, sending
 from .context import as_user, call_with_user
 from .errors import TaskUsageError, TaskWaitTimeoutError
-from .options import SENDABLE, changed
-from .results import Handle
+from .options import SENDABLE, SendOptions, TaskOptions, changed
+from .results import Handle, TaskResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from typing_extensions import Unpack
 
     from django_fairque.engine.inspection.task_lookup import RunView
     from django_fairque.engine.model.task import Task
 
-    from .options import SendOptions, TaskOptions
-    from .results import TaskResult
 
 RUN_POLL_SECONDS = 0.05
 """Seconds between two looks of `PipelineResult.wait`."""

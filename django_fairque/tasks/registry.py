@@ -12,17 +12,15 @@ from typing import TYPE_CHECKING, Any, overload
 
 from django_fairque.engine.model.errors import nearest, short
 
-from .definition import BatchDefinition, Item, P, R, TaskDefinition
+from .definition import AnyDefinition, BatchDefinition, Item, P, R, TaskDefinition
 from .errors import TaskNotRegisteredError, TaskUsageError
-from .options import DECLARABLE, TaskOptions, changed
+from .options import DECLARABLE, DeclaredOptions, TaskOptions, changed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from typing_extensions import Unpack
 
-    from .definition import AnyDefinition
-    from .options import DeclaredOptions
 
 TASK_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,199}")
 

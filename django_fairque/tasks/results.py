@@ -11,8 +11,8 @@ from asgiref.sync import sync_to_async
 
 from django_fairque import conf
 from django_fairque.engine.model.durations import duration
-from django_fairque.engine.model.errors import TaskNotFoundError
-from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.errors import FairQueueError, TaskNotFoundError
+from django_fairque.engine.model.records import Attempt, TaskState
 
 from . import canceling
 from .errors import TaskCanceledError, TaskFailedError, TaskNotFinishedError, TaskWaitTimeoutError
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from django_fairque.engine.inspection.task_lookup import Progress
-    from django_fairque.engine.model.errors import FairQueueError
-    from django_fairque.engine.model.records import Attempt
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.queue.async_queue import AsyncFairQueue
     from django_fairque.engine.queue.queue import FairQueue

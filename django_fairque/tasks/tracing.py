@@ -8,19 +8,18 @@ nothing.
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import TYPE_CHECKING
 
 from django_fairque import conf
 from django_fairque.engine.model.trace_context import NO_TRACE, Trace, read_state
 
-from .context import ScopedValue
+from .context import ScopedValue, TaskContext
 from .errors import Discard, Retry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
 
     from opentelemetry import trace as otel
     from opentelemetry.context import Context
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.lease import Lease
     from django_fairque.engine.model.task import Task
 
-    from .context import TaskContext
 
 NO_SPAN = nullcontext()
 

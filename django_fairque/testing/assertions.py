@@ -6,16 +6,13 @@ from collections import Counter
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from .capture import as_kept, capture_tasks, innermost
-from .captured import name_of
+from .capture import Capture, as_kept, capture_tasks, innermost
+from .captured import Captured, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from django_fairque.engine.model.priority import Priority
-
-    from .capture import Capture
-    from .captured import Captured
 
 
 def assert_enqueued(

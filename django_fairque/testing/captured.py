@@ -8,7 +8,7 @@ from graphlib import TopologicalSorter
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.inspection.task_lookup import Progress, RunView
+from django_fairque.engine.inspection.task_lookup import Note, Progress, RunView
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.errors import TaskNotFoundError
 from django_fairque.engine.model.records import Attempt, TaskState
@@ -17,7 +17,6 @@ from django_fairque.tasks import on_commit
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence
 
-    from django_fairque.engine.inspection.task_lookup import Note
     from django_fairque.engine.model.priority import Priority
     from django_fairque.engine.model.task import Task
     from django_fairque.tasks.on_commit import CommitBuffer

@@ -6,14 +6,12 @@ import hmac
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from django_fairque.conf import get_config
+from django_fairque.conf import MonitorConfig, get_config
 from django_fairque.engine.model.errors import ConfigurationError
 from django_fairque.monitoring.probe import MISCONFIGURED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from django_fairque.conf import MonitorConfig
 
 
 @dataclass(frozen=True)

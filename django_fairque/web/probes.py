@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib.auth.decorators import login_not_required
 from django.db.transaction import non_atomic_requests
-from django.http import HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.cache import cache_control
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_safe
@@ -19,16 +19,13 @@ from django.views.decorators.http import require_safe
 from django_fairque.conf import MonitorConfig, get_config
 from django_fairque.engine.model.errors import ConfigurationError
 from django_fairque.monitoring.health import judged
-from django_fairque.monitoring.probe import Probe
+from django_fairque.monitoring.probe import Probe, ProbeResult
 from django_fairque.web import metrics as access
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django.http import HttpRequest
-
     from django_fairque.engine.statistics.health import Health
-    from django_fairque.monitoring.probe import ProbeResult
 
 health_probe = Probe(judged)
 

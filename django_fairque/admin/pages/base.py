@@ -11,7 +11,7 @@ from django import forms
 from django.contrib import messages
 from django.contrib.admin.utils import unquote as unquote_key
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.cache import patch_cache_control, patch_vary_headers
@@ -27,7 +27,6 @@ from django_fairque.tasks import canceling
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from django.http import HttpRequest, HttpResponse
     from django_stubs_ext import StrOrPromise
 
     from django_fairque.engine.queue.queue import FairQueue

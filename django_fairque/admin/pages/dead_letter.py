@@ -11,13 +11,12 @@ from django.utils.translation import gettext_lazy
 
 from django_fairque.admin.pages.base import Action, AdminPage
 from django_fairque.engine.model.errors import FairQueueError, TaskNotFoundError
-from django_fairque.engine.model.task import Undecodable
+from django_fairque.engine.model.task import Task, Undecodable
 from django_fairque.monitoring.redaction import as_text, redacted
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
 
-    from django_fairque.engine.model.task import Task
 
 EDITABLE_PAYLOAD_MAX_BYTES = 200_000
 """A longer payload is not edited in a browser."""

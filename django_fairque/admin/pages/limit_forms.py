@@ -10,14 +10,13 @@ from django.utils.translation import gettext_lazy as _
 from django_fairque.admin.pages.base import InvalidForm, accepted
 from django_fairque.engine.model.errors import TaskValidationError
 from django_fairque.engine.model.ids import MAX_ID_BYTES, check_id
-from django_fairque.engine.users.users import MAX_LIMIT_VALUES, parse_rate
+from django_fairque.engine.users.users import MAX_LIMIT_VALUES, UserQueue, UserStats, parse_rate
 
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
     from typing_extensions import Self
 
     from django_fairque.engine.users.organizations import OrganizationStats
-    from django_fairque.engine.users.users import UserQueue, UserStats
 
 
 def _weight(help_text: StrOrPromise) -> forms.FloatField:

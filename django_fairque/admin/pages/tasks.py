@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib import messages
 from django.contrib.admin.utils import quote
-from django.http import HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
@@ -19,8 +19,6 @@ from django_fairque.tasks import canceling
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from django.http import HttpRequest, HttpResponse
 
     from django_fairque.engine.model.task import Task
 

@@ -13,13 +13,12 @@ from django_fairque.admin.pages.base import Action, AdminPage, NotHereError, Que
 from django_fairque.admin.pages.limit_forms import LimitsForm
 from django_fairque.engine.inspection.pages import ResultPage
 from django_fairque.engine.model.errors import TaskValidationError
-from django_fairque.engine.statistics.timeline import total_usage
+from django_fairque.engine.statistics.timeline import Percentiles, total_usage
 from django_fairque.monitoring.formatting import duration, number, share
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from django_fairque.engine.statistics.timeline import Percentiles
     from django_fairque.engine.users.organizations import OrganizationQueue
     from django_fairque.engine.users.users import UserStats
 

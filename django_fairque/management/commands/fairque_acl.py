@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from django.core.management.base import CommandError
+from django.core.management.base import CommandError, CommandParser
 
 from django_fairque.conf import get_config
 from django_fairque.engine.model.errors import short
 from django_fairque.engine.scripting.acl import ROLES, rules
 from django_fairque.management.base import PrintingCommand
-
-if TYPE_CHECKING:
-    from django.core.management.base import CommandParser
 
 
 class Command(PrintingCommand):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from argparse import ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.dead_letters.dead_letters import DEAD_LETTERS_PER_CALL, MAX_DEAD_LETTERS_READ
-from django_fairque.engine.dead_letters.letters import Filters
+from django_fairque.engine.dead_letters.letters import DLQEntry, Filters
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.errors import short
 from django_fairque.engine.model.records import FailureType
@@ -17,12 +17,9 @@ from django_fairque.monitoring.formatting import plain, read_age
 from django_fairque.monitoring.redaction import HIDDEN, as_line
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser
     from collections.abc import Iterator
 
     from django.core.management.base import CommandParser
-
-    from django_fairque.engine.dead_letters.letters import DLQEntry
 
 
 def age(text: str) -> float:

@@ -7,15 +7,13 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.conf import get_queue
-from django_fairque.events.overview import overview
+from django_fairque.events.overview import EventFacts, overview
 from django_fairque.management.base import PrintingCommand
 from django_fairque.monitoring.formatting import number, table
 from django_fairque.monitoring.redaction import redacted_text
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
-
-    from django_fairque.events.overview import EventFacts
 
 
 class Command(PrintingCommand):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from argparse import RawDescriptionHelpFormatter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from django.core.management.base import CommandError
+from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError
 from django.db.models import Count, Min, Q
 from django.utils import timezone
@@ -16,9 +16,6 @@ from django_fairque.models import OutboxEntry
 from django_fairque.monitoring.formatting import duration, number, table
 from django_fairque.monitoring.redaction import redacted_text
 from django_fairque.outbox.relay import outboxes, relay
-
-if TYPE_CHECKING:
-    from django.core.management.base import CommandParser
 
 ENTRIES_SHOWN = 20
 

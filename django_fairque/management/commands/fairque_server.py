@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from django.core.management.base import CommandError
+from django.core.management.base import CommandError, CommandParser
 from django.template.defaultfilters import filesizeformat
 
 from django_fairque.conf import get_config
 from django_fairque.conf.redis import embedded_directory
-from django_fairque.embedded import EmbeddedServer, is_embedded_url
+from django_fairque.embedded import AofStatus, EmbeddedServer, ServerStatus, is_embedded_url
 from django_fairque.management.base import PrintingCommand
-
-if TYPE_CHECKING:
-    from django.core.management.base import CommandParser
-
-    from django_fairque.embedded import AofStatus, ServerStatus
 
 # What the service managers answer for a service that is not running.
 NOT_RUNNING = 3

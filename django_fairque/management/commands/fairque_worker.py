@@ -6,27 +6,20 @@ import multiprocessing
 import re
 import sys
 from argparse import BooleanOptionalAction
-from contextlib import closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from django_fairque.conf import get_config, set_overrides
 from django_fairque.engine.model.errors import ConfigurationError, FairQueueError, short
-from django_fairque.engine.model.options import InvalidOptionsError
+from django_fairque.engine.model.options import InvalidOptionsError, Mistake
 from django_fairque.management.base import open_what_is_closed
 from django_fairque.worker.options import WorkerOptions
 from django_fairque.worker.reporting import log
 from django_fairque.worker.supervisor.supervisor import Supervisor
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from django.core.management.base import CommandParser
-
-    from django_fairque.engine.model.options import Mistake
 
 WORKER_OPTIONS = {
     "worker": "id",
