@@ -6,7 +6,6 @@ The other modules make their messages, and get the configuration, with the funct
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from django.core import checks, mail
 from django.utils.module_loading import import_string
 from pydantic import TypeAdapter
 
+from django_fairque.conf.urls import is_loopback
 from django_fairque.engine.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ def check_deployment(**_: Any) -> list[checks.CheckMessage]:
 
 
 def _encryption(redis: RedisConfig) -> Iterator[checks.CheckMessage]:
-    if all(_is_here(host) for host in redis.hosts):
+    if all(map(is_loopback, redis.hosts)):
         return
     if not redis.ssl:
         yield message(
@@ -264,10 +264,3 @@ def _kept_connections(config: FairQueueConfig) -> Iterator[checks.CheckMessage]:
                 "(SET, SET ROLE) that a task does not reset: CONN_MAX_AGE or a pool keeps connections",
                 "Set CLOSE_DATABASE_CONNECTIONS to true in WORKER. Silence this number if no task changes its session.",
             )
-
-
-def _is_here(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

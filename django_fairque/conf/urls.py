@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
@@ -76,6 +77,14 @@ def _wrong_place(parts: SplitResult, host: str | None) -> str:
         if database and not database.isdecimal():
             return f"expected a database number after the host, for example {parts.scheme}://{host}/0"
     return ""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether connections to this host stay on this machine."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _database(parts: SplitResult) -> str:

@@ -9,11 +9,11 @@ import sys
 import threading
 from functools import partial
 from http.server import BaseHTTPRequestHandler
-from ipaddress import ip_address
 from socketserver import ThreadingTCPServer
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.conf import get_config
+from django_fairque.conf.urls import is_loopback
 from django_fairque.engine.model.errors import ConfigurationError
 from django_fairque.web import metrics as access
 
@@ -65,7 +65,7 @@ class MetricsServer:
         ).start()
         shown = f"[{self.host}]" if ":" in self.host else self.host
         logger.info("metrics at http://%s:%d/metrics", shown, self.port)
-        if not (get_config().monitor.token or _is_loopback(self.host)):
+        if not (get_config().monitor.token or is_loopback(self.host)):
             logger.warning("metrics are open to everyone who reaches %s; MONITOR's TOKEN would close them", shown)
         return self
 
@@ -126,10 +126,3 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name it is called with
         logger.debug(format, *args)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
