@@ -36,11 +36,10 @@ class OutboxEntryAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # no generi
     show_full_result_count = False
     actions = ("try_again",)
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
+    has_change_permission = has_add_permission
 
     def has_relay_permission(self, request: HttpRequest) -> bool:
         """The permission to change rows includes trying them again."""

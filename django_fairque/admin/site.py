@@ -70,17 +70,12 @@ class QueueAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # no generic at r
         url, query = reverse(f"admin:{APP}_{first.name}", current_app=self.admin_site.name), request.GET.urlencode()
         return HttpResponseRedirect(f"{url}?{query}" if query else url)
 
-    def has_module_permission(self, request: HttpRequest) -> bool:
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return bool(_seen_by(request))
 
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return self.has_module_permission(request)
+    has_module_permission = has_view_permission
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
+    has_change_permission = has_delete_permission = has_add_permission
