@@ -102,9 +102,7 @@ class Rule:
     @cached_property
     def definition(self) -> AnyDefinition:
         """The task with the options of this event; `TaskNotRegisteredError` for a name nobody has registered."""
-        found = task_registry.find(self.task) if isinstance(self.task, str) else self.task
-        if found is None:
-            raise task_registry.not_registered(self.task_name)
+        found = task_registry.get(self.task) if isinstance(self.task, str) else self.task
         return found.using(**self.options) if self.options else found
 
     def fire(self, event: Event) -> None:

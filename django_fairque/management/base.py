@@ -32,6 +32,8 @@ def positive(text: str) -> int:
 
 
 T = TypeVar("T")
+Parser = CommandParser
+"""The parser of a command's arguments."""
 
 
 def pages(read: Callable[[str | None], ResultPage[T]]) -> Iterator[ResultPage[T]]:

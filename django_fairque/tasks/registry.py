@@ -84,6 +84,14 @@ def find(name: str) -> AnyDefinition | None:
     return _tasks.get(name)
 
 
+def get(name: str) -> AnyDefinition:
+    """The task of that name; `TaskNotRegisteredError` if `find` does not know it."""
+    found = find(name)
+    if found is None:
+        raise not_registered(name)
+    return found
+
+
 def batch_sizes() -> dict[str, int]:
     """The batch tasks, by name, with how many of their tasks run in one call."""
     return {name: size for name, definition in list(_tasks.items()) if (size := definition.options.batch)}

@@ -96,9 +96,7 @@ def sync_or_log(patience: float | None = None) -> bool:
 
 def step_of(declared: ScheduleConfig) -> Step:
     """The call that a schedule makes; `FairQueueError` if that can't be made."""
-    definition = registry.find(declared.task)
-    if definition is None:
-        raise registry.not_registered(declared.task)
+    definition = registry.get(declared.task)
     options: dict[str, Any] = {"queue": declared.queue, "user_id": declared.user}
     if declared.priority is not None:
         options["priority"] = Priority[declared.priority]

@@ -257,9 +257,7 @@ class CapturedServices(Services):
 
 def run_captured(capture: Capture, together: Sequence[Captured], *, raise_errors: bool) -> None:
     """Call the function once, for one task or for several of a batch task; the first error of theirs is raised."""
-    definition = registry.find(together[0].name)
-    if definition is None:
-        raise registry.not_registered(together[0].name)
+    definition = registry.get(together[0].name)
     runs = [_run_of(capture, captured, definition) for captured in together]
     for captured, run in zip(together, runs, strict=True):
         captured.worker = run.lease.worker

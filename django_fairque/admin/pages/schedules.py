@@ -165,9 +165,7 @@ class ScheduleForm(forms.Form):
         found = self.cleaned_data
         if self.known is not None and self._is_kept:
             return self.known.make_task(None)
-        definition = registry.find(found["task"])
-        if definition is None:
-            raise registry.not_registered(found["task"])
+        definition = registry.get(found["task"])
         using: dict[str, Any] = {"queue": queue.name}
         if found["user"]:
             using["user_id"] = found["user"]

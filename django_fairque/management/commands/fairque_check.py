@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
-from django_fairque.management.base import QueueCommand
+from django_fairque.management.base import Parser, QueueCommand
 from django_fairque.monitoring.report import missing_words
-
-if TYPE_CHECKING:
-    from django.core.management.base import CommandParser
 
 
 class Command(QueueCommand):
@@ -19,7 +15,7 @@ class Command(QueueCommand):
         "exits 1 when there is one. It reads every key of the queue, so run it now and then, not every minute."
     )
 
-    def add_arguments(self, parser: CommandParser) -> None:
+    def add_arguments(self, parser: Parser) -> None:
         super().add_arguments(parser)
         parser.add_argument(
             "--repair",

@@ -12,14 +12,12 @@ from django_fairque.engine.dead_letters.letters import DLQEntry, Filters
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.errors import short
 from django_fairque.engine.model.records import FailureType
-from django_fairque.management.base import QueueCommand, pages, positive, when
+from django_fairque.management.base import Parser, QueueCommand, pages, positive, when
 from django_fairque.monitoring.formatting import plain, read_age
 from django_fairque.monitoring.redaction import HIDDEN, as_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from django.core.management.base import CommandParser
 
 
 def age(text: str) -> float:
@@ -41,7 +39,7 @@ class Command(QueueCommand):
         "requeue or discard one, some, or all that match."
     )
 
-    def add_arguments(self, parser: CommandParser) -> None:
+    def add_arguments(self, parser: Parser) -> None:
         super().add_arguments(parser)
         add_action = self.add_actions(parser)
         listing = add_action("list", "the oldest first")

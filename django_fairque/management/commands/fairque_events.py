@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django_fairque.conf import get_queue
 from django_fairque.events.overview import EventFacts, overview
-from django_fairque.management.base import PrintingCommand
+from django_fairque.management.base import Parser, PrintingCommand
 from django_fairque.monitoring.formatting import number, table
 from django_fairque.monitoring.redaction import redacted_text
-
-if TYPE_CHECKING:
-    from django.core.management.base import CommandParser
 
 
 class Command(PrintingCommand):
@@ -22,7 +19,7 @@ class Command(PrintingCommand):
         "they fired. Exits with 1 if one of them is switched off because of a mistake."
     )
 
-    def add_arguments(self, parser: CommandParser) -> None:
+    def add_arguments(self, parser: Parser) -> None:
         parser.add_argument("--json", action="store_true", help="as one JSON list, an object per event")
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -6,17 +6,14 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.engine.statistics.health import Health
-from django_fairque.management.base import QueueCommand
+from django_fairque.management.base import Parser, QueueCommand
 from django_fairque.monitoring.formatting import size
 from django_fairque.monitoring.health import examined, worker_health
-
-if TYPE_CHECKING:
-    from django.core.management.base import CommandParser
 
 EXIT = {"good": 0, "degraded": 1, "down": 2}
 
@@ -27,7 +24,7 @@ class Command(QueueCommand):
         "and what its server is, can do, and keeps, found by trying. With --worker-file, how one worker of this machine is."
     )
 
-    def add_arguments(self, parser: CommandParser) -> None:
+    def add_arguments(self, parser: Parser) -> None:
         super().add_arguments(parser)
         parser.add_argument("--json", action="store_true", help="as one JSON object")
         parser.add_argument(

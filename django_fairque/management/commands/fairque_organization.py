@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from django_fairque.management.base import QueueCommand, limit_of, pages
+from django_fairque.management.base import Parser, QueueCommand, limit_of, pages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from django.core.management.base import CommandParser
 
     from django_fairque.engine.users.organizations import OrganizationStats
 
@@ -20,7 +18,7 @@ class Command(QueueCommand):
         "organization, and fairque_user list --organization."
     )
 
-    def add_arguments(self, parser: CommandParser) -> None:
+    def add_arguments(self, parser: Parser) -> None:
         super().add_arguments(parser)
         add_action = self.add_actions(parser)
         add_action("list", "every organization with its members, running tasks, weight and limit")

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from django_fairque.management.base import QueueCommand
-
-if TYPE_CHECKING:
-    from django.core.management.base import CommandParser
+from django_fairque.management.base import Parser, QueueCommand
 
 
 class Command(QueueCommand):
@@ -18,7 +13,7 @@ class Command(QueueCommand):
         "What was interrupted is completed by running it again."
     )
 
-    def add_arguments(self, parser: CommandParser) -> None:
+    def add_arguments(self, parser: Parser) -> None:
         super().add_arguments(parser)
         parser.add_argument(
             "--shards", type=int, required=True, metavar="N", help="how many there are to be (1 to 256)"

@@ -12,14 +12,12 @@ from django.utils import timezone
 from django_fairque.engine.model.errors import FairQueueError, short
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.schedules.due_times import find_zone
-from django_fairque.management.base import QueueCommand, positive
+from django_fairque.management.base import Parser, QueueCommand, positive
 from django_fairque.monitoring.formatting import table
 from django_fairque.tasks import registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from django.core.management.base import CommandParser
 
     from django_fairque.engine.schedules.operations import Schedule
 
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 class Command(QueueCommand):
     help = "List a queue's schedules, add or remove one, switch one on or off, run one now, see when it is due."
 
-    def add_arguments(self, parser: CommandParser) -> None:
+    def add_arguments(self, parser: Parser) -> None:
         super().add_arguments(parser)
         add_action = self.add_actions(parser)
         listing = add_action("list", "every schedule: when, what, next and last")
@@ -74,9 +72,7 @@ class Command(QueueCommand):
 
     def _add(self) -> Iterator[str]:
         options = self.options
-        definition = registry.find(options["task"])
-        if definition is None:
-            raise registry.not_registered(options["task"])
+        definition = registry.get(options["task"])
         using: dict[str, Any] = {"queue": self.queue.name}
         if options["user"]:
             using["user_id"] = options["user"]

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 from django.utils import timezone
 
 from django_fairque.engine.model.errors import RedisConnectionError
-from django_fairque.management.base import QueueCommand, when
+from django_fairque.management.base import Parser, QueueCommand, when
 from django_fairque.monitoring.monitor import exceeded_limits
 from django_fairque.monitoring.report import queue_lines, shard_lines, top_lines, top_users, user_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from django.core.management.base import CommandParser
 
 CLEAR = "\x1b[H\x1b[2J"
 STOP_CHECK_SECONDS = 0.5
@@ -31,7 +30,7 @@ class Command(QueueCommand):
     tells_missing = False  # the figures do
     help = "Print a queue's figures: tasks by state and priority, waits, run times, SLA, dependencies, users."
 
-    def add_arguments(self, parser: CommandParser) -> None:
+    def add_arguments(self, parser: Parser) -> None:
         super().add_arguments(parser)
         add = parser.add_argument
         add("--json", action="store_true", help="as one JSON object (with --watch one a line)")

@@ -6,15 +6,13 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.model.records import TaskState
-from django_fairque.management.base import QueueCommand, pages, when
+from django_fairque.management.base import Parser, QueueCommand, pages, when
 from django_fairque.monitoring.redaction import as_line, redacted
 from django_fairque.monitoring.wait_explanations import reasons
 from django_fairque.tasks import canceling
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from django.core.management.base import CommandParser
 
     from django_fairque.engine.model.task import Task
 
@@ -24,7 +22,7 @@ DEPENDENTS_SHOWN = 20
 class Command(QueueCommand):
     help = "List tasks, look at one (its history, what it waits for, who waits for it), cancel it; the same for a run."
 
-    def add_arguments(self, parser: CommandParser) -> None:
+    def add_arguments(self, parser: Parser) -> None:
         super().add_arguments(parser)
         add_action = self.add_actions(parser)
         listing = add_action("list", "tasks of one state, or of all")

@@ -7,14 +7,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from django_fairque.engine.model.errors import short
-from django_fairque.management.base import NO_LIMIT, QueueCommand, limit_of, pages
+from django_fairque.management.base import NO_LIMIT, Parser, QueueCommand, limit_of, pages
 from django_fairque.tasks import canceling
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
     from collections.abc import Iterator
-
-    from django.core.management.base import CommandParser
 
     from django_fairque.engine.users.users import UserQueue, UserStats
 
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
 class Command(QueueCommand):
     help = "List the users of a queue, pause or resume one, set its weight, organization and limits, cancel what it has waiting."
 
-    def add_arguments(self, parser: CommandParser) -> None:
+    def add_arguments(self, parser: Parser) -> None:
         super().add_arguments(parser)
         add_action = self.add_actions(parser)
         listing = add_action("list", "every user with its backlog, running tasks, weight and limits")
@@ -96,15 +94,12 @@ class Command(QueueCommand):
             raise ValueError("nothing to change: give --running, --rate, --backlog, --backlog-bytes or --sla")
         if options["sla"] is not None:
             user.set_sla(None if options["sla"] == NO_LIMIT else float(options["sla"]))
-        if options["running"] is not None:
-            user.set_max_running(limit_of(options["running"]))
         if options["rate"] is not None:
             burst = 1 if options["burst"] is None else options["burst"]
             user.set_rate(None if options["rate"] == NO_LIMIT else options["rate"], burst=burst)
-        if options["backlog"] is not None:
-            user.set_max_backlog(limit_of(options["backlog"]))
-        if options["backlog_bytes"] is not None:
-            user.set_max_backlog_bytes(limit_of(options["backlog_bytes"]))
+        for name in ("running", "backlog", "backlog_bytes"):
+            if options[name] is not None:
+                getattr(user, f"set_max_{name}")(limit_of(options[name]))
 
 
 def _lines(users: list[UserStats], *, heading: bool = True) -> Iterator[str]:
