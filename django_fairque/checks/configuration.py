@@ -14,7 +14,6 @@ from django.core import checks, mail
 from django.utils.module_loading import import_string
 from pydantic import TypeAdapter
 
-from django_fairque.conf.urls import is_loopback
 from django_fairque.engine.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -219,6 +218,8 @@ def check_deployment(**_: Any) -> list[checks.CheckMessage]:
 
 
 def _encryption(redis: RedisConfig) -> Iterator[checks.CheckMessage]:
+    from django_fairque.conf.urls import is_loopback
+
     if all(map(is_loopback, redis.hosts)):
         return
     if not redis.ssl:
