@@ -19,7 +19,7 @@ from . import registry
 from .errors import TaskUsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
+    from collections.abc import Container, Iterable, Mapping
 
     from django_fairque.conf.sections import ScheduleConfig
     from django_fairque.engine.queue.queue import FairQueue
@@ -69,7 +69,8 @@ def mistakes_in(schedules: Mapping[str, ScheduleConfig]) -> list[tuple[str, str]
 def _made(declared: ScheduleConfig) -> Step | str:
     """The call, for whom it found its user to be now, or why it can't be made."""
     try:
-        step = step_of(declared)
+        args, kwargs = declared.args, declared.kwargs
+        step = make_step(declared.task, args, kwargs, declared.queue, declared.user, declared.priority)
         return step.using(user_id=template_of(step)["user_id"])
     except FairQueueError as error:
         return str(error)
@@ -94,14 +95,13 @@ def sync_or_log(patience: float | None = None) -> bool:
     return True
 
 
-def step_of(declared: ScheduleConfig) -> Step:
-    """The call that a schedule makes; `FairQueueError` if that can't be made."""
-    definition = registry.get(declared.task)
-    options: dict[str, Any] = {"queue": declared.queue, "user_id": declared.user}
-    if declared.priority is not None:
-        options["priority"] = Priority[declared.priority]
-    using = definition.using(**{key: value for key, value in options.items() if value is not None})
-    return using.s(*declared.args, **declared.kwargs)
+def make_step(
+    task: str, args: Iterable[Any], kwargs: Mapping[str, Any], queue: str | None, user: str | None, priority: str | None
+) -> Step:
+    """The call that a schedule makes; `FairQueueError` if that can't be made. What is None or empty is left to the task."""
+    options: dict[str, Any] = {"queue": queue, "user_id": user, "priority": Priority[priority] if priority else None}
+    definition = registry.get(task).using(**{key: value for key, value in options.items() if value not in (None, "")})
+    return definition.s(*args, **kwargs)
 
 
 def _sync(queue: FairQueue, declared: Mapping[str, tuple[ScheduleConfig, Step]], keep: Container[str]) -> None:

@@ -22,6 +22,7 @@ from django_fairque.engine.schedules.due_times import Timing, find_zone
 from django_fairque.monitoring.formatting import duration
 from django_fairque.tasks import registry
 from django_fairque.tasks.schedules import SOURCE as FROM_SETTINGS
+from django_fairque.tasks.schedules import make_step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -165,13 +166,8 @@ class ScheduleForm(forms.Form):
         found = self.cleaned_data
         if self.known is not None and self._is_kept:
             return self.known.make_task(None)
-        definition = registry.get(found["task"])
-        using: dict[str, Any] = {"queue": queue.name}
-        if found["user"]:
-            using["user_id"] = found["user"]
-        if found["priority"]:
-            using["priority"] = Priority[found["priority"]]
-        step = definition.using(**using).s(*self._arguments("args", list), **self._arguments("kwargs", dict))
+        args, kwargs = self._arguments("args", list), self._arguments("kwargs", dict)
+        step = make_step(found["task"], args, kwargs, queue.name, found["user"], found["priority"])
         step.to_task()  # says what is wrong with them
         return step
 
@@ -262,12 +258,7 @@ class SchedulesPage(AdminPage):
         shown = found[begin : begin + SCHEDULES_PER_PAGE]
         more = shown[-1].name if len(found) > begin + SCHEDULES_PER_PAGE else None
         rows = [
-            {
-                "schedule": each,
-                "when": in_words(each),
-                "zone": _zone(each),
-                "edit": self.url(self.name, edit=each.name),
-            }
+            {"schedule": each, "when": in_words(each), "zone": _zone(each), "edit": self.url(self.name, edit=each.name)}
             for each in shown
         ]
         return {"table": rows, "add": self.url(self.name, add="1"), **self.paging(more, "after")}

@@ -14,7 +14,7 @@ from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.schedules.due_times import find_zone
 from django_fairque.management.base import Parser, QueueCommand, positive
 from django_fairque.monitoring.formatting import table
-from django_fairque.tasks import registry
+from django_fairque.tasks.schedules import make_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,16 +72,10 @@ class Command(QueueCommand):
 
     def _add(self) -> Iterator[str]:
         options = self.options
-        definition = registry.get(options["task"])
-        using: dict[str, Any] = {"queue": self.queue.name}
-        if options["user"]:
-            using["user_id"] = options["user"]
-        if options["priority"]:
-            using["priority"] = Priority[options["priority"]]
         args, kwargs = _json(options["task_args"], list), _json(options["task_kwargs"], dict)
         schedule = self.queue.schedules.add(
             options["name"],
-            task=definition.using(**using).s(*args, **kwargs),
+            task=make_step(options["task"], args, kwargs, self.queue.name, options["user"], options["priority"]),
             cron=options["cron"],
             every=options["every"],
             timezone=options["timezone"] or timezone.get_default_timezone_name(),
