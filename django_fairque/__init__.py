@@ -4,8 +4,6 @@ The names below are the public interface. Each is imported when it is first used
 for what it uses, and the package can be imported before Django is set up.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:

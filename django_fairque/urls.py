@@ -1,7 +1,5 @@
 """``path("fairque/", include("django_fairque.urls"))``: probes, and metrics for Prometheus."""
 
-from __future__ import annotations
-
 from django.urls import path
 
 from django_fairque.web import probes

@@ -50,11 +50,7 @@ class QueueAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # no generic at r
     def get_urls(self) -> list[URLPattern]:
         """The pages, each guarded by the admin and then by itself. The first is also the model's "list"."""
         views = [
-            path(
-                page.path,
-                self.admin_site.admin_view(page.as_view(model_admin=self)),
-                name=f"{APP}_{page.name}",
-            )
+            path(page.path, self.admin_site.admin_view(page.as_view(model_admin=self)), name=f"{APP}_{page.name}")
             for page in PAGES
         ]
         index = self.admin_site.admin_view(self._first_page)

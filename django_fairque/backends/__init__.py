@@ -1,7 +1,5 @@
 """The backend for `django.tasks`; on Django 5.2 for the package django-tasks, which has the same interface."""
 
-from __future__ import annotations
-
 from .backend import FairqueBackend
 from .definition import FairqueTask
 

@@ -1,7 +1,5 @@
 """Django's task interface: `django.tasks` from Django 6.0 on, on Django 5.2 the same from the package django-tasks."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 import django

@@ -7,13 +7,9 @@ from __future__ import annotations
 
 from django.core import checks
 
-from django_fairque.checks.configuration import check_attribution, check_deployment, check_workers
-from django_fairque.checks.server import check_caches
-from django_fairque.checks.tasks import check_events
-
-from .configuration import check_configuration
-from .server import check_server
-from .tasks import check_tasks
+from django_fairque.checks.configuration import check_attribution, check_configuration, check_deployment, check_workers
+from django_fairque.checks.server import check_caches, check_server
+from django_fairque.checks.tasks import check_events, check_tasks
 
 __all__ = [
     "TAG",

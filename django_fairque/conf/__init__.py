@@ -3,8 +3,6 @@
 Modules are imported when they are first used, so that a web process that enqueues nothing loads none of them.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:

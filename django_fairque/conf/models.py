@@ -21,13 +21,12 @@ from django_fairque.conf.sections import (
     TopLevelOptions,
     WorkerConfig,
 )
-from django_fairque.conf.sources import file_layer
+from django_fairque.conf.sources import all_layers, default_server_layer, file_layer
 from django_fairque.engine.model.errors import ConfigurationError, nearest
 from django_fairque.engine.model.options import InvalidOptionsError, Mistake, Options, QueueConfig, shown, unknown
 
 from .layers import AnyOptions, assemble
 from .redis import REVEAL, RedisConfig, resolve_cache
-from .sources import all_layers, default_server_layer
 
 if TYPE_CHECKING:
     from redis import Redis, RedisCluster

@@ -4,14 +4,8 @@
 classes do that for every new connection of a redis-py pool. No module here imports Django.
 """
 
-from __future__ import annotations
-
 from django_fairque.embedded.binary import find_binary
-from django_fairque.embedded.connections import (
-    AsyncEmbeddedConnection,
-    EmbeddedConnection,
-    connection_pool_kwargs,
-)
+from django_fairque.embedded.connections import AsyncEmbeddedConnection, EmbeddedConnection, connection_pool_kwargs
 from django_fairque.embedded.probe import AofStatus, ServerStatus
 from django_fairque.embedded.server import EmbeddedServer, directory_from_url, is_embedded_url
 

@@ -185,14 +185,7 @@ def _related(field: Any, instance: Model, using: str, *, reverse: bool) -> list[
     return list(rows.values_list(f"{there}_id", flat=True))
 
 
-def row_saved(
-    sender: type[Model],
-    instance: Model,
-    created: bool,
-    using: str,
-    raw: bool = False,
-    **_: Any,
-) -> None:
+def row_saved(sender: type[Model], instance: Model, created: bool, using: str, raw: bool = False, **_: Any) -> None:
     if created and not raw:
         _row("add", sender, instance, using)
 

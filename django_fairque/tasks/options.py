@@ -262,12 +262,7 @@ class TaskOptions:
         return self.user_id is not None or self.user is not None
 
 
-REPLACES = {
-    "delay": "execute_after",
-    "execute_after": "delay",
-    "expires": "expires_at",
-    "expires_at": "expires",
-}
+REPLACES = {"delay": "execute_after", "execute_after": "delay", "expires": "expires_at", "expires_at": "expires"}
 """Two ways of saying one thing: the later one takes the place of the earlier."""
 
 

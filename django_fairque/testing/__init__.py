@@ -3,8 +3,6 @@
 Each name is imported when it is first used: the pytest plugin is loaded by every test run where the package is installed.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:

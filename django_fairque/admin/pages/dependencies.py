@@ -146,10 +146,7 @@ def task_link(page: AdminPage, task_id: str, node: Node | None = None) -> dict[s
 
 def neighbors(page: AdminPage, view: DependencyView, most: int, *, declared: bool = False) -> list[dict[str, Any]]:
     """The tasks around a task, as lists that name at most ``most``; with those that it was declared to depend on."""
-    lists = [
-        (_("Waits for"), view.blocked, view.blocked_count),
-        (_("Waited for by"), view.waiting, view.waiting_count),
-    ]
+    lists = [(_("Waits for"), view.blocked, view.blocked_count), (_("Waited for by"), view.waiting, view.waiting_count)]
     if declared:
         lists.append((_("Declared to depend on"), view.parents, len(view.parents)))
     nodes = view.graph.nodes
