@@ -81,20 +81,15 @@ def _findings(redis: RedisConfig, infos: Infos) -> Iterator[CheckMessage]:
     for (kind, text), nodes in where.items():
         if kind in _NUMBERS:
             number, hint = _NUMBERS[kind]
-            place = f"{redis.address}{_some(nodes)}"
-            yield message(number, f"{place}: {text}", hint)
+            more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
+            of_cluster = f" (node {nodes[0]}{more})" if nodes[0] else ""  # a single server has no name
+            yield message(number, f"{redis.address}{of_cluster}: {text}", hint)
 
 
 def _unlimited(info: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Not among what `fairque_health` finds: nothing is wrong yet, and on a machine of one's own it may be meant so."""
     if info.get("maxmemory") == 0:
         yield "unlimited", "there is no maxmemory: a queue that grows ends when the kernel kills the server"
-
-
-def _some(nodes: list[str]) -> str:
-    """The nodes of a cluster that are meant; nothing for a single server."""
-    more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
-    return f" (node {nodes[0]}{more})" if nodes[0] else ""
 
 
 def _hidden_caches(queue_alias: str | None, mine: RedisConfig, infos: Infos, until: float) -> Iterator[CheckMessage]:

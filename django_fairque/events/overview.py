@@ -22,7 +22,6 @@ class EventFacts:
     """One declared event. ``queue`` is empty for one that is switched off, ``model`` None for a signal of no model."""
 
     name: str
-    kinds: tuple[str, ...]
     model: str | None
     condition: str
     task: str
@@ -55,7 +54,6 @@ def overview(queue_of: Callable[[str], FairQueue]) -> EventsOverview:
     events = [
         EventFacts(
             name=rule.name,
-            kinds=tuple(sorted(rule.kinds)),
             model=rule.model._meta.label if rule.model is not None else None,
             condition="" if rule.when is None else repr(rule.when),
             task=rule.task_name,

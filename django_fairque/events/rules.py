@@ -12,8 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Union
 
 from django_fairque.engine.model import payload as json_payload
-from django_fairque.tasks import registry as task_registry
-from django_fairque.tasks import sending
+from django_fairque.tasks import registry, sending
 from django_fairque.tasks.context import current_task
 from django_fairque.tasks.errors import TaskUsageError
 from django_fairque.tasks.options import TaskOptions, user_id
@@ -69,7 +68,7 @@ Argument = Union[str, Callable[[Event], Any], Any]  # noqa: UP007 - evaluated on
 
 @dataclass(eq=False)
 class Rule:
-    """One declaration. ``model`` is known once the apps are loaded; `registry` sets it and then ``is_on``."""
+    """One declaration. ``model`` is known once the apps are loaded; `activation` sets it and then ``is_on``."""
 
     name: str
     kinds: frozenset[str]
@@ -102,7 +101,7 @@ class Rule:
     @cached_property
     def definition(self) -> AnyDefinition:
         """The task with the options of this event; `TaskNotRegisteredError` for a name nobody has registered."""
-        found = task_registry.get(self.task) if isinstance(self.task, str) else self.task
+        found = registry.get(self.task) if isinstance(self.task, str) else self.task
         return found.using(**self.options) if self.options else found
 
     def fire(self, event: Event) -> None:

@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import async_to_sync
 
-from django_fairque import conf
-from django_fairque import signals as task_signals
+from django_fairque import conf, signals
 from django_fairque.conf.current import signing_mode
 from django_fairque.engine.model.durations import duration, retry_delay
 from django_fairque.engine.model.errors import TaskSerializationError, TaskValidationError, short
@@ -109,7 +108,7 @@ def run_batch(runs: Sequence[Run]) -> list[Outcome]:
     call = Call(runs)
     with call:
         for run in runs:
-            task_signals.send_task_started(run.services.queue, run.lease)
+            signals.send_task_started(run.services.queue, run.lease)
         with call.around_function():
             value = call.function(*call.args, **call.kwargs)
         call.returned(value)
@@ -126,7 +125,7 @@ async def arun_batch(runs: Sequence[Run]) -> list[Outcome]:
     call = Call(runs)
     with call:
         for run in runs:
-            await task_signals.asend_task_started(run.services.queue, run.lease)
+            await signals.asend_task_started(run.services.queue, run.lease)
         with call.around_function():
             value = await call.function(*call.args, **call.kwargs)
         call.returned(value)

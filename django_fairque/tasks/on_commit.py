@@ -19,8 +19,7 @@ from weakref import WeakKeyDictionary
 from django.db import connections
 from django.utils.connection import ConnectionDoesNotExist
 
-from django_fairque import conf
-from django_fairque import signals as task_signals
+from django_fairque import conf, signals
 from django_fairque.engine.model.errors import (
     DependencyCycleError,
     PushRefusedError,
@@ -205,7 +204,10 @@ def drop_with_dependents(
                 batch.dropped.add(result)
                 del batch.tasks[result]
             elif not gone.isdisjoint(task.depends_on):
-                changes[task.task_id] = batch.tasks[result] = _without(task, gone)
+                left = tuple(each for each in task.depends_on if each not in gone)
+                changed = task.model_copy(update={"depends_on": left})
+                changed = changed.carrying(task.payload_bytes, task.task_id if task.has_chosen_id else None)
+                changes[task.task_id] = batch.tasks[result] = changed
         if changes:
             yield batch, changes
 
@@ -217,12 +219,6 @@ def _all_gone(task_id: str, tasks: Iterable[Task]) -> set[str]:
         size = len(gone)
         gone |= {task.task_id for task in dependents if not gone.isdisjoint(task.depends_on)}
     return gone
-
-
-def _without(task: Task, gone: Iterable[str]) -> Task:
-    left = tuple(each for each in task.depends_on if each not in gone)
-    changed = task.model_copy(update={"depends_on": left})
-    return changed.carrying(task.payload_bytes, task.task_id if task.has_chosen_id else None)
 
 
 MAX_LOGGED_TASK_IDS = 100
@@ -265,7 +261,7 @@ def send_batch(name: str, batch: PendingBatch) -> Exception | None:
             if answer is not None and answer.is_known:
                 result.sent_as(answer.task_id)
         answered = [task for task in tasks if task.task_id in sent.answers]
-        task_signals.send_task_pushed(name, answered, [sent.answers[task.task_id] for task in answered])
+        signals.send_task_pushed(name, answered, [sent.answers[task.task_id] for task in answered])
     return failure if sent.refused.keys() - batch.event_of.keys() else None
 
 
@@ -330,7 +326,7 @@ def relay_batches(database: str, batches: Mapping[str, PendingBatch]) -> None:
         for result in batches[name].tasks if name in batches else ():
             if result.id in sent_as:
                 result.sent_as(sent_as[result.id])
-        task_signals.send_task_pushed(name, tasks, answers)
+        signals.send_task_pushed(name, tasks, answers)
     if relayed.error is not None:
         logger.warning(
             "tasks stay in the outbox of database %r until a worker relays them: %s", database, relayed.error

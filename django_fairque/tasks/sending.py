@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import sync_to_async
 from django.db import DEFAULT_DB_ALIAS, transaction
 
-from django_fairque import conf
-from django_fairque import signals as task_signals
+from django_fairque import conf, signals
 from django_fairque.engine.model.errors import PushRefusedError
 from django_fairque.engine.model.records import EventCount, PushResult
 from django_fairque.outbox import has_outbox
@@ -44,9 +43,9 @@ def send(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
         try:
             pushed = conf.get_queue(options.queue).push_batch(tasks)
         except PushRefusedError as error:
-            task_signals.send_task_pushed(options.queue, tasks, _answers(error))
+            signals.send_task_pushed(options.queue, tasks, _answers(error))
             raise
-        task_signals.send_task_pushed(options.queue, tasks, pushed)
+        signals.send_task_pushed(options.queue, tasks, pushed)
         return _results(options, pushed)
 
 
@@ -61,9 +60,9 @@ async def asend(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]
         try:
             pushed = await queue.push_batch(tasks)
         except PushRefusedError as error:
-            await task_signals.asend_task_pushed(options.queue, tasks, _answers(error))
+            await signals.asend_task_pushed(options.queue, tasks, _answers(error))
             raise
-        await task_signals.asend_task_pushed(options.queue, tasks, pushed)
+        await signals.asend_task_pushed(options.queue, tasks, pushed)
         return _results(options, pushed)
 
 

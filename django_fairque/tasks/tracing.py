@@ -48,15 +48,12 @@ def in_trace(trace: Trace) -> AbstractContextManager[None]:
 
 def current_trace() -> Trace:
     """OpenTelemetry's, if the project uses that and a span is open; else the request's, or the running task's."""
-    return _current_span() or _scoped_trace.get()
+    if "opentelemetry.trace" in sys.modules:  # else nobody has opened a span
+        from opentelemetry.trace import get_current_span
 
-
-def _current_span() -> Trace | None:
-    if "opentelemetry.trace" not in sys.modules:  # then nobody has opened a span
-        return None
-    from opentelemetry.trace import get_current_span
-
-    return trace_of_span(get_current_span())
+        if trace := trace_of_span(get_current_span()):
+            return trace
+    return _scoped_trace.get()
 
 
 def trace_of_span(span: object) -> Trace | None:

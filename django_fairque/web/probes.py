@@ -19,13 +19,11 @@ from django.views.decorators.http import require_safe
 from django_fairque.conf import MonitorConfig, get_config
 from django_fairque.engine.model.errors import ConfigurationError
 from django_fairque.monitoring.health import judged
-from django_fairque.monitoring.probe import Probe, ProbeResult
+from django_fairque.monitoring.probe import Probe
 from django_fairque.web import metrics as access
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from django_fairque.engine.statistics.health import Health
 
 health_probe = Probe(judged)
 
@@ -54,7 +52,10 @@ def ready(request: HttpRequest) -> HttpResponse:
     is_ready = not sight.troubles and all(health.status != "down" for health in sight.readings.values())
     content: dict[str, Any] = {"status": "ready" if is_ready else "not ready"}
     if is_known:
-        content |= _details(sight)
+        queues = {name: {"status": health.status, "reasons": health.reasons} for name, health in sight.readings.items()}
+        queues |= {name: {"status": "down", "reasons": [words]} for name, words in sight.troubles.items()}
+        server = next((health.server for health in sight.readings.values()), {})
+        content |= {"queues": queues, "server": server}
     return JsonResponse(content, status=200 if is_ready else 503)
 
 
@@ -71,12 +72,6 @@ def _monitor() -> MonitorConfig:
         return get_config().monitor
     except ConfigurationError:
         return MonitorConfig()
-
-
-def _details(result: ProbeResult[Health]) -> dict[str, Any]:
-    queues = {name: {"status": health.status, "reasons": health.reasons} for name, health in result.readings.items()}
-    queues |= {name: {"status": "down", "reasons": [words]} for name, words in result.troubles.items()}
-    return {"queues": queues, "server": next((health.server for health in result.readings.values()), {})}
 
 
 def _response(answer: access.MetricsResponse) -> HttpResponse:

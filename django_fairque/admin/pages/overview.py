@@ -37,7 +37,10 @@ class OverviewPage(AdminPage):
     permission = "view_queue"
 
     def template_context(self) -> dict[str, Any]:
-        hours, queue = self._hours(), self.queue
+        requested, queue = self.request.GET.get("hours", "1"), self.queue
+        if requested not in map(str, MINUTES_PER_POINT):
+            raise NotHereError(gettext("hours must be 1 or 24, got %(hours)s.") % {"hours": requested})
+        hours = int(requested)
         stats, activity = queue.get_stats(0), queue.get_activity(60 * hours, MINUTES_PER_POINT[hours])
         longest = self._longest_waits(activity.spans[-1])
         top = top_users(queue, stats, USERS_PER_TABLE, USERS_COMPARED)
@@ -67,12 +70,6 @@ class OverviewPage(AdminPage):
             "oldest": max(stats.oldest_wait_seconds, *(seconds for _user, _since, seconds in longest), 0.0),
             "longest": longest,
         }
-
-    def _hours(self) -> int:
-        requested = self.request.GET.get("hours", "1")
-        if requested not in map(str, MINUTES_PER_POINT):
-            raise NotHereError(gettext("hours must be 1 or 24, got %(hours)s.") % {"hours": requested})
-        return int(requested)
 
     def _tiles(self, stats: QueueStats) -> list[tuple[str, int, str]]:
         """What there is now, in words and numbers, and the URL of the page that says which."""

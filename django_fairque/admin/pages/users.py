@@ -238,7 +238,9 @@ class UsersPage(AdminPage):
             page = _members(members, cursor) if members else queue.users(cursor, USERS_PER_PAGE, busy_first=True)
         except TaskValidationError:
             raise NotHereError(_("There is no such page of users: this is the first.")) from None
-        others = [] if cursor or organization else self._suspects(page.items)
+        # Noisy users may be on any of many pages: those with most waiting tasks are compared with the first page.
+        busiest = [] if cursor or organization else queue.busiest_users()
+        others = [user_id for user_id in busiest if user_id not in page.items][:BUSY_USERS_COMPARED]
         stats = queue.user_stats([*page.items, *others])
         table = rows(stats[: len(page.items)], stats[len(page.items) :])
         return {
@@ -247,10 +249,6 @@ class UsersPage(AdminPage):
             **self.paging(page.cursor, **({"organization": organization} if organization else {})),
             "looked_at": number(MEMBERS_PER_READ * MEMBER_READS_PER_PAGE),
         }
-
-    def _suspects(self, listed: Sequence[str]) -> list[str]:
-        """Who may be noisy and is not on the page: there can be any number of pages, and a noisy user on any of them."""
-        return [user_id for user_id in self.queue.busiest_users() if user_id not in listed][:BUSY_USERS_COMPARED]
 
     def _one(self, user_id: str) -> dict[str, Any]:
         self.refreshes = False
