@@ -106,11 +106,9 @@ def _unused_values() -> Iterator[checks.CheckMessage]:
         if path[:1] in (("queue",), ("queues",)) and path[-1] == "sweep_interval":
             seconds: float = TypeAdapter(Number).validate_python(entry.value)
             if seconds > MAX_SWEEP_INTERVAL_SECONDS:
-                yield message(
-                    "fairque.W015",
-                    f"{entry.key} is {seconds:g} seconds and is reduced to {MAX_SWEEP_INTERVAL_SECONDS:g}",
-                    f"Set SWEEP_INTERVAL to at most {MAX_SWEEP_INTERVAL_SECONDS:g}, or leave it out.",
-                )
+                text = f"{entry.key} is {seconds:g} seconds and is reduced to {MAX_SWEEP_INTERVAL_SECONDS:g}"
+                hint = f"Set SWEEP_INTERVAL to at most {MAX_SWEEP_INTERVAL_SECONDS:g}, or leave it out."
+                yield message("fairque.W015", text, hint)
 
 
 def check_attribution(**_: Any) -> list[checks.CheckMessage]:
@@ -134,17 +132,13 @@ def _middleware(path: str | None) -> Iterator[checks.CheckMessage]:
     installed = {name for each in settings.MIDDLEWARE for name in _names_of(each)}
     has_ours = "django_fairque.middleware.CurrentUserMiddleware" in installed
     if path and not has_ours:
-        yield message(
-            "fairque.W030",
-            f"REQUEST_USER names {path!r}, and nobody calls it",
-            "Add django_fairque.middleware.CurrentUserMiddleware to MIDDLEWARE.",
-        )
+        text = f"REQUEST_USER names {path!r}, and nobody calls it"
+        hint = "Add django_fairque.middleware.CurrentUserMiddleware to MIDDLEWARE."
+        yield message("fairque.W030", text, hint)
     elif has_ours and not path and "django.contrib.auth.middleware.AuthenticationMiddleware" not in installed:
-        yield message(
-            "fairque.W031",
-            "CurrentUserMiddleware finds no user: no AuthenticationMiddleware sets request.user",
-            "Add it, or name a callable as REQUEST_USER. Silence this number if something else sets request.user.",
-        )
+        text = "CurrentUserMiddleware finds no user: no AuthenticationMiddleware sets request.user"
+        hint = "Add it, or name a callable as REQUEST_USER. Silence this number if something else sets request.user."
+        yield message("fairque.W031", text, hint)
 
 
 def _names_of(path: str) -> set[str]:
@@ -199,11 +193,9 @@ def _unserved(config: FairQueueConfig) -> Iterator[checks.CheckMessage]:
     served = {name for worker in config.workers.values() for name in worker.queues}
     for name in config.queues if config.workers else ():
         if name not in served and name != "default":  # which is always declared
-            yield message(
-                "fairque.W008",
-                f"none of the WORKERS serves the queue {name!r}: its tasks would wait for ever",
-                "Name it among the QUEUES of a worker. Silence this number if a worker is started with --queue.",
-            )
+            text = f"none of the WORKERS serves the queue {name!r}: its tasks would wait for ever"
+            hint = "Name it among the QUEUES of a worker. Silence this number if a worker is started with --queue."
+            yield message("fairque.W008", text, hint)
 
 
 def check_deployment(**_: Any) -> list[checks.CheckMessage]:
@@ -223,32 +215,24 @@ def _encryption(redis: RedisConfig) -> Iterator[checks.CheckMessage]:
     if all(map(is_loopback, redis.hosts)):
         return
     if not redis.ssl:
-        yield message(
-            "fairque.E008",
-            f"passwords and payloads travel unencrypted to {redis.address}",
-            "Use a rediss:// URL, or SSL: True. Silence this number if the network itself is encrypted.",
-        )
+        text = f"passwords and payloads travel unencrypted to {redis.address}"
+        hint = "Use a rediss:// URL, or SSL: True. Silence this number if the network itself is encrypted."
+        yield message("fairque.E008", text, hint)
     elif redis.ssl_cert_reqs == "none" or not redis.ssl_check_hostname:
-        yield message(
-            "fairque.E009",
-            f"anybody can pose as {redis.address}: its certificate or its name is not verified",
-            'Set SSL_CERT_REQS to "required" and SSL_CHECK_HOSTNAME to True, with the authority in SSL_CA_CERTS.',
-        )
+        text = f"anybody can pose as {redis.address}: its certificate or its name is not verified"
+        hint = 'Set SSL_CERT_REQS to "required" and SSL_CHECK_HOSTNAME to True, with the authority in SSL_CA_CERTS.'
+        yield message("fairque.E009", text, hint)
 
 
 def _settings_of_development(config: FairQueueConfig, redis: RedisConfig) -> Iterator[checks.CheckMessage]:
     if config.signing != "on":
-        yield message(
-            "fairque.W050",
-            f"SIGNING is {config.signing}: anybody who can write to the server can make workers run any task",
-            "Leave it out when nothing waits that has no signature: on is the default.",
-        )
+        text = f"SIGNING is {config.signing}: anybody who can write to the server can make workers run any task"
+        hint = "Leave it out when nothing waits that has no signature: on is the default."
+        yield message("fairque.W050", text, hint)
     if redis.is_embedded and not settings.DEBUG:
-        yield message(
-            "fairque.W009",
-            f"the queues are on the embedded server ({redis.address}), which one user on one machine can reach",
-            "Name a separate server in REDIS. Silence this number where one machine is all there is.",
-        )
+        text = f"the queues are on the embedded server ({redis.address}), which one user on one machine can reach"
+        hint = "Name a separate server in REDIS. Silence this number where one machine is all there is."
+        yield message("fairque.W009", text, hint)
 
 
 def _kept_connections(config: FairQueueConfig) -> Iterator[checks.CheckMessage]:

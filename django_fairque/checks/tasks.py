@@ -30,11 +30,9 @@ def _duplicates() -> Iterator[CheckMessage]:
     from django_fairque.tasks import registry
 
     for name, (first, second) in sorted(registry.duplicates().items()):
-        yield message(
-            "fairque.E011",
-            f"two functions are registered as the task {name!r}: {first} and {second}",
-            "Only one of them runs what either sends: rename one, or give it another name with @task(name=…).",
-        )
+        text = f"two functions are registered as the task {name!r}: {first} and {second}"
+        hint = "Only one of them runs what either sends: rename one, or give it another name with @task(name=…)."
+        yield message("fairque.E011", text, hint)
 
 
 def _queues(config: FairQueueConfig) -> Iterator[CheckMessage]:
