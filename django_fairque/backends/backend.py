@@ -120,15 +120,10 @@ class FairqueBackend(BaseTaskBackend):
             declared = conf.get_config().queues
         except ConfigurationError:
             return found  # the check of the configuration itself says what is wrong
+        expected = ", ".join(map(repr, declared))
         for name in sorted(self.queues - set(declared)):
-            found.append(
-                checks.Error(
-                    f"QUEUES of {where}: {name!r} is not a queue of django_fairque; expected some of "
-                    f"{', '.join(map(repr, declared))}",
-                    hint='Declare it in FAIRQUE["QUEUES"].',
-                    id="fairque.E041",
-                )
-            )
+            text = f"QUEUES of {where}: {name!r} is not a queue of django_fairque; expected some of {expected}"
+            found.append(checks.Error(text, hint='Declare it in FAIRQUE["QUEUES"].', id="fairque.E041"))
         return found
 
     def _definition(self, task: AnyTask) -> DjangoDefinition:

@@ -72,13 +72,9 @@ def table(rows: list[tuple[str, ...]], align: str = ">") -> list[str]:
     rows = [tuple(map(plain, cells)) for cells in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
-    for cells in rows:
-        first, *others = cells
-        line = [
-            f"{first:<{widths[0]}}",
-            *(f"{cell:{align}{width}}" for cell, width in zip(others, widths[1:], strict=True)),
-        ]
-        lines.append("  ".join(line).rstrip())
+    for first, *others in rows:
+        right = (f"{cell:{align}{width}}" for cell, width in zip(others, widths[1:], strict=True))
+        lines.append("  ".join([f"{first:<{widths[0]}}", *right]).rstrip())
     return lines
 
 

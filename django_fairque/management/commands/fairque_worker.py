@@ -67,11 +67,8 @@ class Command(BaseCommand):
         add("--burst", action="store_true", help="end when nothing is left to do now (later tasks do not count)")
         add("--max-tasks", metavar="N", type=int, help="replace a process after it has run N tasks")
         add("--max-memory", metavar="MB", type=int, help="replace a process that uses more memory")
-        add(
-            "--reload",
-            action=BooleanOptionalAction,
-            help="replace the processes when code changes (default: with DEBUG, at a terminal)",
-        )
+        reload = "replace the processes when code changes (default: with DEBUG, at a terminal)"
+        add("--reload", action=BooleanOptionalAction, help=reload)
         add("--health-file", metavar="PATH", help="write how the worker is to this file once a second, as JSON")
         add("--metrics-port", metavar="P", type=int, help="serve /metrics for Prometheus, and /live, on this port")
         add("--metrics-host", metavar="HOST", help="on this address (default: 127.0.0.1)")
