@@ -31,15 +31,13 @@ from django_fairque.engine.model.ids import check_id, new_nonce
 from django_fairque.engine.model.records import FailureType
 from django_fairque.engine.model.signature import SignedFields, sign_payload
 from django_fairque.engine.scripting.commands import Commands
-from django_fairque.engine.scripting.operations import Operation, Read, parse_scores, read_sound, slices
-from django_fairque.engine.sharding.shards import sum_over_shards
+from django_fairque.engine.scripting.operations import Driver, Operation, Read, parse_scores, read_sound, slices
+from django_fairque.engine.sharding.shards import AllShardsReader, Shards, sum_over_shards
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from django_fairque.engine.dead_letters.letters import Filters
-    from django_fairque.engine.scripting.operations import Driver
-    from django_fairque.engine.sharding.shards import AllShardsReader, Shards
 
 DEAD_LETTERS_PER_CALL = 100
 MAX_CALL_PAYLOAD_BYTES = 4 * 1024 * 1024

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from django_fairque.engine.model.durations import duration, moment
 from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.ids import check_id
-from django_fairque.engine.model.records import FailureType
+from django_fairque.engine.model.records import Attempt, FailureType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from django_fairque.engine.model.records import Attempt
     from django_fairque.engine.model.task import Task
 
 FINGERPRINTED_CHARACTERS = 2000

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING
 
 from django_fairque.engine.inspection.task_lookup import server_time
 from django_fairque.engine.model.payload import unpack
-from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS
-from django_fairque.engine.scripting.operations import Read, parse_pairs
+from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands
+from django_fairque.engine.scripting.operations import Operation, Read, parse_pairs
 
 if TYPE_CHECKING:
-    from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import Shards
 
 UNKNOWN_TASK_SECONDS = 600.0

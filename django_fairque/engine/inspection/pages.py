@@ -12,15 +12,13 @@ from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.ids import check_ids
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import TaskState
-from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS
+from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, Commands
 from django_fairque.engine.scripting.operations import Operation, Read, read_sound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from django_fairque.engine.model.task import Task
-    from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import Shards
 
 T = TypeVar("T")

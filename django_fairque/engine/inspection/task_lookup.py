@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,16 +21,12 @@ from django_fairque.engine.model.payload import unpack
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import Attempt, TaskState
 from django_fairque.engine.model.task import Task
-from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS
+from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands
 from django_fairque.engine.scripting.operations import Operation, Read, read_sound, slices
-from django_fairque.engine.sharding.shards import sum_over_shards
+from django_fairque.engine.sharding.shards import Shards, sum_over_shards
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from django_fairque.engine.model.lease import Lease
-    from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.sharding.shards import Shards
 
 TASKS_PER_CALL = 200
 """Tasks changed or read in one call: the server does nothing else meanwhile."""

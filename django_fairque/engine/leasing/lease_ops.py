@@ -7,7 +7,7 @@ Functions that take ``shards`` send each call to the shard of the task; a fetch 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,16 +20,12 @@ from django_fairque.engine.model.payload import pack
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, NEVER_MICROSECONDS, Commands
 from django_fairque.engine.scripting.operations import BlockingCommand, Operation, Read, ScriptCall, parse_scores
-from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Window
-from django_fairque.engine.sharding.shards import indexes_by_shard
+from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, ShardScheduler, ShardSchedulers, Window
+from django_fairque.engine.sharding.shards import Shards, indexes_by_shard
 from django_fairque.engine.transport import cluster as clusters
 from django_fairque.engine.transport.retry_policy import CLIENT_ERRORS, translate_error
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from django_fairque.engine.sharding.shard_scheduler import ShardScheduler, ShardSchedulers
-    from django_fairque.engine.sharding.shards import Shards
     from django_fairque.engine.transport.connection import Transport
 
 WOKEN_ARGUMENT_INDEX = 6

@@ -17,12 +17,11 @@ from django_fairque.engine.model.durations import number
 from django_fairque.engine.model.errors import TaskSerializationError
 from django_fairque.engine.model.priority import SCORE_PER_PRIORITY
 from django_fairque.engine.model.records import FailureType, TaskState
-from django_fairque.engine.scripting.commands import ORGANIZATION_PREFIX
+from django_fairque.engine.scripting.commands import ORGANIZATION_PREFIX, Commands
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import Shards
 

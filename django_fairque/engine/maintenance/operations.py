@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django_fairque.engine.maintenance.invariants import WRONG_TYPE_INVARIANT, check_shard
-from django_fairque.engine.maintenance.snapshot import bytes_of
+from django_fairque.engine.maintenance.snapshot import Violation, bytes_of
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, Commands
-from django_fairque.engine.scripting.operations import Read, slices
-from django_fairque.engine.sharding.shards import sum_over_shards
-
-if TYPE_CHECKING:
-    from django_fairque.engine.maintenance.snapshot import Violation
-    from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import Operation
-    from django_fairque.engine.sharding.shards import Shards
+from django_fairque.engine.scripting.operations import Operation, Read, slices
+from django_fairque.engine.sharding.shards import Shards, sum_over_shards
 
 
 @dataclass(frozen=True)

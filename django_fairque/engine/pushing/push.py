@@ -16,20 +16,17 @@ from django_fairque.engine.model.ids import new_nonce
 from django_fairque.engine.model.payload import pack
 from django_fairque.engine.model.records import EventCount, PushResult, push_refused
 from django_fairque.engine.model.signature import SignedFields, sign_payload
-from django_fairque.engine.model.task import check_tasks
+from django_fairque.engine.model.task import PushTemplate, Task, check_tasks
 from django_fairque.engine.pushing import batching
-from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS
+from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands
 from django_fairque.engine.scripting.operations import Operation, Read, Stream
-from django_fairque.engine.sharding.shards import change_each, describe_shards, indexes_by_shard
+from django_fairque.engine.sharding.shards import Shards, change_each, describe_shards, indexes_by_shard
 from django_fairque.engine.users.users import users_stats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from django_fairque.engine.model.options import QueueConfig
-    from django_fairque.engine.model.task import PushTemplate, Task
-    from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.sharding.shards import Shards
 
 
 @dataclass(frozen=True)

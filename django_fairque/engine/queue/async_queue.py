@@ -27,10 +27,10 @@ from django_fairque.engine.queue import executor
 from django_fairque.engine.queue import read_operations as reading
 from django_fairque.engine.schedules import operations as schedules
 from django_fairque.engine.schedules import schedules as sync_schedules
-from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS
+from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands
 from django_fairque.engine.sharding import resharding
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Window
-from django_fairque.engine.sharding.shards import Shards
+from django_fairque.engine.sharding.shards import AsyncAllShardsReader, Shards
 from django_fairque.engine.statistics.health import Alert, Health, health, take_alerts
 from django_fairque.engine.statistics.queue_stats import (
     QueueStats,
@@ -65,9 +65,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.options import QueueConfig
     from django_fairque.engine.model.records import Attempt, EventCount, PushResult, TaskState
     from django_fairque.engine.schedules.operations import Fired, Schedule, Template
-    from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.scripting.operations import AsyncDriver, Operation
-    from django_fairque.engine.sharding.shards import AsyncAllShardsReader
     from django_fairque.engine.statistics.queue_stats import WaitingTask
     from django_fairque.engine.users.organizations import OrganizationStats
 

@@ -10,7 +10,7 @@ from django_fairque.engine.model.durations import check_integer, moment, to_us
 from django_fairque.engine.model.errors import TaskValidationError, short, suggestion
 from django_fairque.engine.model.ids import check_id
 from django_fairque.engine.schedules import operations as schedules
-from django_fairque.engine.scripting.operations import Read, parse_scores
+from django_fairque.engine.scripting.operations import Driver, Operation, Read, parse_scores
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.schedules.operations import Fired, Schedule, Template
     from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import Driver, Operation
     from django_fairque.engine.sharding.shards import AllShardsReader, Shards
 
 

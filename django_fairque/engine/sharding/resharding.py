@@ -17,14 +17,13 @@ from django_fairque.engine.model.errors import ConfigurationError, FairQueueErro
 from django_fairque.engine.model.ids import new_nonce
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.schedules import operations as schedules
-from django_fairque.engine.scripting.operations import Read, Scan
+from django_fairque.engine.scripting.operations import Operation, Read, Scan
 from django_fairque.engine.users import organizations
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import Shards
 
 

@@ -13,17 +13,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from django_fairque.engine.model.durations import check_integer
 from django_fairque.engine.model.errors import RedisConnectionError, ShardsAwayError
 from django_fairque.engine.model.ids import bucket_in, bucket_of, check_id
-from django_fairque.engine.model.lease import check_lease
-from django_fairque.engine.model.options import MAX_SHARDS
+from django_fairque.engine.model.lease import Lease, check_lease
+from django_fairque.engine.model.options import MAX_SHARDS, QueueConfig
 from django_fairque.engine.scripting.commands import Commands, Keys
-from django_fairque.engine.scripting.operations import Read
+from django_fairque.engine.scripting.operations import Operation, Read, ScriptCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from django_fairque.engine.model.lease import Lease
-    from django_fairque.engine.model.options import QueueConfig
-    from django_fairque.engine.scripting.operations import Operation, ScriptCall
 
 
 R = TypeVar("R")

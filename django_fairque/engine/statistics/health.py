@@ -17,7 +17,7 @@ from django_fairque.engine.model.payload import unpack
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, Commands
 from django_fairque.engine.scripting.operations import Operation, Read, read_each
-from django_fairque.engine.sharding.shards import change_each, describe_shards
+from django_fairque.engine.sharding.shards import Shards, change_each, describe_shards
 from django_fairque.engine.transport.server_checks import (
     BLOCKING_FINDINGS,
     CHECKED_INFO_SECTIONS,
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from django_fairque.engine.inspection.pages import WorkerRecord
-    from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import Operation
-    from django_fairque.engine.sharding.shards import Shards
 
 AlertKind = Literal["at_risk", "violated", "promoted", "died", "given_back", "emptied", "went_back"]
 MAX_ALERTS = 10_000

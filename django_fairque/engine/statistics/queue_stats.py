@@ -11,7 +11,7 @@ from django_fairque.engine.model.durations import check_integer, number
 from django_fairque.engine.model.options import STARVABLE_PRIORITIES
 from django_fairque.engine.model.priority import SCORE_PER_PRIORITY, Priority
 from django_fairque.engine.model.records import FailureType, TaskState
-from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, ORGANIZATION_PREFIX
+from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, ORGANIZATION_PREFIX, Commands
 from django_fairque.engine.scripting.operations import Operation, Read, read_each, read_sound, read_together
 from django_fairque.engine.statistics.health import attendance, attendance_reads
 from django_fairque.engine.statistics.timeline import (
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import Shards
 
 MAX_SERVED_USERS = 100

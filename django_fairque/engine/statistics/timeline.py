@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 from django_fairque.engine.model.durations import number
 from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.priority import Priority
-from django_fairque.engine.scripting.operations import Read
+from django_fairque.engine.scripting.operations import Operation, Read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import Shards
 
 

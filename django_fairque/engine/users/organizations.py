@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 from django_fairque.engine.inspection.pages import PartialList, ResultPage, check_limit, cursor_error, user_names
 from django_fairque.engine.model.durations import number
 from django_fairque.engine.model.ids import check_encodable, check_id, check_ids
-from django_fairque.engine.scripting.operations import read_each, read_sound
+from django_fairque.engine.scripting.operations import Operation, read_each, read_sound
 from django_fairque.engine.users.users import check_limit_value, check_weight
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import AllShardsReader, Shards
 
 

@@ -10,22 +10,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from django_fairque.engine.inspection.pages import Sizes, sizes
-from django_fairque.engine.inspection.task_lookup import cancel_noting
+from django_fairque.engine.inspection.task_lookup import Note, cancel_noting
 from django_fairque.engine.model import durations as units
 from django_fairque.engine.model.durations import MAX_EXACT_INTEGER, check_integer, is_integer, now_us, positive_us
 from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.ids import check_id, check_ids
-from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS
+from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands
 from django_fairque.engine.scripting.operations import Driver, Operation, Read, read_sound
-from django_fairque.engine.sharding.shards import sum_over_shards
+from django_fairque.engine.sharding.shards import Shards, sum_over_shards
 from django_fairque.engine.statistics.timeline import LastHour, last_hour
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from django_fairque.engine.inspection.task_lookup import Note
-    from django_fairque.engine.scripting.commands import Commands
-    from django_fairque.engine.sharding.shards import Shards
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _RATE = re.compile(r"^\s*(\d{1,9})\s*/\s*(\d{0,6})\s*([smhd])[a-z]*\s*$")

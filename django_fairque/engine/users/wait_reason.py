@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 from django_fairque.engine.inspection.task_lookup import position_on_shard
 from django_fairque.engine.model.durations import seconds
 from django_fairque.engine.model.records import TaskState
-from django_fairque.engine.scripting.commands import ORGANIZATION_PREFIX
+from django_fairque.engine.scripting.commands import ORGANIZATION_PREFIX, Commands
 from django_fairque.engine.scripting.operations import Operation, Read
 from django_fairque.engine.users.organizations import OrganizationStats, combine_records
 from django_fairque.engine.users.users import UserStats, users_stats
 
 if TYPE_CHECKING:
-    from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.sharding.shards import Shards
 
 
