@@ -9,9 +9,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from django_fairque.engine.model.durations import MAX_DURATION_SECONDS, check_integer, positive_us, to_us
+from django_fairque.engine.model.durations import (
+    MAX_DURATION_SECONDS,
+    check_integer,
+    duration,
+    is_integer,
+    positive_us,
+    to_us,
+)
 from django_fairque.engine.model.errors import StaleLeaseError, TaskValidationError, short
 from django_fairque.engine.model.ids import MAX_LISTED_USERS, Users, check_id, check_text, new_nonce
 from django_fairque.engine.model.lease import LEASE_FIELDS, Lease, LeaseKey, check_lease
@@ -19,7 +26,14 @@ from django_fairque.engine.model.outcome import Outcome, Settled, ShardHead
 from django_fairque.engine.model.payload import pack
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, NEVER_MICROSECONDS, Commands
-from django_fairque.engine.scripting.operations import BlockingCommand, Operation, Read, ScriptCall, parse_scores
+from django_fairque.engine.scripting.operations import (
+    BlockingCommand,
+    Operation,
+    Read,
+    ScriptCall,
+    parse_scores,
+    slices,
+)
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, ShardScheduler, ShardSchedulers, Window
 from django_fairque.engine.sharding.shards import Shards, indexes_by_shard
 from django_fairque.engine.transport import cluster as clusters
@@ -85,7 +99,7 @@ class Fetch:
 
     def to_lua_args(self, default_lease: float, *, has_waited: bool = False) -> list[Any]:
         """The arguments from ``limit`` on, in the order of ``pop.lua`` and ``settle.lua``."""
-        if isinstance(self.limit, bool) or not isinstance(self.limit, int) or not 0 <= self.limit <= MAX_CALL_ITEMS:
+        if not is_integer(self.limit, 0, MAX_CALL_ITEMS):
             raise TaskValidationError(f"a batch has 1 to {MAX_CALL_ITEMS} tasks, got {short(self.limit)}")
         if self.limit or self.worker:
             check_id(self.worker, "worker")
@@ -212,7 +226,8 @@ def fail(
     took: float | None,
     now: float | None,
 ) -> Operation[TaskState]:
-    outcome = Outcome.fail(lease, error, delay=("backoff" if delay is None else delay) if retry else None, took=took)
+    wait: float | Literal["backoff"] = "backoff" if delay is None or not retry else duration(delay, "delay")
+    outcome = Outcome.fail(lease, error, delay=wait if retry else None, took=took)
     status = yield from settle_one(shards, outcome, now)
     return TaskState.FAILED if status == "dead" else TaskState.SCHEDULED
 
@@ -232,14 +247,17 @@ def settle_one(shards: Shards, outcome: Outcome, now: float | None) -> Operation
 
 def renew(shards: Shards, leases: Sequence[Lease], lease: float | None, now: float | None) -> Operation[list[bool]]:
     length = _lease_us(lease, shards.config.lease_seconds)
-    renewed: dict[int, bool] = {}
-    for shard, indexes in indexes_by_shard(map(shards.of_lease, leases)).items():
-        for first in range(0, len(indexes), MAX_CALL_ITEMS):
-            some = indexes[first : first + MAX_CALL_ITEMS]
+    renewed = [False] * len(leases)
+    parts = {shards.home: list(range(len(leases)))}
+    if len(shards) > 1:
+        parts = indexes_by_shard(map(shards.of_lease, leases))
+    for shard, indexes in parts.items():
+        for some in slices(indexes, MAX_CALL_ITEMS):
             pairs = [value for index in some for value in (leases[index].task_id, leases[index].token)]
             reply = yield shard.call("renew", [length, len(some), *pairs], now)
-            renewed.update((index, code == 0x31) for index, code in zip(some, reply, strict=True))
-    return [renewed[index] for index in range(len(leases))]
+            for index, code in zip(some, reply, strict=True):
+                renewed[index] = code == 0x31
+    return renewed
 
 
 def take_over(

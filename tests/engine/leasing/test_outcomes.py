@@ -125,3 +125,11 @@ def test_a_delay_that_can_not_be(queue: FairQueue, delay: Any) -> None:
     push_many(queue, "a", 1)
     with pytest.raises(TaskValidationError, match="delay must be a number of seconds"):
         Outcome.fail(pop(queue), "no", delay=delay)
+
+
+def test_a_text_is_no_delay_of_a_failure_that_is_reported_alone(queue: FairQueue) -> None:
+    push_many(queue, "a", 1)
+    lease = pop(queue)
+    with pytest.raises(TaskValidationError, match="delay must be a number of seconds"):
+        queue.fail(lease, "no", delay="backoff", now=NOW)  # type: ignore[arg-type]
+    assert queue.fail(lease, "no", now=NOW) is TaskState.SCHEDULED
