@@ -80,7 +80,7 @@ def generated() -> str:
 class Names:
     """What the classes use of their modules: imported names, type variables, and what a module defines itself.
 
-    The latter gets a prefix, `prefixes`, because modules may define the same name.
+    Classes of the module are imported by name, functions get a prefix, `prefixes`, because modules may define the same name.
     """
 
     def __init__(self) -> None:
@@ -102,6 +102,9 @@ class Names:
                     self._import(self._for_types, each, used)
             elif isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("TypeVar("):
                 self.variables.update(dict.fromkeys([ast.unparse(node)] if _defined(node) & used else []))
+            elif isinstance(node, ast.ClassDef):
+                if node.name in used:
+                    self._note(self._at_once, node.name, f"from {package}.{stem} import {node.name}")
             else:
                 own.update((each, f"{prefix}.") for each in _defined(node) & used)
         if own:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.engine.schedules.operations import Schedule
+    from django_fairque.engine.schedules.schedules import Schedule
     from django_fairque.tasks.pipelines import Step
 
 KEPT = {

@@ -5,22 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from django_fairque.engine.inspection.task_lookup import around_run
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import check_integer
 from django_fairque.engine.model.errors import TaskNotFoundError
-from django_fairque.engine.model.ids import check_id
+from django_fairque.engine.model.ids import check_id, check_ids
 from django_fairque.engine.model.payload import unpack
 from django_fairque.engine.model.records import TaskState
-from django_fairque.engine.scripting.operations import Operation, Read
+from django_fairque.engine.scripting.operations import Operation, Read, slices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from django_fairque.engine.scripting.commands import Commands
+    from django_fairque.engine.sharding.shards import Shards
 
 MAX_LISTED_DEPENDENCIES = 1000
 """Ids in one list of a view."""
-MAX_GRAPH_NODES = 200
 NODE_FIELDS = ("state", "name", "user")
 RESULTS_PER_READ = 200
 """Results read in one round trip."""
@@ -78,9 +79,10 @@ class Blockers:
     orphans: tuple[str, ...]
 
 
-def view(commands: Commands, task_id: str, nodes: int = MAX_GRAPH_NODES) -> Operation[DependencyView]:
+def view(shards: Shards, task_id: str, nodes: int) -> Operation[DependencyView]:
     check_id(task_id, "task_id")
     check_integer(nodes, "nodes", 1)
+    commands = yield from shards.around([task_id])
     keys = commands.keys
     blocked_key, waiting_keys = keys.blocked(task_id), [each.waiting(task_id) for each in keys.everywhere()]
     reads: list[tuple[Any, ...]] = [("HMGET", keys.task(task_id), "state", "parents")]
@@ -136,12 +138,14 @@ def _graph(commands: Commands, start: str, most: int) -> Operation[DependencyGra
     return DependencyGraph(nodes, tuple(edges), is_whole)
 
 
-def blockers(commands: Commands, task_ids: Sequence[str], most: int) -> Operation[dict[str, Blockers]]:
+def blockers(shards: Shards, task_ids: Sequence[str], most: int) -> Operation[dict[str, Blockers]]:
     """In three round trips, at most ``most`` + 2 commands for each task and two for each of those that are over."""
+    ids = check_ids(task_ids, "task ids")
     check_integer(most, "most", 1)
-    if not task_ids:
+    if not ids:
         return {}
-    keys = [commands.keys.blocked(check_id(task_id, "task_id")) for task_id in task_ids]
+    commands = yield from shards.around(ids)
+    keys = [commands.keys.blocked(task_id) for task_id in ids]
     reply = yield Read([("SCARD", key) for key in keys] + [("SRANDMEMBER", key, most) for key in keys])
     counts, members = reply[: len(keys)], [sorted(each.decode() for each in some) for some in reply[len(keys) :]]
     names = list(dict.fromkeys(each for some in members for each in some))
@@ -159,7 +163,7 @@ def blockers(commands: Commands, task_ids: Sequence[str], most: int) -> Operatio
 
     return {
         task_id: Blockers(int(count), tuple(nodes[each] for each in some), orphans(task_id, some))
-        for task_id, count, some in zip(task_ids, counts, members, strict=True)
+        for task_id, count, some in zip(ids, counts, members, strict=True)
     }
 
 
@@ -168,18 +172,18 @@ def _node(task_id: str, state: bytes | None, name: bytes | None, user: bytes | N
     return Node(task_id, (name or b"").decode(), (user or b"").decode(), known)
 
 
-def run_graph(commands: Commands, run_id: str, most: int) -> Operation[DependencyGraph]:
+def run_graph(shards: Shards, run_id: str, most: int) -> Operation[DependencyGraph]:
     """The members of a run with the edges among them; their payloads are not read."""
     check_id(run_id, "run_id")
     check_integer(most, "nodes", 1)
+    commands = yield from around_run(shards, run_id)
     found = yield Read([("SRANDMEMBER", keys.run(run_id), most + 1) for keys in commands.keys.everywhere()])
     members = [member for some in found for member in some]
     if not members:
         raise TaskNotFoundError(f"queue {commands.name!r} knows no run {run_id!r}; one is forgotten with its last task")
     ids = sorted(member.decode() for member in members)[:most]
     nodes, edges = {}, []
-    for first in range(0, len(ids), RESULTS_PER_READ):
-        some = ids[first : first + RESULTS_PER_READ]
+    for some in slices(ids, RESULTS_PER_READ):
         reply = yield Read([("HMGET", commands.keys.task(each), *NODE_FIELDS, "parents") for each in some])
         for task_id, (*values, parents) in zip(some, reply, strict=True):
             nodes[task_id] = _node(task_id, *values)
@@ -188,23 +192,20 @@ def run_graph(commands: Commands, run_id: str, most: int) -> Operation[Dependenc
     return DependencyGraph(nodes, inside, len(members) <= most)
 
 
-def results(commands: Commands, task_ids: Sequence[str]) -> Operation[dict[str, Any]]:
-    """What these tasks returned, by id; without those that have not finished, or are forgotten."""
+def parent_results(shards: Shards, task_id: str) -> Operation[dict[str, Any]]:
+    """What the tasks that one depends on returned, by id; without those that have not finished, or are forgotten."""
+    there = yield from shards.of_task(task_id)
+    ((state, parents),) = yield Read([("HMGET", there.keys.task(task_id), "state", "parents")])
+    if state is None:
+        raise there.unknown(task_id)
+    ids = [each.decode() for each in unpack(parents or b"")]
+    commands = yield from shards.around(ids, there)
     values: dict[str, Any] = {}
-    for first in range(0, len(task_ids), RESULTS_PER_READ):
-        some = task_ids[first : first + RESULTS_PER_READ]
+    for some in slices(ids, RESULTS_PER_READ):
         found = yield Read([("HMGET", commands.keys.task(each), "state", "result") for each in some])
         values.update(
-            (task_id, json_payload.loads(result, what="result") if result else None)
-            for task_id, (state, result) in zip(some, found, strict=True)
+            (each, json_payload.loads(result, what="result") if result else None)
+            for each, (state, result) in zip(some, found, strict=True)
             if state == b"finished"
         )
     return values
-
-
-def parents(commands: Commands, task_id: str) -> Operation[list[str]]:
-    """The tasks that one depends on, in the order of its declaration."""
-    (found,) = yield Read([("HMGET", commands.keys.task(check_id(task_id, "task_id")), "state", "parents")])
-    if found[0] is None:
-        raise commands.unknown(task_id)
-    return [each.decode() for each in unpack(found[1] or b"")]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from django_fairque.engine.dead_letters import dead_letters as sync_dead_letters
 from django_fairque.engine.dead_letters.letters import DLQCounts, DLQEntry, DLQGroups, DLQMatching, Filter, Letter
-from django_fairque.engine.dependencies import messages
+from django_fairque.engine.dependencies import dependencies, messages
 from django_fairque.engine.dependencies import xcom as sync_xcom
 from django_fairque.engine.inspection import pages as listing
 from django_fairque.engine.inspection import search as finding
@@ -24,8 +24,6 @@ from django_fairque.engine.model.outcome import Outcome, Settled
 from django_fairque.engine.model.task import Task, check_task
 from django_fairque.engine.pushing import push as pushing
 from django_fairque.engine.queue import executor
-from django_fairque.engine.queue import read_operations as reading
-from django_fairque.engine.schedules import operations as schedules
 from django_fairque.engine.schedules import schedules as sync_schedules
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands
 from django_fairque.engine.sharding import resharding
@@ -64,7 +62,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.lease import Lease, LeaseKey
     from django_fairque.engine.model.options import QueueConfig
     from django_fairque.engine.model.records import Attempt, EventCount, PushResult, TaskState
-    from django_fairque.engine.schedules.operations import Fired, Schedule, Template
+    from django_fairque.engine.schedules.schedules import Fired, Schedule, Template
     from django_fairque.engine.scripting.operations import AsyncDriver, Operation
     from django_fairque.engine.statistics.queue_stats import WaitingTask
     from django_fairque.engine.users.organizations import OrganizationStats
@@ -597,25 +595,25 @@ class AsyncFairQueue(executor.QueueOfShards):
         """Return the tasks that wait for task ``task_id``, those that it waits for, and the graph around it, of at
         most ``nodes`` tasks (200 by default). Raises `TaskNotFoundError` if the queue does not know it.
         """
-        return await self._run(reading.view(self._shards, task_id, nodes))
+        return await self._run(dependencies.view(self._shards, task_id, nodes))
 
     async def blockers(self, task_ids: Sequence[str], most: int = 10) -> dict[str, Blockers]:
         """Return what still blocks each of the tasks ``task_ids``, by id: at most ``most`` tasks (10 by default), and
         their number.
         """
-        return await self._run(reading.blockers(self._shards, task_ids, most))
+        return await self._run(dependencies.blockers(self._shards, task_ids, most))
 
     async def run_graph(self, run_id: str, nodes: int = 2000) -> DependencyGraph:
         """Return the dependencies among the tasks of the run ``run_id``, of at most ``nodes`` tasks (2000 by default).
         Raises `TaskNotFoundError` if the queue does not know the run.
         """
-        return await self._run(reading.run_graph(self._shards, run_id, nodes))
+        return await self._run(dependencies.run_graph(self._shards, run_id, nodes))
 
     async def parent_results(self, task_id: str) -> dict[str, Any]:
         """Return the results of the tasks that task ``task_id`` depends on, by id, without those that have not
         finished. Raises `TaskNotFoundError` if the queue does not know it.
         """
-        return await self._run(reading.parent_results(self._shards, task_id))
+        return await self._run(dependencies.parent_results(self._shards, task_id))
 
     async def run(self, run_id: str) -> lookup.RunView:
         """Return the tasks that were pushed together under the id ``run_id``. Raises `TaskNotFoundError` if the queue
@@ -996,21 +994,21 @@ class AsyncSchedules:
 
         ``name`` is its name. Returns whether there was one.
         """
-        return await self._run(schedules.remove(await self._holder(name), name, now))
+        return await self._run(sync_schedules.remove(await self._holder(name), name, now))
 
     async def enable(self, name: str, *, now: float | None = None) -> None:
         """Switch a schedule on. Run times while it was off do not count as missed.
 
         ``name`` is its name. Raises `TaskNotFoundError` if there is none.
         """
-        await self._run(schedules.set_enabled(await self._holder(name), name, enabled=True, now=now))
+        await self._run(sync_schedules.set_enabled(await self._holder(name), name, enabled=True, now=now))
 
     async def disable(self, name: str, *, now: float | None = None) -> None:
         """Switch a schedule off: it stays, and pushes nothing.
 
         ``name`` is its name. Raises `TaskNotFoundError` if there is none.
         """
-        await self._run(schedules.set_enabled(await self._holder(name), name, enabled=False, now=now))
+        await self._run(sync_schedules.set_enabled(await self._holder(name), name, enabled=False, now=now))
 
     async def sign(self, name: str, *, now: float | None = None) -> None:
         """Sign the task that a schedule pushes, as it is kept now, with this process's key. Check it before, with
@@ -1018,7 +1016,7 @@ class AsyncSchedules:
 
         ``name`` is its name. Raises `TaskNotFoundError` if there is none.
         """
-        await self._run(schedules.sign(await self._holder(name), name, now))
+        await self._run(sync_schedules.sign(await self._holder(name), name, now))
 
     async def run_now(self, name: str, *, now: float | None = None) -> str:
         """Push the task of a schedule at once, in addition to its run times.
@@ -1026,14 +1024,14 @@ class AsyncSchedules:
         ``name`` is its name. Returns the task's id. Raises `TaskNotFoundError` if there is none, and what
         `AsyncFairQueue.push` raises.
         """
-        return await self._run(schedules.run_now(await self._holder(name), name, now))
+        return await self._run(sync_schedules.run_now(await self._holder(name), name, now))
 
     async def get(self, name: str) -> Schedule:
         """Return a schedule.
 
         ``name`` is its name. Raises `TaskNotFoundError` if there is none.
         """
-        return await self._run(schedules.get(await self._holder(name), name))
+        return await self._run(sync_schedules.get(await self._holder(name), name))
 
     async def list(self) -> PartialList[Schedule]:
         """Return all schedules, by name."""
@@ -1149,7 +1147,7 @@ class AsyncUserQueue:
         """Return whether the queue has a record of the user: it has tasks, had some within the last hour, or has settings."""
         return await self._run(sync_users.is_known(self._commands, self.user_id))
 
-    async def stats(self, *, now: float | None = None) -> sync_users.UserStats:
+    async def stats(self, *, now: float | None = None) -> UserStats:
         """Return the user's figures, settings and limits now."""
         return (await self._run(sync_users.users_stats(self._commands, [self.user_id], now)))[0]
 
@@ -1190,7 +1188,7 @@ class AsyncOrganizationQueue:
         """Start the members' tasks again."""
         await self._change({"paused": ""}, now)
 
-    async def stats(self) -> sync_organizations.OrganizationStats:
+    async def stats(self) -> OrganizationStats:
         """Return the organization's figures, settings and limits now."""
         return (await self._read_all_shards(lambda shards: sync_organizations.stats(shards, [self.organization])))[0]
 

@@ -7,7 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django_fairque.engine.dead_letters.dead_letters import DeadLetterQueue
-from django_fairque.engine.dependencies import messages
+from django_fairque.engine.dependencies import dependencies, messages
 from django_fairque.engine.dependencies.xcom import XCom
 from django_fairque.engine.inspection import pages as listing
 from django_fairque.engine.inspection import search as finding
@@ -22,7 +22,6 @@ from django_fairque.engine.model.outcome import Outcome, Settled
 from django_fairque.engine.model.task import Task, check_task
 from django_fairque.engine.pushing import push as pushing
 from django_fairque.engine.queue import executor
-from django_fairque.engine.queue import read_operations as reading
 from django_fairque.engine.schedules.schedules import Schedules
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS
 from django_fairque.engine.sharding import resharding
@@ -576,25 +575,25 @@ class FairQueue(executor.QueueOfShards):
         """Return the tasks that wait for task ``task_id``, those that it waits for, and the graph around it, of at
         most ``nodes`` tasks (200 by default). Raises `TaskNotFoundError` if the queue does not know it.
         """
-        return self._run(reading.view(self._shards, task_id, nodes))
+        return self._run(dependencies.view(self._shards, task_id, nodes))
 
     def blockers(self, task_ids: Sequence[str], most: int = 10) -> dict[str, Blockers]:
         """Return what still blocks each of the tasks ``task_ids``, by id: at most ``most`` tasks (10 by default), and
         their number.
         """
-        return self._run(reading.blockers(self._shards, task_ids, most))
+        return self._run(dependencies.blockers(self._shards, task_ids, most))
 
     def run_graph(self, run_id: str, nodes: int = 2000) -> DependencyGraph:
         """Return the dependencies among the tasks of the run ``run_id``, of at most ``nodes`` tasks (2000 by default).
         Raises `TaskNotFoundError` if the queue does not know the run.
         """
-        return self._run(reading.run_graph(self._shards, run_id, nodes))
+        return self._run(dependencies.run_graph(self._shards, run_id, nodes))
 
     def parent_results(self, task_id: str) -> dict[str, Any]:
         """Return the results of the tasks that task ``task_id`` depends on, by id, without those that have not
         finished. Raises `TaskNotFoundError` if the queue does not know it.
         """
-        return self._run(reading.parent_results(self._shards, task_id))
+        return self._run(dependencies.parent_results(self._shards, task_id))
 
     def run(self, run_id: str) -> lookup.RunView:
         """Return the tasks that were pushed together under the id ``run_id``. Raises `TaskNotFoundError` if the queue

@@ -1,4 +1,4 @@
-"""Recurring tasks: `queue.schedules`, the operations on a shard, and due times.
+"""Recurring tasks: `queue.schedules`, and due times.
 
 Cron expressions and intervals become due times in `due_times`.
 """

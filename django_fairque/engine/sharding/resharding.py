@@ -16,8 +16,8 @@ from django_fairque.engine.maintenance import operations as maintenance
 from django_fairque.engine.model.errors import ConfigurationError, FairQueueError, QueueNotDrainedError
 from django_fairque.engine.model.ids import new_nonce
 from django_fairque.engine.model.records import TaskState
-from django_fairque.engine.schedules import operations as schedules
-from django_fairque.engine.scripting.operations import Operation, Read, Scan
+from django_fairque.engine.schedules import schedules
+from django_fairque.engine.scripting.operations import Operation, Read, Scan, slices
 from django_fairque.engine.users import organizations
 
 if TYPE_CHECKING:
@@ -111,8 +111,7 @@ def _move_users(old: Shards, new: Shards, now: float | None) -> Operation[int]:
     moved = 0
     for shard in old:
         (names,) = yield Read([("ZRANGE", shard.keys("users"), 0, -1)])
-        for first in range(0, len(names), USERS_PER_SCAN):
-            some = [name.decode() for name in names[first : first + USERS_PER_SCAN]]
+        for some in slices([name.decode() for name in names], USERS_PER_SCAN):
             records = yield Read([("HMGET", shard.keys.user(name), *USER_SETTING_FIELDS) for name in some])
             for name, values in zip(some, records, strict=True):
                 there = new.of(name)
@@ -153,7 +152,7 @@ def _copy_organizations(old: Shards, new: Shards, now: float | None) -> Operatio
 def _move_schedules(old: Shards, new: Shards, now: float | None) -> Operation[int]:
     moved = 0
     for shard in old:
-        for schedule in (yield from schedules.list_all(shard)):
+        for schedule in (yield from schedules.schedules_of_shard(shard)):
             there = new.of(str(schedule.task["user_id"]))
             if there.keys.shard != shard.keys.shard:
                 args = ["set", schedule.name, b"", schedule.stored, schedules.due_argument(schedule.next_at)]

@@ -19,7 +19,7 @@ from django_fairque.tasks.schedules import make_step
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django_fairque.engine.schedules.operations import Schedule
+    from django_fairque.engine.schedules.schedules import Schedule
 
 
 class Command(QueueCommand):

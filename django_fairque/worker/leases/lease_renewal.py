@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.lease import LeaseKey
     from django_fairque.engine.model.outcome import Outcome
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.engine.schedules.operations import Fired
+    from django_fairque.engine.schedules.schedules import Fired
     from django_fairque.engine.statistics.health import Alert
     from django_fairque.worker.execution.status_board import OccupiedSlot
     from django_fairque.worker.leases.outage import Outages
