@@ -269,7 +269,7 @@ def requeue_some(shards: Shards, entry_ids: Sequence[str], payload: Any, now: fl
 
 def discard_some(shards: Shards, entry_ids: Sequence[str], now: float | None) -> Operation[int]:
     """Give up those of these entries that are (still) there, in slices; returns how many."""
-    return (yield from _change_some(shards, entry_ids, _discarding(now), "given up"))
+    return (yield from _change_some(shards, entry_ids, _in_slices("discard", (), now), "given up"))
 
 
 def _change_some(shards: Shards, entry_ids: Sequence[str], act: Act, done: str) -> Operation[int]:
@@ -294,7 +294,7 @@ def requeue_all(shards: Shards, only: Filter, payload: Any, limit: int | None, n
 
 
 def discard_all(shards: Shards, only: Filter, limit: int | None, now: float | None) -> Operation[int]:
-    return (yield from _change_all(shards, only, _discarding(now), "given up", limit, now))
+    return (yield from _change_all(shards, only, _in_slices("discard", (), now), "given up", limit, now))
 
 
 def cleanup(shards: Shards, older_than: float, now: float | None) -> Operation[int]:
@@ -447,10 +447,6 @@ def _signed_payloads(commands: Commands, body: bytes, task_ids: Sequence[str]) -
     return bodies
 
 
-def _discarding(now: float | None) -> Act:
-    return _in_slices("discard", (), now)
-
-
 def _in_slices(script: str, more: tuple[Any, ...], now: float | None) -> Act:
     def act(commands: Commands, keys: Sequence[Key]) -> Operation[int]:
         total = 0
@@ -478,7 +474,8 @@ def _key(entry_id: str) -> Key:
 
 def _moment(only: Filter, now: float | None) -> Operation[float]:
     """The engine's moment, if the filter asks for ages."""
-    return (yield from server_time(now)) if only.has_age_bounds else 0.0
+    has_age_bounds = only.older_than is not None or only.newer_than is not None
+    return (yield from server_time(now)) if has_age_bounds else 0.0
 
 
 def _gone(shards: Shards, entry_id: str) -> TaskNotFoundError:

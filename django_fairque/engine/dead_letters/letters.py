@@ -122,10 +122,6 @@ class Filter:
                 raise TypeError(f"there is no filter {key!r}; expected one of {', '.join(FILTER_CHECKS)}")
         return cls(**{key: FILTER_CHECKS[key](value, key) for key, value in filters.items() if value is not None})
 
-    @property
-    def has_age_bounds(self) -> bool:
-        return self.older_than is not None or self.newer_than is not None
-
     def matches(self, letter: Letter, now: float) -> bool:
         age = now - letter.moved_at
         return (

@@ -7,15 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from django_fairque.engine.model import errors
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import now_us, seconds
-from django_fairque.engine.model.errors import (
-    StaleLeaseError,
-    TaskNotFoundError,
-    TaskSerializationError,
-    TaskValidationError,
-    short,
-)
+from django_fairque.engine.model.errors import StaleLeaseError, TaskNotFoundError, TaskValidationError, short
 from django_fairque.engine.model.ids import check_id, check_ids, check_text, new_nonce
 from django_fairque.engine.model.payload import unpack
 from django_fairque.engine.model.priority import Priority
@@ -159,7 +154,7 @@ def _sound_task(commands: Commands, task_id: str, record: Mapping[bytes, bytes],
     """One damaged record leaves the others of a page readable; the checker names it."""
     try:
         return _task(commands, task_id, record, payload) if record else None
-    except TaskSerializationError:
+    except errors.TaskSerializationError:
         return None
 
 
@@ -282,30 +277,26 @@ def cancel_run(shards: Shards, run_id: str, reason: str, note: Note, now: float 
 
     def cancel_there(shard: Commands, _: object) -> Operation[int]:
         try:
-            return (yield from _cancel_run_on_shard(shard, run_id, reason, note, now))
+            tasks = yield from _run_tasks(shard, run_id)
         except TaskNotFoundError as error:  # it has no members there
             unknown.append(error)
             return 0
+        # The last of the graph first, so that nothing of it is released meanwhile.
+        ids = [task.task_id for task in reversed(tasks) if not task.state.is_ended]
+        done: set[str] = set()
+        for some in slices(ids, MAX_CALL_ITEMS):
+            done.update((yield from cancel_noting(shard, some, reason or f"run {run_id} was canceled", note, now)))
+        after = zip(ids, (yield from read_tasks(shard, ids)), strict=True)
+        # What depends on those of the slice before went with them.
+        more = [each for each, task in after if each not in done and (not task or task.state is TaskState.CANCELED)]
+        if note is not None and more:
+            note(more)
+        return len(done) + len(more)
 
     total = yield from sum_over_shards(shards, cancel_there, f"tasks of run {run_id!r} were canceled")
     if len(unknown) == len(shards):
         raise unknown[0]
     return total
-
-
-def _cancel_run_on_shard(commands: Commands, run_id: str, reason: str, note: Note, now: float | None) -> Operation[int]:
-    """The last of the graph first, so that nothing of it is released meanwhile; returns how many were canceled."""
-    tasks = yield from _run_tasks(commands, run_id)
-    ids = [task.task_id for task in reversed(tasks) if not task.state.is_ended]
-    done: set[str] = set()
-    for some in slices(ids, MAX_CALL_ITEMS):
-        done.update((yield from cancel_noting(commands, some, reason or f"run {run_id} was canceled", note, now)))
-    after = zip(ids, (yield from read_tasks(commands, ids)), strict=True)
-    # What depends on those of the slice before went with them.
-    more = [each for each, task in after if each not in done and (task is None or task.state is TaskState.CANCELED)]
-    if note is not None and more:
-        note(more)
-    return len(done) + len(more)
 
 
 def run_members(commands: Commands, run_id: str) -> Operation[list[str]]:

@@ -9,31 +9,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from django_fairque.engine.model.durations import (
-    MAX_DURATION_SECONDS,
-    check_integer,
-    duration,
-    is_integer,
-    positive_us,
-    to_us,
-)
+from django_fairque.engine.model.durations import MAX_DURATION_SECONDS, check_integer, is_integer, positive_us, to_us
 from django_fairque.engine.model.errors import StaleLeaseError, TaskValidationError, short
 from django_fairque.engine.model.ids import MAX_LISTED_USERS, Users, check_id, check_text, new_nonce
 from django_fairque.engine.model.lease import LEASE_FIELDS, Lease, LeaseKey, check_lease
 from django_fairque.engine.model.outcome import Outcome, Settled, ShardHead
 from django_fairque.engine.model.payload import pack
-from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, NEVER_MICROSECONDS, Commands
-from django_fairque.engine.scripting.operations import (
-    BlockingCommand,
-    Operation,
-    Read,
-    ScriptCall,
-    parse_scores,
-    slices,
-)
+from django_fairque.engine.scripting.operations import BlockingCommand, Operation, Read, ScriptCall, parse_scores
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, ShardScheduler, ShardSchedulers, Window
 from django_fairque.engine.sharding.shards import Shards, indexes_by_shard
 from django_fairque.engine.transport import cluster as clusters
@@ -217,21 +202,6 @@ def _look(shards: Shards, order: ShardScheduler, among: Sequence[int], *, is_fir
     return [index for index, first in firsts.items() if first]
 
 
-def fail(
-    shards: Shards,
-    lease: Lease,
-    error: BaseException | str,
-    retry: bool,
-    delay: float | None,
-    took: float | None,
-    now: float | None,
-) -> Operation[TaskState]:
-    wait: float | Literal["backoff"] = "backoff" if delay is None or not retry else duration(delay, "delay")
-    outcome = Outcome.fail(lease, error, delay=wait if retry else None, took=took)
-    status = yield from settle_one(shards, outcome, now)
-    return TaskState.FAILED if status == "dead" else TaskState.SCHEDULED
-
-
 def settle_one(shards: Shards, outcome: Outcome, now: float | None) -> Operation[str]:
     """Report one outcome; `StaleLeaseError` if its lease is not the current one."""
     settled = yield from settle_on_shard(shards.of_lease(outcome.lease), [outcome], Fetch(), now)
@@ -252,7 +222,8 @@ def renew(shards: Shards, leases: Sequence[Lease], lease: float | None, now: flo
     if len(shards) > 1:
         parts = indexes_by_shard(map(shards.of_lease, leases))
     for shard, indexes in parts.items():
-        for some in slices(indexes, MAX_CALL_ITEMS):
+        for first in range(0, len(indexes), MAX_CALL_ITEMS):
+            some = indexes[first : first + MAX_CALL_ITEMS]
             pairs = [value for index in some for value in (leases[index].task_id, leases[index].token)]
             reply = yield shard.call("renew", [length, len(some), *pairs], now)
             for index, code in zip(some, reply, strict=True):

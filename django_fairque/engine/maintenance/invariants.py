@@ -62,10 +62,8 @@ def violations(snapshot: Snapshot) -> Iterator[Violation]:
     for name, (found, expected) in snapshot.squatters.items():
         detail = f"is a {found}, must be a {expected}: not written by the queue"
         yield snapshot.violation(WRONG_TYPE_INVARIANT, name, detail)
-    yield from _one_state_each(snapshot)
-    yield from _queues_and_leases(snapshot)
-    yield from _priorities(snapshot)
-    yield from _scheduled(snapshot)
+    for check in (_one_state_each, _queues_and_leases, _priorities, _scheduled):
+        yield from check(snapshot)
     waiting = _waiting(snapshot)
     served = _servable(snapshot, waiting)
     sums = _sums(snapshot, waiting, served)
@@ -73,11 +71,8 @@ def violations(snapshot: Snapshot) -> Iterator[Violation]:
     yield from _rings(snapshot, served)
     yield from _organizations(snapshot, sums)
     yield from _weights(snapshot, waiting, served, sums)
-    yield from _held(snapshot)
-    yield from _counters(snapshot)
-    yield from _dependencies(snapshot)
-    yield from _runs(snapshot)
-    yield from _owners(snapshot)
+    for check in (_held, _counters, _dependencies, _runs, _owners):
+        yield from check(snapshot)
 
 
 def _wrong_stats(snapshot: Snapshot, real: Mapping[str, int], fix: str, must: str) -> Iterator[Violation]:
@@ -313,16 +308,10 @@ def _weights(
 
     A record without the field was last written by a version that did not count, and is counted with its next change.
     """
-    entries = [
-        (
-            "user",
-            user,
-            snapshot.organization_of(user),
-            record,
-            user in served or waiting.get(user, Counter())["run"] > 0,
-        )
-        for user, record in snapshot.users.items()
-    ]
+    entries = []
+    for user, record in snapshot.users.items():
+        is_active = user in served or waiting.get(user, Counter())["run"] > 0
+        entries.append(("user", user, snapshot.organization_of(user), record, is_active))
     for organization, record in snapshot.organizations.items():
         has = sums[organization]
         is_active = _is_served(record, has["ready"], has["run"]) or has["run"] > 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.scripting.operations import Operation, Read, Scan, parse_scores, slices
+from django_fairque.engine.scripting.operations import Operation, Read, parse_scores, scan_keys, slices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -84,17 +84,9 @@ class Snapshot:
 
 def take_snapshot(commands: Commands) -> Operation[Snapshot]:
     prefix = str(commands.keys)
-    keys: set[str] = set()
-    cursor = 0
-    pattern = "".join(f"[{char}]" if char in "*?[]" else char for char in prefix).replace("\\", "\\\\") + "*"
-    while True:
-        cursor, found = yield Scan(prefix, pattern, cursor)
-        keys.update(key.decode("utf-8", "surrogateescape")[len(prefix) :] for key in found)
-        if cursor == 0:
-            break
     snapshot = Snapshot(prefix)
-    for names in slices(sorted(keys), 500):
-        yield from _read(commands, snapshot, names)
+    for keys in slices((yield from scan_keys(prefix)), 500):
+        yield from _read(commands, snapshot, [name_of(key)[len(prefix) :] for key in keys])
     return snapshot
 
 

@@ -6,12 +6,9 @@ import math
 import random
 import time
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING
+from typing import TypeGuard
 
 from django_fairque.engine.model.errors import TaskValidationError, short
-
-if TYPE_CHECKING:
-    from typing import TypeGuard
 
 MAX_DURATION_SECONDS = 10 * 365 * 86_400.0
 """Ten years: a longer delay, window or timeout is a mistake in units (seconds)."""

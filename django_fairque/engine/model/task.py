@@ -14,19 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
+from django_fairque.engine.model import durations
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model import trace_context as traces
-from django_fairque.engine.model.durations import (
-    LATEST_TIME,
-    MAX_DURATION_SECONDS,
-    duration,
-    moment,
-    positive_us,
-    retry_delay,
-    rounded,
-    seconds,
-    to_us,
-)
+from django_fairque.engine.model.durations import duration, moment, positive_us, rounded, seconds, to_us
 from django_fairque.engine.model.errors import TaskSerializationError, TaskValidationError, short
 from django_fairque.engine.model.ids import check_encodable, check_id, new_task_id
 from django_fairque.engine.model.payload import pack, unpack
@@ -348,7 +339,7 @@ class Task(BaseModel):
         options = {} if config is None else config.retry_delay_options
         given = {"base": base, "cap": cap, "jitter": jitter}
         options.update({name: value for name, value in given.items() if value is not None})
-        return retry_delay(self.retry_count, **options)
+        return durations.retry_delay(self.retry_count, **options)
 
     def increment_retry(self, config: QueueConfig | None = None, *, now: float | None = None) -> Task:
         """Return a copy with one retry more, which is due after `get_retry_delay` seconds.
@@ -625,6 +616,6 @@ def decode_task(data: Mapping[str, bytes]) -> dict[str, Any]:
 
 def _checked_seconds(us: bytes | None) -> float | None:
     found = seconds(us)
-    if found is not None and not 0 <= found <= LATEST_TIME + MAX_DURATION_SECONDS:
+    if found is not None and not 0 <= found <= durations.LATEST_TIME + durations.MAX_DURATION_SECONDS:
         raise ValueError(f"{us!r:.40} is no moment")
     return found

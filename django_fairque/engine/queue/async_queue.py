@@ -17,10 +17,11 @@ from django_fairque.engine.leasing import lease_ops as leasing
 from django_fairque.engine.leasing.lease_ops import Fetch, Heartbeat, check_leases, check_outcomes
 from django_fairque.engine.maintenance import operations as maintenance
 from django_fairque.engine.maintenance.invariants import check_invariants
-from django_fairque.engine.model.durations import positive_us
+from django_fairque.engine.model.durations import duration, positive_us
 from django_fairque.engine.model.errors import FairQueueError, RedisConnectionError
 from django_fairque.engine.model.ids import Users, check_id
 from django_fairque.engine.model.outcome import Outcome, Settled
+from django_fairque.engine.model.records import Attempt, EventCount, PushResult, TaskState
 from django_fairque.engine.model.task import Task, check_task
 from django_fairque.engine.pushing import push as pushing
 from django_fairque.engine.queue import executor
@@ -30,14 +31,7 @@ from django_fairque.engine.sharding import resharding
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Window
 from django_fairque.engine.sharding.shards import AsyncAllShardsReader, Shards
 from django_fairque.engine.statistics.health import Alert, Health, health, take_alerts
-from django_fairque.engine.statistics.queue_stats import (
-    QueueStats,
-    ShardStats,
-    busiest_users,
-    longest_waits,
-    shard_stats,
-    stats,
-)
+from django_fairque.engine.statistics.queue_stats import busiest_users, longest_waits, shard_stats, stats
 from django_fairque.engine.statistics.timeline import Activity, activity
 from django_fairque.engine.transport import node_health as nodes
 from django_fairque.engine.transport.cluster import is_cluster
@@ -61,10 +55,9 @@ if TYPE_CHECKING:
     from django_fairque.engine.maintenance.snapshot import Violation
     from django_fairque.engine.model.lease import Lease, LeaseKey
     from django_fairque.engine.model.options import QueueConfig
-    from django_fairque.engine.model.records import Attempt, EventCount, PushResult, TaskState
     from django_fairque.engine.schedules.schedules import Fired, Schedule, Template
     from django_fairque.engine.scripting.operations import AsyncDriver, Operation
-    from django_fairque.engine.statistics.queue_stats import WaitingTask
+    from django_fairque.engine.statistics.queue_stats import QueueStats, ShardStats, WaitingTask
     from django_fairque.engine.users.organizations import OrganizationStats
 
 T = TypeVar("T")
@@ -304,7 +297,10 @@ class AsyncFairQueue(executor.QueueOfShards):
         backoff by the queue's settings. ``took`` is as in `finish`. Returns the new state: SCHEDULED, or FAILED for a
         dead letter. Raises `StaleLeaseError` if the lease is not the task's current one.
         """
-        return await self._run(leasing.fail(self._shards, lease, error, retry, delay, took, now))
+        wait = duration(delay, "delay") if retry and delay is not None else None
+        outcome = Outcome.fail(lease, error, delay="backoff" if retry and wait is None else wait, took=took)
+        status = await self._run(leasing.settle_one(self._shards, outcome, now))
+        return TaskState.FAILED if status == "dead" else TaskState.SCHEDULED
 
     async def release(self, lease: Lease, *, now: float | None = None) -> None:
         """Give the task of a ``lease`` back to its old place, neither counted as a delivery nor charged. Raises

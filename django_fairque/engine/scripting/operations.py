@@ -111,6 +111,18 @@ def slices(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (items[first : first + size] for first in range(0, len(items), size))
 
 
+def scan_keys(prefix: str) -> Operation[list[bytes]]:
+    """Every key that begins with ``prefix``, sorted."""
+    pattern = "".join(f"[{char}]" if char in "*?[]" else char for char in prefix).replace("\\", "\\\\") + "*"
+    keys: set[bytes] = set()
+    cursor = 0
+    while True:
+        cursor, found = yield Scan(prefix, pattern, cursor)
+        keys.update(found)
+        if cursor == 0:
+            return sorted(keys)
+
+
 def read_each(parts: Sequence[Sequence[tuple[Any, ...]]], *, only_sound: bool = False) -> Operation[list[list[Any]]]:
     """Several lists of commands in one round trip; their replies, list by list. With ``only_sound`` as `read_sound`."""
     commands = [command for part in parts for command in part]

@@ -18,13 +18,7 @@ from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, Commands
 from django_fairque.engine.scripting.operations import Operation, Read, read_each
 from django_fairque.engine.sharding.shards import Shards, change_each, describe_shards
-from django_fairque.engine.transport.server_checks import (
-    BLOCKING_FINDINGS,
-    CHECKED_INFO_SECTIONS,
-    check_server_info,
-    name_and_version,
-    server_mode,
-)
+from django_fairque.engine.transport import server_checks as checks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,17 +89,13 @@ def take_alerts(shards: Shards, limit: int, now: float | None) -> Operation[list
 
     def take(shard: Commands) -> Operation[None]:
         if len(found) < limit:
-            found.extend((yield from _take_alerts_of_shard(shard, limit - len(found), now)))
+            reply = yield shard.call("alerts", [limit - len(found)], now, reply=new_nonce())
+            found.extend(_alert(shard.name, packed) for packed in reply)
 
     failures = yield from change_each(shards, shards.all, take)
     if failures and not found:
         raise next(iter(failures.values()))
     return sorted(found, key=lambda alert: alert.at)
-
-
-def _take_alerts_of_shard(commands: Commands, limit: int, now: float | None) -> Operation[list[Alert]]:
-    reply = yield commands.call("alerts", [limit], now, reply=new_nonce())
-    return [_alert(commands.name, packed) for packed in reply]
 
 
 def _alert(queue: str, packed: bytes) -> Alert:
@@ -158,7 +148,7 @@ def _other_nodes(shards: Sequence[Commands]) -> Operation[list[dict[str, Any]]]:
     """What each node of a cluster says that has a shard: what has no key goes where the rest of a read goes."""
     found: dict[str, dict[str, Any]] = {}
     for shard in shards[1:]:
-        info, _ = yield Read([("INFO", *CHECKED_INFO_SECTIONS), ("EXISTS", shard.keys("stats"))])
+        info, _ = yield Read([("INFO", *checks.CHECKED_INFO_SECTIONS), ("EXISTS", shard.keys("stats"))])
         found[str(info.get("run_id"))] = info
     return list(found.values())
 
@@ -198,17 +188,17 @@ def health(queue: Shards) -> Operation[Health]:
         [("ZCARD", shard.keys("ring")), ("ZCARD", shard.keys.state("failed")), ("HGET", shard.keys("stats"), "look")]
         for shard in shards
     ]
-    (info, clock), *found_in = yield from read_each([[("INFO", *CHECKED_INFO_SECTIONS), ("TIME",)], *reads])
+    (info, clock), *found_in = yield from read_each([[("INFO", *checks.CHECKED_INFO_SECTIONS), ("TIME",)], *reads])
     now = int(clock[0]) * 1_000_000 + int(clock[1])
     workers, due = attendance((yield from read_each([attendance_reads(shard, now) for shard in shards])))
     ring, dead = (sum(int(each[index]) for each in found_in) for index in (0, 1))
     look = min(float(each[2] or NEVER_MICROSECONDS) for each in found_in)
-    infos = [info, *((yield from _other_nodes(shards)) if server_mode(info) == "cluster" else [])]
-    of_nodes = [list(check_server_info(each)) for each in infos]
+    infos = [info, *((yield from _other_nodes(shards)) if checks.server_mode(info) == "cluster" else [])]
+    of_nodes = [list(checks.check_server_info(each)) for each in infos]
     found = dict.fromkeys(each for one in of_nodes for each in one)
-    is_down = all(any(kind in BLOCKING_FINDINGS for kind, _ in each) for each in of_nodes)
-    refusals = [text for kind, text in found if kind in BLOCKING_FINDINGS]
-    reasons = [text for kind, text in found if kind not in BLOCKING_FINDINGS]
+    is_down = all(any(kind in checks.BLOCKING_FINDINGS for kind, _ in each) for each in of_nodes)
+    refusals = [text for kind, text in found if kind in checks.BLOCKING_FINDINGS]
+    reasons = [text for kind, text in found if kind not in checks.BLOCKING_FINDINGS]
     if queue.missing:
         reasons.insert(
             0,
@@ -222,11 +212,11 @@ def health(queue: Shards) -> Operation[Health]:
         reasons.append(f"maintenance is {late:.0f} s late: no worker has swept the queue")
     if dead:
         reasons.append(f"{dead} dead letters wait for someone to look at them")
-    name, version = name_and_version(info)
+    name, version = checks.name_and_version(info)
     server = {
         "name": name,
         "version": version,
-        "mode": server_mode(info),
+        "mode": checks.server_mode(info),
         "role": "replica" if info.get("role") == "slave" else "primary",
         "replicas": int(info.get("connected_slaves") or 0),
         "memory_used": info.get("used_memory"),

@@ -13,23 +13,15 @@ from django_fairque.engine.model.priority import SCORE_PER_PRIORITY, Priority
 from django_fairque.engine.model.records import FailureType, TaskState
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, ORGANIZATION_PREFIX, Commands
 from django_fairque.engine.scripting.operations import Operation, Read, read_each, read_sound, read_together
+from django_fairque.engine.statistics import timeline
 from django_fairque.engine.statistics.health import attendance, attendance_reads
-from django_fairque.engine.statistics.timeline import (
-    Distribution,
-    Histograms,
-    Percentiles,
-    add_up_records,
-    count_tasks,
-    distribution,
-    percentiles,
-)
 from django_fairque.engine.transport import cluster as clusters
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Any
 
     from django_fairque.engine.sharding.shards import Shards
+    from django_fairque.engine.statistics.timeline import Distribution, Percentiles
 
 MAX_SERVED_USERS = 100
 """Users who can be served and whose oldest tasks are read, when the oldest tasks of the queue are held back."""
@@ -256,9 +248,9 @@ class QueueStats:
     sla: SlaStats
     dead: dict[str, int]
     minutes: list[MinuteStats] = field(default_factory=list)
-    waits: Distribution = field(default_factory=Distribution)
+    waits: Distribution = field(default_factory=timeline.Distribution)
     """Of all attempts since the queue's first task, which ``wait`` and ``run`` are for the last hour."""
-    runs: Distribution = field(default_factory=Distribution)
+    runs: Distribution = field(default_factory=timeline.Distribution)
     held_back_wait_seconds: float = 0.0
     """The longest wait of a task that is held back: the queue, its user or its organization is paused, or the user or the
     organization has its number of running tasks or is out of rate. ``oldest_wait_seconds`` is of tasks that could start."""
@@ -287,8 +279,8 @@ def stats(queue: Shards, minutes: int = DEFAULT_STATS_MINUTES) -> Operation[Queu
     minute_reads = [[("HGETALL", shard.keys.minute(minute)) for minute in wanted] for shard in shards]
     replies = yield from read_each([*attended, *minute_reads])
     workers, due = attendance(replies[: len(shards)])
-    records = [add_up_records(each) for each in zip(*replies[len(shards) :], strict=True)]
-    hour = Histograms.of(records)
+    records = [timeline.add_up_records(each) for each in zip(*replies[len(shards) :], strict=True)]
+    hour = timeline.Histograms.of(records)
     states = {state.value: size for state, size in zip(TaskState, states_sizes, strict=True)}
     waiting = yield from read_together([waits(shard, LONGEST_WAITS_READ) for shard in shards])
     return QueueStats(
@@ -311,11 +303,7 @@ def stats(queue: Shards, minutes: int = DEFAULT_STATS_MINUTES) -> Operation[Queu
         wait_by_priority=hour.wait_by_priority,
         run=hour.run,
         dependencies=DependencyStats(
-            states["deferred"],
-            totals["edges"],
-            resolving,
-            totals["resolved"],
-            percentiles(hour.resolutions),
+            states["deferred"], totals["edges"], resolving, totals["resolved"], timeline.percentiles(hour.resolutions)
         ),
         sla=SlaStats(
             at_risk=totals["sla_at_risk"],
@@ -326,8 +314,8 @@ def stats(queue: Shards, minutes: int = DEFAULT_STATS_MINUTES) -> Operation[Queu
         ),
         dead={kind.value: totals[f"lying:{kind.value}"] for kind in FailureType},
         minutes=[_minute(minute, record) for minute, record in zip(wanted, records, strict=True)],
-        waits=distribution(totals, "wait"),
-        runs=distribution(totals, "run"),
+        waits=timeline.distribution(totals, "wait"),
+        runs=timeline.distribution(totals, "run"),
         missing_shards=queue.missing,
     )
 
@@ -351,8 +339,10 @@ def _wait_of(waiting: Sequence[Sequence[WaitingTask]], now: float) -> float:
 
 
 def _minute(minute: int, record: Mapping[bytes, bytes]) -> MinuteStats:
-    histograms = Histograms.of([record])
-    return MinuteStats(minute, wait_p95=histograms.wait.p95, run_p95=histograms.run.p95, **count_tasks([record]))
+    histograms = timeline.Histograms.of([record])
+    return MinuteStats(
+        minute, wait_p95=histograms.wait.p95, run_p95=histograms.run.p95, **timeline.count_tasks([record])
+    )
 
 
 @dataclass(frozen=True)

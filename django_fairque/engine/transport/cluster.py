@@ -81,12 +81,6 @@ def node_of(client: Any, request: SingleRequest) -> Any:
     return client.get_redis_connection(node) if hasattr(client, "get_redis_connection") else node
 
 
-def nearest_node_option(client: Any, request: SingleRequest) -> dict[str, Any]:
-    """Options with which a cluster's client sends what has no key to the node of the request; none for another client."""
-    key = key_of(request) if is_cluster(client) else None
-    return {} if key is None else {"target_nodes": client.get_node_from_key(key)}
-
-
 def key_of(request: SingleRequest) -> str | None:
     """A key of a request, which says where it goes; None if it has none."""
     if isinstance(request, ScriptCall):
@@ -100,20 +94,6 @@ def key_of(request: SingleRequest) -> str | None:
 def address(client: Any, key: str) -> str:
     """Where the node is that has this key's slot, as ``host:port``; empty without a cluster."""
     return str(client.get_node_from_key(key).name) if is_cluster(client) else ""
-
-
-def parse_scan(reply: Any) -> tuple[int, list[bytes]]:
-    """The next cursor and the keys; a cluster's client names the server with its cursor."""
-    cursor, keys = reply
-    return int(next(iter(cursor.values())) if isinstance(cursor, dict) else cursor), keys
-
-
-def stale_pool(client: Any, error: Exception) -> Any:
-    """The pool whose connections lead to a node that is no primary any more, if that is what an error says; else None.
-
-    Only a new connection finds the node that is now behind an address. A cluster's client loads the slot map again instead.
-    """
-    return client.connection_pool if isinstance(error, redis_errors.ReadOnlyError) and not is_cluster(client) else None
 
 
 async def pipeline_on(node: Any, commands: list[tuple[Any, ...]]) -> list[Any]:

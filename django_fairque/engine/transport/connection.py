@@ -248,9 +248,9 @@ class SharedTransport:
                 return (yield from self._attempt(request, policy))
             except CLIENT_ERRORS as error:
                 nodes.record_result(self.client, request, error)
-                pool = clusters.stale_pool(self.client, error)
-                if pool is not None:
-                    yield pool.disconnect(inuse_connections=False)
+                if isinstance(error, redis_errors.ReadOnlyError) and not self._is_cluster:
+                    # The node is no primary any more: only a new connection finds the one that is now behind its address.
+                    yield self.client.connection_pool.disconnect(inuse_connections=False)
                 pause = policy.pause_after(error)
             yield self._sleep(pause)
 
@@ -282,8 +282,12 @@ class SharedTransport:
             return (yield self._read(request))
         if isinstance(request, Scan):
             command = ("SCAN", request.cursor, "MATCH", request.pattern, "COUNT", 1000)
-            options = {**clusters.NEVER_DECODE, **clusters.nearest_node_option(self.client, request)}
-            return clusters.parse_scan((yield self.client.execute_command(*command, **options)))
+            options: dict[str, Any] = dict(clusters.NEVER_DECODE)
+            if self._is_cluster:
+                options["target_nodes"] = self.client.get_node_from_key(request.prefix)
+            cursor, keys = yield self.client.execute_command(*command, **options)
+            # A cluster's client names the server with its cursor.
+            return int(next(iter(cursor.values())) if isinstance(cursor, dict) else cursor), keys
         return (yield clusters.node_of(self.client, request).execute_command(*request.command, **clusters.NEVER_DECODE))
 
     def _load_script(self, request: ScriptCall, policy: RetryPolicy) -> Steps:

@@ -150,19 +150,16 @@ def _with_organizations(commands: Commands, found: list[UserStats]) -> Operation
     organizations = list(dict.fromkeys(keys.values()))
     records = yield from read_sound([("HMGET", key, "weight", "paused", "cap", "run") for key in organizations])
     known = dict(zip(organizations, records, strict=True))
-    return [_in_organization(each, *known[keys[each.user_id]]) if each.user_id in keys else each for each in found]
-
-
-def _in_organization(
-    stats: UserStats, weight: bytes | None, paused: bytes | None, cap: bytes | None, running: bytes | None
-) -> UserStats:
-    is_full = cap is not None and units.number(running) >= units.number(cap)
-    return replace(
-        stats,
-        organization_weight=units.number(weight, 1.0),
-        organization_paused=paused is not None,
-        organization_is_full=is_full,
-    )
+    for index, stats in enumerate(found):
+        if stats.user_id in keys:
+            weight, paused, cap, running = known[keys[stats.user_id]]
+            found[index] = replace(
+                stats,
+                organization_weight=units.number(weight, 1.0),
+                organization_paused=paused is not None,
+                organization_is_full=cap is not None and units.number(running) >= units.number(cap),
+            )
+    return found
 
 
 def _stats(user_id: str, record: Mapping[bytes, bytes], now_us: int) -> UserStats:

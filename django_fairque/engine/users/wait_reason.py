@@ -45,11 +45,7 @@ def read_wait_reason(shards: Shards, task_id: str) -> Operation[WaitReason]:
     commands = yield from shards.of_task(task_id)
     keys = commands.keys
     (state, user), (paused, clock), time = yield Read(
-        [
-            ("HMGET", keys.task(task_id), "state", "user"),
-            ("HMGET", keys("stats"), "paused", "clock"),
-            ("TIME",),
-        ]
+        [("HMGET", keys.task(task_id), "state", "user"), ("HMGET", keys("stats"), "paused", "clock"), ("TIME",)]
     )
     if state is None:
         raise commands.unknown(task_id)
