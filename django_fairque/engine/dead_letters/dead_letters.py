@@ -12,16 +12,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.dead_letters.letters import (
-    DLQCounts,
-    DLQEntry,
-    DLQGroup,
-    DLQGroups,
-    DLQMatching,
-    Filter,
-    Letter,
-    normalize_error,
-)
+from django_fairque.engine.dead_letters import letters as records
+from django_fairque.engine.dead_letters.letters import DLQCounts, DLQEntry, DLQGroups, DLQMatching, Filter, make_group
 from django_fairque.engine.inspection.pages import ResultPage, cursor_error, parse_cursor, read_page
 from django_fairque.engine.inspection.task_lookup import attempt, read_tasks, server_time
 from django_fairque.engine.model import payload as json_payload
@@ -37,7 +29,7 @@ from django_fairque.engine.sharding.shards import AllShardsReader, Shards, sum_o
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from django_fairque.engine.dead_letters.letters import Filters
+    from django_fairque.engine.dead_letters.letters import Filters, Letter
 
 DEAD_LETTERS_PER_CALL = 100
 MAX_CALL_PAYLOAD_BYTES = 4 * 1024 * 1024
@@ -199,7 +191,7 @@ def letters(commands: Commands, task_ids: Sequence[str]) -> Operation[list[Lette
                 text = (reason or b"").decode("utf-8", "replace")
                 moved_at = seconds(ended) or 0.0
                 found.append(
-                    Letter(task_id, int(died or 1), user.decode(), (name or b"").decode(), kind, text, moved_at)
+                    records.Letter(task_id, int(died or 1), user.decode(), (name or b"").decode(), kind, text, moved_at)
                 )
     return found
 
@@ -367,19 +359,9 @@ def groups(shards: Shards, look_at: int, only: Filter, now: float | None) -> Ope
                 if only.matches(letter, moment):
                     found.setdefault(letter.fingerprint, []).append(letter)
         looked_at, is_whole = looked_at + scan.read_count, is_whole and size <= share
-    made = [_group(key, members) for key, members in found.items()]
+    made = [make_group(key, members) for key, members in found.items()]
     made.sort(key=lambda group: (-group.count, -group.newest, group.fingerprint))
     return DLQGroups(tuple(made), looked_at, is_whole, shards.missing)
-
-
-def _group(key: str, members: Sequence[Letter]) -> DLQGroup:
-    newest = max(members, key=lambda letter: letter.moved_at)
-    return DLQGroup(
-        *(key, newest.name, newest.failure_type, normalize_error(newest.reason), len(members)),
-        oldest=min(letter.moved_at for letter in members),
-        newest=newest.moved_at,
-        example=newest.entry_id,
-    )
 
 
 def in_us(score: float) -> str:

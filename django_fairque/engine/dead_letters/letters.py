@@ -14,7 +14,7 @@ from django_fairque.engine.model.ids import check_id
 from django_fairque.engine.model.records import Attempt, FailureType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from django_fairque.engine.model.task import Task
 
@@ -208,6 +208,17 @@ class DLQGroup:
     newest: float
     example: str
     """The entry id of the newest."""
+
+
+def make_group(key: str, members: Sequence[Letter]) -> DLQGroup:
+    """The group of these letters, whose fingerprint is ``key``."""
+    newest = max(members, key=lambda letter: letter.moved_at)
+    return DLQGroup(
+        *(key, newest.name, newest.failure_type, normalize_error(newest.reason), len(members)),
+        oldest=min(letter.moved_at for letter in members),
+        newest=newest.moved_at,
+        example=newest.entry_id,
+    )
 
 
 @dataclass(frozen=True)

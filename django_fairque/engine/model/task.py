@@ -464,11 +464,6 @@ class PushTemplate(NamedTuple):
     is_chosen: bool
     """Whether its id was chosen, not made."""
 
-    @property
-    def is_idempotent(self) -> bool:
-        """Whether pushing such a task again may be answered with what was known before."""
-        return self.is_chosen or bool(self.unique_key)
-
     @classmethod
     def unpacked(cls, packed: bytes) -> PushTemplate:
         """Return the template that was ``packed``. Raises `ValueError`, `TypeError` or `LookupError` if this is none."""

@@ -364,7 +364,7 @@ def push_args(commands: Commands, tasks: Sequence[Task], graph: Graph = NO_GRAPH
         form = forms.setdefault(task.push_template, len(forms) + 1)
         signature = _sign(commands, task, graph.run_id, key) if task.signature is None else task.signature
         args += (task.task_id, task.user_id, task.payload_bytes + signature, form)
-    is_kept = bool(graph.parts) or any(form.is_idempotent for form in forms)
+    is_kept = bool(graph.parts) or any(form.is_chosen or form.unique_key for form in forms)
     tail = batching.dependency_args(tasks, graph.remote) if graph.mode else []
     traced = [(index, task.trace.stored()) for index, task in enumerate(tasks, 1) if task.traceparent]
     if traced or graph.parts:

@@ -7,7 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django_fairque.engine.dead_letters import dead_letters as sync_dead_letters
-from django_fairque.engine.dead_letters.letters import DLQCounts, DLQEntry, DLQGroups, DLQMatching, Filter, Letter
+from django_fairque.engine.dead_letters.letters import DLQCounts, DLQEntry, DLQGroups, DLQMatching, Filter
 from django_fairque.engine.dependencies import dependencies, messages
 from django_fairque.engine.dependencies import xcom as sync_xcom
 from django_fairque.engine.inspection import pages as listing
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from django_fairque.engine.dead_letters.letters import Filters
+    from django_fairque.engine.dead_letters.letters import Filters, Letter
     from django_fairque.engine.dependencies.dependencies import Blockers, DependencyGraph, DependencyView
     from django_fairque.engine.inspection.pages import PartialList, ResultPage, Sizes, WorkerRecord
     from django_fairque.engine.inspection.search import MatchingTasks, Search, SearchResult

@@ -251,8 +251,7 @@ def sign(commands: Commands, name: str, now: float | None) -> Operation[None]:
 
 def remove(commands: Commands, name: str, now: float | None) -> Operation[bool]:
     args = ["remove", check_id(name, "a schedule's name"), "*", "", ""]
-    removed = yield commands.call("schedule", args, now, reply=new_nonce())
-    return bool(removed)
+    return bool((yield commands.call("schedule", args, now, reply=new_nonce())))
 
 
 def run_now(commands: Commands, name: str, now: float | None) -> Operation[str]:
@@ -351,8 +350,7 @@ def _set(
 ) -> Operation[bool]:
     expected = b"" if known is None else known.stored
     args = ["set", schedule.name, expected, schedule.to_json(), due_argument(following)]
-    done = yield commands.call("schedule", args, now, reply=new_nonce())
-    return bool(done)
+    return bool((yield commands.call("schedule", args, now, reply=new_nonce())))
 
 
 def _signed(commands: Commands, schedule: Schedule) -> Schedule:

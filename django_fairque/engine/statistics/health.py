@@ -23,8 +23,6 @@ from django_fairque.engine.transport import server_checks as checks
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from django_fairque.engine.inspection.pages import WorkerRecord
-
 AlertKind = Literal["at_risk", "violated", "promoted", "died", "given_back", "emptied", "went_back"]
 MAX_ALERTS = 10_000
 """No more are kept (lua/lib/base.lua)."""
@@ -153,7 +151,7 @@ def _other_nodes(shards: Sequence[Commands]) -> Operation[list[dict[str, Any]]]:
     return list(found.values())
 
 
-def unknown_names(workers: Sequence[WorkerRecord]) -> list[str]:
+def unknown_names(workers: Sequence[listing.WorkerRecord]) -> list[str]:
     """In a sentence each, the names of tasks that workers can't run."""
     counts, sentences = Counter(name for worker in workers for name in worker.unknown_tasks), []
     for name, count in sorted(counts.items()):
@@ -165,7 +163,7 @@ def unknown_names(workers: Sequence[WorkerRecord]) -> list[str]:
     return [*sentences[:MAX_NAMES_PER_REASON], *more]
 
 
-def blocked_loops(workers: Sequence[WorkerRecord]) -> list[str]:
+def blocked_loops(workers: Sequence[listing.WorkerRecord]) -> list[str]:
     """In a sentence each, the processes whose event loop is blocked by a task."""
     sentences = [
         f"the event loop of process {worker.worker} is blocked by {worker.info['blocked_by']}; its log has the stack"

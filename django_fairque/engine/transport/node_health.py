@@ -95,10 +95,8 @@ def unreachable_nodes(client: Any) -> UnreachableNodes:
 
 
 def record_result(client: Any, request: SingleRequest, error: Exception | None) -> None:
-    """A request to one node has failed, or was answered."""
-    if not clusters.is_cluster(client) or isinstance(request, Read):  # which says so of each node itself
-        return
-    if not clusters.knows_nodes(client):  # none of them has answered yet
+    """A request to one node has failed, or was answered. A read says so of each node itself."""
+    if not clusters.is_cluster(client) or isinstance(request, Read) or not clusters.knows_nodes(client):
         return
     if (key := clusters.key_of(request)) and (node := _owner(client, key)):
         unreachable_nodes(client).record_result(node, error, key)
