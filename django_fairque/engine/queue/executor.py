@@ -148,9 +148,14 @@ def check_client(client: object, queue: str, maker: str, *, is_awaited: bool) ->
     # By their modules: what somebody has put around a method, to see its calls, need not look like it.
     modules = [base.__module__ for base in kind.__mro__]
     is_of_asyncio = any(module.startswith("redis.asyncio") for module in modules)
-    if any(module.startswith("redis.") for module in modules) and is_of_asyncio is not is_awaited:
-        what = "a client of redis.asyncio" if is_awaited else "a client that is not awaited"
-        raise errors.ConfigurationError(f"{queue} takes {what}, as {maker}() makes one, got {_class_name(kind)}")
+    if is_of_asyncio and not is_awaited:
+        raise errors.ConfigurationError(
+            f"{queue} takes a client that is not awaited, as {maker}() makes one, got {_class_name(kind)}"
+        )
+    if is_awaited and not is_of_asyncio and any(module.startswith("redis.") for module in modules):
+        raise errors.ConfigurationError(
+            f"{queue} takes a client of redis.asyncio, as {maker}() makes one, got {_class_name(kind)}"
+        )
 
 
 def _class_name(kind: type) -> str:

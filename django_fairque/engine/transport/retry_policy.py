@@ -67,14 +67,17 @@ class RetryPolicy:
         self.reloads_topology = isinstance(error, clusters.STALE_TOPOLOGY_ERRORS)
         text = str(error)
         code = _error_code(text)
-        is_function = isinstance(error, redis_errors.ResponseError) and text.startswith("Function not found")
-        if is_function or isinstance(error, redis_errors.NoScriptError):
+        if isinstance(error, redis_errors.NoScriptError):
             self.loads += 1
-            self.loads_function = self.loads_function or is_function
             if self.loads <= 3:
                 return 0.0
-            kind = "functions" if is_function else "scripts"
-            raise errors.LuaScriptError(self.what, f"the server forgets {kind} as fast as they are loaded") from error
+            raise errors.LuaScriptError(self.what, "the server forgets scripts as fast as they are loaded") from error
+        if isinstance(error, redis_errors.ResponseError) and text.startswith("Function not found"):
+            self.loads += 1
+            self.loads_function = True
+            if self.loads <= 3:
+                return 0.0
+            raise errors.LuaScriptError(self.what, "the server forgets functions as fast as they are loaded") from error
         is_untrusted = clusters.UNTRUSTED_CERTIFICATE_TEXT in text
         if isinstance(error, clusters.CONNECTION_LOST_ERRORS) and not isinstance(error, NOT_STARTED_ERRORS):
             self.is_in_doubt = self.is_in_doubt or not is_untrusted
