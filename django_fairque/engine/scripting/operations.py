@@ -111,9 +111,14 @@ def slices(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (items[first : first + size] for first in range(0, len(items), size))
 
 
+def scan_pattern(prefix: str) -> str:
+    """The pattern of all keys that begin with ``prefix``."""
+    return "".join(f"[{char}]" if char in "*?[]" else char for char in prefix).replace("\\", "\\\\") + "*"
+
+
 def scan_keys(prefix: str) -> Operation[list[bytes]]:
     """Every key that begins with ``prefix``, sorted."""
-    pattern = "".join(f"[{char}]" if char in "*?[]" else char for char in prefix).replace("\\", "\\\\") + "*"
+    pattern = scan_pattern(prefix)
     keys: set[bytes] = set()
     cursor = 0
     while True:

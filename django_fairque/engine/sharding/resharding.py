@@ -17,7 +17,7 @@ from django_fairque.engine.model.errors import ConfigurationError, FairQueueErro
 from django_fairque.engine.model.ids import new_nonce
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.schedules import schedules
-from django_fairque.engine.scripting.operations import Operation, Read, scan_keys, slices
+from django_fairque.engine.scripting.operations import Operation, Read, Scan, scan_pattern, slices
 from django_fairque.engine.users import organizations
 
 if TYPE_CHECKING:
@@ -164,8 +164,11 @@ def _move_schedules(old: Shards, new: Shards, now: float | None) -> Operation[in
 
 def _remove(shard: Commands) -> Operation[None]:
     """Everything that a shard which is given up still holds: figures, idle users, registries."""
-    for keys in slices((yield from scan_keys(str(shard.keys))), USERS_PER_SCAN):
-        yield Read([("DEL", key) for key in keys])
+    prefix, cursor = str(shard.keys), None
+    while cursor != 0:
+        cursor, found = yield Scan(prefix, scan_pattern(prefix), cursor or 0)
+        if found:
+            yield Read([("DEL", key) for key in found])
 
 
 def read_shard_count(shards: Shards) -> Operation[int]:
