@@ -5,6 +5,7 @@ Nothing is looked up before a task asks: a request that enqueues nothing costs t
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -24,8 +25,6 @@ from .tasks.options import user_id
 from .tasks.tracing import in_trace
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
-
     from django.http import HttpRequest
     from django.http.response import HttpResponseBase
 

@@ -33,14 +33,13 @@ attempt has failed. ``task_canceled`` has ``took`` and ``error`` too after a ``D
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
 from django.dispatch import Signal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from django_fairque.engine.model.lease import Lease
     from django_fairque.engine.model.records import PushResult
     from django_fairque.engine.model.task import Task

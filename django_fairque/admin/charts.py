@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 from django.utils import timezone
 from django.utils.translation import gettext
 
 from django_fairque.monitoring import formatting
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 CHART_WIDTH, CHART_HEIGHT = 1000, 100
 SPARKLINE_MARGIN = 6

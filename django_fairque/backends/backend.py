@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -19,7 +20,6 @@ from .compat import AnyResult, AnyTask, BaseTaskBackend, Task, TaskResult, TaskR
 from .definition import DjangoDefinition, FairqueTask
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from django_fairque.engine.model.records import Attempt

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timezone
 from inspect import isclass
@@ -21,8 +22,6 @@ from django_fairque.tasks.errors import Discard, TaskCanceledError, TaskFailedEr
 from .compat import AnyResult, AnyTask, TaskError, TaskResult, TaskResultStatus, task_backends
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from django_fairque.engine.model.lease import Lease
     from django_fairque.engine.model.task import Task as Record
     from django_fairque.tasks.results import TaskResult as Handle

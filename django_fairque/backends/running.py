@@ -10,6 +10,7 @@ import asyncio
 import functools
 import inspect
 import logging
+from collections.abc import Awaitable, Callable, Sequence
 from traceback import format_exception
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +26,6 @@ from . import results
 from .compat import TaskContext, TaskError, TaskResultStatus, normalize_json, task_finished, task_started
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
     from django_fairque.engine.model.records import Attempt
 
     from .compat import AnyResult, AnyTask

@@ -7,6 +7,7 @@ The other modules make their messages, and get the configuration, with the funct
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
@@ -17,8 +18,6 @@ from pydantic import TypeAdapter
 from django_fairque.engine.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from django_fairque.conf import FairQueueConfig, RedisConfig, WorkerConfig
     from django_fairque.engine.model.options import Mistake
 

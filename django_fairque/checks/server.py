@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator, Mapping
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,6 @@ from django_fairque.checks.configuration import configured, message, resolved
 from django_fairque.engine.model import errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from django.core.checks import CheckMessage
 
     from django_fairque.conf import RedisConfig

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
@@ -12,8 +13,6 @@ from django_fairque.checks.configuration import configured, message
 from django_fairque.engine.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from django.core.checks import CheckMessage
 
     from django_fairque.conf import FairQueueConfig

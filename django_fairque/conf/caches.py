@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import re
 import ssl
+from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from django_fairque.engine.model.errors import nearest
 from django_fairque.engine.model.options import shown
 
 from . import urls
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 DJANGO = "django.core.cache.backends.redis.RedisCache"
 DJANGO_REDIS = "django_redis.cache.RedisCache"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -19,8 +20,6 @@ from .redis import aclose_client, close_client
 from .sources import NO_SERVER_URL, WATCHED_SETTINGS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
     from django_fairque.engine.queue.async_queue import AsyncFairQueue
     from django_fairque.engine.queue.queue import FairQueue
 

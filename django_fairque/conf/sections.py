@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator
 
@@ -28,9 +29,6 @@ from django_fairque.engine.model.options import (
     unknown,
     whole,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 EVERYONE = "*"
 MAX_NAMED_USERS = 5

@@ -10,6 +10,7 @@ a service called fairque-redis.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,6 @@ from django_fairque.conf.sections import SECTIONS
 from django_fairque.engine.model.options import Mistake, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
     import yaml
 
 

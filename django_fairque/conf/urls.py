@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
 from django_fairque.engine.model.errors import nearest
 from django_fairque.engine.model.options import shown
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 SCHEMES = ("redis", "rediss", "unix", "embedded")
 ACCESS_OPTIONS = (

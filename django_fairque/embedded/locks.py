@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,8 +21,6 @@ from django_fairque.embedded import server_files
 from django_fairque.engine.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from django_fairque.embedded.directory import PrivateDirectory
 
 

@@ -14,9 +14,9 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from django_fairque.embedded import binary as binaries
@@ -24,10 +24,6 @@ from django_fairque.embedded import locks, probe, server_files
 from django_fairque.embedded.directory import PrivateDirectory, foreign_owner_error
 from django_fairque.embedded.probe import PingResult, ReplyError, ServerStatus, send_command
 from django_fairque.engine.model.errors import ConfigurationError, RedisConnectionError, short
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 
 logger = logging.getLogger("django_fairque.embedded")
 

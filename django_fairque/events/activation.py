@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from django.db.models import Model, signals
@@ -17,8 +18,6 @@ from .event import CREATE, DELETE, M2M, SIGNAL, UPDATE, Event, classes_of, field
 from .relations import relations_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from django.db.models.signals import ModelSignal
     from django.dispatch import Signal
 

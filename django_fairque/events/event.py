@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from django.apps import apps
@@ -11,9 +12,6 @@ from django.core.exceptions import FieldDoesNotExist
 from django.db.models import Field, Model
 
 from django_fairque.engine.model.errors import nearest
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 def model_of(given: type[Model] | str) -> type[Model]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -18,8 +19,6 @@ from django_fairque.tasks import sending
 from .event import is_historical
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-
     from django.db.models import Model
 
     from django_fairque.tasks.on_commit import CommitBuffer

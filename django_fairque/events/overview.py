@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,6 @@ from django_fairque.engine.model.records import EventCount
 from . import rules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from django_fairque.engine.queue.queue import FairQueue
 
 

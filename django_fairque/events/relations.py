@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -15,8 +16,6 @@ from . import rules
 from .event import M2M, Event, classes_of, is_historical
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
-
     from .rules import Rule
 
 LOADING_ATTRIBUTE = "_fairque_loading"

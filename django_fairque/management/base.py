@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
+from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,8 +19,6 @@ from django_fairque.monitoring.redaction import redacted_text
 from django_fairque.monitoring.report import missing_words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from django_fairque.engine.inspection.pages import ResultPage
     from django_fairque.engine.queue.queue import FairQueue
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from django_fairque.engine.model.errors import short
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _TIMES = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (0.001, "ms"), (0.000001, "µs"))
 _RATES = ((1.0, "s"), (60.0, "min"), (3600.0, "h"))

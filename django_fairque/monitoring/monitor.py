@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,6 @@ from django_fairque.engine.model.errors import ConfigurationError, short, sugges
 from .formatting import duration, number, share
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.statistics.queue_stats import QueueStats
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError  # the built-in one only since Python 3.11
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from django_fairque.conf import FairQueueConfig, get_config
 from django_fairque.conf.redis import close_client
@@ -26,10 +27,6 @@ from django_fairque.engine.model.errors import (
     UnsupportedServerError,
 )
 from django_fairque.engine.queue.queue import FairQueue
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 logger = logging.getLogger("django_fairque.monitoring")
 

@@ -9,6 +9,7 @@ exported even while it is 0, so that the first event is an increase like any oth
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from time import monotonic
@@ -25,8 +26,6 @@ from django_fairque.engine.model.records import FailureType
 from django_fairque.monitoring.probe import Probe, ProbeResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
     from prometheus_client.metrics_core import Metric
 
     from django_fairque.engine.queue.queue import FairQueue

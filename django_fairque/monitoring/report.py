@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,6 @@ from django_fairque.engine.sharding.shards import describe_shards
 from .formatting import duration, number, rate, share, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.statistics.queue_stats import QueueStats, ShardStats
     from django_fairque.engine.statistics.timeline import Percentiles

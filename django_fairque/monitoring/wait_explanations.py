@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
@@ -16,8 +17,6 @@ from django_fairque.monitoring.redaction import redacted_text
 from django_fairque.monitoring.translations import word
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from django_fairque.engine.inspection.pages import WorkerRecord
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.queue.queue import FairQueue

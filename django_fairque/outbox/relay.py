@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from time import monotonic
@@ -29,8 +30,6 @@ from . import has_outbox
 from .rows import decoded, is_graph
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.models import OutboxEntry

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.model import payload as json_payload
@@ -11,8 +12,6 @@ from django_fairque.engine.model.task import Task
 from django_fairque.engine.pushing import batching as together
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from django_fairque.models import OutboxEntry
 
 ROWS_AT_ONCE = 500

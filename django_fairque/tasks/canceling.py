@@ -6,6 +6,7 @@ The engine's own `cancel` sends nothing. While nobody listens, this costs nothin
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from django_fairque import signals
@@ -13,8 +14,6 @@ from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.signals import log_receiver_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from django_fairque.engine.inspection.task_lookup import Note
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.queue.async_queue import AsyncFairQueue

@@ -7,6 +7,8 @@ import math
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
@@ -17,8 +19,6 @@ from .errors import Discard, TaskUsageError
 from .options import user_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from collections.abc import Set as AbstractSet
     from contextlib import AbstractContextManager
     from types import TracebackType
 

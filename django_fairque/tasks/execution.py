@@ -15,6 +15,8 @@ import asyncio
 import logging
 import threading
 import time
+from collections.abc import Callable, Sequence, Sized
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import repeat
@@ -36,8 +38,6 @@ from .errors import Discard, Retry, TaskNotRegisteredError, TaskSignatureError, 
 from .tracing import NO_SPAN, run_span
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence, Sized
-    from collections.abc import Set as AbstractSet
     from contextlib import AbstractContextManager
     from datetime import timedelta
     from types import TracebackType

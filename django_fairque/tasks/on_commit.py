@@ -11,6 +11,7 @@ import logging
 import os
 import threading
 from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -35,8 +36,6 @@ from .errors import TaskUsageError
 from .results import TaskResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
     from django.db.backends.base.base import BaseDatabaseWrapper
 
     from django_fairque.engine.model.task import Task

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, overload
 
 from django_fairque.engine.model.errors import nearest, short
@@ -17,8 +18,6 @@ from .errors import TaskNotRegisteredError, TaskUsageError
 from .options import DECLARABLE, DeclaredOptions, TaskOptions, changed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from typing_extensions import Unpack
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from asgiref.sync import sync_to_async
@@ -18,7 +19,6 @@ from . import canceling
 from .errors import TaskCanceledError, TaskFailedError, TaskNotFinishedError, TaskWaitTimeoutError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
     from datetime import timedelta
 
     from django_fairque.engine.inspection.task_lookup import Progress

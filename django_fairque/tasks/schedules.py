@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
+from collections.abc import Container, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
@@ -19,8 +20,6 @@ from . import registry
 from .errors import TaskUsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping
-
     from django_fairque.conf.sections import ScheduleConfig
     from django_fairque.engine.queue.queue import FairQueue
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,6 @@ from .results import TaskResult, interceptors
 from .tracing import around_sending
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from django_fairque.engine.model.task import Task
 
     from .on_commit import CommitBuffer

@@ -8,6 +8,7 @@ nothing.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import TYPE_CHECKING
@@ -19,8 +20,6 @@ from .context import ScopedValue, TaskContext
 from .errors import Discard, Retry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from opentelemetry import trace as otel
     from opentelemetry.context import Context
     from opentelemetry.util.types import AttributeValue

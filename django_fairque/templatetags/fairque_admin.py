@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django import template
 from django.template.defaultfilters import date
@@ -13,9 +14,6 @@ from django.utils.html import format_html
 
 from django_fairque.admin.pages.base import in_form
 from django_fairque.monitoring import formatting, redaction, translations
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 register = template.Library()
 NOTHING = "–"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,6 @@ from .capture import Capture, as_kept, capture_tasks, innermost
 from .captured import Captured, name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from django_fairque.engine.model.priority import Priority
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
@@ -29,8 +30,6 @@ from django_fairque.tasks.results import TaskResult, interceptors
 from .captured import AsyncCapturedQueue, Captured, CapturedQueue, Store, name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from django_fairque.engine.model.task import Task
     from django_fairque.tasks.definition import AnyDefinition
     from django_fairque.tasks.on_commit import CommitBuffer

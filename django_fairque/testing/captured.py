@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from operator import itemgetter
@@ -15,8 +16,6 @@ from django_fairque.engine.model.records import Attempt, TaskState
 from django_fairque.tasks import on_commit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Sequence
-
     from django_fairque.engine.model.priority import Priority
     from django_fairque.engine.model.task import Task
     from django_fairque.tasks.on_commit import CommitBuffer

@@ -14,6 +14,7 @@ import inspect
 import secrets
 import sys
 import unittest
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +25,6 @@ from django_fairque.backends import FairqueBackend
 from django_fairque.conf import aclose_queues, get_config, get_queue
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
     from django_fairque.backends.compat import AnyResult
 
 WAITING = ("queued", "scheduled")

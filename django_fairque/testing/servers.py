@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,6 @@ from django_fairque.embedded import EmbeddedServer
 from .capture import innermost
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from django_fairque.engine.queue.queue import FairQueue
 
 _running: list[EmbeddedServer] = []

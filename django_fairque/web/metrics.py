@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import hmac
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from django_fairque.conf import MonitorConfig, get_config
 from django_fairque.engine.model.errors import ConfigurationError
 from django_fairque.monitoring.probe import MISCONFIGURED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import logging
 import socket
 import sys
 import threading
+from collections.abc import Callable, Mapping
 from functools import partial
 from http.server import BaseHTTPRequestHandler
 from socketserver import ThreadingTCPServer
@@ -18,7 +19,6 @@ from django_fairque.engine.model.errors import ConfigurationError
 from django_fairque.web import metrics as access
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
     from types import TracebackType
 
     from typing_extensions import Self

@@ -6,8 +6,9 @@ host: anybody who can reach them may see their responses.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.contrib.auth.decorators import login_not_required
 from django.db.transaction import non_atomic_requests
@@ -21,9 +22,6 @@ from django_fairque.engine.model.errors import ConfigurationError
 from django_fairque.monitoring.health import judged
 from django_fairque.monitoring.probe import Probe
 from django_fairque.web import metrics as access
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 health_probe = Probe(judged)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.parse import unquote, urlencode
@@ -25,8 +26,6 @@ from django_fairque.monitoring.formatting import number
 from django_fairque.tasks import canceling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from django_stubs_ext import StrOrPromise
 
     from django_fairque.engine.queue.queue import FairQueue

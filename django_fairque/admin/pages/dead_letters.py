@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,8 +18,6 @@ from django_fairque.monitoring.formatting import number, read_age
 from django_fairque.monitoring.redaction import redacted_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from django_stubs_ext import StrPromise
 
 FILTERS = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,6 @@ from django_fairque.engine.model.records import TaskState
 from django_fairque.tasks import canceling
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from django_fairque.engine.dependencies.dependencies import DependencyGraph, DependencyView, Node
 
 WAITING_TASKS_PER_PAGE = 25

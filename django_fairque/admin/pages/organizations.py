@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -11,9 +12,6 @@ from django_fairque.admin.pages.base import Action, AdminPage, InvalidForm
 from django_fairque.admin.pages.limit_forms import OrganizationForm
 from django_fairque.engine.model.errors import ShardsAwayError, TaskValidationError
 from django_fairque.monitoring.formatting import number
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ORGANIZATIONS_PER_PAGE = 50
 

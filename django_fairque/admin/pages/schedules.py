@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
+from collections.abc import Mapping
 from datetime import datetime, timezone, tzinfo
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +26,6 @@ from django_fairque.tasks.schedules import SOURCE as FROM_SETTINGS
 from django_fairque.tasks.schedules import make_step
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from django_stubs_ext import StrOrPromise
 
     from django_fairque.engine.model.task import Task

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,6 @@ from django_fairque.monitoring.translations import word
 from django_fairque.tasks import canceling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from django_fairque.engine.model.task import Task
 
 TASKS_PER_PAGE = 50

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,6 @@ from django_fairque.engine.statistics.timeline import Percentiles, total_usage
 from django_fairque.monitoring.formatting import duration, number, share
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from django_fairque.engine.users.organizations import OrganizationQueue
     from django_fairque.engine.users.users import UserStats
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -14,8 +15,6 @@ from django_fairque.engine.model.ids import check_id
 from django_fairque.engine.model.records import Attempt, FailureType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from django_fairque.engine.model.task import Task
 
 FINGERPRINTED_CHARACTERS = 2000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,6 @@ from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.scripting.operations import Operation, Read, slices
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.sharding.shards import Shards
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.model import payload as json_payload
@@ -11,8 +12,6 @@ from django_fairque.engine.model.ids import check_id
 from django_fairque.engine.scripting.operations import Driver, Operation, Read
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from django_fairque.engine.scripting.commands import Commands
 
 MAX_XCOM_KEYS = 1000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, overload
 
@@ -16,8 +17,6 @@ from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, Command
 from django_fairque.engine.scripting.operations import Operation, Read, read_sound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.sharding.shards import Shards
 

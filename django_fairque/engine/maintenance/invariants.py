@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from django_fairque.engine.inspection.pages import PartialList
@@ -20,8 +21,6 @@ from django_fairque.engine.model.records import FailureType, TaskState
 from django_fairque.engine.scripting.commands import ORGANIZATION_PREFIX, Commands
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import Shards
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.scripting.operations import Operation, Read, parse_scores, scan_keys, slices
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from django_fairque.engine.scripting.commands import Commands
 
 

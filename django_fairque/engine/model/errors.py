@@ -26,10 +26,7 @@ from __future__ import annotations
 
 import difflib
 import reprlib
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 
 class FairQueueError(Exception):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import seconds
@@ -11,9 +12,6 @@ from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.signature import split_signature
 from django_fairque.engine.model.task import LEASE_FIELDS, Task
 from django_fairque.engine.model.trace_context import NO_TRACE, Trace, restored
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = ["LEASE_FIELDS", "Lease", "LeaseKey"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -12,8 +13,6 @@ from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.lease import Lease, check_lease
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from django_fairque.engine.model.options import QueueConfig
 
 MAX_ERROR_CHARACTERS = 2_000

@@ -7,12 +7,10 @@ strings); each of these would arrive as something else or not at all, so each is
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Iterable
+from typing import Any, NoReturn
 
 from django_fairque.engine.model.errors import TaskSerializationError, short
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 MAX_PAYLOAD_BYTES = 8 * 1024 * 1024
 """No setting allows a larger payload (bytes): a server shared by all users is no place for files."""

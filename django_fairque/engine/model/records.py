@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from django_fairque.engine.model import errors
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class TaskState(str, Enum):

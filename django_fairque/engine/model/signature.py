@@ -13,12 +13,10 @@ from __future__ import annotations
 import binascii
 import hashlib
 import hmac
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import NamedTuple
 
 SIGNATURE_SEPARATOR = b"\x1e"
 MAX_SIGNATURE_BYTES = 64

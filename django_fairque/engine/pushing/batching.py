@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
@@ -9,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 from django_fairque.engine.model import errors
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.scripting.commands import Commands
 

@@ -6,6 +6,7 @@ push to one shard.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,8 +25,6 @@ from django_fairque.engine.sharding.shards import Shards, change_each, describe_
 from django_fairque.engine.users.users import users_stats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     from django_fairque.engine.model.options import QueueConfig
 
 

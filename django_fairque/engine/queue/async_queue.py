@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -43,8 +44,6 @@ from django_fairque.engine.users.users import UserStats, check_limit_value, chec
 from django_fairque.engine.users.wait_reason import WaitReason, read_wait_reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     from typing_extensions import Unpack
 
     from django_fairque.engine.dead_letters.letters import Filters, Letter

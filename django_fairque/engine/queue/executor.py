@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django_fairque.engine.model import errors
@@ -11,8 +12,6 @@ from django_fairque.engine.sharding.shards import Shards
 from django_fairque.engine.transport import node_health as nodes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from typing_extensions import Self
 
     from django_fairque.engine.model.ids import Users

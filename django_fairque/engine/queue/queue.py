@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -41,8 +42,6 @@ from django_fairque.engine.users.users import UserQueue, UserStats
 from django_fairque.engine.users.wait_reason import WaitReason, read_wait_reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     from django_fairque.engine.dependencies.dependencies import Blockers, DependencyGraph, DependencyView
     from django_fairque.engine.inspection.pages import PartialList, ResultPage, Sizes, WorkerRecord
     from django_fairque.engine.inspection.search import MatchingTasks, Search, SearchResult

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import zoneinfo
 from collections import deque
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import takewhile
-from typing import TYPE_CHECKING
 
 from cronsim import CronSim, CronSimError
 
 from django_fairque.engine.model.durations import to_us
 from django_fairque.engine.model.errors import TaskValidationError, nearest, short
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MIN_INTERVAL_SECONDS = 1.0
 _SPANS = (3600.0, 86_400.0, 40 * 86_400.0, 400 * 86_400.0, 9 * 366 * 86_400.0)

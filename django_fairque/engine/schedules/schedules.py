@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta, timezone
@@ -26,8 +27,6 @@ from django_fairque.engine.schedules.due_times import Timing
 from django_fairque.engine.scripting.operations import Driver, Operation, Read, parse_scores
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.sharding.shards import AllShardsReader, Shards
 

@@ -6,7 +6,8 @@ names without any change: the tag is the first pair of braces, and the bytes beh
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from django_fairque.engine.model.durations import now_us, to_us
 from django_fairque.engine.model.errors import TaskNotFoundError
@@ -14,10 +15,6 @@ from django_fairque.engine.model.options import STARVABLE_PRIORITIES, QueueConfi
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.scripting.operations import ScriptCall
 from django_fairque.engine.scripting.scripts import BASE_KEYS, load
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
 
 ORGANIZATION_PREFIX = b"\xff"
 """The prefix of an organization in the shard's ring; no user's id begins with it (``lua/lib/organization.lua``)."""

@@ -15,13 +15,11 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any
 
 _FRAME = """#!lua name={name}
 local KEYS, ARGV, P, K

@@ -7,6 +7,7 @@ interrupted is done by doing it again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,8 +22,6 @@ from django_fairque.engine.scripting.operations import Operation, Read, Scan, sc
 from django_fairque.engine.users import organizations
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.sharding.shards import Shards
 

@@ -8,11 +8,10 @@ it has given on each shard is counted here, by each who serves for itself: by wh
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
-
     from django_fairque.engine.model.ids import Users
     from django_fairque.engine.model.outcome import Settled
 

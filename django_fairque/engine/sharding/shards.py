@@ -7,8 +7,9 @@ chosen id is looked for.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from django_fairque.engine.model.durations import check_integer
 from django_fairque.engine.model.errors import RedisConnectionError, ShardsAwayError
@@ -17,10 +18,6 @@ from django_fairque.engine.model.lease import Lease, check_lease
 from django_fairque.engine.model.options import MAX_SHARDS, QueueConfig
 from django_fairque.engine.scripting.commands import Commands, Keys
 from django_fairque.engine.scripting.operations import Operation, Read, ScriptCall
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
 
 R = TypeVar("R")
 

@@ -7,8 +7,9 @@ a missed SLA, a promotion, a dead letter or lost data; each is delivered once.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 from django_fairque.engine.inspection import pages as listing
 from django_fairque.engine.model.durations import check_integer
@@ -19,9 +20,6 @@ from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, Command
 from django_fairque.engine.scripting.operations import Operation, Read, read_each
 from django_fairque.engine.sharding.shards import Shards, change_each, describe_shards
 from django_fairque.engine.transport import server_checks as checks
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 AlertKind = Literal["at_risk", "violated", "promoted", "died", "given_back", "emptied", "went_back"]
 MAX_ALERTS = 10_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,6 @@ from django_fairque.engine.statistics.health import attendance, attendance_reads
 from django_fairque.engine.transport import cluster as clusters
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from django_fairque.engine.sharding.shards import Shards
     from django_fairque.engine.statistics.timeline import Distribution, Percentiles
 

@@ -7,6 +7,7 @@ last sixty minutes reach into: at twenty minutes past, two thirds of it.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -17,8 +18,6 @@ from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.scripting.operations import Operation, Read
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     from django_fairque.engine.sharding.shards import Shards
 
 

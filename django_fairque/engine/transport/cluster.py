@@ -15,17 +15,14 @@ declares one key more, which never exists: a node of a slot on its way then answ
 from __future__ import annotations
 
 import threading
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from redis import exceptions as redis_errors
 from redis.cluster import RedisCluster
 
 from django_fairque.engine.scripting.operations import BlockingCommand, Scan, ScriptCall, SingleRequest
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-
 
 UNTRUSTED_CERTIFICATE_TEXT = "CERTIFICATE_VERIFY_FAILED"
 """In the text of an error of the encryption library."""

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -34,8 +35,6 @@ from django_fairque.engine.transport.retry_policy import CLIENT_ERRORS, RetryPol
 from django_fairque.engine.transport.server_checks import check_server
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-
     from django_fairque.engine.scripting.operations import Request, SingleRequest, Steps
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from time import monotonic
@@ -21,8 +22,6 @@ from django_fairque.engine.transport import cluster as clusters
 from django_fairque.engine.transport.retry_policy import CLIENT_ERRORS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     from django_fairque.engine.sharding.shards import Shards
 
 T = TypeVar("T")

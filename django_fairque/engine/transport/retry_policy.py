@@ -11,17 +11,13 @@ from __future__ import annotations
 import random
 import re
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from redis import exceptions as redis_errors
 
 from django_fairque.engine.model import errors
 from django_fairque.engine.scripting.operations import ScriptCall, SingleRequest
 from django_fairque.engine.transport import cluster as clusters
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 PASSING_ERROR_CODES = ("LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "UNBLOCKED")
 """Answers that mean "not now": nothing was executed, and it may be different soon."""

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from redis import exceptions as redis_errors
 
 from django_fairque.engine.model.errors import UnsupportedServerError
 from django_fairque.engine.transport.cluster import is_cluster
 from django_fairque.engine.transport.retry_policy import CLIENT_ERRORS, translate_error
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 Version = tuple[int, ...]
 

@@ -5,6 +5,7 @@ Each shard that has members of an organization has its own record of it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,6 @@ from django_fairque.engine.scripting.operations import Operation, read_each, rea
 from django_fairque.engine.users.users import check_limit_value, check_weight
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from django_fairque.engine.sharding.shards import AllShardsReader, Shards
 
 

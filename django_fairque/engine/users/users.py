@@ -6,8 +6,8 @@ Each change acts at once, also on an existing backlog.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from django_fairque.engine.inspection.pages import Sizes, sizes
 from django_fairque.engine.inspection.task_lookup import Note, cancel_noting
@@ -19,10 +19,6 @@ from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands
 from django_fairque.engine.scripting.operations import Driver, Operation, Read, read_sound
 from django_fairque.engine.sharding.shards import Shards, sum_over_shards
 from django_fairque.engine.statistics.timeline import LastHour, last_hour
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _RATE = re.compile(r"^\s*(\d{1,9})\s*/\s*(\d{0,6})\s*([smhd])[a-z]*\s*$")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from django_fairque.engine.dead_letters.dead_letters import DEAD_LETTERS_PER_CALL, MAX_DEAD_LETTERS_READ
 from django_fairque.engine.dead_letters.letters import DLQEntry, Filters
@@ -15,9 +16,6 @@ from django_fairque.engine.model.records import FailureType
 from django_fairque.management.base import Parser, QueueCommand, pages, positive, when
 from django_fairque.monitoring.formatting import plain, read_age
 from django_fairque.monitoring.redaction import HIDDEN, as_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def age(text: str) -> float:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from django_fairque.management.base import Parser, QueueCommand, limit_of, pages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from django_fairque.engine.users.organizations import OrganizationStats
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,6 @@ from django_fairque.monitoring.formatting import table
 from django_fairque.tasks.schedules import make_step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from django_fairque.engine.schedules.schedules import Schedule
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.utils import timezone
 
@@ -15,10 +16,6 @@ from django_fairque.engine.model.errors import RedisConnectionError
 from django_fairque.management.base import Parser, QueueCommand, when
 from django_fairque.monitoring.monitor import exceeded_limits
 from django_fairque.monitoring.report import queue_lines, shard_lines, top_lines, top_users, user_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
 
 CLEAR = "\x1b[H\x1b[2J"
 STOP_CHECK_SECONDS = 0.5

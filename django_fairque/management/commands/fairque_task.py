@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.model.records import TaskState
@@ -12,8 +13,6 @@ from django_fairque.monitoring.wait_explanations import reasons
 from django_fairque.tasks import canceling
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from django_fairque.engine.model.task import Task
 
 DEPENDENTS_SHOWN = 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,6 @@ from django_fairque.tasks import canceling
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
-    from collections.abc import Iterator
 
     from django_fairque.engine.users.users import UserQueue, UserStats
 
