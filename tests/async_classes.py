@@ -28,7 +28,7 @@ CLASSES = {
     "Schedules": "engine/schedules/schedules.py",
     "UserQueue": "engine/users/users.py",
     "OrganizationQueue": "engine/users/organizations.py",
-    "XCom": "engine/dependencies/xcom.py",
+    "XCom": "engine/dependencies/dependencies.py",
 }
 """Each synchronous class with the module in which it is."""
 HEAD = '''"""`AsyncFairQueue` and its parts, generated from the synchronous classes by python -m tests.async_classes."""

@@ -39,7 +39,7 @@ CLASSES = {
     "django_fairque.engine.queue.async_queue.AsyncDeadLetterQueue": LETTERS,
     "django_fairque.engine.schedules.schedules.Schedules": SCHEDULES,
     "django_fairque.engine.queue.async_queue.AsyncSchedules": SCHEDULES,
-    "django_fairque.engine.dependencies.xcom.XCom": XCOM,
+    "django_fairque.engine.dependencies.dependencies.XCom": XCOM,
     "django_fairque.engine.queue.async_queue.AsyncXCom": XCOM,
     "django_fairque.tasks.definition.TaskDefinition": "enqueue aenqueue enqueue_many using s",
     "django_fairque.TaskResult": """

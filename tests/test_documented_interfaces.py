@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PARTS = {
     "django_fairque.engine.dead_letters.dead_letters": ("DeadLetterQueue",),
-    "django_fairque.engine.dependencies.xcom": ("XCom",),
+    "django_fairque.engine.dependencies.dependencies": ("XCom",),
     "django_fairque.engine.queue.async_queue": (
         "AsyncDeadLetterQueue",
         "AsyncOrganizationQueue",

@@ -10,16 +10,14 @@ from django.http import HttpRequest, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
 
 from django_fairque.admin.pages.base import APP, AdminPage
-from django_fairque.admin.pages.dead_letter import DeadLetterPage
-from django_fairque.admin.pages.dead_letters import DeadLettersPage
+from django_fairque.admin.pages.dead_letters import DeadLetterPage, DeadLettersPage
 from django_fairque.admin.pages.dependencies import DependenciesPage
 from django_fairque.admin.pages.model_events import ModelEventsPage
 from django_fairque.admin.pages.organizations import OrganizationsPage
 from django_fairque.admin.pages.overview import OverviewPage
 from django_fairque.admin.pages.queues import QueuesPage
 from django_fairque.admin.pages.schedules import SchedulesPage
-from django_fairque.admin.pages.task import TaskPage
-from django_fairque.admin.pages.tasks import TasksPage
+from django_fairque.admin.pages.tasks import TaskPage, TasksPage
 from django_fairque.admin.pages.users import UsersPage
 from django_fairque.admin.pages.workers import WorkersPage
 from django_fairque.models import Queue

@@ -21,7 +21,7 @@ from .event import is_historical
 if TYPE_CHECKING:
     from django.db.models import Model
 
-    from django_fairque.tasks.on_commit import CommitBuffer
+    from django_fairque.tasks.sending import CommitBuffer
 
 TRACKED_ATTRIBUTE = "_fairque_seen"
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from types import TracebackType
 
-    from django_fairque.engine.dependencies.xcom import XCom
+    from django_fairque.engine.dependencies.dependencies import XCom
     from django_fairque.engine.model.lease import Lease, LeaseKey
 
 P = ParamSpec("P")

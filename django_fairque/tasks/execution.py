@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from types import TracebackType
 
-    from django_fairque.engine.dependencies.xcom import XCom
+    from django_fairque.engine.dependencies.dependencies import XCom
     from django_fairque.engine.model.lease import Lease, LeaseKey
     from django_fairque.engine.model.options import QueueConfig
     from django_fairque.engine.queue.queue import FairQueue

@@ -1,30 +1,396 @@
-"""Handing tasks to their queue: at once, or when the database transaction that is open here commits (`waiting`)."""
+"""Sending tasks to their queue: at once, or when the database transaction that is open here commits.
+
+The tasks of a transaction travel together, one push for each queue. A hook of the commit takes in the tasks that follow it
+directly in the same savepoint, so rolling that back removes both the hook and the tasks. A hook of other code in between begins
+a new one, so that everything that was to happen before a task is sent still happens before.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import os
+import threading
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from asgiref.sync import sync_to_async
-from django.db import DEFAULT_DB_ALIAS, transaction
+from django.db import DEFAULT_DB_ALIAS, connections, transaction
+from django.utils.connection import ConnectionDoesNotExist
 
 from django_fairque import conf, signals
-from django_fairque.engine.model.errors import PushRefusedError
-from django_fairque.engine.model.records import EventCount, PushResult
+from django_fairque.engine.model.errors import (
+    DependencyCycleError,
+    PushRefusedError,
+    TaskNotFoundError,
+    TaskValidationError,
+    short,
+)
+from django_fairque.engine.model.records import EventCount, PushResult, push_refused
+from django_fairque.engine.pushing.batching import parts_of
 from django_fairque.outbox import has_outbox
-from django_fairque.tasks import on_commit
-
-from .errors import TaskUsageError
-from .results import TaskResult, interceptors
-from .tracing import around_sending
+from django_fairque.tasks.errors import TaskUsageError
+from django_fairque.tasks.results import TaskResult, interceptors
+from django_fairque.tasks.tracing import around_sending
 
 if TYPE_CHECKING:
-    from django_fairque.engine.model.task import Task
+    from django.db.backends.base.base import BaseDatabaseWrapper
 
-    from .on_commit import CommitBuffer
-    from .options import TaskOptions
+    from django_fairque.engine.model.task import Task
+    from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.tasks.options import TaskOptions
+
+
+@dataclass
+class PendingBatch:
+    """What waits for one queue."""
+
+    tasks: dict[TaskResult, Task] = field(default_factory=dict)
+    event_of: dict[str, str] = field(default_factory=dict)
+    """By task id, the model event that asks for it; the others were enqueued by hand."""
+    counts: dict[str, EventCount] = field(default_factory=dict)
+    row_of: dict[str, str] = field(default_factory=dict)
+    """By task id, which row of the outbox has it (`outbox.rows.store`)."""
+    dropped: set[TaskResult] = field(default_factory=set)
+    """What was not to be sent after all."""
+
+
+class CommitBuffer:
+    """What waits for a commit, which calls it."""
+
+    def __init__(self, connection: BaseDatabaseWrapper) -> None:
+        self.database = connection.alias
+        self._connection = connection
+        self.is_over = False
+        """The commit came (or a test ran its hooks): nothing may be added any more, it would stay here."""
+        self._batches: defaultdict[str, PendingBatch] = defaultdict(PendingBatch)
+        self._requested: set[tuple[str, str]] = set()
+
+    @cached_property
+    def has_outbox(self) -> bool:
+        """Read when there is something to send: a transaction that sends nothing needs no configuration."""
+        return conf.get_config().outbox and has_outbox(self.database)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the commit came or can still come: what it was part of was not rolled back."""
+        if self.is_over:
+            return True
+        for entry in reversed(self._connection.run_on_commit):  # noqa: SIM110 - half the time of any(), at every save
+            if entry[1] is self:
+                return True
+        return False
+
+    def add(self, queue: str, tasks: Sequence[Task]) -> list[TaskResult]:
+        results = [TaskResult(task.task_id, queue, waiting=self) for task in tasks]
+        batch = self.batch(queue)
+        if self.has_outbox:
+            from django_fairque.outbox import rows
+
+            batch.row_of |= rows.store(self.database, queue, tasks)
+        batch.tasks.update(zip(results, tasks, strict=True))
+        return results
+
+    def add_event(self, event: str, key: str, queue: str, make: Callable[[], Task | None]) -> None:
+        """Count an event and add its task, unless the same (``key``) was added before.
+
+        ``make`` may have put the task elsewhere; then it is not counted here either.
+        """
+        if (event, key) in self._requested:
+            if queue in self._batches:
+                count = self._batches[queue].counts[event]
+                count.fired += 1
+                count.coalesced += 1
+            return
+        if (task := make()) is not None:
+            self.add(queue, [task])
+            batch = self.batch(queue)
+            batch.event_of[task.task_id] = event
+            batch.counts.setdefault(event, EventCount()).fired += 1
+        self._requested.add((event, key))
+
+    def drop(self, result: TaskResult) -> bool | None:
+        """Not to be sent after all, nor what depends on it; False if it was dropped before, None if it was sent already."""
+        batch = self.batch(result.queue)
+        if result not in batch.tasks:
+            return False if result in batch.dropped else None
+        hooks = [entry[1] for entry in self._connection.run_on_commit if isinstance(entry[1], CommitBuffer)]
+        batches = (
+            [hook.batch(result.queue) for hook in hooks] if self in hooks else [batch]
+        )  # else a test runs the hooks
+        for changed, tasks in drop_with_dependents(result.id, batches):
+            if self.has_outbox:
+                from django_fairque.outbox import rows
+
+                changed.row_of |= rows.change(
+                    self.database, result.queue, {changed.row_of[each] for each in tasks}, tasks
+                )
+        return True
+
+    def __call__(self) -> None:
+        """Send everything that can be sent; the first error of what was enqueued by hand goes to the one who commits."""
+        self.is_over = True
+        batches, self._batches = self._batches, defaultdict(PendingBatch)
+        if not batches:
+            return
+        if self.has_outbox:
+            relay_batches(self.database, batches)
+            return
+        errors = [error for queue, batch in batches.items() if (error := send_batch(queue, batch)) is not None]
+        if errors:
+            raise errors[0]
+
+    def batch(self, queue: str) -> PendingBatch:
+        """What waits for this queue."""
+        return self._batches[queue]
+
+
+def alive_buffers(hooks: Iterable[CommitBuffer]) -> set[CommitBuffer]:
+    """Those of them that are (`CommitBuffer.is_alive`): of many, each connection's hooks are looked through once."""
+    given = set(hooks)
+    connections_of_them = {hook._connection for hook in given}  # noqa: SLF001 - of this module
+    to_come = {id(entry[1]) for connection in connections_of_them for entry in connection.run_on_commit}
+    return {hook for hook in given if hook.is_over or id(hook) in to_come}
+
+
+def connection_of(alias: str) -> BaseDatabaseWrapper:
+    try:
+        return connections[alias]
+    except ConnectionDoesNotExist:
+        known = ", ".join(map(repr, connections))
+        raise TaskUsageError(f"using(database=…): expected one of {known}, got {short(alias)}") from None
+
+
+def commit_buffer_of(connection: Any) -> CommitBuffer:
+    """The hook to add to now, in a transaction: the last one if more tasks may join it, else a new one.
+
+    They may if it is ours, not over, and was registered in these savepoints. ``run_on_commit`` is not part of Django's
+    public interface: if its entries have another form, each call gets a separate hook. Calls in the block that a
+    `TestCase` opens get separate hooks, too, because tests distinguish them.
+    """
+    try:
+        savepoints, hook = connection.run_on_commit[-1][:2]
+        # Django notes a None for each block without a savepoint: those are never rolled back to by themselves.
+        is_here = savepoints - {None} == set(connection.savepoint_ids) - {None}
+        is_joined = is_here and not getattr(connection.atomic_blocks[-1], "_from_testcase", False)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        is_joined = False
+    if is_joined and isinstance(hook, CommitBuffer) and not hook.is_over:
+        return hook
+    hook = CommitBuffer(connection)
+    connection.on_commit(hook)
+    return hook
+
+
+def drop_with_dependents(
+    task_id: str, batches: Sequence[PendingBatch]
+) -> Iterator[tuple[PendingBatch, dict[str, Task | None]]]:
+    """Take the task away, and those that depend on it or on such a one; those that are to run anyhow only depend on fewer.
+
+    Args:
+        batches: what waits for the task's queue in the transaction.
+
+    Yields:
+        Each batch that was changed, and by id what is to be sent now instead, None for nothing.
+    """
+    gone = _all_gone(task_id, [task for batch in batches for task in batch.tasks.values()])
+    for batch in batches:
+        changes: dict[str, Task | None] = {}
+        for result, task in list(batch.tasks.items()):
+            if task.task_id in gone:
+                changes[task.task_id] = None
+                batch.dropped.add(result)
+                del batch.tasks[result]
+            elif not gone.isdisjoint(task.depends_on):
+                left = tuple(each for each in task.depends_on if each not in gone)
+                changed = task.model_copy(update={"depends_on": left})
+                changed = changed.carrying(task.payload_bytes, task.task_id if task.has_chosen_id else None)
+                changes[task.task_id] = batch.tasks[result] = changed
+        if changes:
+            yield batch, changes
+
+
+def _all_gone(task_id: str, tasks: Iterable[Task]) -> set[str]:
+    dependents = [task for task in tasks if task.depends_on and task.on_dependency_failure != "run"]
+    gone, size = {task_id}, 0
+    while len(gone) > size:
+        size = len(gone)
+        gone |= {task.task_id for task in dependents if not gone.isdisjoint(task.depends_on)}
+    return gone
+
+
+MAX_LOGGED_TASK_IDS = 100
+"""Ids named in a log line."""
+
+TASK_ERRORS = (DependencyCycleError, TaskNotFoundError, TaskValidationError)
+"""What is wrong with a task, or with those that depend on each other: nothing of them was pushed."""
+
+COMMIT_RETRY_SECONDS = 0.25
+"""Seconds for which a call is repeated whose tasks are safe in the outbox: somebody waits for the end of the commit."""
+
+
+def send_batch(name: str, batch: PendingBatch) -> Exception | None:
+    """Push after a commit; the error if something that was enqueued by hand could not be sent.
+
+    What was refused is logged: its ids are known to callers, and it is nowhere else now. A model event's task
+    is counted too; code that saves an object gets no error.
+    """
+    if not batch.tasks and not batch.counts:
+        return None
+    tasks = list(batch.tasks.values())
+    counts = _with_unsent_counts(name, batch.counts)
+    sent = Sent()
+    try:
+        _push(conf.get_queue(name), tasks, counts, sent)
+    except Exception as error:  # noqa: BLE001 - logged here, raised after the other queues' tasks were sent
+        keep_event_counts(name, counts)
+        known = sent.answers.keys() | sent.refused.keys()
+        sent.refuse([task.task_id for task in tasks if task.task_id not in known], error)
+    failure = next(iter(sent.refused.values()), None)
+    if failure is not None:
+        _log_lost(name, [*sent.refused], failure)
+        lost = Counter(batch.event_of[task_id] for task_id in sent.refused if task_id in batch.event_of)
+        keep_event_counts(name, {event: EventCount(failed=times, error=str(failure)) for event, times in lost.items()})
+    if sent.answers:
+        for result, task in batch.tasks.items():
+            answer = sent.answers.get(task.task_id)
+            if answer is not None and answer.is_known:
+                result.sent_as(answer.task_id)
+        answered = [task for task in tasks if task.task_id in sent.answers]
+        signals.send_task_pushed(name, answered, [sent.answers[task.task_id] for task in answered])
+    return failure if sent.refused.keys() - batch.event_of.keys() else None
+
+
+@dataclass
+class Sent:
+    """What came of the tasks of a batch, by the id under which each was sent."""
+
+    answers: dict[str, PushResult] = field(default_factory=dict)
+    refused: dict[str, Exception] = field(default_factory=dict)
+    """With the error, in the order in which they were refused."""
+
+    def refuse(self, task_ids: Iterable[str], error: Exception) -> None:
+        self.refused.update(dict.fromkeys(task_ids, error))
+
+    def accept(self, tasks: Sequence[Task], answers: Sequence[object]) -> None:
+        known = (answer for answer in answers if isinstance(answer, PushResult))
+        self.answers.update(zip((task.task_id for task in tasks), known, strict=False))
+
+
+def _push(queue: FairQueue, tasks: Sequence[Task], counts: Mapping[str, EventCount], sent: Sent) -> None:
+    """Push what belongs together part by part: what is wrong with one of them is no reason to lose the others."""
+    has_graphs = any(task.depends_on or task.run_id for task in tasks)
+    if counts and not has_graphs and len(tasks) <= queue.config.pipeline_batch_size:
+        sent.accept(tasks, answers := queue.deliver(tasks, counts))
+        if refused := [answer.task_id for answer in answers if not answer.is_known]:
+            sent.refuse(refused, push_refused(queue.name, answers))
+        return
+    parts = deque(([tasks[index] for index in part.indexes], part.is_joined) for part in parts_of(tasks))
+    while parts:
+        some, is_joined = parts.popleft()
+        try:
+            sent.accept(some, queue.push_batch(some))
+        except PushRefusedError as error:
+            sent.accept(some, error.results)
+            sent.refuse(error.refused, error)
+        except TASK_ERRORS as error:
+            if is_joined and len(some) > 1:
+                parts.extendleft(([task], True) for task in reversed(some))
+            else:
+                sent.refuse([task.task_id for task in some], error)
+    if counts:
+        queue.deliver([], counts)
+
+
+def relay_batches(database: str, batches: Mapping[str, PendingBatch]) -> None:
+    """Relay what the transaction has written into its outbox. What can't be relayed now stays there for the workers."""
+    from django_fairque.outbox.relay import relay_rows
+
+    users = {task.user_id for batch in batches.values() for task in batch.tasks.values()}
+    counts = {name: unsent for name, batch in batches.items() if (unsent := _with_unsent_counts(name, batch.counts))}
+    try:
+        relayed = relay_rows(database, users, counts, queue_of=_queue_for_commits)
+    except Exception:
+        for name, kept in counts.items():
+            keep_event_counts(name, kept)
+        logger.exception("the outbox of database %r could not be relayed after a commit; a worker will do it", database)
+        return
+    for name, untold in relayed.uncounted.items():
+        keep_event_counts(name, untold)
+    for name, tasks, answers in relayed.pushed:
+        sent_as = {task.task_id: answer.task_id for task, answer in zip(tasks, answers, strict=True)}
+        for result in batches[name].tasks if name in batches else ():
+            if result.id in sent_as:
+                result.sent_as(sent_as[result.id])
+        signals.send_task_pushed(name, tasks, answers)
+    if relayed.error is not None:
+        logger.warning(
+            "tasks stay in the outbox of database %r until a worker relays them: %s", database, relayed.error
+        )
+
+
+def _with_unsent_counts(name: str, counts: Mapping[str, EventCount]) -> dict[str, EventCount]:
+    """The counts of this commit and what was not sent before; nothing if no event fired now."""
+    if not counts:
+        return {}
+    keep_event_counts(name, counts)
+    return take_event_counts(name)
+
+
+def _log_lost(queue: str, ids: Sequence[str], error: Exception) -> None:
+    named = ", ".join(ids[:MAX_LOGGED_TASK_IDS]) + (" …" if len(ids) > MAX_LOGGED_TASK_IDS else "")
+    logger.error(
+        "%d tasks for queue %s could not be sent after the commit (%s): %s",
+        *(len(ids), queue, error, named),
+        exc_info=error,
+    )
+
+
+class _UnsentCounts:
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew; in a forked child its parent reports the counts."""
+        self.lock = threading.Lock()
+        self.counts: dict[str, dict[str, EventCount]] = {}
+
+
+_unsent_counts = _UnsentCounts()
+os.register_at_fork(after_in_child=_unsent_counts.forget)
+
+
+def keep_event_counts(queue: str, counts: Mapping[str, EventCount]) -> None:
+    """Add to what is to be sent."""
+    if not counts:
+        return
+    with _unsent_counts.lock:
+        known = _unsent_counts.counts.setdefault(queue, {})
+        for event, count in counts.items():
+            known.setdefault(event, EventCount()).add(count)
+
+
+def take_event_counts(queue: str) -> dict[str, EventCount]:
+    """All that is to be sent to a queue; the caller sends it, or keeps it again."""
+    with _unsent_counts.lock:
+        return _unsent_counts.counts.pop(queue, {})
+
+
+_queues_for_commits: WeakKeyDictionary[FairQueue, FairQueue] = WeakKeyDictionary()
+
+
+def _queue_for_commits(name: str) -> FairQueue:
+    """The queue of that name, whose calls are not repeated for long while the server is away."""
+    queue = conf.get_queue(name)
+    found = _queues_for_commits.get(queue)
+    if found is None:
+        seconds = min(COMMIT_RETRY_SECONDS, queue.config.request_timeout)
+        found = _queues_for_commits[queue] = queue.with_retry_timeout(seconds)
+    return found
+
 
 logger = logging.getLogger("django_fairque.tasks")
 
@@ -94,9 +460,9 @@ def _leave_to_commit(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskRe
 
 def hook_in(database: str) -> CommitBuffer | None:
     """What calls at the commit of the transaction that is open on a database; None when none is."""
-    connection = on_commit.connection_of(database)
+    connection = connection_of(database)
     if connection.in_atomic_block:
-        hook = on_commit.commit_buffer_of(connection)
+        hook = commit_buffer_of(connection)
         if _is_on_commit_supported(connection) or hook.has_outbox:
             return hook
         raise TaskUsageError(
@@ -118,9 +484,9 @@ def _is_on_commit_supported(connection: Any) -> bool:
 
 def event_hook_in(database: str) -> CommitBuffer | None:
     """As `hook_in` for a model event, which is no reason to refuse a save: None also where commits are not reported."""
-    connection = on_commit.connection_of(database)
+    connection = connection_of(database)
     is_reported = connection.in_atomic_block and _is_on_commit_supported(connection)
-    return on_commit.commit_buffer_of(connection) if is_reported else None
+    return commit_buffer_of(connection) if is_reported else None
 
 
 def send_for_event(event: str, key: str, options: TaskOptions, make: Callable[[], Task]) -> None:
@@ -153,19 +519,17 @@ def send_for_event(event: str, key: str, options: TaskOptions, make: Callable[[]
         return
     elif conf.get_config().outbox and has_outbox(database):
         with transaction.atomic(using=database):
-            on_commit.commit_buffer_of(on_commit.connection_of(database)).add_event(
-                event, key, options.queue, lambda: task
-            )
+            commit_buffer_of(connection_of(database)).add_event(event, key, options.queue, lambda: task)
     else:
         _warn_without_autocommit(database)
-        batch = on_commit.PendingBatch({TaskResult(task.task_id, options.queue): task}, {task.task_id: event})
+        batch = PendingBatch({TaskResult(task.task_id, options.queue): task}, {task.task_id: event})
         batch.counts[event] = EventCount(fired=1)
-        on_commit.send_batch(options.queue, batch)
+        send_batch(options.queue, batch)
 
 
 def _warn_without_autocommit(database: str) -> None:
     """Once for each database, not at every save."""
-    connection = on_commit.connection_of(database)
+    connection = connection_of(database)
     if database not in _warned and connection.connection is not None and not connection.autocommit:
         _warned.add(database)
         logger.warning(

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from .assertions import assert_enqueued as assert_enqueued
     from .assertions import assert_fair as assert_fair
     from .capture import Capture as Capture
+    from .capture import Captured as Captured
     from .capture import capture_tasks as capture_tasks
     from .capture import eager as eager
-    from .captured import Captured as Captured
     from .servers import private_server as private_server
     from .servers import run_tasks as run_tasks
 else:
@@ -20,8 +20,7 @@ else:
 
     _MODULES = {
         "assertions": "FairqueTestMixin assert_enqueued assert_fair",
-        "capture": "Capture capture_tasks eager",
-        "captured": "Captured",
+        "capture": "Capture Captured capture_tasks eager",
         "servers": "private_server run_tasks",
     }
     __getattr__, __dir__, __all__ = export_lazily(__name__, _MODULES)

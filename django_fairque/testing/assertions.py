@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from django_fairque.testing.capture import Captured, name_of
+
 from .capture import Capture, as_kept, capture_tasks, innermost
-from .captured import Captured, name_of
 
 if TYPE_CHECKING:
     from django_fairque.engine.model.priority import Priority

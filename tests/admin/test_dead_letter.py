@@ -13,7 +13,7 @@ from django.contrib.admin.utils import quote
 from django.contrib.auth.models import Permission, User
 from django.urls import reverse
 
-from django_fairque.admin.pages import dead_letter
+from django_fairque.admin.pages import dead_letters as dead_letter
 from django_fairque.admin.site import PAGES
 from django_fairque.engine.model.records import TaskState
 from tests.admin.dead_letters import bury

@@ -80,7 +80,7 @@ def test_one_with_a_mistake_is_told(operator: Client, queue: FairQueue, work: An
 
 def test_the_last_error_is_told(operator: Client, queue: FairQueue) -> None:
     from django_fairque.engine.model.records import EventCount
-    from django_fairque.tasks import on_commit
+    from django_fairque.tasks import sending as on_commit
 
     @task(name="work")
     def work(pk: int) -> None: ...

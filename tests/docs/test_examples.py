@@ -11,7 +11,8 @@ import pytest
 
 from django_fairque.conf import get_config, get_queue
 from django_fairque.events import activation, field_tracker, rules
-from django_fairque.tasks import on_commit, registry
+from django_fairque.tasks import registry
+from django_fairque.tasks import sending as on_commit
 
 from . import blocks
 from .stages import STAGES

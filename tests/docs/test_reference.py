@@ -148,7 +148,7 @@ CLASSES = [
     "django_fairque.engine.dead_letters.dead_letters.DeadLetterQueue",
     "django_fairque.engine.users.organizations.OrganizationQueue",
     "django_fairque.engine.schedules.schedules.Schedules",
-    "django_fairque.engine.dependencies.xcom.XCom",
+    "django_fairque.engine.dependencies.dependencies.XCom",
     "django_fairque.tasks.context.TaskContext",
     "django_fairque.tasks.definition.TaskDefinition",
     "django_fairque.testing.Capture",

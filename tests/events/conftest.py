@@ -7,7 +7,8 @@ import pytest
 from django_fairque import task
 from django_fairque.conf import get_queue
 from django_fairque.events import activation, field_tracker, rules
-from django_fairque.tasks import on_commit, registry
+from django_fairque.tasks import registry
+from django_fairque.tasks import sending as on_commit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

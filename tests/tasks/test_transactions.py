@@ -140,7 +140,7 @@ def test_what_was_to_happen_before_a_task_is_sent_still_does(queue: FairQueue) -
 @in_transactions
 @pytest.mark.parametrize("hidden", ["run_on_commit", "savepoint_ids", "atomic_blocks"])
 def test_it_works_where_django_hides_its_hooks(queue: FairQueue, monkeypatch: pytest.MonkeyPatch, hidden: str) -> None:
-    from django_fairque.tasks import on_commit
+    from django_fairque.tasks import sending as on_commit
 
     class Hiding:
         def __init__(self, connection: Any) -> None:

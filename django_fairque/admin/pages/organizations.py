@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_fairque.admin.pages.base import Action, AdminPage, InvalidForm
-from django_fairque.admin.pages.limit_forms import OrganizationForm
+from django_fairque.admin.pages.users import OrganizationForm
 from django_fairque.engine.model.errors import ShardsAwayError, TaskValidationError
 from django_fairque.monitoring.formatting import number
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from django_fairque.engine.dead_letters import dead_letters as sync_dead_letters
 from django_fairque.engine.dead_letters.letters import DLQCounts, DLQEntry, DLQGroups, DLQMatching, Filter
 from django_fairque.engine.dependencies import dependencies, messages
-from django_fairque.engine.dependencies import xcom as sync_xcom
+from django_fairque.engine.dependencies import dependencies as sync_dependencies
 from django_fairque.engine.inspection import pages as listing
 from django_fairque.engine.inspection import search as finding
 from django_fairque.engine.inspection import task_lookup as lookup
@@ -1219,27 +1219,27 @@ class AsyncXCom:
         Raises `TaskValidationError` if the namespace would have too many keys, and `TaskSerializationError` if the
         value is not JSON or too large.
         """
-        await self._run(sync_xcom.push(self._commands, self.namespace, {key: value}, ttl, now))
+        await self._run(sync_dependencies.push(self._commands, self.namespace, {key: value}, ttl, now))
 
     async def push_many(self, values: Mapping[str, Any], *, ttl: float | None = None, now: float | None = None) -> None:
         """Keep several values in one call: all of them or none.
 
         ``values`` are at most 1000 values by key. ``ttl`` and the errors are those of `push`.
         """
-        await self._run(sync_xcom.push(self._commands, self.namespace, values, ttl, now))
+        await self._run(sync_dependencies.push(self._commands, self.namespace, values, ttl, now))
 
-    async def pull(self, key: str, default: Any = sync_xcom.XCOM_VALUE_MISSING) -> Any:
+    async def pull(self, key: str, default: Any = sync_dependencies.XCOM_VALUE_MISSING) -> Any:
         """Return the value of a key.
 
         ``key`` is its name. ``default`` is returned if there is no value. Raises `KeyError` if there is none and no
         ``default`` is given.
         """
-        return await self._run(sync_xcom.pull(self._commands, self.namespace, key, default))
+        return await self._run(sync_dependencies.pull(self._commands, self.namespace, key, default))
 
     async def items(self) -> dict[str, Any]:
         """Return all values by key."""
-        return await self._run(sync_xcom.items(self._commands, self.namespace))
+        return await self._run(sync_dependencies.items(self._commands, self.namespace))
 
     async def keys(self) -> list[str]:
         """Return the keys that have values, sorted."""
-        return await self._run(sync_xcom.keys(self._commands, self.namespace))
+        return await self._run(sync_dependencies.keys(self._commands, self.namespace))

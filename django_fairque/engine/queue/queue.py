@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from django_fairque.engine.dead_letters.dead_letters import DeadLetterQueue
 from django_fairque.engine.dependencies import dependencies, messages
-from django_fairque.engine.dependencies.xcom import XCom
+from django_fairque.engine.dependencies.dependencies import XCom
 from django_fairque.engine.inspection import pages as listing
 from django_fairque.engine.inspection import search as finding
 from django_fairque.engine.inspection import task_lookup as lookup

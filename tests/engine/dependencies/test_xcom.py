@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine.dependencies.xcom import MAX_XCOM_KEYS
+from django_fairque.engine.dependencies.dependencies import MAX_XCOM_KEYS
 from django_fairque.engine.model.errors import TaskSerializationError, TaskValidationError
 from tests.engine.conftest import NOW
 from tests.engine.leasing.test_fairness import HOSTILE

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_fairque.engine.dead_letters.dead_letters import DeadLetterQueue
-from django_fairque.engine.dependencies.xcom import XCom
+from django_fairque.engine.dependencies.dependencies import XCom
 from django_fairque.engine.model.errors import LuaScriptError, RedisConnectionError
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.outcome import Outcome
