@@ -12,7 +12,7 @@ import math
 import random
 import threading
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
 from time import monotonic
@@ -26,11 +26,9 @@ from django_fairque.worker.reporting.signal_thread import TaskEnding, endings_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from django_fairque.engine.maintenance.operations import Sweep
     from django_fairque.engine.model.lease import LeaseKey
     from django_fairque.engine.model.outcome import Outcome
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.engine.schedules.schedules import Fired
     from django_fairque.engine.statistics.health import Alert
     from django_fairque.worker.execution.status_board import OccupiedSlot
     from django_fairque.worker.leases.outage import Outages
@@ -299,38 +297,22 @@ class LeaseRenewal(threading.Thread):
     def _sweep(self, name: str) -> None:
         queue, began = self._shard(name), monotonic()
         sweep = queue.sweep()
-        if not self._can_announce():
-            sweep = replace(sweep, alerts=0)  # they stay for another worker, or the next
-        if sweep.alerts:
+        alerts = sweep.alerts if self._can_announce() else 0  # they stay for another worker, or the next
+        if alerts:
             self._on_announcements(queue.take_alerts(ALERTS_PER_FETCH))
-        if has_due_schedule(sweep):
+        has_more, next_due = sweep.more or alerts > ALERTS_PER_FETCH, sweep.schedule_at
+        if next_due is not None and next_due <= sweep.now:
             fired = queue.schedules.fire_due(SCHEDULES_PER_SWEEP)
-            sweep = remaining_sweep(sweep, queue.name, fired, queue.schedules.next_due(sweep.now))
+            for each in fired:
+                if each.error:
+                    logger.warning("queue %s: schedule %s did not push its task: %s", queue.name, each.name, each.error)
+            has_more = has_more or sum(not each.is_refused for each in fired) >= SCHEDULES_PER_SWEEP
+            next_due = queue.schedules.next_due(sweep.now)
         if sweep.messages:
             queue.parent_queue.carry_messages()
         now = monotonic()
-        self._sweep_due[name] = now + seconds_until_next_sweep(sweep, queue.config.sweep_interval, now - began)
-
-
-def has_due_schedule(sweep: Sweep) -> bool:
-    return sweep.schedule_at is not None and sweep.schedule_at <= sweep.now
-
-
-def remaining_sweep(sweep: Sweep, queue: str, fired: Sequence[Fired], next_due: float | None) -> Sweep:
-    """What remains to be done after schedules were fired; ``next_due`` is when the next one was due after the sweep."""
-    for each in fired:
-        if each.error:
-            logger.warning("queue %s: schedule %s did not push its task: %s", queue, each.name, each.error)
-    is_full = sum(not each.is_refused for each in fired) >= SCHEDULES_PER_SWEEP
-    return replace(sweep, more=sweep.more or is_full, schedule_at=next_due)
-
-
-def seconds_until_next_sweep(sweep: Sweep, interval: float, elapsed: float) -> float:
-    """Seconds until the next sweep, ``elapsed`` seconds after the last one began: 0 if there is more to do; never later than
-    the next schedule is due."""
-    if sweep.more or sweep.alerts > ALERTS_PER_FETCH:
-        return 0.0
-    pause = interval * random.uniform(0.5, 1.5)  # noqa: S311 - not all workers at once
-    if sweep.schedule_at is not None and sweep.schedule_at > sweep.now:
-        pause = min(pause, max(0.0, sweep.schedule_at - sweep.now - elapsed))
-    return pause
+        # At once if there is more to do, and never later than the next schedule is due. Not all workers at once.
+        pause = 0.0 if has_more else queue.config.sweep_interval * random.uniform(0.5, 1.5)  # noqa: S311
+        if next_due is not None and next_due > sweep.now:
+            pause = min(pause, max(0.0, next_due - sweep.now - (now - began)))
+        self._sweep_due[name] = now + pause
