@@ -26,9 +26,8 @@ from operator import itemgetter
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.model.lease import Lease, LeaseKey
+from django_fairque.engine.model.lease import LEASE_FIELDS, Lease, LeaseKey
 from django_fairque.engine.model.outcome import Outcome
-from django_fairque.worker.supervisor.separate_tasks import partial_lease
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -52,6 +51,12 @@ _RECORD = struct.Struct("<ddHH")
 _TIMEOUT = struct.Struct("<d")
 _ENTRY = struct.Struct("<qHH")
 _LENGTH = struct.Struct("<I")
+
+
+def partial_lease(token: int, task_id: str, worker_id: str, retry_count: int = 0) -> Lease:
+    """A lease of which only this is known, which is all that an outcome needs."""
+    known = {"id": task_id.encode(), "token": b"%d" % token, "lease": b"0", "retries": b"%d" % retry_count}
+    return Lease([known.get(field, b"") for field in LEASE_FIELDS], worker_id, 0.0)
 
 
 @dataclass(frozen=True)

@@ -28,16 +28,7 @@ from django_fairque.tasks.execution import (
     prepare,
     run_batch,
 )
-from django_fairque.worker.execution import isolation, process_copies
-from django_fairque.worker.execution.event_loop import (
-    MAX_COROUTINE_RESTARTS,
-    EventLoop,
-    EventLoopLostError,
-    Interrupted,
-    Job,
-    RunningLoop,
-    outcomes_after_fault,
-)
+from django_fairque.worker.execution import event_loop, isolation, process_copies
 from django_fairque.worker.execution.isolation import CoroutineContexts, TaskContexts
 from django_fairque.worker.execution.limits import Guard, run_guarded
 from django_fairque.worker.fetching.wakeup import IdleSlots, Wakeup
@@ -129,17 +120,14 @@ class SlotPool:
     """All slots of a worker."""
 
     def __init__(
-        self,
-        queue_contexts: Sequence[QueueContext],
-        slots: int,
-        status_board: StatusBoard,
-        *,
-        close_connections: bool,
+        self, queue_contexts: Sequence[QueueContext], slots: int, status_board: StatusBoard, *, close_connections: bool
     ) -> None:
         self.queue_contexts = queue_contexts
         self.status_board = status_board
         self.close_connections = close_connections
-        self.loop: EventLoop | RunningLoop = EventLoop(close_connections=close_connections)
+        self.loop: event_loop.EventLoop | event_loop.RunningLoop = event_loop.EventLoop(
+            close_connections=close_connections
+        )
         self.idle_slots = IdleSlots()
         self.ended = False
         self.slots = [Slot(index, self) for index in range(slots)]
@@ -243,7 +231,7 @@ class Slot(threading.Thread):
                 self._outcome_log.add(planner.index, outcome)
             planner.outcomes.extend(outcomes)
         except BaseException:  # noqa: BLE001 - a fault of ours must not cost a slot, nor leave a lease without an outcome
-            planner.outcomes.extend(outcomes_after_fault(work if isinstance(work, list) else [work]))
+            planner.outcomes.extend(event_loop.outcomes_after_fault(work if isinstance(work, list) else [work]))
         self._work = None
         wakeup = queue_context.wakeup if queue_context.wakeup.is_waiting else queue_context.second_wakeup
         if wakeup.is_waiting and planner.should_notify:
@@ -318,9 +306,9 @@ class Slot(threading.Thread):
                 if not runs[0].definition.options.batch and is_revoked(runs[0]):
                     self._interrupt(TaskRevoked)
                 outcomes: list[Outcome] = job.wait()
-            except Interrupted as stopped:
+            except event_loop.Interrupted as stopped:
                 outcomes = failed_outcomes(runs, stopped.kind(), started)
-            except EventLoopLostError:
+            except event_loop.EventLoopLostError:
                 if is_lost:  # it ran alone, so it is the one that breaks loops
                     return failed_outcomes(runs, RuntimeError("the task broke the event loop that it ran on"), started)
                 is_lost = job.has_begun
@@ -328,17 +316,17 @@ class Slot(threading.Thread):
                 continue
             finally:
                 self._interrupt = None
-            if disturbances == MAX_COROUTINE_RESTARTS or not job.is_to_be_repeated(outcomes):
+            if disturbances == event_loop.MAX_COROUTINE_RESTARTS or not job.is_to_be_repeated(outcomes):
                 return outcomes
             disturbances += 1
             started = self._restart_limits(queue_context, runs, timeout)
 
-    def _job(self, queue_context: QueueContext, runs: list[Run], timeout: float) -> Job:
+    def _job(self, queue_context: QueueContext, runs: list[Run], timeout: float) -> event_loop.Job:
         async def begin() -> Any:
             return await arun_batch(runs) if runs[0].definition.options.batch else [await aexecute(runs[0])]
 
         leases, extend = [run.lease for run in runs], partial(self._status_board.extend, self.index)
-        return Job(begin, timeout, leases, queue_context.planner.index, extend)
+        return event_loop.Job(begin, timeout, leases, queue_context.planner.index, extend)
 
     def _restart_limits(self, queue_context: QueueContext, runs: list[Run], timeout: float) -> float:
         """Let the time limits begin anew; returns when (`time.monotonic()`)."""

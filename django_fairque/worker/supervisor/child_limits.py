@@ -24,15 +24,14 @@ from typing import TYPE_CHECKING
 from django_fairque.engine.model.outcome import Outcome, queue_retry_delay
 from django_fairque.tasks.errors import TaskMemoryError, TaskTimeoutError
 from django_fairque.worker.execution.limits import BYTES_PER_MB, resident_mb
+from django_fairque.worker.execution.status_board import OccupiedSlot, partial_lease
 from django_fairque.worker.leases.lease_renewal import LeaseReturn, Reconciliation
 from django_fairque.worker.reporting.log import logger, printable
-from django_fairque.worker.supervisor.separate_tasks import partial_lease
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.worker.execution.status_board import OccupiedSlot
     from django_fairque.worker.leases.outage import Outages
     from django_fairque.worker.options import WorkerOptions
     from django_fairque.worker.supervisor.child_process import ChildProcess
@@ -55,14 +54,10 @@ class ChildLimits:
         if overdue := child.overdue_at(now):
             self._end_overdue(child, overdue, now)
         elif child.task is not None and self._exceeds_memory(child, child.task.max_memory):
+            used, limit = child.memory_used / BYTES_PER_MB, child.task.max_memory / BYTES_PER_MB
             logger.error(
                 "task %s is ended with its process %s: this uses %.0f MB, its max_memory is %.0f MB",
-                *(
-                    printable(child.task.task_id),
-                    child.worker_id,
-                    child.memory_used / BYTES_PER_MB,
-                    child.task.max_memory / BYTES_PER_MB,
-                ),
+                *(printable(child.task.task_id), child.worker_id, used, limit),
             )
             child.overdue = child.status_board.running()
             child.kill("its task exceeded its max_memory")

@@ -56,11 +56,9 @@ class ChildProcess:
             self.info,
             self.revoke,
             self.status_board.running,
-            partial(
-                self.send, "reconcile"
-            ),  # with a shard index: compare what it holds with what the server has recorded
+            partial(self.send, "reconcile"),
         )
-        """Its leases are renewed for it."""
+        """Its leases are renewed for it. "reconcile" has it compare those of a shard with what the server has recorded."""
         self.is_ready = False
         self.is_draining = False
         """It got the command to fetch nothing."""
@@ -128,11 +126,6 @@ class ChildProcess:
             unknown_tasks=self.unknown_tasks,
             blocked_by=self.blocked_by,
         )
-
-    def set_blocked(self, blocked: BlockedLoop | None) -> None:
-        """Its event loop is blocked, or goes on."""
-        self.blocked = blocked
-        self.blocked_by = "" if blocked is None else blocked.task or "an unknown task"
 
     def messages(self) -> Iterator[tuple[Any, ...]]:
         """The messages that it has sent."""

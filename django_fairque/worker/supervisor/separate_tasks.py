@@ -7,11 +7,13 @@ That process takes the lease over, runs the task, reports its outcome, and ends.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from django_fairque.engine.model.lease import LEASE_FIELDS, Lease
 from django_fairque.tasks import registry
 from django_fairque.worker.reporting.log import logger
+
+if TYPE_CHECKING:
+    from django_fairque.engine.model.lease import Lease
 
 MAX_WAITING_SUSPECTS = 8
 """Suspects that wait in a worker for its quarantine process, at most one of each user. Others are given back for a while."""
@@ -34,12 +36,6 @@ class SeparateTask(NamedTuple):
     """Bytes that its process may use; 0: any."""
     fetched_by: str = ""
     """The worker id of the process that fetched it; the supervisor knows."""
-
-
-def partial_lease(token: int, task_id: str, worker_id: str, retry_count: int = 0) -> Lease:
-    """A lease of which only this is known, which is all that an outcome needs."""
-    known = {"id": task_id.encode(), "token": b"%d" % token, "lease": b"0", "retries": b"%d" % retry_count}
-    return Lease([known.get(field, b"") for field in LEASE_FIELDS], worker_id, 0.0)
 
 
 def separate_task(lease: Lease, shard_index: int) -> SeparateTask | None:

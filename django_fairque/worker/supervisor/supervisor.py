@@ -32,6 +32,7 @@ from django_fairque.engine.model.errors import ConfigurationError, RedisConnecti
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.tasks.schedules import sync_or_log
 from django_fairque.version import __version__
+from django_fairque.worker.execution.status_board import partial_lease
 from django_fairque.worker.leases.heartbeat import DRAIN_COMMAND, STOP_COMMAND, worker_figures
 from django_fairque.worker.leases.lease_renewal import LeaseRenewal, LeaseReturn
 from django_fairque.worker.leases.outage import Outages, startup_timeout_of
@@ -42,12 +43,7 @@ from django_fairque.worker.supervisor import child_main
 from django_fairque.worker.supervisor.child_limits import ChildLimits, StalledProcesses, leases_to_return
 from django_fairque.worker.supervisor.child_process import ChildProcess
 from django_fairque.worker.supervisor.process_factory import ForkServerGoneError, ProcessFactory
-from django_fairque.worker.supervisor.separate_tasks import (
-    SUSPECT_RETURN_SECONDS,
-    SeparateTask,
-    SeparateTasks,
-    partial_lease,
-)
+from django_fairque.worker.supervisor.separate_tasks import SUSPECT_RETURN_SECONDS, SeparateTask, SeparateTasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -325,18 +321,24 @@ class Supervisor:
 
     def _begin(self) -> None:
         """Wait for nothing that may not come: from here on it can be stopped, and says how it is."""
-        self._log_start()
+        options = self.options
+        logger.info(
+            "worker %s: django_fairque %s, Python %s, %s; queues %s; users %s%s; %d processes of %d tasks",
+            *(options.worker_id, __version__, platform.python_version(), self._server(), ", ".join(options.queues)),
+            *(
+                describe_users(options.users),
+                f" (steals from {describe_users(options.steal)})" if options.steal else "",
+            ),
+            *(options.processes, options.concurrency),
+        )
         # The first attempt to declare the schedules is made here, so that a burst finds them.
         if self._outages.is_ongoing or not sync_or_log(STARTUP_RETRY_SECONDS):
-            self._start_thread("fairque-schedules", sync_declared_schedules, self._ended)
+            target, arguments = sync_declared_schedules, (self._ended,)
+            threading.Thread(target=target, args=arguments, name="fairque-schedules", daemon=True).start()
         self._lease_renewal.start()
         if self._reloader is not None:
-            self._start_thread("fairque-reloader", self._reloader.watch)
+            threading.Thread(target=self._reloader.watch, name="fairque-reloader", daemon=True).start()
         self._handle_signals()
-
-    @staticmethod
-    def _start_thread(name: str, target: Callable[..., object], *arguments: object) -> None:
-        threading.Thread(target=target, args=arguments, name=name, daemon=True).start()
 
     def close(self) -> None:
         """End what was started when it was made, if it never runs."""
@@ -346,7 +348,6 @@ class Supervisor:
 
     def _run_once(self) -> None:
         self._start_children()
-        self._start_separate_tasks()
         waitable: list[Any] = [self._stop_signals, *self._process_factory.servers]
         for child in self._children:
             waitable += [child.process.sentinel, child.pipe]
@@ -393,7 +394,8 @@ class Supervisor:
                 if not self.is_stopping:
                     self._start_due[child.index] = next_start_time(self._unfit)
             elif message[0] == child_main.BLOCKED:
-                child.set_blocked(message[1])
+                child.blocked = message[1]
+                child.blocked_by = "" if child.blocked is None else child.blocked.task or "an unknown task"
                 self._lease_renewal.renew_now(child.worker_id)
             elif message[0] == child_main.UNKNOWN_NAMES:
                 self._report_unknown_tasks(child, message[1])
@@ -490,6 +492,12 @@ class Supervisor:
             if self._start_child(index) is None:
                 return
             del self._start_due[index]
+        while (task := self._separate.next()) and (child := self._start_child(-1, task)):
+            if task.why:
+                logger.warning(
+                    "task %s runs alone in process %s: %s", printable(task.task_id), child.worker_id, task.why
+                )
+            self._separate.begin(task)
 
     def _start_child(self, index: int, task: SeparateTask | None = None) -> ChildProcess | None:
         """Start a process and keep its leases from now on; None if none can begin now."""
@@ -514,14 +522,6 @@ class Supervisor:
         if delay is not None:
             self._give_back_separate(task, delay)
 
-    def _start_separate_tasks(self) -> None:
-        while (task := self._separate.next()) and (child := self._start_child(-1, task)):
-            if task.why:
-                logger.warning(
-                    "task %s runs alone in process %s: %s", printable(task.task_id), child.worker_id, task.why
-                )
-            self._separate.begin(task)
-
     def _give_back_waiting(self) -> None:
         for task in self._separate.take_waiting():
             self._give_back_separate(task, 0.0)
@@ -538,16 +538,6 @@ class Supervisor:
             if child.worker_id == task.fetched_by:
                 child.send("separate_ended", task.shard_index, task.token)
 
-    def _end_separate_task(self, task: SeparateTask, *, is_done: bool) -> None:
-        """The process of one task has ended. If it did not say that it has settled everything, it may not have taken its lease
-        over: that is returned as well. If it has, that changes nothing, because the lease is no longer current.
-        """
-        self._separate.end(task)
-        if is_done:
-            self._report_separate_end(task)
-        else:
-            self._give_back_separate(task, SUSPECT_RETURN_SECONDS)
-
     def _remove_child(self, child: ChildProcess) -> None:
         """It has ended: give back what it had at once, then see to its place."""
         self._children.remove(child)
@@ -556,7 +546,11 @@ class Supervisor:
         self._lease_renewal.give_back(leases_to_return(child, self._shards))
         self._separate.forget(child.worker_id)
         if child.task is not None:
-            self._end_separate_task(child.task, is_done=child.is_done)
+            self._separate.end(child.task)
+            if child.is_done:
+                self._report_separate_end(child.task)
+            else:  # It may not have taken its lease over. If it has, that lease is no longer current, so this changes nothing.
+                self._give_back_separate(child.task, SUSPECT_RETURN_SECONDS)
         code, by_itself = child.exitcode, not child.kill_reason
         done = child.is_stopping or (code == 0 and self.options.burst)
         if by_itself and code != 0:
@@ -581,18 +575,6 @@ class Supervisor:
         self._kill_all("worker gave up")
 
     # --- what it says of itself ---
-
-    def _log_start(self) -> None:
-        options = self.options
-        logger.info(
-            "worker %s: django_fairque %s, Python %s, %s; queues %s; users %s%s; %d processes of %d tasks",
-            *(options.worker_id, __version__, platform.python_version(), self._server(), ", ".join(options.queues)),
-            *(
-                describe_users(options.users),
-                f" (steals from {describe_users(options.steal)})" if options.steal else "",
-            ),
-            *(options.processes, options.concurrency),
-        )
 
     def _server(self) -> str:
         """What answers. A server that can't be reached may come yet; one that can't be used will not change."""
