@@ -122,11 +122,6 @@ class WorkerOptions:
         )
 
     @property
-    def is_selective(self) -> bool:
-        """Whether there may be work that is not for this worker."""
-        return self.users != "*" and self.steal != "*"
-
-    @property
     def renewal_interval(self) -> float:
         return self.lease_seconds / 3
 

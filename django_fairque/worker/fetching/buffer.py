@@ -37,7 +37,7 @@ class LeaseBuffer:
         self.held_back = 0
         """Leases that wait for the rest of their batch."""
         self._batch_of = batch_of
-        self._open: dict[str, _Batch] = {}
+        self.open_batches: dict[str, _Batch] = {}
         """Batches that are not full yet, by the name of their tasks."""
         self._full: list[_Batch] = []
         self._arrived = 0
@@ -45,14 +45,9 @@ class LeaseBuffer:
         """When leases came into `works`, and how many had come by then: those of a batch when it is full or has waited."""
 
     @property
-    def open_batches(self) -> int:
-        """How many batches are not full yet."""
-        return len(self._open)
-
-    @property
     def due(self) -> float:
-        """When the next of these begins."""
-        return min((batch.due for batch in self._open.values()), default=math.inf)
+        """When the next batch that is not full begins."""
+        return min((batch.due for batch in self.open_batches.values()), default=math.inf)
 
     def add(self, leases: list[Lease], now: float) -> None:
         singles = [lease for lease in leases if not self._keep_for_batch(lease, now)]
@@ -68,11 +63,11 @@ class LeaseBuffer:
         if known is None:
             return False
         limit, wait = known
-        batch = self._open.setdefault(lease.name, _Batch([], now + wait))
+        batch = self.open_batches.setdefault(lease.name, _Batch([], now + wait))
         batch.leases.append(lease)
         self.held_back += 1
         if len(batch.leases) >= limit:
-            self._full.append(self._open.pop(lease.name))
+            self._full.append(self.open_batches.pop(lease.name))
         return True
 
     def add_batches(self, now: float, *, all_of_them: bool) -> list[list[Lease]]:
@@ -86,8 +81,8 @@ class LeaseBuffer:
 
     def _take_batches(self, due: float) -> list[list[Lease]]:
         """Those that are full, or due by then."""
-        for name in [name for name, batch in self._open.items() if batch.due <= due]:
-            self._full.append(self._open.pop(name))
+        for name in [name for name, batch in self.open_batches.items() if batch.due <= due]:
+            self._full.append(self.open_batches.pop(name))
         taken, self._full = [batch.leases for batch in self._full], []
         self.held_back -= sum(map(len, taken))
         return taken

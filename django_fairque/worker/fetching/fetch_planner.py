@@ -197,7 +197,8 @@ class FetchPlanner:
         """Its last call failed: nothing is kept free for it."""
         self.turn = turn or ShardTurn(ShardScheduler([FairShardOrder(1)]), 0)
         self.pace = Pace(budget.options.concurrency)
-        self._pending_calls: list[FetchCall] = []
+        self.pending_calls: list[FetchCall] = []
+        """Calls that are on their way."""
         self._budget = budget
         self._options = budget.options
         self._divert = divert
@@ -236,7 +237,7 @@ class FetchPlanner:
         """Whether others of its queue must wait for it: not if its server does not answer."""
         if not self.wants_tasks or self.is_out_of_sync or self._is_fenced:
             return False
-        return all(now - call.made_at < SHARD_TURN_TIMEOUT_SECONDS for call in self._pending_calls if call.fetch)
+        return all(now - call.made_at < SHARD_TURN_TIMEOUT_SECONDS for call in self.pending_calls if call.fetch)
 
     @property
     def is_empty(self) -> bool:
@@ -249,17 +250,17 @@ class FetchPlanner:
     @property
     def is_done(self) -> bool:
         """Whether it is stopping and has nothing left, and knows of no work that others should know of."""
-        return self.is_stopping and not self.held and not self._pending_calls and True not in self._wait_results
+        return self.is_stopping and not self.held and not self.pending_calls and True not in self._wait_results
 
     @property
     def needs_no_reply(self) -> bool:
         """Whether it is stopping, and the calls in progress only fetch: their replies are not needed."""
-        return self.is_stopping and not any(call.outcomes for call in self._pending_calls)
+        return self.is_stopping and not any(call.outcomes for call in self.pending_calls)
 
     @property
     def must_reconcile(self) -> bool:
         """Whether leases that are not held here must be given back now. What is held is known: no call is on its way."""
-        return self.is_out_of_sync and not self._pending_calls and self.fetch_ahead is None
+        return self.is_out_of_sync and not self.pending_calls and self.fetch_ahead is None
 
     @property
     def occupied_slots(self) -> int:
@@ -324,15 +325,15 @@ class FetchPlanner:
             window=self.turn.scheduler.window(self.turn.index, [each.turn.index for each in self._budget.rivals(self)]),
             fence=self.fence,
         )
-        self._pending_calls.append(call)
+        self.pending_calls.append(call)
         return call
 
     @property
     def _is_free(self) -> bool:
         """Whether a call may be made now. A second one while one is on its way is for many outcomes: the server goes on to it at
         once, instead of waiting for what lies between its answer and the next call. A few can wait for that one."""
-        return not self._pending_calls or (
-            len(self._pending_calls) < MAX_CONCURRENT_CALLS and len(self.outcomes) >= SECOND_CALL_OUTCOMES
+        return not self.pending_calls or (
+            len(self.pending_calls) < MAX_CONCURRENT_CALLS and len(self.outcomes) >= SECOND_CALL_OUTCOMES
         )
 
     @property
@@ -351,7 +352,7 @@ class FetchPlanner:
 
     def seconds_until_due(self, now: float) -> float:
         """Return the seconds until `next_call` may return a call by itself."""
-        if self._pending_calls:
+        if self.pending_calls:
             return 1.0  # the thread that makes the call notifies
         moments = [now + (FENCE_POLL_SECONDS if self._is_fenced else 1.0)]
         if self.outcomes:
@@ -392,7 +393,7 @@ class FetchPlanner:
         if (
             self.is_stopping
             or self._wait_results
-            or self._pending_calls
+            or self.pending_calls
             or self._next_check_due < self._wait_until - MIN_WAIT_SECONDS  # both would bring tasks
         ):
             return None
@@ -416,11 +417,6 @@ class FetchPlanner:
         """Whether to call `next_call` before `seconds_until_due` have passed."""
         return self._is_free and (bool(self._wait_results) or (bool(self.outcomes) and self.should_notify))
 
-    @property
-    def has_pending_call(self) -> bool:
-        """Whether a call is on its way."""
-        return bool(self._pending_calls)
-
     # --- what came of it ---
 
     def call_succeeded(self, call: FetchCall, reply: Settled, now: float) -> list[Lease]:
@@ -430,7 +426,8 @@ class FetchPlanner:
         leases = reply.leases
         self.has_failed = False
         self.turn.scheduler.served(self.turn.index, reply)
-        self._turn_check_due = now + self._budget.turn_check_seconds
+        # At most a hundred planners check each second.
+        self._turn_check_due = now + max(TURN_CHECK_SECONDS, len(self._budget.planners) / 100)
         self._remove_pending(call)
         if leases and not call.is_fetch_ahead:
             self.pace.record_round_trip(now - call.made_at)
@@ -439,7 +436,16 @@ class FetchPlanner:
         if not call.fetch:
             return leases
         self.exhausted = len(leases) < call.fetch and not reply.has_more and call.window.steals
-        self._set_pause(call.woken and not leases, now)
+        selection = self._options.users, self._options.steal
+        if call.woken and not leases and "*" not in selection:  # the work may be for other workers only
+            self._pause = min(
+                MAX_SELECTIVE_PAUSE_SECONDS,
+                self._options.poll_interval,
+                max(FIRST_SELECTIVE_PAUSE_SECONDS, 2 * self._pause),
+            )
+            self._paused_until = now + self._pause
+        else:
+            self._pause = 0.0
         self._set_next_check(leases, reply, now)
         if leases:
             self._budget.events += 1
@@ -475,15 +481,15 @@ class FetchPlanner:
         if call.is_fetch_ahead:
             self.fetch_ahead, self._is_waiting = None, False
         else:
-            self._pending_calls.remove(call)
+            self.pending_calls.remove(call)
 
     # --- fetching ---
 
     def _fetch_size(self) -> int:
         if self.is_out_of_sync or self.is_draining or self._is_fenced or self._options.one_task:
             return 0
-        missing = self._buffer.open_batches  # one turn brings all that wait of a user
-        pending = sum(call.fetch for call in self._pending_calls)
+        missing = len(self._buffer.open_batches)  # one turn brings all that wait of a user
+        pending = sum(call.fetch for call in self.pending_calls)
         return max(0, self._budget.fetch_size(self, self.pace.prefetch, missing) - pending)
 
     def add_lease(self, lease: Lease, now: float) -> None:
@@ -533,17 +539,6 @@ class FetchPlanner:
     def _add_batches(self, now: float) -> None:
         for batch in self._buffer.add_batches(now, all_of_them=self.exhausted and self._options.burst):
             self._companions.update(lease.token for lease in batch[1:])
-
-    def _set_pause(self, for_others_only: bool, now: float) -> None:
-        if for_others_only and self._options.is_selective:
-            self._pause = min(
-                MAX_SELECTIVE_PAUSE_SECONDS,
-                self._options.poll_interval,
-                max(FIRST_SELECTIVE_PAUSE_SECONDS, 2 * self._pause),
-            )
-            self._paused_until = now + self._pause
-        else:
-            self._pause = 0.0
 
     def _set_next_check(self, leases: list[Lease], reply: Settled, now: float) -> None:
         """When to look for what is due. The pause before it grows while looks in quick succession bring nothing."""
@@ -632,11 +627,6 @@ class SlotBudget:
         """Whether no other shard of the ``planner``'s queue, which wants more too, comes first."""
         turn = planner.turn.position
         return all(turn <= other.turn.position for other in self.rivals(planner))
-
-    @property
-    def turn_check_seconds(self) -> float:
-        """Seconds between a waiting planner's checks of its shard; at most a hundred planners check each second."""
-        return max(TURN_CHECK_SECONDS, len(self.planners) / 100)
 
     def rivals(self, planner: FetchPlanner) -> list[FetchPlanner]:
         """Return those of other shards of the ``planner``'s queue that want more tasks, too."""

@@ -89,8 +89,8 @@ class FetchThread(threading.Thread):
                 seconds = planner.plan_wait(now) if call is None else None
                 seconds_until_due = planner.seconds_until_due(now)
             if call is not None:
-                if len(call.outcomes) >= SECOND_CALL_OUTCOMES:
-                    self._second_thread.start_once()
+                if len(call.outcomes) >= SECOND_CALL_OUTCOMES and self._second_thread.ident is None:
+                    self._second_thread.start()
                 self.make_call(call)
                 continue
             if planner.must_reconcile:
@@ -117,7 +117,7 @@ class FetchThread(threading.Thread):
     def next_second_call(self) -> FetchCall | None:
         """A second call to make while another one is in progress, if there is enough for one."""
         with self._lock:
-            return self.planner.next_call(monotonic()) if self.planner.has_pending_call else None
+            return self.planner.next_call(monotonic()) if self.planner.pending_calls else None
 
     def make_call(self, call: FetchCall) -> None:
         """Make the call, and pass the result to the planner."""
@@ -265,10 +265,6 @@ class SecondFetchThread(threading.Thread):
         self._fetch_thread = fetch_thread
         self._wakeup = wakeup
         self._ended = False
-
-    def start_once(self) -> None:
-        if self.ident is None:
-            self.start()
 
     def end(self) -> None:
         self._ended = True

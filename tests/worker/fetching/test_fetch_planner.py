@@ -136,7 +136,7 @@ def test_while_a_call_is_on_its_way_another_is_made_for_many_outcomes_only() -> 
     del planner.outcomes[:]
     answer(planner, second, [], now)
     answer(planner, first, [], now)
-    assert not planner.has_pending_call
+    assert not planner.pending_calls
 
 
 def test_two_calls_ask_together_for_what_there_is_room_for() -> None:
