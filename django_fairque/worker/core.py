@@ -291,12 +291,11 @@ def import_handler(path: str | None) -> Callable[[Any], Any] | None:
     from django.utils.module_loading import import_string
 
     try:
-        handler = import_string(path)
+        handler: Callable[[Any], Any] = import_string(path)
     except ImportError as error:
         raise ConfigurationError(
             f"handler: expected the dotted path of a callable, got {short(path)}: {error}"
         ) from error
     if not callable(handler):
         raise ConfigurationError(f"handler: expected a callable, {path!r} is a {type(handler).__name__}")
-    found: Callable[[Any], Any] = handler
-    return found
+    return handler

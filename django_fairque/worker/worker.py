@@ -71,23 +71,18 @@ class Worker:
 
     def run(self) -> None:
         """Work until `stop`, or until a limit or the end of a burst is reached. Call it once."""
+        core = self._core
         logger.debug("worker %s serves users %s", self.options.worker_id, describe_users(self.options.users))
         warn_about_isolated_tasks()
         self._lease_renewal.start()
         self._lease_renewal.add(
-            RenewedWorker(
-                self.options.worker_id,
-                self._info,
-                self._core.revoke,
-                self._core.status_board.running,
-                self._core.reconcile,
-            )
+            RenewedWorker(self.options.worker_id, self._info, core.revoke, core.status_board.running, core.reconcile)
         )
-        self._core.start()
+        core.start()
         try:
-            self._core.join(self._is_late)
+            core.join(self._is_late)
         finally:
-            self._core.stop()  # if something was raised here: a signal handler's exception
+            core.stop()  # if something was raised here: a signal handler's exception
             self._leave()
 
     def stop(self) -> None:

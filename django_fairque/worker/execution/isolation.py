@@ -10,7 +10,6 @@ than a small task, so Django's `connection_created` signal sets a flag in each t
 
 from __future__ import annotations
 
-import logging
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import Context, ContextVar, copy_context
@@ -23,11 +22,10 @@ from django.db import close_old_connections, connections, reset_queries
 from django.db.backends.signals import connection_created
 
 from django_fairque.worker.execution import process_copies as copies
+from django_fairque.worker.reporting.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-logger = logging.getLogger("django_fairque.worker")
 
 
 class _ThreadState(threading.local):

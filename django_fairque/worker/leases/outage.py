@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import random
 import threading
 import time
 from typing import TYPE_CHECKING
+
+from django_fairque.worker.reporting.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.worker.options import WorkerOptions
 
-logger = logging.getLogger("django_fairque.worker")
 
 FIRST_RECONNECT_PAUSE_SECONDS = 0.05
 MAX_RECONNECT_PAUSE_SECONDS = 1.0

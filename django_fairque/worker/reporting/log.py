@@ -26,7 +26,6 @@ LOG_LINES_PER_SECOND = 100
 second 0.4 s. A single user gets half of them (see `_Lines`)."""
 
 MAX_LOGGED_ID_CHARACTERS = 80
-_FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
 
 
 def set_up_logging() -> None:
@@ -35,7 +34,7 @@ def set_up_logging() -> None:
     if package.hasHandlers():
         return
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter(_FORMAT))
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
     package.addHandler(handler)
     package.setLevel(logging.INFO)
 

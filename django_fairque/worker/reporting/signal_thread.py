@@ -101,8 +101,6 @@ OUTCOME_SIGNALS: dict[str, tuple[Signal, ...]] = {
 }
 """By the server's word on an outcome."""
 
-SignalCall = Callable[[], None]
-
 
 class SignalThread:
     """Sends news in a thread of its own, which begins with the first: receivers may be slow."""
@@ -110,7 +108,7 @@ class SignalThread:
     def __init__(self, options: WorkerOptions, find: FindTask) -> None:
         self._options = options
         self._find = find
-        self._waiting: deque[SignalCall] = deque(maxlen=MAX_WAITING_SIGNALS)
+        self._waiting: deque[Callable[[], None]] = deque(maxlen=MAX_WAITING_SIGNALS)
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._ended = False

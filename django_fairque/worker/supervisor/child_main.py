@@ -15,6 +15,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.worker.execution import process_copies
+from django_fairque.worker.reporting.log import logger, set_up_logging
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from django_fairque.worker.execution.status_board import StatusBoard
     from django_fairque.worker.options import WorkerOptions
 
-logger = logging.getLogger("django_fairque.worker")
 
 PRELOADED_MODULES = (
     "django_fairque.worker.core",
@@ -48,9 +48,8 @@ def load_project(options: WorkerOptions) -> None:
     if not apps.ready:  # a manage.py without `if __name__ == "__main__":` has done this
         django.setup()
     from django_fairque.conf import set_overrides
-    from django_fairque.worker.reporting import log
 
-    log.set_up_logging()
+    set_up_logging()
     set_overrides(options.overrides)
 
 
@@ -136,7 +135,7 @@ def run_child(
             lambda task: _send(pipe, SEPARATE, *task),
             lambda names: _send(pipe, UNKNOWN_NAMES, names),
         )
-    except Exception:
+    except Exception:  # noqa: BLE001 - whatever the project raises
         logging.basicConfig()
         logger.exception("worker process %s could not begin", options.worker_id)
         sys.exit(UNUSABLE_EXIT_CODE)

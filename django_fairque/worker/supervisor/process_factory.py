@@ -15,7 +15,6 @@ pid]`` with a file that stands for the process, and ``["ended", pid, code]``. Li
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import json
 import logging
@@ -221,13 +220,6 @@ def can_fork() -> bool:
     return True
 
 
-def may_be_copied() -> bool:
-    """Whether a fork of this process would be whole: it has no threads, and talks to nobody that it has called itself (what it
-    was given when it was started is inheritable).
-    """
-    return other_threads() is None and not stream_sockets(opened_here=True)
-
-
 class _FileProcess:
     """What of `multiprocessing.Process` a supervisor needs, for a process that a file stands for."""
 
@@ -238,7 +230,7 @@ class _FileProcess:
         self._watch.register(file, select.POLLIN)
 
     def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
+        with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.sentinel, signal.SIGKILL)
 
     def join(self, seconds: float | None = None) -> None:
@@ -266,7 +258,7 @@ class _CopiedProcess(_FileProcess):
 
     def join(self, seconds: float | None = None) -> None:
         super().join(seconds)
-        with contextlib.suppress(ChildProcessError):  # another call has waited for it before
+        with suppress(ChildProcessError):  # another call has waited for it before
             os.waitpid(self.pid, os.WNOHANG)
 
 
@@ -346,24 +338,23 @@ class ForkServer:
         while not (condition() or self.is_gone):
             if not select.select([self._connection], [], [], max(0.0, deadline - monotonic()))[0]:
                 return
-            self._read_message()
-
-    def _read_message(self) -> None:
-        try:
-            message, files, _, _ = socket.recv_fds(self._connection, MAX_FORK_MESSAGE_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
-        except OSError:
-            message, files = b"", []
-        if not message:
-            self.is_gone = True
-            return
-        kind, *fields = json.loads(message)
-        if kind == "ready":
-            self.is_ready = True
-            self.threads, self.connections = fields
-        elif kind == "forked":
-            self._new_child = fields[0], files[0]
-        else:
-            self._exit_codes[fields[0]] = fields[1]
+            try:
+                message, files, _, _ = socket.recv_fds(
+                    self._connection, MAX_FORK_MESSAGE_BYTES, 1, socket.MSG_CMSG_CLOEXEC
+                )
+            except OSError:
+                message, files = b"", []
+            if not message:
+                self.is_gone = True
+                return
+            kind, *fields = json.loads(message)
+            if kind == "ready":
+                self.is_ready = True
+                self.threads, self.connections = fields
+            elif kind == "forked":
+                self._new_child = fields[0], files[0]
+            else:
+                self._exit_codes[fields[0]] = fields[1]
 
     def close(self) -> None:
         """End it; its children, if there still are any, with it."""
@@ -409,7 +400,8 @@ class ProcessFactory:
             self._spawn_instead(
                 "this system can't tell processes apart safely enough (Linux has been able to since 5.3)"
             )
-        elif self._forks and copied and may_be_copied():
+        elif self._forks and copied and other_threads() is None and not stream_sockets(opened_here=True):
+            # A copy of this process is whole: it has no threads, and no connection that it has opened itself.
             self._server = ForkServer(self._context, options, shard_count, copy=True)
 
     @property
