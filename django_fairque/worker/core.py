@@ -23,7 +23,7 @@ from django_fairque.worker.fetching.fetch_thread import FetchServices, FetchThre
 from django_fairque.worker.leases.outage import Outages
 from django_fairque.worker.reporting.log import OutcomeReporter, logger
 from django_fairque.worker.reporting.outbox_thread import OutboxThread
-from django_fairque.worker.reporting.signal_thread import SignalThread, task_finder
+from django_fairque.worker.reporting.signal_thread import SignalThread
 from django_fairque.worker.supervisor.separate_tasks import SeparateTask, separate_task
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Core:
             for index, shard in enumerate(queue.shards):
                 contexts.append(self._queue_context(len(contexts), shard, ShardTurn(scheduler, index)))
         self.outages = Outages([context.queue for context in contexts], startup_timeout)
-        self.signal_thread = SignalThread(options, task_finder(queues))
+        self.signal_thread = SignalThread(options, queues)
         self._outbox_thread = OutboxThread()
         self.slot_pool = SlotPool(
             contexts, options.concurrency, status_board, close_connections=options.close_database_connections
@@ -165,10 +165,6 @@ class Core:
         for thread in self._fetch_threads:
             thread.planner.set_draining(is_draining=self.is_draining or self._blocked_at is not None)
             thread.wakeup.notify()
-
-    def revoke(self, shard_index: int, leases: Sequence[LeaseKey]) -> None:
-        """Stop the tasks of these leases if they run here: they were canceled."""
-        self.slot_pool.revoke(shard_index, leases)
 
     def reconcile(self, shard_index: int) -> None:
         """Another server answers there: give back what it has recorded for this worker and this worker does not hold."""

@@ -76,7 +76,9 @@ class Worker:
         warn_about_isolated_tasks()
         self._lease_renewal.start()
         self._lease_renewal.add(
-            RenewedWorker(self.options.worker_id, self._info, core.revoke, core.status_board.running, core.reconcile)
+            RenewedWorker(
+                self.options.worker_id, self._info, core.slot_pool.revoke, core.status_board.running, core.reconcile
+            )
         )
         core.start()
         try:

@@ -399,9 +399,6 @@ class JobLoop:
             if each is not culprit:
                 each.extend(seconds)
 
-    def interrupt(self, job: Job, kind: type[BaseException]) -> None:
-        self.call_soon(job.stop, kind)
-
     def _start(self, job: Job) -> None:
         with self._lock:
             job.start()
@@ -422,7 +419,7 @@ class RunningLoop(JobLoop):
     def submit(self, job: Job) -> Callable[[type[BaseException]], object]:
         """Have the job begin; returns how to interrupt it."""
         self.accept(job)
-        return partial(self.interrupt, job)
+        return partial(self.call_soon, job.stop)
 
     submit_alone = submit
     """Nothing is lost here that would have to run alone."""
@@ -545,7 +542,7 @@ class EventLoop:
         while True:
             thread = self._thread or self._start()
             if thread.accept(job):
-                return partial(thread.interrupt, job)
+                return partial(thread.call_soon, job.stop)
             with self._starting:
                 if self._thread is thread:
                     self._thread = None
@@ -555,7 +552,7 @@ class EventLoop:
         thread = LoopThread(close_connections=self._close_connections, single=True)
         thread.start()
         thread.accept(job)
-        return partial(thread.interrupt, job)
+        return partial(thread.call_soon, job.stop)
 
     def check(self, on_changed: Callable[[BlockedLoop | None], object]) -> None:
         """As `JobLoop.check`."""

@@ -79,18 +79,16 @@ def _after_in_child() -> None:
             if write >= 0:
                 os.close(write)
             _CopyState.ends = read, -1
-            _end_with_writer(read)
-
-
-def _end_with_writer(read: int) -> None:
-    own = os.open(f"/proc/self/fd/{read}", os.O_RDONLY | os.O_NONBLOCK)  # its settings are not those of other processes
-    fcntl.fcntl(own, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(own, F_SETSIG, signal.SIGKILL)
-    fcntl.fcntl(own, fcntl.F_SETFL, fcntl.fcntl(own, fcntl.F_GETFL) | os.O_ASYNC)
-    watch = select.poll()
-    watch.register(own, 0)
-    if watch.poll(0):  # it has been closed before
-        os._exit(1)
+            own = os.open(
+                f"/proc/self/fd/{read}", os.O_RDONLY | os.O_NONBLOCK
+            )  # its settings are not those of other processes
+            fcntl.fcntl(own, fcntl.F_SETOWN, os.getpid())
+            fcntl.fcntl(own, F_SETSIG, signal.SIGKILL)
+            fcntl.fcntl(own, fcntl.F_SETFL, fcntl.fcntl(own, fcntl.F_GETFL) | os.O_ASYNC)
+            watch = select.poll()
+            watch.register(own, 0)
+            if watch.poll(0):  # it has been closed before
+                os._exit(1)
 
 
 os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)

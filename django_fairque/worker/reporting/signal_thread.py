@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,10 +20,11 @@ from django_fairque.worker.execution import isolation
 from django_fairque.worker.reporting.log import logger
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
     from django.dispatch import Signal
 
     from django_fairque.engine.model.outcome import Outcome
-    from django_fairque.engine.model.task import Task
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.statistics.health import Alert
     from django_fairque.worker.options import WorkerOptions
@@ -35,10 +35,6 @@ def send_signal(signal: Signal, sender: str, **arguments: Any) -> None:
     for receiver, answer in signal.send_robust(sender=sender, **arguments):
         if isinstance(answer, Exception):
             logger.error("the receiver %r failed", receiver, exc_info=answer)
-
-
-FindTask = Callable[[str, str], "Task | None"]
-"""The task of a queue (by name) with an id; None when it is not known any more."""
 
 
 @dataclass(frozen=True)
@@ -58,27 +54,6 @@ def endings_of_outcomes(queue: str, outcomes: Sequence[Outcome], statuses: Seque
         if status in ("dead", "retried"):
             error = outcome.body.decode("utf-8", "replace")
             yield TaskEnding(queue, outcome.lease.task_id, status, error, outcome.took, outcome.delay)
-
-
-def send_ending_signals(ending: TaskEnding, find: FindTask) -> None:
-    """Send the signals, with the task as it is now. One that was deleted meanwhile needs no word."""
-    task = find(ending.queue, ending.task_id)
-    if task is not None:
-        about = {"task": task, "queue": ending.queue, "took": ending.took or 0.0, "error": ending.error}
-        _send_task_signals(ending.status, task.name, about, ending.delay, has_failed=ending.took is not None)
-
-
-def task_finder(queues: Sequence[FairQueue]) -> FindTask:
-    """Look in these queues."""
-    by_name = {queue.name: queue.parent_queue for queue in queues}
-
-    def find(queue: str, task_id: str) -> Task | None:
-        try:
-            return by_name[queue].get_task(task_id)
-        except TaskNotFoundError:
-            return None
-
-    return find
 
 
 MAX_WAITING_SIGNALS = 10_000
@@ -105,9 +80,9 @@ OUTCOME_SIGNALS: dict[str, tuple[Signal, ...]] = {
 class SignalThread:
     """Sends news in a thread of its own, which begins with the first: receivers may be slow."""
 
-    def __init__(self, options: WorkerOptions, find: FindTask) -> None:
+    def __init__(self, options: WorkerOptions, queues: Sequence[FairQueue]) -> None:
         self._options = options
-        self._find = find
+        self._queues = {queue.name: queue.parent_queue for queue in queues}
         self._waiting: deque[Callable[[], None]] = deque(maxlen=MAX_WAITING_SIGNALS)
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -124,7 +99,16 @@ class SignalThread:
             if isinstance(each, TaskEnding) or each.kind == "died"
         ]
         if endings and _has_receivers("dead", "retried"):
-            self._put(partial(send_ending_signals, each, self._find) for each in endings)
+            self._put(partial(self._send_ending_signals, each) for each in endings)
+
+    def _send_ending_signals(self, ending: TaskEnding) -> None:
+        """Send the signals, with the task as it is now. One that was deleted meanwhile needs no word."""
+        try:
+            task = self._queues[ending.queue].get_task(ending.task_id)
+        except TaskNotFoundError:
+            return
+        about = {"task": task, "queue": ending.queue, "took": ending.took or 0.0, "error": ending.error}
+        _send_task_signals(ending.status, task.name, about, ending.delay, has_failed=ending.took is not None)
 
     def send_outcome_signals(self, queue: str, outcomes: Sequence[Outcome], statuses: Sequence[str]) -> None:
         """What became of tasks, if anyone listens."""

@@ -166,7 +166,7 @@ def _listen(pipe: Connection, core: Core) -> None:
         "stop": core.stop,
         "drain": lambda whether: core.set_draining(is_draining=whether),
         "reconcile": core.reconcile,
-        "revoked": core.revoke,
+        "revoked": core.slot_pool.revoke,
         "announce": core.signal_thread.announce,
         "separate_ended": core.separate_ended,
         "run": run,

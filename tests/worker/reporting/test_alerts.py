@@ -97,7 +97,7 @@ def test_what_fails_is_logged_and_the_rest_goes_on(settings: Any, caplog: pytest
     logger = logging.getLogger("django_fairque.worker")
     logger.addHandler(caplog.handler)
     try:
-        signal_thread = SignalThread(WorkerOptions("w", alert_email=("a@example.com",)), lambda *_: None)
+        signal_thread = SignalThread(WorkerOptions("w", alert_email=("a@example.com",)), [])
         signal_thread.announce([ALERT])
         signal_thread.announce([ALERT])
         signal_thread.end(10)
@@ -119,7 +119,7 @@ def test_alerts_announced_after_the_end_are_sent() -> None:
 
     sla_at_risk.connect(receiver, sender="app.report")
     try:
-        signal_thread = SignalThread(WorkerOptions("w"), lambda *_: None)
+        signal_thread = SignalThread(WorkerOptions("w"), [])
         for _ in range(3):
             signal_thread.announce([ALERT])
             signal_thread.end(10)
