@@ -136,9 +136,8 @@ class LeaseRenewal(threading.Thread):
     def max_silence(self, answer: float) -> float:
         """For how long (seconds) it may not come round although it does well, when an answer takes ``answer`` at most: of
         several shards one may be on a node that hangs."""
-        return (
-            RENEWAL_RETRY_SECONDS + answer if any(shard.config.shards > 1 for shard in self._queues.values()) else 0.0
-        )
+        has_several = any(shard.config.shards > 1 for shard in self._queues.values())
+        return RENEWAL_RETRY_SECONDS + answer if has_several else 0.0
 
     def add(self, member: RenewedWorker) -> None:
         member.confirmed = dict.fromkeys(self._queues, monotonic())
@@ -263,19 +262,18 @@ class LeaseRenewal(threading.Thread):
         job.on_done(count)
 
     def _renew(self, member: RenewedWorker, name: str) -> None:
-        sent = monotonic()
+        sent, shard_index = monotonic(), list(self._queues).index(name)
         heartbeat = self._shard(name).heartbeat(
             member.worker_id, member.info(), lease=self._lease_seconds, ttl=WORKER_RECORD_TTL_SECONDS
         )
         member.confirmed[name] = sent
         member.due[name] = monotonic() + self._renewal_interval
         if heartbeat.revoked:
-            member.on_revoked(list(self._queues).index(name), heartbeat.revoked)
+            member.on_revoked(shard_index, heartbeat.revoked)
         if command := member.operator_commands.new_command(name, heartbeat.command):
             self._on_command(command)
         if self._server_epochs.has_changed_server(name, heartbeat):
             logger.warning("queue %s: another server answers, or the same one after a restart", name)
-            shard_index = list(self._queues).index(name)
             for each in list(self._workers.values()):
                 each.on_server_changed(shard_index)
         if loss := self._server_epochs.find_loss(name, heartbeat):

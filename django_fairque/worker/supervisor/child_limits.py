@@ -52,7 +52,14 @@ class ChildLimits:
 
     def _enforce(self, child: ChildProcess, now: float) -> None:
         if overdue := child.overdue_at(now):
-            self._end_overdue(child, overdue, now)
+            child.overdue = overdue
+            for running in overdue:
+                for _, _, task_id in running.tasks:
+                    logger.error(
+                        "task %s is ended with its process %s: it ran for %.1f s, its limit is %g s",
+                        *(printable(task_id), child.worker_id, now - running.started, running.timeout),
+                    )
+            child.kill("another task ran beyond its hard time limit")
         elif child.task is not None and self._exceeds_memory(child, child.task.max_memory):
             used, limit = child.memory_used / BYTES_PER_MB, child.task.max_memory / BYTES_PER_MB
             logger.error(
@@ -90,16 +97,6 @@ class ChildLimits:
         used = resident_mb(child.pid) * BYTES_PER_MB
         child.memory_used = used if used > limit else 0.0
         return used > limit
-
-    def _end_overdue(self, child: ChildProcess, overdue: list[OccupiedSlot], now: float) -> None:
-        child.overdue = overdue
-        for running in overdue:
-            for _, _, task_id in running.tasks:
-                logger.error(
-                    "task %s is ended with its process %s: it ran for %.1f s, its limit is %g s",
-                    *(printable(task_id), child.worker_id, now - running.started, running.timeout),
-                )
-        child.kill("another task ran beyond its hard time limit")
 
     def _is_stalled(self, child: ChildProcess, now: float) -> bool:
         longest = self._options.replaced_after
@@ -224,9 +221,9 @@ class StalledProcesses:
                 if not current.is_sent and now - current.raised_at >= FENCE_SETTLE_SECONDS:
                     self._send(current)
                 continue
-            reason = STALLED_REASON if is_stalled else ""
-            if not is_stalled and self._is_silent(child, shard_index, now, unreachable):
-                reason = SILENT_REASON
+            is_silent = 0.0 < child.status_board.last_poll_at(shard_index) < now - SILENT_SECONDS
+            is_silent = is_silent and not child.is_stopping and shard_index not in unreachable
+            reason = STALLED_REASON if is_stalled else SILENT_REASON if is_silent else ""
             pause = STALL_REPEAT_SECONDS if reason == STALLED_REASON else SILENT_SECONDS
             if reason and (current is None or now - current.raised_at >= pause):
                 number = child.status_board.raise_fence(shard_index)
@@ -242,12 +239,6 @@ class StalledProcesses:
         elif not is_stalled and child.worker_id in self._stalled:
             self._stalled.discard(child.worker_id)
             logger.info("worker process %s responds again", child.worker_id)
-
-    @staticmethod
-    def _is_silent(child: ChildProcess, shard_index: int, now: float, unreachable: Collection[int]) -> bool:
-        if child.is_stopping or shard_index in unreachable:
-            return False
-        return 0.0 < child.status_board.last_poll_at(shard_index) < now - SILENT_SECONDS
 
     def _send(self, current: _RaisedFence) -> None:
         current.is_sent = True

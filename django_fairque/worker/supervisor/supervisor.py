@@ -188,16 +188,12 @@ class StopSignals:
 
 
 class Reloader(autoreload.StatReloader):
-    """Calls ``wake`` when something has changed, instead of ending the process; `take_change` then says so once."""
+    """Calls ``wake`` when something has changed, instead of ending the process; the supervisor resets `has_changed`."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         super().__init__()
         self._wake = wake
-        self._changed = False
-
-    def take_change(self) -> bool:
-        changed, self._changed = self._changed, False
-        return changed
+        self.has_changed = False
 
     def watch(self) -> None:
         """Runs in a separate thread."""
@@ -210,7 +206,7 @@ class Reloader(autoreload.StatReloader):
         results = autoreload.file_changed.send(sender=self, file_path=path)
         if not any(result for _, result in results):  # Django's receivers (templates, translations) come first
             logger.info("%s changed", path)
-            self._changed = True
+            self.has_changed = True
             self._wake()
 
 
@@ -219,13 +215,6 @@ STARTUP_RETRY_SECONDS = 0.5
 SCHEDULE_SYNC_PAUSE_SECONDS = 1.0
 MAX_SCHEDULE_SYNC_PAUSE_SECONDS = 15.0
 """Seconds between two attempts while the server is away: each asks the user functions of tasks."""
-
-
-def sync_declared_schedules(ended: threading.Event) -> None:
-    """Try again until it has worked. In a separate thread."""
-    pause = SCHEDULE_SYNC_PAUSE_SECONDS
-    while not ended.wait(pause) and not sync_or_log(STARTUP_RETRY_SECONDS):
-        pause = min(MAX_SCHEDULE_SYNC_PAUSE_SECONDS, 2 * pause)
 
 
 SUPERVISOR_TICK_SECONDS = 0.1
@@ -333,12 +322,17 @@ class Supervisor:
         )
         # The first attempt to declare the schedules is made here, so that a burst finds them.
         if self._outages.is_ongoing or not sync_or_log(STARTUP_RETRY_SECONDS):
-            target, arguments = sync_declared_schedules, (self._ended,)
-            threading.Thread(target=target, args=arguments, name="fairque-schedules", daemon=True).start()
+            threading.Thread(target=self._sync_declared_schedules, name="fairque-schedules", daemon=True).start()
         self._lease_renewal.start()
         if self._reloader is not None:
             threading.Thread(target=self._reloader.watch, name="fairque-reloader", daemon=True).start()
         self._handle_signals()
+
+    def _sync_declared_schedules(self) -> None:
+        """Try again until it has worked. In a separate thread."""
+        pause = SCHEDULE_SYNC_PAUSE_SECONDS
+        while not self._ended.wait(pause) and not sync_or_log(STARTUP_RETRY_SECONDS):
+            pause = min(MAX_SCHEDULE_SYNC_PAUSE_SECONDS, 2 * pause)
 
     def close(self) -> None:
         """End what was started when it was made, if it never runs."""
@@ -368,7 +362,8 @@ class Supervisor:
                 "%s; giving up: it has not answered once in %g s (REQUEST_TIMEOUT)", error, self._startup_timeout
             )
             self._give_up()
-        if self._reloader is not None and self._reloader.take_change() and not self.is_stopping:
+        if self._reloader is not None and self._reloader.has_changed and not self.is_stopping:
+            self._reloader.has_changed = False
             self._replace_all("the code has changed")
         self._child_limits.enforce(self._children)
         self._stalled_processes.update(self._children, monotonic(), self._outages.unreachable_shards())
