@@ -71,13 +71,13 @@ class Worker:
 
     def run(self) -> None:
         """Work until `stop`, or until a limit or the end of a burst is reached. Call it once."""
-        core = self._core
-        logger.debug("worker %s serves users %s", self.options.worker_id, describe_users(self.options.users))
+        core, options = self._core, self.options
+        logger.debug("worker %s serves users %s", options.worker_id, describe_users(options.users))
         warn_about_isolated_tasks()
         self._lease_renewal.start()
         self._lease_renewal.add(
             RenewedWorker(
-                self.options.worker_id, self._info, core.slot_pool.revoke, core.status_board.running, core.reconcile
+                options.worker_id, self._info, core.slot_pool.revoke, core.status_board.running, core.reconcile
             )
         )
         core.start()

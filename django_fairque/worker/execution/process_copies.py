@@ -79,9 +79,8 @@ def _after_in_child() -> None:
             if write >= 0:
                 os.close(write)
             _CopyState.ends = read, -1
-            own = os.open(
-                f"/proc/self/fd/{read}", os.O_RDONLY | os.O_NONBLOCK
-            )  # its settings are not those of other processes
+            # The settings of a file that is opened anew are not those of other processes.
+            own = os.open(f"/proc/self/fd/{read}", os.O_RDONLY | os.O_NONBLOCK)
             fcntl.fcntl(own, fcntl.F_SETOWN, os.getpid())
             fcntl.fcntl(own, F_SETSIG, signal.SIGKILL)
             fcntl.fcntl(own, fcntl.F_SETFL, fcntl.fcntl(own, fcntl.F_GETFL) | os.O_ASYNC)

@@ -314,7 +314,7 @@ class ForkServer:
             raise ForkServerGoneError from error
         finally:
             os.close(memory)
-        self._read_until(lambda: self._new_child is not None, FORK_TIMEOUT_SECONDS)
+        self.read_messages(lambda: self._new_child is not None, FORK_TIMEOUT_SECONDS)
         if self._new_child is None:
             self.is_gone = True
             raise ForkServerGoneError
@@ -322,18 +322,15 @@ class ForkServer:
         self.children.add(pid)
         return status_board, ForkedProcess(self, pid, file)
 
-    def read_messages(self) -> None:
-        """Read the messages that have arrived, without waiting."""
-        self._read_until(lambda: False, 0.0)
-
     def exit_code_of(self, pid: int) -> int:
         """The exit code of a process that has ended. If the fork server can't report it, that of a kill, because the death of the
         server kills its children."""
-        self._read_until(lambda: pid in self._exit_codes, EXIT_CODE_TIMEOUT_SECONDS)
+        self.read_messages(lambda: pid in self._exit_codes, EXIT_CODE_TIMEOUT_SECONDS)
         self.children.discard(pid)
         return self._exit_codes.pop(pid, -signal.SIGKILL)
 
-    def _read_until(self, condition: Callable[[], bool], seconds: float) -> None:
+    def read_messages(self, condition: Callable[[], bool] = lambda: False, seconds: float = 0.0) -> None:
+        """Read messages until the condition holds, for at most so long; by default those that have arrived, without waiting."""
         deadline = monotonic() + seconds
         while not (condition() or self.is_gone):
             if not select.select([self._connection], [], [], max(0.0, deadline - monotonic()))[0]:
