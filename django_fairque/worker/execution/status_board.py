@@ -296,9 +296,8 @@ class StatusBoard:
 
     def logged_outcomes(self, shard_index: int, worker_id: str) -> list[Outcome]:
         """Outcomes of the tasks that have ended last, among them all that are not reported. When the process is dead."""
-        found = sorted(
-            (entry for log in self.outcome_logs for entry in log.read(shard_index, worker_id)), key=itemgetter(0)
-        )
+        found = [entry for log in self.outcome_logs for entry in log.read(shard_index, worker_id)]
+        found.sort(key=itemgetter(0))
         return [outcome for _, outcome in found[-MAX_REPORTED_OUTCOMES:]]
 
     def oldest_poll_at(self, without: Sequence[int] = ()) -> float:

@@ -44,11 +44,6 @@ class LeaseBuffer:
         self._arrivals: deque[tuple[int, float]] = deque()
         """When leases came into `works`, and how many had come by then: those of a batch when it is full or has waited."""
 
-    @property
-    def due(self) -> float:
-        """When the next batch that is not full begins."""
-        return min((batch.due for batch in self.open_batches.values()), default=math.inf)
-
     def add(self, leases: list[Lease], now: float) -> None:
         singles = [lease for lease in leases if not self._keep_for_batch(lease, now)]
         self._record_arrival(len(singles), now)

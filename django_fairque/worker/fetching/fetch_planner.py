@@ -359,8 +359,7 @@ class FetchPlanner:
             moments.append((self._outcome_since or now) + OUTCOME_FLUSH_SECONDS)
         elif self.buffer:
             moments.append(now + 0.02)
-        if self._buffer.held_back:
-            moments.append(self._buffer.due)
+        moments.extend(batch.due for batch in self._buffer.open_batches.values())
         if self._paused_until > now:
             moments.append(self._paused_until)
         if self._waits_for_turn:
