@@ -7,6 +7,8 @@ for what it uses, and the package can be imported before Django is set up.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from django_fairque.engine.maintenance.invariants import Violation as Violation
+
     from .conf import FairQueueConfig as FairQueueConfig
     from .conf import QueueConfig as QueueConfig
     from .conf import RedisConfig as RedisConfig
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
     from .conf import get_queue as get_queue
     from .engine.dead_letters.letters import DLQEntry as DLQEntry
     from .engine.dependencies.dependencies import DependencyView as DependencyView
-    from .engine.maintenance.snapshot import Violation as Violation
     from .engine.model.errors import BacklogFullError as BacklogFullError
     from .engine.model.errors import ConfigurationError as ConfigurationError
     from .engine.model.errors import DependencyCycleError as DependencyCycleError
@@ -80,7 +81,7 @@ else:
         "conf": "FairQueueConfig QueueConfig RedisConfig WorkerConfig aget_queue get_queue",
         "engine.dead_letters.letters": "DLQEntry",
         "engine.dependencies.dependencies": "DependencyView",
-        "engine.maintenance.snapshot": "Violation",
+        "engine.maintenance.invariants": "Violation",
         "engine.model.errors": (
             "BacklogFullError ConfigurationError DependencyCycleError FairQueueError LuaScriptError "
             "NotPermittedError NotReplicatedError PushRefusedError QueueNotDrainedError RedisConnectionError "

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parent.parent
 MOST_MODULES = 15
 """Per folder."""
 FOLDER_LIMITS = {
-    "django_fairque/conf": 8,
+    "django_fairque/conf": 7,
     "django_fairque/embedded": 7,
     "django_fairque/engine": 0,
     "django_fairque/worker": 4,

@@ -87,7 +87,7 @@ def _mistakes(mistakes: Sequence[Mistake]) -> Iterator[checks.CheckMessage]:
 
 
 def _overlooked_variables() -> Iterator[checks.CheckMessage]:
-    from django_fairque.conf.sources import find_misspelled_variables
+    from django_fairque.conf.layers import find_misspelled_variables
 
     for name, meant in find_misspelled_variables(os.environ):
         hint = f"Did you mean {meant}? Two underscores part the levels."
@@ -96,7 +96,7 @@ def _overlooked_variables() -> Iterator[checks.CheckMessage]:
 
 def _unused_values() -> Iterator[checks.CheckMessage]:
     """Obsolete keys, and sweep intervals above the largest one, which was used instead."""
-    from django_fairque.conf.sources import obsolete_keys, written_entries
+    from django_fairque.conf.layers import obsolete_keys, written_entries
     from django_fairque.engine.model.options import MAX_SWEEP_INTERVAL_SECONDS, Number
 
     for key, replacement in obsolete_keys().items():

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from django_fairque.conf.layers import NO_SERVER_URL, WATCHED_SETTINGS
 from django_fairque.engine.model.errors import ConfigurationError
 
 from .models import FairQueueConfig, load
 from .redis import aclose_client, close_client
-from .sources import NO_SERVER_URL, WATCHED_SETTINGS
 
 if TYPE_CHECKING:
     from django_fairque.engine.queue.async_queue import AsyncFairQueue

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import Field, model_validator
 
+from django_fairque.conf.layers import all_layers, default_server_layer, file_layer
 from django_fairque.conf.sections import (
     QUEUE_NAME_PATTERN,
     QUEUE_NAME_WORDS,
@@ -21,7 +22,6 @@ from django_fairque.conf.sections import (
     TopLevelOptions,
     WorkerConfig,
 )
-from django_fairque.conf.sources import all_layers, default_server_layer, file_layer
 from django_fairque.engine.model.errors import ConfigurationError, nearest
 from django_fairque.engine.model.options import InvalidOptionsError, Mistake, Options, QueueConfig, shown, unknown
 

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.statistics.health import Health
-    from django_fairque.engine.statistics.queue_stats import QueueStats
-    from django_fairque.engine.statistics.timeline import Distribution
+    from django_fairque.engine.statistics.queue_stats import Distribution, QueueStats
 
 PREFIX = "fairque_"
 TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"

@@ -13,8 +13,7 @@ from .formatting import duration, number, rate, share, table
 
 if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.engine.statistics.queue_stats import QueueStats, ShardStats
-    from django_fairque.engine.statistics.timeline import Percentiles
+    from django_fairque.engine.statistics.queue_stats import Percentiles, QueueStats, ShardStats
     from django_fairque.engine.users.users import UserStats
 
 RATE_MINUTES = 5

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from django_fairque.engine.model.errors import short
 from django_fairque.engine.model.ids import new_task_id
 from django_fairque.engine.pushing.batching import check_acyclic, check_graph
+from django_fairque.tasks import sending
 
-from . import canceling, sending
 from .context import as_user, call_with_user
 from .errors import TaskUsageError, TaskWaitTimeoutError
 from .options import SENDABLE, SendOptions, TaskOptions, changed
-from .results import Handle, TaskResult
+from .results import Handle, TaskResult, acancel_run, cancel_run
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -250,7 +250,7 @@ class PipelineResult(Handle):
         """
         if any(result.is_waiting for result in self.results):
             return sum(result.cancel() for result in reversed(self.results))
-        return canceling.cancel_run(self._queue_to_ask(), self.id)
+        return cancel_run(self._queue_to_ask(), self.id)
 
     def wait(self, timeout: float | timedelta | None = None) -> str:
         """Wait until nothing of it can go on by itself. Returns its `state`.
@@ -278,7 +278,7 @@ class PipelineResult(Handle):
         """
         if any(result.is_waiting for result in self.results):
             return sum([await result.acancel() for result in reversed(self.results)])
-        return await canceling.acancel_run(await self._aqueue_to_ask(), self.id)
+        return await acancel_run(await self._aqueue_to_ask(), self.id)
 
     async def await_(self, timeout: float | timedelta | None = None) -> str:
         """Await until nothing of it can go on by itself. Returns its `state`. ``timeout`` and the error are those of

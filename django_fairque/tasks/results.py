@@ -1,32 +1,35 @@
-"""`TaskResult`: what one can know, and do, about a task that was sent."""
+"""`TaskResult`: the state and result of a task that was sent; and canceling tasks.
+
+Everything that knows Django cancels tasks here, and `task_canceled` is sent for each of them. The engine's own `cancel` sends no
+signal. Without a receiver, canceling costs nothing more here.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from asgiref.sync import sync_to_async
 
-from django_fairque import conf
+from django_fairque import conf, signals
 from django_fairque.engine.model.durations import duration
 from django_fairque.engine.model.errors import FairQueueError, TaskNotFoundError
 from django_fairque.engine.model.records import Attempt, TaskState
-
-from . import canceling
-from .errors import TaskCanceledError, TaskFailedError, TaskNotFinishedError, TaskWaitTimeoutError
+from django_fairque.signals import log_receiver_errors
+from django_fairque.tasks.errors import TaskCanceledError, TaskFailedError, TaskNotFinishedError, TaskWaitTimeoutError
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from django_fairque.engine.inspection.task_lookup import Progress
+    from django_fairque.engine.inspection.task_lookup import Note, Progress
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.queue.async_queue import AsyncFairQueue
     from django_fairque.engine.queue.queue import FairQueue
-
-    from .options import TaskOptions
+    from django_fairque.tasks.options import TaskOptions
 
 
 class CommitHook(Protocol):
@@ -185,7 +188,7 @@ class TaskResult(Handle):
         """
         if self._waiting is not None and (is_dropped := self._waiting.drop(self)) is not None:
             return is_dropped
-        return canceling.cancel(self._queue_to_ask(), self.id)
+        return cancel(self._queue_to_ask(), self.id)
 
     @property
     def progress(self) -> Progress | None:
@@ -236,7 +239,7 @@ class TaskResult(Handle):
         """Cancel the task, as `cancel` does. Returns whether it was canceled. Raises `TaskNotFoundError` as that does."""
         if self._waiting is not None and (is_dropped := await sync_to_async(self._waiting.drop)(self)) is not None:
             return is_dropped
-        return await canceling.acancel(await self._aqueue_to_ask(), self.id)
+        return await acancel(await self._aqueue_to_ask(), self.id)
 
     async def aprogress(self) -> Progress | None:
         """Return the `progress` that the task has reported."""
@@ -282,3 +285,116 @@ class TaskResult(Handle):
     def _too_late(self, timeout: float | timedelta | None) -> TaskWaitTimeoutError:
         state = "not known" if self._state is None else self._state.value
         return TaskWaitTimeoutError(f"task {self.id!r} had not ended after {timeout} s; it is {state}")
+
+
+CANCELED_TASKS_PER_READ = 200
+"""Canceled tasks that are read at once."""
+
+MAX_TASKS_PER_CANCEL = 10_000
+"""Tasks of a user that are canceled before the signals for them are sent."""
+
+logger = logging.getLogger("django_fairque.tasks")
+
+
+def cancel(queue: FairQueue, task_id: str, reason: str = "") -> bool:
+    """Cancel a task; False if it had ended before, `TaskNotFoundError` if it is not known."""
+    is_canceled = queue.cancel(task_id, reason=reason)
+    if is_canceled:
+        send_task_canceled(queue, [task_id])
+    return is_canceled
+
+
+async def acancel(queue: AsyncFairQueue, task_id: str) -> bool:
+    """As `cancel`."""
+    is_canceled = await queue.cancel(task_id)
+    if is_canceled:
+        await asend_task_canceled(queue, [task_id])
+    return is_canceled
+
+
+def cancel_many(queue: FairQueue, task_ids: Sequence[str], reason: str) -> int:
+    """Cancel those of these tasks that have not ended; returns how many."""
+    return cancel_and_send_signals(queue, lambda note: queue.cancel_many(task_ids, reason=reason, note=note))
+
+
+def cancel_run(queue: FairQueue, run_id: str) -> int:
+    """Cancel what has not ended of a run; returns how many tasks."""
+    return cancel_and_send_signals(queue, lambda note: queue.cancel_run(run_id, note=note))
+
+
+async def acancel_run(queue: AsyncFairQueue, run_id: str) -> int:
+    """As `cancel_run`."""
+    if not has_canceled_receivers():
+        return await queue.cancel_run(run_id)
+    ids: list[str] = []
+    try:
+        return await queue.cancel_run(run_id, note=ids.extend)
+    finally:
+        await asend_task_canceled(queue, ids)
+
+
+def purge_user(queue: FairQueue, user_id: str) -> int:
+    """Cancel everything that a user has waiting; returns how many tasks."""
+    user, total, done = queue.user(user_id), 0, MAX_TASKS_PER_CANCEL
+    while done == MAX_TASKS_PER_CANCEL:
+        done = cancel_and_send_signals(queue, lambda note: user.purge(MAX_TASKS_PER_CANCEL, note=note))
+        total += done
+    return total
+
+
+def cancel_and_send_signals(queue: FairQueue, act: Callable[[Note], int]) -> int:
+    """Cancel, and send signals for what was canceled; also for what was canceled before an error."""
+    if not has_canceled_receivers():
+        return act(None)
+    ids: list[str] = []
+    try:
+        return act(ids.extend)
+    finally:
+        send_task_canceled(queue, ids)
+
+
+def has_canceled_receivers() -> bool:
+    """Whether `task_canceled` has receivers."""
+    return bool(signals.task_canceled.receivers)
+
+
+def send_task_canceled(queue: FairQueue, task_ids: Sequence[str]) -> None:
+    """A person, or code, has canceled these tasks, which had not ended."""
+    for some in _slices(task_ids):
+        try:
+            tasks = queue.get_tasks(some)
+        except FairQueueError as error:
+            _log_unsent_signals(queue.name, some, error)
+            continue
+        for task in tasks.values():
+            log_receiver_errors(signals.task_canceled.send_robust(**_of_canceled(queue.name, task)))
+
+
+async def asend_task_canceled(queue: AsyncFairQueue, task_ids: Sequence[str]) -> None:
+    """As `canceled`, from a coroutine: receivers that are none run where synchronous code does."""
+    for some in _slices(task_ids):
+        try:
+            tasks = await queue.get_tasks(some)
+        except FairQueueError as error:
+            _log_unsent_signals(queue.name, some, error)
+            continue
+        for task in tasks.values():
+            log_receiver_errors(await signals.task_canceled.asend_robust(**_of_canceled(queue.name, task)))
+
+
+def _slices(task_ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    """As many as are held in memory at once; none if nobody listens."""
+    for first in range(0, len(task_ids) if has_canceled_receivers() else 0, CANCELED_TASKS_PER_READ):
+        yield task_ids[first : first + CANCELED_TASKS_PER_READ]
+
+
+def _of_canceled(queue: str, task: Task) -> dict[str, Any]:
+    return {"sender": task.name, "task": task, "task_id": task.task_id, "queue": queue}
+
+
+def _log_unsent_signals(queue: str, task_ids: Sequence[str], error: FairQueueError) -> None:
+    """They are canceled all the same, so the caller does not get the error."""
+    logger.warning(
+        "queue %s: task_canceled was not sent for %d canceled tasks (%s, …), which could not be read: %s",
+        *(queue, len(task_ids), task_ids[0], error),
+    )

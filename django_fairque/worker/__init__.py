@@ -1,8 +1,6 @@
 """Workers fetch tasks from queues, run them, and report the outcomes. `Worker` and `AsyncWorker` run in the calling process;
 `manage.py fairque_worker` starts a supervisor with several worker processes."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ each queue.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +28,6 @@ from django_fairque.worker.reporting.signal_thread import SignalThread
 from django_fairque.worker.supervisor.separate_tasks import SeparateTask, separate_task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.worker.execution.event_loop import BlockedLoop
     from django_fairque.worker.execution.status_board import StatusBoard

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,6 @@ from .core import Core
 from .options import WorkerArguments, WorkerOptions, describe_users, unique_queues
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from typing_extensions import Unpack
 
     from django_fairque.engine.queue.queue import FairQueue

@@ -8,7 +8,7 @@ import pytest
 from django.core.management import CommandError
 
 from django_fairque import Task, signals
-from django_fairque.tasks import canceling
+from django_fairque.tasks import results
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +44,7 @@ def test_a_task_and_a_run(queue: FairQueue, run: Run, push: Push, heard: list[tu
 def test_what_a_user_has_waiting(
     run: Run, push: Push, heard: list[tuple[str, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(canceling, "MAX_TASKS_PER_CANCEL", 2)
+    monkeypatch.setattr(results, "MAX_TASKS_PER_CANCEL", 2)
     ids = [push() for _ in range(4)]
     assert run("fairque_user", "purge", "acme") == "4 tasks of 'acme' canceled\n"
     assert [task_id for _, task_id, _ in heard] == ids

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque.conf import FairQueueConfig
-from django_fairque.conf.sources import find_misspelled_variables
+from django_fairque.conf.layers import find_misspelled_variables
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.task import Task
-from django_fairque.engine.statistics.timeline import Distribution
+from django_fairque.engine.statistics.queue_stats import Distribution
 from django_fairque.monitoring.prometheus import BUCKET_BOUNDS, FairqueCollector, cumulative, exposition
 
 if TYPE_CHECKING:

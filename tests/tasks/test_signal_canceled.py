@@ -12,7 +12,7 @@ from django.contrib.auth import get_user_model
 from django_fairque import ShardsAwayError, Task, signals, task
 from django_fairque.conf import aclose_queues, get_queue
 from django_fairque.engine.model.records import TaskState
-from django_fairque.tasks import canceling
+from django_fairque.tasks import results
 from django_fairque.testing import capture_tasks
 from tests.counting import counted
 
@@ -165,7 +165,7 @@ def test_of_many_each_is_told_that_was_canceled(queue: FairQueue, connect: Conne
     connect(receiver)
     ids = [push.task_id for push in queue.push_batch([Task.create("ann", 3, None, name="work") for _ in range(450)])]
     queue.cancel(ids[0])
-    assert canceling.cancel_many(queue, [*ids, "unknown"], "no longer wanted") == 449
+    assert results.cancel_many(queue, [*ids, "unknown"], "no longer wanted") == 449
     assert heard == ids[1:]
     assert queue.history(ids[1])[0].error == "no longer wanted"
 
@@ -195,7 +195,7 @@ def test_what_was_canceled_before_an_error_is_told(queue: FairQueue, connect: Co
         raise ShardsAwayError("1 tasks were canceled, and not all could be looked at", (1,))
 
     with pytest.raises(ShardsAwayError):
-        canceling.cancel_and_send_signals(queue, act)
+        results.cancel_and_send_signals(queue, act)
     assert heard == [task_id]
 
 
@@ -213,6 +213,6 @@ def test_a_task_that_can_not_be_read_is_canceled_all_the_same(
         server.kill()
         return done
 
-    assert canceling.cancel_and_send_signals(queue, act) == 1
+    assert results.cancel_and_send_signals(queue, act) == 1
     (line,) = [each for each in caplog.records if each.name == "django_fairque.tasks"]
     assert f"not sent for 1 canceled tasks ({task_id}, …)" in line.getMessage()

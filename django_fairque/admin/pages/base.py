@@ -23,7 +23,7 @@ from django_fairque.admin.page_queues import page_queue, queue_names
 from django_fairque.engine.model import errors
 from django_fairque.models import Queue
 from django_fairque.monitoring.formatting import number
-from django_fairque.tasks import canceling
+from django_fairque.tasks import results
 
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
@@ -284,7 +284,7 @@ class AdminPage(View):
         """
         if not self.is_confirmed:
             raise question(waiting())
-        done = canceling.cancel_and_send_signals(self.queue, lambda note: cancel(PURGES_PER_REQUEST, note=note))
+        done = results.cancel_and_send_signals(self.queue, lambda note: cancel(PURGES_PER_REQUEST, note=note))
         text = summary_of(done)
         left = waiting() if done >= PURGES_PER_REQUEST else 0
         if left:

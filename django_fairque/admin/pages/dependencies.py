@@ -1,4 +1,4 @@
-"""Dependencies: what waits for what, as lists and as a graph; what will never be released; releasing and canceling."""
+"""Dependencies: what waits for what, as lists and as a graph; what will never be released; releasing and results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from django_fairque.admin.pages.base import Action, AdminPage, Question
 from django_fairque.engine.inspection.search import Search
 from django_fairque.engine.model.errors import TaskNotFoundError
 from django_fairque.engine.model.records import TaskState
-from django_fairque.tasks import canceling
+from django_fairque.tasks import results
 
 if TYPE_CHECKING:
     from django_fairque.engine.dependencies.dependencies import DependencyGraph, DependencyView, Node
@@ -133,7 +133,7 @@ class DependenciesPage(AdminPage):
         )
         more = "" if graph.is_whole else " " + _("There are more, which are canceled as soon as these are.")
         self.ask_first(text % {"count": len(ids), "task": task_id} + more, _("Cancel them"))
-        done = canceling.cancel_many(self.queue, ids, self.canceled_by)
+        done = results.cancel_many(self.queue, ids, self.canceled_by)
         return ngettext("%d task was canceled.", "%d tasks were canceled.", done) % done
 
 

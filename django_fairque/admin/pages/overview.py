@@ -14,8 +14,7 @@ from django_fairque.monitoring.formatting import duration, per_minute
 from django_fairque.monitoring.report import top_users
 
 if TYPE_CHECKING:
-    from django_fairque.engine.statistics.queue_stats import QueueStats
-    from django_fairque.engine.statistics.timeline import Activity, Span
+    from django_fairque.engine.statistics.queue_stats import Activity, QueueStats, Span
 
 MINUTES_PER_POINT = {1: 1, 24: 15}
 """Hours that can be shown, and minutes of which each point of a chart is made."""

@@ -23,7 +23,7 @@ from django_fairque.monitoring.formatting import duration
 from django_fairque.monitoring.redaction import as_text, redacted
 from django_fairque.monitoring.translations import word
 from django_fairque.monitoring.wait_explanations import reasons
-from django_fairque.tasks import canceling
+from django_fairque.tasks import results
 
 if TYPE_CHECKING:
     from django_fairque.engine.model.task import Task
@@ -123,7 +123,7 @@ class TasksPage(AdminPage):
         return self._all(search, lambda ids: self.queue.run_now(*ids), _("Run these tasks now"))
 
     def _cancel(self, ids: list[str]) -> int:
-        return canceling.cancel_many(self.queue, ids, self.canceled_by)
+        return results.cancel_many(self.queue, ids, self.canceled_by)
 
     def _all(self, search: Search, act: Callable[[list[str]], int], yes: str) -> str:
         """A slice of all that match, once their count was confirmed; then the question whether to go on.
@@ -230,7 +230,7 @@ class TaskPage(AdminPage):
 
     @Action("change_task")
     def cancel(self) -> str:
-        if not canceling.cancel(self.queue, self.key, self.canceled_by):
+        if not results.cancel(self.queue, self.key, self.canceled_by):
             raise ValueError(_("The task had ended before."))
         return _("The task was canceled, with what depends on it.")
 

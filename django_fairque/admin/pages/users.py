@@ -15,7 +15,7 @@ from django_fairque.admin.pages.base import Action, AdminPage, InvalidForm, NotH
 from django_fairque.engine.inspection.pages import ResultPage
 from django_fairque.engine.model.errors import TaskValidationError
 from django_fairque.engine.model.ids import MAX_ID_BYTES, check_id
-from django_fairque.engine.statistics.timeline import Percentiles, total_usage
+from django_fairque.engine.statistics.queue_stats import Percentiles, total_usage
 from django_fairque.engine.users.users import MAX_LIMIT_VALUES, UserQueue, UserStats, parse_rate
 from django_fairque.monitoring.formatting import duration, number, share
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from django_fairque.engine.maintenance.invariants import WRONG_TYPE_INVARIANT, check_shard
-from django_fairque.engine.maintenance.snapshot import Violation, bytes_of
+from django_fairque.engine.maintenance.invariants import WRONG_TYPE_INVARIANT, Violation, bytes_of, check_shard
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, Commands
 from django_fairque.engine.scripting.operations import Operation, Read, slices
 from django_fairque.engine.sharding.shards import Shards, sum_over_shards

@@ -31,8 +31,14 @@ from django_fairque.engine.sharding import resharding
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Window
 from django_fairque.engine.sharding.shards import Shards
 from django_fairque.engine.statistics.health import Alert, Health, health, take_alerts
-from django_fairque.engine.statistics.queue_stats import busiest_users, longest_waits, shard_stats, stats
-from django_fairque.engine.statistics.timeline import Activity, activity
+from django_fairque.engine.statistics.queue_stats import (
+    Activity,
+    activity,
+    busiest_users,
+    longest_waits,
+    shard_stats,
+    stats,
+)
 from django_fairque.engine.transport import node_health as nodes
 from django_fairque.engine.transport.cluster import is_cluster
 from django_fairque.engine.transport.connection import SyncClient, Transport
@@ -45,7 +51,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.dependencies.dependencies import Blockers, DependencyGraph, DependencyView
     from django_fairque.engine.inspection.pages import PartialList, ResultPage, Sizes, WorkerRecord
     from django_fairque.engine.inspection.search import MatchingTasks, Search, SearchResult
-    from django_fairque.engine.maintenance.snapshot import Violation
+    from django_fairque.engine.maintenance.invariants import Violation
     from django_fairque.engine.model.lease import Lease, LeaseKey
     from django_fairque.engine.model.options import QueueConfig
     from django_fairque.engine.scripting.operations import Operation

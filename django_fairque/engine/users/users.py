@@ -18,7 +18,7 @@ from django_fairque.engine.model.ids import check_id, check_ids
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands
 from django_fairque.engine.scripting.operations import Driver, Operation, Read, read_sound
 from django_fairque.engine.sharding.shards import Shards, sum_over_shards
-from django_fairque.engine.statistics.timeline import LastHour, last_hour
+from django_fairque.engine.statistics.queue_stats import LastHour, last_hour
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _RATE = re.compile(r"^\s*(\d{1,9})\s*/\s*(\d{0,6})\s*([smhd])[a-z]*\s*$")

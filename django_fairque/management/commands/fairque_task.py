@@ -10,7 +10,7 @@ from django_fairque.engine.model.records import TaskState
 from django_fairque.management.base import Parser, QueueCommand, pages, when
 from django_fairque.monitoring.redaction import as_line, redacted
 from django_fairque.monitoring.wait_explanations import reasons
-from django_fairque.tasks import canceling
+from django_fairque.tasks import results
 
 if TYPE_CHECKING:
     from django_fairque.engine.model.task import Task
@@ -52,10 +52,10 @@ class Command(QueueCommand):
         yield f"{shown:,} shown" + ("; there are more" if page.cursor is not None else "")
 
     def _cancel(self) -> Iterator[str]:
-        yield "canceled" if canceling.cancel(self.queue, self.options["id"]) else "it had ended before"
+        yield "canceled" if results.cancel(self.queue, self.options["id"]) else "it had ended before"
 
     def _cancel_run(self) -> Iterator[str]:
-        yield f"{canceling.cancel_run(self.queue, self.options['id']):,} tasks canceled"
+        yield f"{results.cancel_run(self.queue, self.options['id']):,} tasks canceled"
 
     def _show(self) -> Iterator[str]:
         queue, task_id = self.queue, self.options["id"]

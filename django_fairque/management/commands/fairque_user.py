@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from django_fairque.engine.model.errors import short
 from django_fairque.management.base import NO_LIMIT, Parser, QueueCommand, limit_of, pages
-from django_fairque.tasks import canceling
+from django_fairque.tasks import results
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -72,7 +72,7 @@ class Command(QueueCommand):
 
     def _purge(self) -> Iterator[str]:
         user_id = self._user().user_id
-        yield f"{canceling.purge_user(self.queue, user_id):,} tasks of {user_id!r} canceled"
+        yield f"{results.purge_user(self.queue, user_id):,} tasks of {user_id!r} canceled"
 
     def _change(self) -> Iterator[str]:
         user, action = self._user(), self.options["action"]

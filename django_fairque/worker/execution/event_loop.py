@@ -19,6 +19,7 @@ import asyncio
 import sys
 import threading
 import traceback
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass
@@ -33,7 +34,6 @@ from django_fairque.worker.execution import isolation
 from django_fairque.worker.reporting.log import describe_leases, logger
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
     from types import FrameType
 
     from django_fairque.engine.model.lease import Lease

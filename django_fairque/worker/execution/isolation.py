@@ -11,10 +11,11 @@ than a small task, so Django's `connection_created` signal sets a flag in each t
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import Context, ContextVar, copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 from django.core.cache import caches
@@ -23,9 +24,6 @@ from django.db.backends.signals import connection_created
 
 from django_fairque.worker.execution import process_copies as copies
 from django_fairque.worker.reporting.log import logger
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class _ThreadState(threading.local):

@@ -22,14 +22,12 @@ import resource
 import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from django_fairque.tasks.errors import SoftTimeLimitExceeded, TaskRevoked
 from django_fairque.worker.fetching.wakeup import Wakeup
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 T = TypeVar("T")
 

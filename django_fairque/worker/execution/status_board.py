@@ -8,7 +8,7 @@ a machine.
 A slot's version is written last when a task starts and first when it ends. A reader that finds the same odd version before and
 after has read one consistent record.
 
-The supervisor gives back leases of a child that does not respond (`child_limits`), and the child may respond again at any moment.
+The supervisor gives back leases of a child that does not respond (`child_process`). The child may respond again at any moment.
 So that it starts none of them, each shard has a fence number. The supervisor raises the fence, waits until everything that the
 child wrote before is visible, reads which tokens have started, and gives back all others. The child writes the token of a task
 first and then compares the fence number with the one under which the lease was received; if they differ, the task does not start.
@@ -21,6 +21,7 @@ import math
 import mmap
 import os
 import struct
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from time import monotonic
@@ -30,7 +31,6 @@ from django_fairque.engine.model.lease import LEASE_FIELDS, Lease, LeaseKey
 from django_fairque.engine.model.outcome import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
     from multiprocessing.context import SpawnContext
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import _thread
 import threading
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
@@ -34,9 +36,6 @@ from django_fairque.worker.execution.limits import Guard, run_guarded
 from django_fairque.worker.fetching.wakeup import IdleSlots, Wakeup
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from collections.abc import Set as AbstractSet
-
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.worker.execution.status_board import StatusBoard
     from django_fairque.worker.fetching.buffer import Work

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Union
 
 from django_fairque.engine.model.outcome import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from django_fairque.engine.model.lease import Lease
 
 Work = Union["Lease", "list[Lease]"]

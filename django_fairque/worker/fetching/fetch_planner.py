@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -28,8 +29,6 @@ from django_fairque.worker.execution.status_board import Fence
 from django_fairque.worker.fetching.buffer import LeaseBuffer, Work
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from django_fairque.engine.model.lease import Lease
     from django_fairque.worker.options import WorkerOptions
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
@@ -19,8 +20,6 @@ from django_fairque.worker.fetching.wakeup import Wakeup
 from django_fairque.worker.reporting.log import OutcomeReporter, logger, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from django_fairque.engine.model.lease import Lease, LeaseKey
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.worker.execution.limits import TimeLimitThread

@@ -8,6 +8,7 @@ import os
 import platform
 import socket
 import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.inspection.pages import UNKNOWN_TASKS_FIELD
@@ -19,8 +20,6 @@ from django_fairque.worker.options import WorkerOptions, describe_users
 from django_fairque.worker.reporting.log import logger
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from django_fairque.engine.leasing.lease_ops import Heartbeat, WorkerCommand
 
 _process_started_at = time.time()

@@ -12,6 +12,7 @@ import math
 import random
 import threading
 from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
@@ -24,8 +25,6 @@ from django_fairque.worker.reporting.log import logger
 from django_fairque.worker.reporting.signal_thread import TaskEnding, endings_of_outcomes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
     from django_fairque.engine.model.lease import LeaseKey
     from django_fairque.engine.model.outcome import Outcome
     from django_fairque.engine.queue.queue import FairQueue

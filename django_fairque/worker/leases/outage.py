@@ -6,13 +6,12 @@ import math
 import random
 import threading
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from django_fairque.worker.reporting.log import logger
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.worker.options import WorkerOptions
 

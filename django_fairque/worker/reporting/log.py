@@ -10,12 +10,11 @@ import logging
 import sys
 import threading
 from collections import Counter
+from collections.abc import Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from django_fairque.engine.model.lease import Lease
     from django_fairque.engine.model.outcome import Outcome
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,6 @@ from django_fairque.worker.execution import isolation
 from django_fairque.worker.reporting.log import logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from django.dispatch import Signal
 
     from django_fairque.engine.model.outcome import Outcome

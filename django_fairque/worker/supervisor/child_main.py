@@ -12,13 +12,13 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.worker.execution import process_copies
 from django_fairque.worker.reporting.log import logger, set_up_logging
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from multiprocessing.connection import Connection
 
     from django_fairque.worker.core import Core

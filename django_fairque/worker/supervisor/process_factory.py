@@ -25,6 +25,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -37,7 +38,6 @@ from django_fairque.worker.reporting.log import logger
 from django_fairque.worker.supervisor import child_main
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from multiprocessing.context import SpawnContext, SpawnProcess
 
     from django_fairque.worker.options import WorkerOptions

@@ -18,6 +18,7 @@ import signal
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -40,13 +41,11 @@ from django_fairque.worker.options import WorkerOptions, describe_users
 from django_fairque.worker.reporting.log import logger, printable
 from django_fairque.worker.reporting.signal_thread import MAX_WAITING_SIGNALS, TaskEnding
 from django_fairque.worker.supervisor import child_main
-from django_fairque.worker.supervisor.child_limits import ChildLimits, StalledProcesses, leases_to_return
-from django_fairque.worker.supervisor.child_process import ChildProcess
+from django_fairque.worker.supervisor.child_process import ChildLimits, ChildProcess, StalledProcesses, leases_to_return
 from django_fairque.worker.supervisor.process_factory import ForkServerGoneError, ProcessFactory
 from django_fairque.worker.supervisor.separate_tasks import SUSPECT_RETURN_SECONDS, SeparateTask, SeparateTasks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from os import PathLike
 
     from django_fairque.engine.statistics.health import Alert

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.statistics.timeline import LastHour, Percentiles, total_usage, wait_bucket_middle
+from django_fairque.engine.statistics.queue_stats import LastHour, Percentiles, total_usage, wait_bucket_middle
 from tests.counting import commands
 from tests.engine.conftest import task
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.statistics.queue_stats import SlaStats
-from django_fairque.engine.statistics.timeline import Percentiles, percentiles
+from django_fairque.engine.statistics.queue_stats import Percentiles, SlaStats, percentiles
 from tests.counting import commands
 from tests.engine.conftest import NOW, push_many, task
 

@@ -31,7 +31,7 @@ if "TEST_BREAK_CHILDREN" in os.environ and multiprocessing.parent_process() is n
     raise RuntimeError("this module can't be imported in a worker's child")
 
 if after := os.environ.get("TEST_STALLED_AFTER"):  # so that a test sees many stalls in a short time
-    from django_fairque.worker.supervisor import child_limits as stalls
+    from django_fairque.worker.supervisor import child_process as stalls
     from django_fairque.worker.supervisor import supervisor
 
     stalls.STALLED_SECONDS = float(after)

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import statistics
-import threading
 import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-import pytest
-
-from django_fairque import AsyncWorker, get_queue, task
-from django_fairque.conf import close_queues
 from django_fairque.engine.model.options import MAX_SWEEP_INTERVAL_SECONDS
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
-from django_fairque.tasks import registry
 from tests.worker.conftest import eventually
 
 if TYPE_CHECKING:
-    from pytest_django import Settings
-
     from django_fairque.engine.queue.queue import FairQueue
-    from tests.conftest import MakeServer
     from tests.worker.conftest import Push, StartWorker
 
 COUNT = 4
@@ -56,28 +46,6 @@ def test_a_schedule_of_every_second_runs_every_second(queue: FairQueue, start_wo
     queue.schedules.add("often", task=Task.create("ann", 3, {"args": [], "kwargs": {}}, name="noop"), every=1)
     check_it_runs_every_second(queue)
     assert f"sweep_interval is reduced from 3600 to {MAX_SWEEP_INTERVAL_SECONDS:g} seconds" in worker.log
-
-
-@pytest.mark.django_db(transaction=True)
-def test_so_it_does_in_a_worker_for_coroutines(
-    make_server: MakeServer, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings.FAIRQUE = {"REDIS": {"URL": make_server().url}, "QUEUE": {"SWEEP_INTERVAL": 3600}}
-    monkeypatch.setattr(registry, "_tasks", {})
-
-    @task(name="noop")
-    def noop() -> None: ...
-
-    worker = AsyncWorker(concurrency=1)
-    thread = threading.Thread(target=lambda: asyncio.run(worker.run()))
-    thread.start()
-    try:
-        get_queue().schedules.add("often", task=noop.s(), every=1)
-        check_it_runs_every_second(get_queue())
-    finally:
-        worker.stop()
-        thread.join(20)
-        close_queues()
 
 
 def test_delayed_tasks_do_not_wait_for_a_sweep(queue: FairQueue, push: Push, start_worker: StartWorker) -> None:
