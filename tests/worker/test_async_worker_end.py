@@ -30,6 +30,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 STARTED: list[str] = []
 ENDED: list[str] = []
+THREADS: set[threading.Thread] = set()
+"""Those that were there when the test began: of the process, or of other tests."""
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +40,8 @@ def project(server: Server, redis: Redis, settings: Settings, monkeypatch: pytes
     monkeypatch.setattr(registry, "_tasks", {})
     STARTED.clear()
     ENDED.clear()
+    THREADS.clear()
+    THREADS.update(threading.enumerate())
 
     @task(name="sleeps")
     async def sleeps() -> None:
@@ -85,7 +89,8 @@ def check_given_back(queue: FairQueue, ids: list[str]) -> None:
 
 
 def threads_left() -> list[str]:
-    return [each.name for each in threading.enumerate() if each.name.startswith("fairque-")]
+    left = set(threading.enumerate()) - THREADS
+    return [each.name for each in left if each.name.startswith("fairque-")]
 
 
 async def begun() -> None:
