@@ -57,8 +57,14 @@ def used(lua: Path) -> Iterator[None]:
     own = scripts._ROOT
     try:
         scripts._ROOT = lua
-        scripts.load.cache_clear()
+        _forget_texts()
         yield
     finally:
         scripts._ROOT = own
-        scripts.load.cache_clear()
+        _forget_texts()
+
+
+def _forget_texts() -> None:
+    """Let the next call read the files of the engine again."""
+    for cached in (scripts.load, scripts.functions, scripts._version, scripts._files, scripts._lib):
+        cached.cache_clear()
