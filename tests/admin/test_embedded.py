@@ -44,7 +44,7 @@ def test_a_hung_embedded_server_is_a_banner(admin_client: Client, embedded: Embe
     os.kill(pid, signal.SIGSTOP)
     try:
         took = []
-        for page in SIMPLE:
+        for page in SIMPLE[:3]:  # each waits two seconds; test_pages.py has all of them
             began = time.monotonic()
             answer = admin_client.get(url(page.name))
             took.append(time.monotonic() - began)

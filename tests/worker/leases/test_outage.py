@@ -133,7 +133,7 @@ def test_what_can_not_renew_its_leases_does_not_go_on(make_server: MakeServer, t
         worker.close()
 
 
-@pytest.mark.parametrize("shards", ["1", "3"])
+@pytest.mark.parametrize("shards", [pytest.param("1", marks=pytest.mark.slow), "3"])
 def test_a_burst_does_not_wait_for_a_server_that_never_answers(
     make_server: MakeServer, tmp_path: Path, shards: str
 ) -> None:

@@ -42,7 +42,7 @@ def _wait_for(path: Path, lines: int) -> None:
     eventually(lambda: len(_lines(path)) > lines)
 
 
-@pytest.mark.parametrize("name", LATEST)
+@pytest.mark.parametrize("name", ["append", pytest.param("fail_and_append", marks=pytest.mark.slow), "append_async"])
 def test_only_the_last_few_tasks_of_a_killed_process_run_again(
     queue: FairQueue, start_worker: StartWorker, tmp_path: Path, name: str
 ) -> None:
