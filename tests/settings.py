@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import django
 from testproject.settings import *  # noqa: F403
 from testproject.settings import DATABASES, INSTALLED_APPS
 
@@ -15,3 +16,5 @@ PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 FAIRQUE = {}
 if "TEST_DATABASE_ENGINE" in os.environ:  # see tests/postgres.py
     DATABASES["default"] = {"ENGINE": os.environ["TEST_DATABASE_ENGINE"], "NAME": "fairque"}
+if django.VERSION >= (6, 1):
+    MAILERS = {"default": {"BACKEND": "django.core.mail.backends.locmem.EmailBackend"}}

@@ -83,7 +83,10 @@ def test_mail(settings: Any) -> None:
 
 
 def test_what_fails_is_logged_and_the_rest_goes_on(settings: Any, caplog: pytest.LogCaptureFixture) -> None:
-    settings.EMAIL_BACKEND = "nowhere.Backend"
+    if django.VERSION >= (6, 1):
+        settings.MAILERS = {"default": {"BACKEND": "nowhere.Backend"}}
+    else:
+        settings.EMAIL_BACKEND = "nowhere.Backend"
     received: list[Alert] = []
 
     def receiver(alert: Alert, **_: Any) -> None:
