@@ -7,6 +7,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any
 
+import django
 from django.core import mail
 
 from django_fairque.engine.model.priority import Priority
