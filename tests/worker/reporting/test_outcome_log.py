@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SLOTS = 4
 TASKS = 3000
-LATEST = {"append": 0.1, "fail_and_append": 0.1, "append_async": 0.2}
+LATEST = {"append": 0.01, "fail_and_append": 0.01, "append_async": 0.05}
 """Seconds before its process is killed within which a task that has ended may have to run again. The end of a coroutine is
 recorded by the thread of its slot, which must get the processor first: on a busy machine this takes longer."""
 
