@@ -97,7 +97,10 @@ def sync_or_log(patience: float | None = None) -> bool:
 def make_step(
     task: str, args: Iterable[Any], kwargs: Mapping[str, Any], queue: str | None, user: str | None, priority: str | None
 ) -> Step:
-    """The call that a schedule makes; `FairQueueError` if that can't be made. What is None or empty is left to the task."""
+    """Return the call that a schedule makes. Options that are None or empty are left to the task.
+
+    Raises `FairQueueError` if the call can't be made.
+    """
     options: dict[str, Any] = {"queue": queue, "user_id": user, "priority": Priority[priority] if priority else None}
     definition = registry.get(task).using(**{key: value for key, value in options.items() if value not in (None, "")})
     return definition.s(*args, **kwargs)

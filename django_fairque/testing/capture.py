@@ -171,7 +171,7 @@ class Store:
         return None if self._around is None else self._around.find(queue, task_id)
 
     def states(self) -> dict[Captured, TaskState]:
-        """The state that a queue would tell of each: that of a task which waits depends on what it waits for."""
+        """The state that a queue would report for each task. That of a waiting task depends on its dependencies."""
         newest = {(each.queue, each.id): each for each in self.tasks}
         graph = {key: [(each.queue, parent) for parent in each.task.depends_on] for key, each in newest.items()}
         found = {each: each.state for each in self.tasks}

@@ -95,7 +95,7 @@ class Connection:
             pool.release(connection)
 
     def open(self, command: tuple[Any, ...]) -> PendingCommand:
-        """Send a blocking command over a connection of its own. Only where `is_usable`."""
+        """Send a blocking command over a separate connection. Call this only where `is_usable`."""
         return PendingCommand(self._client.connection_pool, self._names, command)
 
     @property

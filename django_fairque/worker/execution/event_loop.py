@@ -291,7 +291,7 @@ class Job(Stop):
             asyncio.Task.cancel(self._task)
 
     def extend(self, seconds: float) -> None:
-        """Move the time limit, because the coroutine could not run for so long through no fault of its own."""
+        """Move the time limit by the seconds for which another task kept the coroutine from running."""
         if self._timer is None or self.kind is not None:
             return
         when = self._timer.when() + seconds

@@ -59,7 +59,7 @@ class FetchServices:
 class FetchThread(threading.Thread):
     """Makes the calls that its planner plans, until the planner is stopping and everything is settled.
 
-    With many short tasks two calls are on their way at once, the other by a thread of its own (`SecondFetchThread`).
+    With many short tasks two calls are in progress at once; a separate thread makes the second (`SecondFetchThread`).
     """
 
     def __init__(self, context: QueueContext, services: FetchServices) -> None:

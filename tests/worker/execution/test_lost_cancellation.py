@@ -30,7 +30,7 @@ async def test_it_is_repeated(times: int) -> None:
     received: list[int] = []
 
     async def deaf() -> None:
-        """Goes on when it is canceled, as whoever awaits a `wait_for` that dropped it."""
+        """Continues when it is canceled, as a coroutine does that awaits a `wait_for` which dropped the cancellation."""
         for number in range(times):
             try:
                 await asyncio.Event().wait()
