@@ -161,7 +161,7 @@ class TopLevelOptions(Options):
     request_user: str | None = Field(default=None, description="the dotted path of a callable")
     """The dotted path of a function from a request to the id of its user; None for none."""
     tracing: bool = Field(default=False, description="true or false")
-    """Whether to make spans of OpenTelemetry. Default: False."""
+    """Whether to make spans and metrics of OpenTelemetry. Default: False."""
     signing: Annotated[Literal["on", "off", "verify-only"], BeforeValidator(_switched)] = Field(
         default="on", description='"on", "off" or "verify-only"'
     )

@@ -25,6 +25,7 @@ from django_fairque.conf.current import get_queue
 from django_fairque.engine.model.errors import BacklogFullError, FairQueueError, RedisConnectionError
 from django_fairque.engine.model.records import EventCount, PushResult, push_refused
 from django_fairque.engine.pushing.push import REMOVED_ROW_RECORD_SECONDS
+from django_fairque.otel_metrics import around_push
 
 from . import has_outbox
 from .rows import decoded, is_graph
@@ -199,7 +200,8 @@ class _Relay:
         whole = is_graph(tasks)
         counts, run_id = (None, tasks[0].run_id) if whole else (self._done.uncounted.get(queue), "")
         try:
-            results = self._queue_of(queue).deliver(tasks, counts, run_id=run_id, is_graph=whole, from_outbox=True)
+            with around_push(queue, tasks):
+                results = self._queue_of(queue).deliver(tasks, counts, run_id=run_id, is_graph=whole, from_outbox=True)
         except RedisConnectionError as error:
             self._stop(rows, error)
         except FairQueueError as error:

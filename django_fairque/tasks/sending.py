@@ -12,6 +12,7 @@ import os
 import threading
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,7 @@ from django_fairque.engine.model.errors import (
 )
 from django_fairque.engine.model.records import EventCount, PushResult, push_refused
 from django_fairque.engine.pushing.batching import parts_of
+from django_fairque.otel_metrics import around_push
 from django_fairque.outbox import has_outbox
 from django_fairque.tasks.errors import TaskUsageError
 from django_fairque.tasks.results import TaskResult, interceptors
@@ -284,7 +286,9 @@ def _push(queue: FairQueue, tasks: Sequence[Task], counts: Mapping[str, EventCou
     """Push what belongs together part by part: what is wrong with one of them is no reason to lose the others."""
     has_graphs = any(task.depends_on or task.run_id for task in tasks)
     if counts and not has_graphs and len(tasks) <= queue.config.pipeline_batch_size:
-        sent.accept(tasks, answers := queue.deliver(tasks, counts))
+        with around_push(queue.name, tasks):
+            answers = queue.deliver(tasks, counts)
+        sent.accept(tasks, answers)
         if refused := [answer.task_id for answer in answers if not answer.is_known]:
             sent.refuse(refused, push_refused(queue.name, answers))
         return
@@ -292,7 +296,9 @@ def _push(queue: FairQueue, tasks: Sequence[Task], counts: Mapping[str, EventCou
     while parts:
         some, is_joined = parts.popleft()
         try:
-            sent.accept(some, queue.push_batch(some))
+            with around_push(queue.name, some):
+                answers = queue.push_batch(some)
+            sent.accept(some, answers)
         except PushRefusedError as error:
             sent.accept(some, error.results)
             sent.refuse(error.refused, error)
@@ -406,7 +412,8 @@ def send(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
         if may_wait(options) and (left := _leave_to_commit(options, tasks)) is not None:
             return left
         try:
-            pushed = conf.get_queue(options.queue).push_batch(tasks)
+            with around_push(options.queue, tasks) if conf.get_config().tracing else nullcontext():
+                pushed = conf.get_queue(options.queue).push_batch(tasks)
         except PushRefusedError as error:
             signals.send_task_pushed(options.queue, tasks, _answers(error))
             raise
@@ -423,7 +430,8 @@ async def asend(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]
             return left
         queue = await conf.aget_queue(options.queue)
         try:
-            pushed = await queue.push_batch(tasks)
+            with around_push(options.queue, tasks) if conf.get_config().tracing else nullcontext():
+                pushed = await queue.push_batch(tasks)
         except PushRefusedError as error:
             await signals.asend_task_pushed(options.queue, tasks, _answers(error))
             raise

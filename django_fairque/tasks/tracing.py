@@ -1,19 +1,20 @@
 """The trace that running code belongs to, and OpenTelemetry's spans around sending and running tasks.
 
-The spans have the names and attributes of OpenTelemetry's conventions for messaging. Only code that needs its packages
-imports them: without ``TRACING`` they may be missing. Where no SDK is set up, opentelemetry-api makes spans that record
-nothing.
+The spans have the names and attributes of OpenTelemetry's conventions for messaging, and so have the metrics that are recorded
+with them. Only code that needs its packages imports them: without ``TRACING`` they may be missing. Where no SDK is set up,
+opentelemetry-api makes spans that record nothing.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cache
+from functools import cache, partial
+from time import perf_counter
 from typing import TYPE_CHECKING
 
-from django_fairque import conf
+from django_fairque import conf, otel_metrics
 from django_fairque.engine.model.trace_context import NO_TRACE, Trace, read_state
 
 from .context import ScopedValue, TaskContext
@@ -92,11 +93,16 @@ def _open_span(
     parent: Context,
     attributes: Mapping[str, AttributeValue],
     links: Sequence[otel.Link] = (),
+    on_end: Callable[[float, str | None], None] = lambda *_: None,
 ) -> Iterator[otel.Span]:
-    """A span that is open, and the current one, for a block. What is raised there is recorded and goes on."""
+    """A span that is open, and the current one, for a block. What is raised there is recorded and goes on.
+
+    ``on_end`` is called with its duration in seconds, and the class of the error, None for none, while the span is current.
+    """
     from opentelemetry import context as contexts
     from opentelemetry import trace as otel
 
+    started, failure = perf_counter(), None
     span = _tracer().start_span(name, parent, kind, attributes, links)
     token = contexts.attach(otel.set_span_in_context(span, parent))
     try:
@@ -105,11 +111,13 @@ def _open_span(
         span.set_attribute("fairque.task.asked_for", type(error).__name__.lower())
         raise
     except BaseException as error:
+        failure = type(error).__qualname__
         span.record_exception(error)
-        span.set_attribute("error.type", type(error).__qualname__)
-        span.set_status(otel.Status(otel.StatusCode.ERROR, f"{type(error).__qualname__}: {error}"))
+        span.set_attribute("error.type", failure)
+        span.set_status(otel.Status(otel.StatusCode.ERROR, f"{failure}: {error}"))
         raise
     finally:
+        on_end(perf_counter() - started, failure)
         contexts.detach(token)
         span.end()
 
@@ -120,7 +128,7 @@ def send_span(queue: str, tasks: Sequence[Task]) -> Iterator[None]:
     from opentelemetry import context as contexts
     from opentelemetry import trace as otel
 
-    attributes = _about(queue, "enqueue", "send", [(task.name, task.user_id, task.task_id) for task in tasks])
+    attributes = _about(otel_metrics.SEND, queue, [(task.name, task.user_id, task.task_id) for task in tasks])
     here, trace = contexts.get_current(), current_trace()
     if trace.parent and not otel.get_current_span(here).get_span_context().is_valid:
         here = otel.set_span_in_context(_remote(trace), here)
@@ -135,7 +143,7 @@ def run_span(queue: str, task_name: str, leases: Sequence[Lease]) -> AbstractCon
     from opentelemetry.context import Context
 
     first = leases[0]
-    attributes = _about(queue, "run", "process", [(task_name, lease.user_id, lease.task_id) for lease in leases])
+    attributes = _about(otel_metrics.RUN, queue, [(task_name, lease.user_id, lease.task_id) for lease in leases])
     parent, links = Context(), []
     if len(leases) == 1:
         attributes["fairque.task.attempt"] = first.retry_count + 1
@@ -147,17 +155,23 @@ def run_span(queue: str, task_name: str, leases: Sequence[Lease]) -> AbstractCon
             for lease in leases
             if lease.trace.parent
         ]
-    return _open_span(f"run {queue}", otel.SpanKind.CONSUMER, parent, attributes, links)
+    record = partial(otel_metrics.record, otel_metrics.RUN, queue, [task_name] * len(leases))
+    return _open_span(f"run {queue}", otel.SpanKind.CONSUMER, parent, attributes, links, record)
 
 
-def _about(queue: str, operation: str, kind: str, tasks: Sequence[tuple[str, str, str]]) -> dict[str, AttributeValue]:
+def _about(
+    operation: otel_metrics.Operation, queue: str, tasks: Sequence[tuple[str, str, str]]
+) -> dict[str, AttributeValue]:
     """What is the same for all ``tasks``, which are given by name, user and id."""
     about: dict[str, AttributeValue] = {
-        "messaging.system": "fairque",
+        "messaging.system": otel_metrics.SYSTEM,
         "messaging.destination.name": queue,
-        "messaging.operation.name": operation,
-        "messaging.operation.type": kind,
+        "messaging.operation.name": operation.name,
+        "messaging.operation.type": operation.type,
+        **otel_metrics.server_attributes(),
     }
+    if otel_metrics.has_earlier_names():
+        about["messaging.operation"] = operation.earlier_name
     names, users = {name for name, _, _ in tasks}, {user for _, user, _ in tasks}
     if len(names) == 1:
         about["fairque.task.name"] = names.pop()

@@ -3,7 +3,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from opentelemetry import trace
+from opentelemetry import metrics, trace
+from opentelemetry.sdk import metrics as metrics_sdk
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -52,6 +55,46 @@ def exporter() -> InMemorySpanExporter:
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     trace.set_tracer_provider(provider)
     return exporter
+
+
+@pytest.fixture(scope="session")
+def reader() -> InMemoryMetricReader:
+    """The metrics of a project, set up as above. Each collection has what was recorded since the last one."""
+    deltas: Any = dict.fromkeys((metrics_sdk.Counter, metrics_sdk.Histogram), AggregationTemporality.DELTA)
+    reader = InMemoryMetricReader(preferred_temporality=deltas)
+    metrics.set_meter_provider(MeterProvider([reader], shutdown_on_exit=False))
+    return reader
+
+
+class Metrics:
+    """What was recorded since this object was made."""
+
+    def __init__(self, reader: InMemoryMetricReader) -> None:
+        self._reader = reader
+        reader.collect()
+        reader.get_metrics_data()
+        self._points: dict[str, list[Any]] = {}
+        self.instruments: dict[str, Any] = {}
+
+    def __call__(self, name: str) -> list[Any]:
+        """The data points of an instrument."""
+        data = self._reader.get_metrics_data()
+        for resource in data.resource_metrics if data else ():
+            for scope in resource.scope_metrics:
+                for metric in scope.metrics:
+                    self.instruments[metric.name] = metric
+                    self._points.setdefault(metric.name, []).extend(metric.data.data_points)
+        return self._points.get(name, [])
+
+    def one(self, name: str) -> Any:
+        (point,) = self(name)
+        return point
+
+
+@pytest.fixture
+def recorded(reader: InMemoryMetricReader, project: None, settings: Settings) -> Metrics:
+    settings.FAIRQUE = {**settings.FAIRQUE, "TRACING": True}
+    return Metrics(reader)
 
 
 class Spans:

@@ -19,6 +19,7 @@ from django_fairque import (
     Worker,
     get_queue,
     group,
+    otel_metrics,
     task,
 )
 from django_fairque.conf import aclose_queues
@@ -72,6 +73,7 @@ def test_a_task_from_end_to_end(spans: Spans, note: Any) -> None:
         "messaging.message.id": result.id,
         "fairque.task.name": "note",
         "fairque.user.id": "acme",
+        **otel_metrics.server_attributes(),
     }
     enqueued = {"messaging.operation.name": "enqueue", "messaging.operation.type": "send"}
     run = {"messaging.operation.name": "run", "messaging.operation.type": "process", "fairque.task.attempt": 1}
@@ -245,8 +247,8 @@ def test_none_while_it_is_off(spans: Spans, note: Any, settings: Settings) -> No
 
 
 def test_every_attribute_is_documented(spans: Spans) -> None:
-    source = Path(tracing.__file__).read_text()
+    source = Path(tracing.__file__).read_text() + Path(otel_metrics.__file__).read_text()
     page = (Path(__file__).parent.parent.parent / "docs" / "tracing.md").read_text()
-    names = set(re.findall(r'"((?:messaging|fairque|error)\.[a-z._]+)"', source))
+    names = set(re.findall(r'"((?:messaging|fairque|error|server)\.[a-z._]+)"', source))
     assert len(names) > 8
     assert {name for name in names if f"`{name}`" not in page} == set()
