@@ -104,7 +104,7 @@ class Sendable(Composable, Generic[P]):
 
         ``options`` are, by name: ``user_id`` (text, an integer or a UUID), ``priority``, ``queue``, ``delay`` (seconds
         or a timedelta), ``execute_after`` and ``expires_at`` (moments: a Unix time, an aware datetime, or a timedelta
-        from now), ``task_id``, ``max_retries``, ``timeout``, ``sla``, ``unique_for``, ``debounce``,
+        from now), ``task_id``, ``max_retries``, ``max_deliveries``, ``timeout``, ``sla``, ``unique_for``, ``debounce``,
         ``debounce_max_wait`` (seconds or a timedelta), ``depends_on`` (an id or a result of `enqueue`, or several),
         ``on_dependency_failure``, ``on_commit`` (whether to wait for the commit of a transaction; by default the
         setting ``ENQUEUE_ON_COMMIT``), ``database`` (the alias of the transaction's database). `Task.create` explains
@@ -220,6 +220,7 @@ class Sendable(Composable, Generic[P]):
                 task_id=options.task_id,
                 name=self.name,
                 max_retries=config.default_max_retries if options.max_retries is None else options.max_retries,
+                max_deliveries=options.max_deliveries,
                 execute_after=due,
                 expires_at=expiry,
                 sla=options.sla,

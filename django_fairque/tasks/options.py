@@ -45,6 +45,7 @@ class _SharedOptions(TypedDict, total=False):
     priority: Priority | int
     queue: str
     max_retries: int | None
+    max_deliveries: int | None
     timeout: Seconds | None
     delay: Seconds | None
     sla: Seconds | None
@@ -229,6 +230,7 @@ class TaskOptions:
     user: Annotated[str | Callable[..., object] | None, _user] = None
     user_id: Annotated[str | None, user_id] = None
     max_retries: Annotated[int | None, _or_none(_whole(0, 1000))] = None
+    max_deliveries: Annotated[int | None, _or_none(_whole(1, 1000))] = None
     timeout: Annotated[float | None, _positive] = None
     delay: Annotated[float | None, _delay] = None
     execute_after: Annotated[Moment | None, _moment] = None

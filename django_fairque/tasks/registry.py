@@ -121,7 +121,8 @@ def task(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     ``options``, by name. Lengths of time are seconds or a timedelta; None leaves a value to the queue or the worker.
 
     - ``name``: its name in the queue; ``module.qualname`` by default. Keep it when the function moves.
-    - ``priority`` (NORMAL by default), ``queue`` (``"default"`` by default), ``max_retries``, ``timeout``, ``delay``,
+    - ``priority`` (NORMAL by default), ``queue`` (``"default"`` by default), ``max_retries``, ``max_deliveries`` (how
+      often it is started at most if its process dies each time; 1: never a second time), ``timeout``, ``delay``,
       ``expires``, ``sla``, ``on_dependency_failure``: values of each of its tasks, unless `using` replaces them.
     - ``user``: the user that a task is for: the name of an argument, or a callable of the arguments; by default the
       current user.

@@ -20,7 +20,7 @@ RECORDS_PER_READ = 500
 MAX_RECORDS_READ = 10_000
 LISTED_TASK_FIELDS = (
     *("state", "user", "name", "priority", "created", "due", "expires", "ready", "started", "ended", "worker"),
-    *("retries", "max_retries", "deliveries", "run"),
+    *("retries", "max_retries", "max_deliveries", "deliveries", "run"),
 )
 """What is read of a task: neither payload nor result, which may be large."""
 MATCHED_TASK_FIELDS = ("state", "user", "name", "worker")

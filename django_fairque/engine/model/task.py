@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr
 from django_fairque.engine.model import durations
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model import trace_context as traces
-from django_fairque.engine.model.durations import duration, moment, positive_us, rounded, seconds, to_us
+from django_fairque.engine.model.durations import check_integer, duration, moment, positive_us, rounded, seconds, to_us
 from django_fairque.engine.model.errors import TaskSerializationError, TaskValidationError, short
 from django_fairque.engine.model.ids import check_encodable, check_id, new_task_id
 from django_fairque.engine.model.payload import pack, unpack
@@ -77,6 +77,8 @@ class Task(BaseModel):
     """How many retries are used up."""
     max_retries: int = 3
     """How many retries it has in all."""
+    max_deliveries: int = 0
+    """How often it is started at most while none of its starts has an outcome; 0 for the value of its queue."""
     created_at: float
     execute_after: float | None = None
     """It does not start before this moment; None for at once."""
@@ -137,6 +139,7 @@ class Task(BaseModel):
         task_id: str | None = None,
         name: str = "",
         max_retries: int = 3,
+        max_deliveries: int | None = None,
         execute_after: float | datetime | timedelta | None = None,
         expires_at: float | datetime | timedelta | None = None,
         sla: float | timedelta | None = None,
@@ -165,6 +168,9 @@ class Task(BaseModel):
           belongs to a task of another user is refused by the push (`TaskIdConflictError`).
         - ``name``: the kind of work, for run-time estimates and statistics; at most 200 characters, empty by default.
         - ``max_retries``: how often it is tried again after a failure, from 0 to 1000; 3 by default.
+        - ``max_deliveries``: how often it is started at most, from 1 to 1000, if its process dies or its lease ends
+          each time; then it becomes a dead letter of type ``poisoned``. With 1 it never starts a second time, also if
+          its worker is stopped while it runs. By default the queue's ``max_deliveries``.
         - ``execute_after``: the moment before which it does not start; at once by default.
         - ``expires_at``: if it has not started by this moment it becomes a dead letter of type ``expired``; never by
           default.
@@ -222,6 +228,8 @@ class Task(BaseModel):
         fields["payload"] = payload
         fields["name"] = name
         fields["max_retries"] = max_retries
+        own_limit = None if max_deliveries is None else check_integer(max_deliveries, "max_deliveries", 1, 1000)
+        fields["max_deliveries"] = own_limit or 0
         fields["created_at"] = rounded(time.time())
         fields["execute_after"] = None if execute_after is None else moment(execute_after, "execute_after")
         fields["expires_at"] = None if expires_at is None else moment(expires_at, "expires_at")
@@ -461,6 +469,8 @@ class PushTemplate(NamedTuple):
     debounce_max_wait: float | None
     retry_count: int
     """How often it was retried before this push; 0 for almost every task, and then not sent."""
+    max_deliveries: int
+    """Its own limit of starts without an outcome; 0 for almost every task, and then not sent."""
     is_chosen: bool
     """Whether its id was chosen, not made."""
 
@@ -473,7 +483,7 @@ class PushTemplate(NamedTuple):
         return cls(
             *(name, int(priority), seconds(due), seconds(expires), int(retries), seconds(timeout), seconds(sla), key),
             *(seconds(unique_for), seconds(debounce), seconds(max_wait)),
-            *(int(used[0]) if used else 0, chosen == "1"),
+            *(int(used[0] or 0) if used else 0, int(used[1]) if len(used) > 1 else 0, chosen == "1"),
         )
 
     @lru_cache(maxsize=256)  # noqa: B019 - of a tuple, and few: most calls repeat the options of earlier ones
@@ -484,7 +494,8 @@ class PushTemplate(NamedTuple):
                 *(self.name, int(self.priority), int(self.is_chosen), _us(self.execute_after), _us(self.expires_at)),
                 *(self.max_retries, _us(self.timeout), _us(self.sla), self.unique_key, _us(self.unique_for)),
                 *(_us(self.debounce), _us(self.debounce_max_wait)),
-                *([self.retry_count] if self.retry_count else []),
+                *([self.retry_count or ""] if self.retry_count or self.max_deliveries else []),
+                *([self.max_deliveries] if self.max_deliveries else []),
             ]
         )
 
@@ -579,7 +590,12 @@ TIME_FIELDS = {
 }
 """Moments and lengths of time, each with its field."""
 TEXT_FIELDS = {"name": "name", "worker": "worker", "run_id": "run", "unique_key": "unique"}
-NUMBER_FIELDS = {"delivery": "deliveries", "given_back": "returned", "promoted_from": "promoted"}
+NUMBER_FIELDS = {
+    "delivery": "deliveries",
+    "given_back": "returned",
+    "max_deliveries": "max_deliveries",
+    "promoted_from": "promoted",
+}
 CHOSEN_ID_FIELD = "chosen"
 
 

@@ -167,6 +167,8 @@ def template_of(task: Task | Template) -> dict[str, Any]:
         )
     names = ("user_id", "name", "max_retries", "timeout", "sla")
     fields = {name: value for name in names if (value := getattr(made, name)) is not None}
+    if made.max_deliveries:
+        fields["max_deliveries"] = made.max_deliveries
     return {**fields, "priority": int(made.priority), "payload": json_payload.loads(made.payload_bytes)}
 
 

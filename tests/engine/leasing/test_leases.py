@@ -124,6 +124,49 @@ def test_a_task_that_kills_its_workers_is_poisoned_after_max_deliveries(make_que
     assert queue.dlq.get(f"{task_id}~1").failure_type is FailureType.POISONED
 
 
+@pytest.mark.parametrize(("own", "starts"), [(1, 1), (2, 2), (7, 7), (None, 3)])
+def test_a_task_may_have_its_own_limit_of_deliveries(make_queue: MakeQueue, own: int | None, starts: int) -> None:
+    queue = make_queue(max_deliveries=3)
+    task_id = queue.push(task("a", max_deliveries=own), now=NOW).task_id
+    assert queue.get_task(task_id).max_deliveries == (own or 0)
+    now = NOW
+    for _ in range(starts):
+        lease = pop(queue, now)
+        assert lease.task_id == task_id
+        queue.release_worker("w", [lease.token], now=now + 1)  # the process has died
+        now += 10
+    assert queue.pop("w", now=now) is None
+    assert queue.dlq.get(f"{task_id}~1").failure_type is FailureType.POISONED
+    assert queue.check_invariants() == []
+
+
+def given_back_by_its_process(queue: FairQueue, lease: Lease, has_begun: bool) -> None:
+    queue.release_worker("w", started=[lease.token] if has_begun else [], now=NOW + 1)
+
+
+def given_back_by_its_slot(queue: FairQueue, lease: Lease, has_begun: bool) -> None:
+    queue.settle([Outcome.release(lease, took=0.5 if has_begun else 0.0)], now=NOW + 1)
+
+
+@pytest.mark.parametrize("give_back", [given_back_by_its_process, given_back_by_its_slot])
+@pytest.mark.parametrize(
+    ("own", "has_begun", "state"),
+    [(1, True, TaskState.FAILED), (1, False, TaskState.QUEUED), (2, True, TaskState.QUEUED)],
+)
+def test_only_a_task_that_may_start_once_ends_when_its_worker_is_stopped(
+    queue: FairQueue, give_back: Callable[[FairQueue, Lease, bool], None], own: int, has_begun: bool, state: TaskState
+) -> None:
+    task_id = queue.push(task("a", max_deliveries=own), now=NOW).task_id
+    give_back(queue, pop(queue), has_begun)
+    assert queue.get_task(task_id).state is state
+
+
+@pytest.mark.parametrize("wrong", [0, 1001, True, 1.5, "3"])
+def test_a_limit_of_deliveries_is_checked(wrong: Any) -> None:
+    with pytest.raises(TaskValidationError, match="max_deliveries must be a whole number from 1 to 1000"):
+        task("a", max_deliveries=wrong)
+
+
 def crashed(queue: FairQueue, lease: Lease, now: float) -> object:
     return queue.release_worker("w", [lease.token], now=now)
 

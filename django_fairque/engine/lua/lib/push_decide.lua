@@ -140,7 +140,7 @@ end
 -- differ, whose values `fields_of` puts in, and those that don't; behind `size` those that only some tasks have. `is_plain`:
 -- they go straight into their user's normal queue, and nothing is to be done with them but to start them.
 local MAX_WAITS = 10 -- by default a task is put off for this many debounce times at most
-local OPTIONAL = { [1] = 'name', [5] = 'expires', [7] = 'timeout', [8] = 'sla', [13] = 'retries' }
+local OPTIONAL = { [1] = 'name', [5] = 'expires', [7] = 'timeout', [8] = 'sla', [13] = 'retries', [14] = 'max_deliveries' }
 local function read_form(text)
   local values = unpack_list(text)
   local record = { 'state', '', 'user', '', 'created', '', 'priority', values[2], 'max_retries', values[6] }

@@ -252,7 +252,8 @@ end
 -- dead letter when that was too often.
 --
 -- Every task that was running when its process died is a suspect, and workers run a suspect alone. So the first crash never
--- makes a dead letter: another task may have been its cause. From then on each crash has one cause.
+-- makes a dead letter: another task may have been its cause. From then on each crash has one cause. A task's own limit of 1 is
+-- different: then its code must not begin a second time, whatever ended the first time.
 function return_task(user, task, kind, reason, trace, delay)
   if kind ~= 'released' or task.has_started then -- how often it was given back after it had begun
     local times = (tonumber(task.raw.returned) or 0) + 1
@@ -263,7 +264,10 @@ function return_task(user, task, kind, reason, trace, delay)
   count('returned:' .. kind, 1)
   local is_first_crash = kind == 'crashed' and not task.is_suspect
   local is_charged = kind ~= 'released' and not is_first_crash
-  if is_charged and task.deliveries >= max_deliveries then
+  local most = tonumber(task.raw.max_deliveries) or max_deliveries
+  local has_begun = kind ~= 'released' or task.has_started or (task.took or 0) > 0
+  local is_once = task.raw.max_deliveries == '1' and has_begun
+  if is_charged and task.deliveries >= most or is_once then
     remember(task.id, kind, task.worker, reason, trace)
     to_dead(user, task, 'poisoned', reason, '', 'token', 0)
     return 3
