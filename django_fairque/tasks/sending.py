@@ -454,7 +454,7 @@ def may_wait(options: TaskOptions) -> bool:
 
 def _leave_to_commit(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult] | None:
     """Results of tasks that are sent when the transaction commits; None when there is no transaction."""
-    hook = hook_in(options.database or DEFAULT_DB_ALIAS)
+    hook = hook_in(options.database)
     if hook is None:
         return None
     # What needs no server to be found wrong is raised now, where it is enqueued, and not at the commit.
@@ -466,9 +466,14 @@ def _leave_to_commit(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskRe
     return hook.add(options.queue, tasks)
 
 
-def hook_in(database: str) -> CommitBuffer | None:
-    """What calls at the commit of the transaction that is open on a database; None when none is."""
-    connection = connection_of(database)
+def hook_in(database: str | None) -> CommitBuffer | None:
+    """What calls at the commit of the transaction that is open on a database; None when none is.
+
+    Without a database it is the transaction of the default one, else of the first in ``DATABASES`` where one is open.
+    """
+    connection = connection_of(database or DEFAULT_DB_ALIAS)
+    if database is None and not connection.in_atomic_block and len(connections.settings) > 1:
+        connection = _other_in_transaction() or connection
     if connection.in_atomic_block:
         hook = commit_buffer_of(connection)
         if _is_on_commit_supported(connection) or hook.has_outbox:
@@ -483,6 +488,12 @@ def hook_in(database: str) -> CommitBuffer | None:
             "commits: use atomic(), or enqueue after the commit with using(on_commit=False)"
         )
     return None
+
+
+def _other_in_transaction() -> BaseDatabaseWrapper | None:
+    """A connection that was used in this thread, has an open transaction, and reports when that commits."""
+    used = connections.all(initialized_only=True)
+    return next((each for each in used if each.in_atomic_block and _is_on_commit_supported(each)), None)
 
 
 def _is_on_commit_supported(connection: Any) -> bool:

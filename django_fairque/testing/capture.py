@@ -12,7 +12,6 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import async_to_sync
-from django.db import DEFAULT_DB_ALIAS
 
 from django_fairque import conf
 from django_fairque.conf.current import needing_no_server
@@ -331,7 +330,7 @@ class Capture:
         """
         hook = None
         if not self._runs_at_once and sending.may_wait(options):
-            hook = sending.hook_in(options.database or DEFAULT_DB_ALIAS)
+            hook = sending.hook_in(options.database)
         results = [TaskResult(self._keep(options, task, hook).id, options.queue) for task in tasks]
         if self._runs_at_once:
             self.run()

@@ -25,6 +25,7 @@ from django_fairque import (
 )
 from django_fairque.conf import aclose_queues
 from django_fairque.models import OutboxEntry
+from django_fairque.testing import capture_tasks
 
 if TYPE_CHECKING:
     from pytest_django import DjangoCaptureOnCommitCallbacks, Settings
@@ -64,6 +65,60 @@ def test_a_transaction_sends_when_it_commits(queue: FairQueue) -> None:
         assert queue.get_queue_sizes("acme").ready == 0
     assert result.state is TaskState.QUEUED
     assert result.id == sent_id
+
+
+in_both_databases = pytest.mark.django_db(transaction=True, databases=["default", "other"])
+
+
+@in_both_databases
+def test_a_transaction_of_another_database_sends_when_it_commits(queue: FairQueue) -> None:
+    with transaction.atomic(using="other"):
+        result = enqueue(1)
+        with pytest.raises(ZeroDivisionError), transaction.atomic(using="other"):  # noqa: PT012
+            lost = enqueue(2)
+            raise ZeroDivisionError
+        assert result.state is None
+    assert arrived(queue) == [1]
+    assert lost.state is None
+    enqueue(3)
+    assert arrived(queue) == [3]
+
+
+@in_both_databases
+async def test_so_does_one_from_a_coroutine(queue: FairQueue) -> None:
+    @task(name="work")
+    def work(customer: str, n: int) -> None: ...
+
+    @sync_to_async
+    def begin_and_commit() -> None:
+        with transaction.atomic(using="other"):
+            async_to_sync(work.aenqueue)("acme", 1)
+            assert arrived(queue) == []
+
+    await begin_and_commit()
+    assert await sync_to_async(arrived)(queue) == [1]
+    await aclose_queues()
+
+
+@in_both_databases
+@pytest.mark.parametrize(("options", "waits_for"), [({}, "default"), ({"database": "other"}, "other")])
+def test_of_two_transactions_the_default_one_counts_unless_one_is_named(
+    queue: FairQueue, options: dict[str, Any], waits_for: str
+) -> None:
+    with transaction.atomic(), transaction.atomic(using="other"):
+        result = enqueue(1, **options)
+        with pytest.raises(TaskNotFinishedError, match=f"database '{waits_for}' commits"):
+            result.result()
+    assert arrived(queue) == [1]
+
+
+@in_both_databases
+def test_a_captured_task_is_part_of_the_same_transaction() -> None:
+    with capture_tasks() as captured, pytest.raises(ZeroDivisionError), transaction.atomic(using="other"):  # noqa: PT012
+        enqueue(1)
+        assert len(captured) == 1
+        raise ZeroDivisionError
+    assert len(captured) == 0
 
 
 @in_transactions
