@@ -81,7 +81,7 @@ class SendOptions(_SharedOptions, total=False):
     database: str | None
 
 
-DECLARABLE = DeclaredOptions.__optional_keys__ | {"batch"}
+DECLARABLE: frozenset[str] = DeclaredOptions.__optional_keys__ | {"batch"}
 SENDABLE = SendOptions.__optional_keys__
 
 
@@ -98,8 +98,37 @@ def user_id(value: object, name: str) -> str:
     return check_id(value, name)
 
 
+CELERY_OPTIONS = {
+    "countdown": "delay",
+    "eta": "execute_after",
+    "time_limit": "timeout",
+    "soft_time_limit": "timeout",
+    "autoretry_for": "retry_on",
+    "default_retry_delay": "backoff",
+    "retry_backoff": "backoff",
+    "routing_key": "queue",
+    "queue_name": "queue",
+    "run_after": "execute_after",
+}
+"""Our name for an option of Celery or of `django.tasks`."""
+
+
+def celery_hint(name: str) -> str:
+    """What to write in place of an argument of ``apply_async``; empty for any other name."""
+    option = CELERY_OPTIONS.get(name, name if name in SENDABLE else "")
+    return f"{name} is no argument of the task: write .using({option}=…).enqueue(…)" if option else ""
+
+
 def unknown_option(name: str, allowed: frozenset[str]) -> str:
-    """The hint for an unknown option: the nearest name, or all names."""
+    """The hint for an unknown option: the place where it belongs, the nearest name, or all names."""
+    known = CELERY_OPTIONS.get(name, "")
+    if known in allowed and known:
+        return f"unknown option {name!r}; it is called {known!r} here"
+    known = known or name
+    if known in SENDABLE and allowed is DECLARABLE:
+        return f"{known!r} is an option of one call, not of the declaration: write .using({known}=…).enqueue(…)"
+    if known in DECLARABLE and allowed is SENDABLE:
+        return f"{known!r} is an option of the declaration, not of one call: write @task({known}=…)"
     return f"unknown option {short(name)}; {suggestion(name, sorted(allowed))}"
 
 

@@ -50,7 +50,11 @@ class Priority(IntEnum):
         """
         if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 6:
             return _MEMBERS[value - 1]
-        raise TaskValidationError(f"priority must be an integer from 1 (VERY_LOW) to 6 (CRITICAL), got {short(value)}")
+        found = cls.__members__.get(value.upper().replace("-", "_")) if isinstance(value, str) else None
+        hint = "" if found is None else f"; write Priority.{found.name}"
+        raise TaskValidationError(
+            f"priority must be an integer from 1 (VERY_LOW) to 6 (CRITICAL), got {short(value)}{hint}"
+        )
 
 
 SCORE_PER_PRIORITY = 1e15
