@@ -132,7 +132,7 @@ class FairqueTask(AnyTask):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class DjangoDefinition(Sendable[Any]):
+class DjangoDefinition(Sendable[Any, Any]):
     """``task`` is Django's, as it was declared."""
 
     task: AnyTask

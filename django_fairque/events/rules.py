@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.model.task import Task
     from django_fairque.tasks.definition import AnyDefinition
+    from django_fairque.tasks.value_types import CallTypes
 
     from .conditions import Condition
 
@@ -108,15 +109,16 @@ class Rule:
         """Enqueue the task, if the event counts. What it needs of the object is taken now, not at the commit."""
         if is_suppressed(event.model) or (self.when is not None and not self.when(event)):
             return
-        args, kwargs = self._arguments(event)
-        user = self._user(event)
         definition = self.definition
+        args, kwargs = self._arguments(event, definition.types)
+        user = self._user(event)
         try:
-            key = _key((user, args, kwargs))
+            stored = (args, kwargs) if definition.types is None else definition.types.dump(args, kwargs)
+            key = _key((user, *stored))
         except (TypeError, ValueError):
             definition.build(args, kwargs)  # says what is wrong with them
             raise
-        if not self.reentrant and self._is_its_own_task(definition, args, kwargs):
+        if not self.reentrant and self._is_its_own_task(definition, *stored):
             logger.debug("%s: task %s has done this itself", self, definition.name)
             return
 
@@ -132,14 +134,20 @@ class Rule:
             found = cache[using] = replace(self.definition.options, database=using)
         return found
 
-    def _arguments(self, event: Event) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _arguments(self, event: Event, types: CallTypes | None) -> tuple[Sequence[Any], Mapping[str, Any]]:
+        """The arguments of the task. A field's value is JSON unless the task's parameter has a type that JSON lacks."""
         if self.bind is not None:
             given = self.bind(event)
             if isinstance(given, Mapping):
                 return (), dict(given)
             return (tuple(given) if isinstance(given, (tuple, list)) else (given,)), {}
-        args = tuple(_bound(event, each) for each in self.args)
-        return args, {name: _bound(event, each) for name, each in self.kwargs.items()}
+        if types is None:
+            args = tuple(_bound(event, each) for each in self.args)
+            return args, {name: _bound(event, each) for name, each in self.kwargs.items()}
+        return types.coerce(
+            [_bound(event, each, is_typed=types.converts(index)) for index, each in enumerate(self.args)],
+            {name: _bound(event, each, is_typed=types.converts(name)) for name, each in self.kwargs.items()},
+        )
 
     def _user(self, event: Event) -> str | None:
         """Whose task it is; None leaves that to the task."""
@@ -149,7 +157,7 @@ class Rule:
         return None if value is None else user_id(getattr(value, "pk", value), f"the user of {self!r}")
 
     @staticmethod
-    def _is_its_own_task(definition: AnyDefinition, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    def _is_its_own_task(definition: AnyDefinition, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Whether the very task that runs here would be enqueued: saving what it works on, it would never end."""
         running = current_task()
         if running.name != definition.name:
@@ -158,9 +166,12 @@ class Rule:
         return any(each.payload_bytes == payload for each in running.batch or (running,))
 
 
-def _bound(event: Event, argument: Argument) -> Any:
+def _bound(event: Event, argument: Argument, *, is_typed: bool = False) -> Any:
     if isinstance(argument, str):
-        return plain(event.value(argument))
+        value = event.value(argument)
+        if is_typed:  # the key of a related object, in its own type
+            return getattr(value, "pk", value) if hasattr(value, "_meta") else value
+        return plain(value)
     return argument(event) if callable(argument) else argument
 
 

@@ -8,20 +8,23 @@ import hashlib
 import inspect
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from django_fairque import conf
+from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import moment
-from django_fairque.engine.model.errors import TaskValidationError, short, short_text
+from django_fairque.engine.model.errors import TaskSerializationError, TaskValidationError, short, short_text
 
 from . import sending
 from .context import call_with_user, current_user_id
 from .errors import TaskUsageError
-from .options import SENDABLE, SendOptions, TaskOptions, changed, user_id
+from .options import SENDABLE, SendOptions, TaskOptions, celery_hint, changed, user_id
 from .pipelines import Composable, Step
+from .results import R
+from .value_types import CallTypes, is_convertible, problem_with
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -40,15 +43,32 @@ def _name_of_type(value: object) -> str:
     return f"<{type(value).__qualname__}>"
 
 
+ATTRIBUTE_HINTS = {
+    "delay": "use enqueue(…)",
+    "delay_on_commit": "use enqueue(…), which waits for the commit of a transaction",
+    "apply_async": "use using(delay=…, priority=…).enqueue(…): the options in using(), the arguments in enqueue()",
+    "apply_async_on_commit": "use using(…).enqueue(…), which waits for the commit of a transaction",
+    "apply": "call the task as a function, which runs it here",
+    "si": "use s(…): no result is put in front of the arguments",
+    "retry": "raise Retry(delay=…) in the task",
+    "map": "use enqueue_many([((argument,), {}), …])",
+    "starmap": "use enqueue_many([(arguments, {}), …])",
+    "request": "use current_task() in the task",
+    "AsyncResult": "use TaskResult(task_id)",
+    "send": "use enqueue(…)",
+    "send_with_options": "use using(…).enqueue(…)",
+}
+"""What to use in place of an attribute that tasks have in Celery or Dramatiq."""
+
 P = ParamSpec("P")
-R = TypeVar("R")
+V = TypeVar("V")
 Item = TypeVar("Item")
 B = ParamSpec("B")
 Built = TypeVar("Built")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Sendable(Composable, Generic[P]):
+class Sendable(Composable, Generic[P, R]):
     """What plain and batch tasks share: everything but how the function itself is called. Immutable."""
 
     function: Callable[..., Any]
@@ -61,6 +81,8 @@ class Sendable(Composable, Generic[P]):
     """Whether it is an ``async def`` function."""
     about: Mapping[str, Any] | None = field(init=False, default=None)
     """What travels with the arguments (JSON) and the function does not see."""
+    types: CallTypes | None = field(init=False, default=None)
+    """The types of arguments and the result that JSON lacks; None if there are none."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "is_async", inspect.iscoroutinefunction(self.function))
@@ -68,8 +90,20 @@ class Sendable(Composable, Generic[P]):
             value = self.function if attribute == "__wrapped__" else getattr(self.function, attribute, None)
             object.__setattr__(self, attribute, value)
 
+    def read_types(self) -> CallTypes | None:
+        """Read the annotations of the function, once. Returns the `types`."""
+        found = CallTypes(self.function, self.signature, is_batch=bool(self.options.batch))
+        object.__setattr__(self, "types", found if found.is_needed else None)
+        return self.types
+
     def __repr__(self) -> str:
         return f"<task {self.name!r}>"
+
+    if not TYPE_CHECKING:  # type checkers would take any name for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            hint = f"; {ATTRIBUTE_HINTS[name]}" if name in ATTRIBUTE_HINTS else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
 
     @property
     def origin(self) -> str:
@@ -95,9 +129,9 @@ class Sendable(Composable, Generic[P]):
         try:
             return self.signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise TaskUsageError(
-                f"{self.name}.enqueue(): {short_text(str(error))}; its arguments are {self.signature}"
-            ) from None
+            others = (name for name in kwargs if name not in self.signature.parameters)
+            hint = next(filter(None, map(celery_hint, others)), f"its arguments are {self.signature}")
+            raise TaskUsageError(f"{self.name}.enqueue(): {short_text(str(error))}; {hint}") from None
 
     def using(self, **options: Unpack[SendOptions]) -> Self:
         """Return a copy that is sent with other options; the task itself is not changed.
@@ -116,19 +150,29 @@ class Sendable(Composable, Generic[P]):
         object.__setattr__(other, "options", changed(self.options, options, SENDABLE, f"{self.name}.using()"))
         return other
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskResult:
+    @overload  # of a coroutine function
+    def enqueue(self: Sendable[P, Coroutine[Any, Any, V]], *args: P.args, **kwargs: P.kwargs) -> TaskResult[V]: ...
+    @overload
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskResult[R]: ...
+    def enqueue(self, *args: Any, **kwargs: Any) -> TaskResult[Any]:
         """Send one call; inside a database transaction, when that commits.
 
-        ``args`` and ``kwargs`` are the function's arguments, as JSON values. Returns a handle on the task, whose id is
-        valid at once.
+        ``args`` and ``kwargs`` are the function's arguments: JSON values, and values of other types if the parameter is
+        annotated with the type. Returns a handle on the task, whose id is valid at once.
 
         Raises `TaskUsageError` if the arguments don't fit the function, or the options each other;
-        `TaskSerializationError` if the arguments are not JSON, or too large; `BacklogFullError` or
+        `TaskSerializationError` if the arguments are not JSON, or too large; `BacklogFullError`, `UnsignedTaskError` or
         `RedisConnectionError` if it was not accepted.
         """
         return sending.send(self.options, [self.build(args, kwargs)])[0]
 
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskResult:
+    @overload
+    async def aenqueue(
+        self: Sendable[P, Coroutine[Any, Any, V]], *args: P.args, **kwargs: P.kwargs
+    ) -> TaskResult[V]: ...
+    @overload
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskResult[R]: ...
+    async def aenqueue(self, *args: Any, **kwargs: Any) -> TaskResult[Any]:
         """Send one call, from a coroutine; inside a database transaction, when that commits.
 
         ``args``, ``kwargs`` and the errors are those of `enqueue`. Returns a handle on the task.
@@ -173,7 +217,13 @@ class Sendable(Composable, Generic[P]):
             ) from None
         return Step(self._build, self.name, self.options, (), {}, bare=self)
 
-    def enqueue_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[TaskResult]:
+    @overload
+    def enqueue_many(
+        self: Sendable[P, Coroutine[Any, Any, V]], calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]
+    ) -> list[TaskResult[V]]: ...
+    @overload
+    def enqueue_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[TaskResult[R]]: ...
+    def enqueue_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[TaskResult[Any]]:
         """Send many calls, in as few round trips as they fit. All of them are checked before any is sent.
 
         ``calls`` are pairs ``(args, kwargs)``. Returns one handle for each, in their order. Raises what `enqueue`
@@ -181,7 +231,13 @@ class Sendable(Composable, Generic[P]):
         """
         return sending.send(self.options, self._build_many(calls))
 
-    async def aenqueue_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[TaskResult]:
+    @overload
+    async def aenqueue_many(
+        self: Sendable[P, Coroutine[Any, Any, V]], calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]
+    ) -> list[TaskResult[V]]: ...
+    @overload
+    async def aenqueue_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[TaskResult[R]]: ...
+    async def aenqueue_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[TaskResult[Any]]:
         """Send many calls, from a coroutine.
 
         ``calls`` and the errors are those of `enqueue_many`. Returns one handle for each, in their order.
@@ -209,6 +265,7 @@ class Sendable(Composable, Generic[P]):
 
         config = config or conf.get_config().queue_config(options.queue)
         bound = self.bind(args, kwargs)
+        stored = (args, kwargs) if self.types is None else self._dump(args, kwargs, bound)
         due, expiry = self._times(options)
         window = options.unique_for if options.unique_for is not None else options.debounce
         try:
@@ -216,7 +273,7 @@ class Sendable(Composable, Generic[P]):
             return Task.create(
                 user,
                 options.priority,
-                {"args": args, "kwargs": kwargs, **({"about": self.about} if self.about else {})},
+                {"args": stored[0], "kwargs": stored[1], **({"about": self.about} if self.about else {})},
                 task_id=options.task_id,
                 name=self.name,
                 max_retries=config.default_max_retries if options.max_retries is None else options.max_retries,
@@ -225,7 +282,7 @@ class Sendable(Composable, Generic[P]):
                 expires_at=expiry,
                 sla=options.sla,
                 timeout=options.timeout,
-                unique_key="" if window is None else self._unique_key(user, bound, args),
+                unique_key="" if window is None else self._unique_key(user, bound, stored[0]),
                 unique_for=options.unique_for,
                 debounce=options.debounce,
                 debounce_max_wait=options.debounce_max_wait,
@@ -233,8 +290,52 @@ class Sendable(Composable, Generic[P]):
                 on_dependency_failure=options.on_dependency_failure,  # type: ignore[arg-type] # checked with the options
                 max_payload_bytes=config.max_payload_bytes,
             )
+        except TaskSerializationError as error:
+            raise TaskSerializationError(f"{self.name}.enqueue(): {self._explained(error, bound, *stored)}") from error
         except TaskValidationError as error:
             raise type(error)(f"{self.name}.enqueue(): {error}") from error
+
+    def _dump(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], bound: inspect.BoundArguments | None
+    ) -> tuple[Sequence[Any], Mapping[str, Any]]:
+        """The arguments as JSON, as far as their types are known."""
+        assert self.types is not None  # noqa: S101 - the caller has looked
+        try:
+            return self.types.dump(args, kwargs)
+        except TaskUsageError as error:
+            given = {"item": args[0]} if bound is None else bound.arguments
+            hints = (problem_with(value, f"argument {name!r}") for name, value in given.items())
+            raise TaskUsageError(f"{self.name}.enqueue(): {next(filter(None, hints), error)}") from None
+
+    def _explained(
+        self,
+        error: TaskSerializationError,
+        bound: inspect.BoundArguments | None,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> str:
+        """What is wrong with the arguments, which one it is, and what to do about it."""
+        given: Mapping[str, Any] = (
+            {"the item": args[0]} if bound is None else self.signature.bind(*args, **kwargs).arguments
+        )
+        for parameter, value in given.items():
+            name = parameter if bound is None else f"argument {parameter!r}"
+            try:
+                json_payload.dumps(value, what=name)
+            except TaskSerializationError as found:
+                return problem_with(value, name) or f"{found}{self._advice(parameter, value)}"
+        return str(error)
+
+    def _advice(self, parameter: str, value: Any) -> str:
+        """Why the annotation of a parameter is not used, or that one would help."""
+        kind = type(value).__name__
+        found = CallTypes(self.function, self.signature, is_batch=bool(self.options.batch))
+        if problem := found.problems.get(parameter):
+            return f". Its annotation is not used ({problem})"
+        declared = self.signature.parameters.get(parameter)
+        if declared is not None and declared.annotation is declared.empty and is_convertible(value):
+            return f". Or annotate the parameter ({parameter}: {kind}), and the function receives a {kind}"
+        return ""
 
     def _user(
         self, options: TaskOptions, bound: inspect.BoundArguments | None, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -266,7 +367,7 @@ class Sendable(Composable, Generic[P]):
         called: Any = list(args)
         if bound is not None:
             bound.apply_defaults()
-            called = bound.arguments
+            called = bound.arguments if self.types is None else self.types.dump_known(bound.args, bound.kwargs)
         try:
             text = json.dumps([user, called], sort_keys=True, default=_name_of_type)
         except (TypeError, ValueError, RecursionError):
@@ -293,7 +394,7 @@ class Sendable(Composable, Generic[P]):
         )
 
 
-class TaskDefinition(Sendable[P], Generic[P, R]):
+class TaskDefinition(Sendable[P, R], Generic[P, R]):
     """A function that is a task. Calling it runs it here and now, as any function."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -301,7 +402,7 @@ class TaskDefinition(Sendable[P], Generic[P, R]):
         return value
 
 
-class BatchDefinition(Sendable[[Item]], Generic[Item, R]):
+class BatchDefinition(Sendable[[Item], Any], Generic[Item, R]):
     """A function that takes many tasks at once: enqueued item by item, called with a list of ``items``."""
 
     def __call__(self, items: list[Item]) -> R:
@@ -309,7 +410,7 @@ class BatchDefinition(Sendable[[Item]], Generic[Item, R]):
         return value
 
 
-AnyDefinition = Sendable[Any]
+AnyDefinition = Sendable[Any, Any]
 
 
 def handler_definition(handler: Callable[[Any], Any]) -> AnyDefinition:

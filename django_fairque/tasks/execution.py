@@ -36,6 +36,7 @@ from .context import RunningTask, running
 from .definition import AnyDefinition, handler_definition
 from .errors import Discard, Retry, TaskNotRegisteredError, TaskSignatureError, TaskTimeoutError, TaskUsageError
 from .tracing import NO_SPAN, run_span
+from .value_types import load_result
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -225,11 +226,26 @@ def _arguments(lease: Lease, definition: AnyDefinition) -> tuple[list[Any], dict
         args, kwargs = payload.get("args"), payload.get("kwargs")
         is_one_item = isinstance(args, list) and len(args) == 1 and not kwargs
         if isinstance(args, list) and isinstance(kwargs, dict) and (is_one_item or not definition.options.batch):
-            return args, kwargs
+            return load_arguments(definition, args, kwargs)
     raise TaskSerializationError(
         f"the payload of task {definition.name!r} must be an object of args (a list) and kwargs (an object), as enqueue "
         "makes it; push other payloads without a name, for the worker's handler"
     )
+
+
+def load_arguments(
+    definition: AnyDefinition, args: list[Any], kwargs: dict[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of the function, of those in the payload. `TaskSerializationError` if they don't fit its annotations."""
+    if definition.types is None:
+        return args, kwargs
+    try:
+        return definition.types.load(args, kwargs)
+    except TaskSerializationError as error:
+        raise TaskSerializationError(
+            f"{definition.name}: {error}. A process with another version of the code may have sent the task; requeue it when "
+            "the versions fit, or with its payload edited"
+        ) from None
 
 
 UNKNOWN_TASK_GRACE_SECONDS = 600.0
@@ -344,7 +360,7 @@ class Services:
 
     def parent_results(self, task_id: str) -> dict[str, Any]:
         """What the tasks that this one depends on returned; blocks."""
-        return self._reader.parent_results(task_id)
+        return self._reader.parent_results(task_id, load_result)
 
     def xcom(self, namespace: str) -> XCom:
         return self._reader.xcom(namespace)
@@ -444,6 +460,8 @@ class Run:
 def finished_outcome(run: Run, value: Any, took: float) -> Outcome:
     """The task returned ``value``. One that can't be kept fails it for good: trying again would give it again."""
     try:
+        if run.definition.types is not None:
+            value = run.definition.types.dump_result(value)
         return Outcome.finish(run.lease, value, took=took, limit=run.services.config.max_payload_bytes)
     except TaskSerializationError as error:
         return Outcome.fail(run.lease, error.with_traceback(None), delay=None, took=took)

@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any, overload
 
 from django_fairque.engine.model.errors import nearest, short
 
-from .definition import AnyDefinition, BatchDefinition, Item, P, R, TaskDefinition
+from .definition import AnyDefinition, BatchDefinition, Item, P, TaskDefinition
 from .errors import TaskNotRegisteredError, TaskUsageError
 from .options import DECLARABLE, DeclaredOptions, TaskOptions, changed
+from .value_types import register_types
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from .results import R
 
 
 TASK_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,199}")
@@ -166,7 +169,9 @@ def _declare(function: Callable[..., Any], options: dict[str, Any]) -> AnyDefini
     kind = BatchDefinition if checked.batch else TaskDefinition
     definition: AnyDefinition = kind(function, name, checked)
     _check_function(definition)
+    types = definition.read_types()
     register(definition)
+    register_types(name, types)
     return definition
 
 

@@ -11,7 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from asgiref.sync import sync_to_async
 
@@ -21,15 +21,24 @@ from django_fairque.engine.model.errors import FairQueueError, TaskNotFoundError
 from django_fairque.engine.model.records import Attempt, TaskState
 from django_fairque.signals import log_receiver_errors
 from django_fairque.tasks.errors import TaskCanceledError, TaskFailedError, TaskNotFinishedError, TaskWaitTimeoutError
+from django_fairque.tasks.value_types import load_result
 
 if TYPE_CHECKING:
     from datetime import timedelta
+
+    from typing_extensions import TypeVar
 
     from django_fairque.engine.inspection.task_lookup import Note, Progress
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.queue.async_queue import AsyncFairQueue
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.tasks.options import TaskOptions
+
+    R = TypeVar("R", default=Any)
+else:
+    from typing import TypeVar
+
+    R = TypeVar("R")
 
 
 class CommitHook(Protocol):
@@ -103,13 +112,29 @@ class Handle:
         yield 0.0
 
 
+RESULT_HINTS = {
+    "get": "use wait(timeout), which returns what the task returned",
+    "ready": "use state: it is finished, failed or canceled when the task has ended",
+    "successful": 'use state == "finished"',
+    "failed": 'use state == "failed"',
+    "status": "use state",
+    "revoke": "use cancel()",
+    "traceback": "use errors: the attempts that failed, with their tracebacks",
+    "children": "use the result of a pipeline: run.results",
+    "task_id": "use id",
+    "aget": "use await_(timeout)",
+}
+"""By the name that Celery or `django.tasks` has for it."""
+
 FIRST_POLL_SECONDS, LONGEST_POLL_SECONDS = 0.005, 0.25
 """Seconds between two looks of `TaskResult.wait`: doubling from the first to the longest."""
 
 
-class TaskResult(Handle):
+class TaskResult(Handle, Generic[R]):
     """A handle on a task, by its ``id`` (``task_id``) and the name of its ``queue``, ``"default"`` by default.
-    ``waiting`` is for the package: the commit that it waits for.
+    ``waiting`` and ``name`` are for the package: the commit that it waits for, and the task's name.
+
+    For type checkers it is a `TaskResult` of what the function returns: ``TaskResult[Decimal]``.
 
     ``state``, ``progress``, ``errors`` and ``position`` send a request each time; ``task`` is the whole record as of
     the last request. A task that waits for the commit of a transaction is not known to the queue: its state is None,
@@ -117,14 +142,28 @@ class TaskResult(Handle):
     after the commit: that of the task that the queue had before.
     """
 
-    def __init__(self, task_id: str, queue: str = "default", *, waiting: CommitHook | None = None) -> None:
+    def __init__(
+        self, task_id: str, queue: str = "default", *, waiting: CommitHook | None = None, name: str = ""
+    ) -> None:
         super().__init__(queue)
         self.id = task_id
+        self._name = name
         self._waiting = waiting
         self._task: Task | None = None
 
     def __repr__(self) -> str:
-        return f"<TaskResult {self.id!r}>"
+        """The task's name, its id, and its state as it was read last: no request is sent."""
+        name = self._name if self._task is None else self._task.name
+        state = "waits for the commit" if self._waiting else "state not read yet"
+        if self._task is not None:
+            state = f"{self._task.state.value} when it was read last"
+        return f"<TaskResult {name + ' ' if name else ''}{self.id!r}: {state}>"
+
+    if not TYPE_CHECKING:  # type checkers would take any name for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            hint = f"; {RESULT_HINTS[name]}" if name in RESULT_HINTS else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
 
     @property
     def is_waiting(self) -> bool:
@@ -150,7 +189,7 @@ class TaskResult(Handle):
         self.refresh()
         return self._state
 
-    def refresh(self) -> TaskResult:
+    def refresh(self) -> TaskResult[R]:
         """Read the task again. Returns this handle."""
         try:
             self._task = self._queue_to_ask().get_task(self.id)
@@ -158,16 +197,18 @@ class TaskResult(Handle):
             self._task = None
         return self
 
-    def result(self) -> Any:
+    def result(self) -> R:
         """Return what the task returned.
 
-        Raises `TaskNotFinishedError` if it has not ended; `TaskFailedError` or `TaskCanceledError` if it ended without
-        a result; `TaskNotFoundError` if the queue does not know it.
+        The value has the type that the function's annotation names, if the task is declared in this process; else it is
+        JSON. Raises `TaskNotFinishedError` if it has not ended; `TaskFailedError` or `TaskCanceledError` if it ended
+        without a result; `TaskNotFoundError` if the queue does not know it; `TaskSerializationError` if the result does
+        not fit the annotation any more (``task.result`` is its JSON).
         """
         self.refresh()
         return self._value(self.errors if self._state is TaskState.FAILED else [])
 
-    def wait(self, timeout: float | timedelta | None = None) -> Any:
+    def wait(self, timeout: float | timedelta | None = None) -> R:
         """Wait until the task ends. Returns its `result`, and raises the errors of that.
 
         ``timeout`` is the longest wait in seconds or as a timedelta; None for no limit. Raises `TaskWaitTimeoutError`
@@ -212,7 +253,7 @@ class TaskResult(Handle):
         await self.arefresh()
         return self._state
 
-    async def arefresh(self) -> TaskResult:
+    async def arefresh(self) -> TaskResult[R]:
         """Read the task again. Returns this handle."""
         queue = await self._aqueue_to_ask()
         try:
@@ -221,12 +262,12 @@ class TaskResult(Handle):
             self._task = None
         return self
 
-    async def aresult(self) -> Any:
+    async def aresult(self) -> R:
         """Return what the task returned. Raises the errors of `result`."""
         await self.arefresh()
         return self._value(await self.aerrors() if self._state is TaskState.FAILED else [])
 
-    async def await_(self, timeout: float | timedelta | None = None) -> Any:
+    async def await_(self, timeout: float | timedelta | None = None) -> R:
         """Await the end of the task. Returns its `result`. ``timeout`` and the errors are those of `wait`."""
         for pause in self._pauses(timeout, FIRST_POLL_SECONDS, LONGEST_POLL_SECONDS):
             await self.arefresh()
@@ -261,12 +302,13 @@ class TaskResult(Handle):
     def _is_under_way(self) -> bool:
         return self._task is not None and not self._task.state.is_ended
 
-    def _value(self, errors: Sequence[Attempt]) -> Any:
+    def _value(self, errors: Sequence[Attempt]) -> R:
         task = self._task
         if task is None:
             raise self._not_there()
         if task.state is TaskState.FINISHED:
-            return task.result
+            value: R = load_result(task.name, task.result)
+            return value
         if task.state is TaskState.FAILED:
             reasons = (attempt.error for attempt in reversed(errors) if attempt.error)
             raise TaskFailedError(self.id, next(reasons, "no reason was recorded"))

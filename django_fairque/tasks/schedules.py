@@ -103,6 +103,8 @@ def make_step(
     """
     options: dict[str, Any] = {"queue": queue, "user_id": user, "priority": Priority[priority] if priority else None}
     definition = registry.get(task).using(**{key: value for key, value in options.items() if value not in (None, "")})
+    if definition.types is not None:  # settings, files and forms hold them as JSON
+        args, kwargs = definition.types.coerce(list(args), kwargs)
     return definition.s(*args, **kwargs)
 
 

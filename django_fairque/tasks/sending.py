@@ -87,7 +87,7 @@ class CommitBuffer:
         return False
 
     def add(self, queue: str, tasks: Sequence[Task]) -> list[TaskResult]:
-        results = [TaskResult(task.task_id, queue, waiting=self) for task in tasks]
+        results = [TaskResult(task.task_id, queue, waiting=self, name=task.name) for task in tasks]
         batch = self.batch(queue)
         if self.has_outbox:
             from django_fairque.outbox import rows
@@ -418,7 +418,7 @@ def send(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
             signals.send_task_pushed(options.queue, tasks, _answers(error))
             raise
         signals.send_task_pushed(options.queue, tasks, pushed)
-        return _results(options, pushed)
+        return _results(options, tasks, pushed)
 
 
 async def asend(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
@@ -436,7 +436,7 @@ async def asend(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]
             await signals.asend_task_pushed(options.queue, tasks, _answers(error))
             raise
         await signals.asend_task_pushed(options.queue, tasks, pushed)
-        return _results(options, pushed)
+        return _results(options, tasks, pushed)
 
 
 def _answers(error: PushRefusedError) -> list[PushResult]:
@@ -444,8 +444,10 @@ def _answers(error: PushRefusedError) -> list[PushResult]:
     return [answer for answer in error.results if isinstance(answer, PushResult)]
 
 
-def _results(options: TaskOptions, pushed: Sequence[PushResult]) -> list[TaskResult]:
-    return [TaskResult(answer.task_id, options.queue) for answer in pushed]
+def _results(options: TaskOptions, tasks: Sequence[Task], pushed: Sequence[PushResult]) -> list[TaskResult]:
+    return [
+        TaskResult(answer.task_id, options.queue, name=task.name) for task, answer in zip(tasks, pushed, strict=True)
+    ]
 
 
 def may_wait(options: TaskOptions) -> bool:

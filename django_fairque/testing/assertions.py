@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from django_fairque.tasks import registry
 from django_fairque.testing.capture import Captured, name_of
 
 from .capture import Capture, as_kept, capture_tasks, innermost
@@ -38,6 +39,10 @@ def assert_enqueued(
         raise AssertionError(
             "no tasks are captured here: use capture_tasks(), eager(), FairqueTestMixin or the fixture `fairque`"
         )
+    definition = registry.find(name_of(task))
+    if definition is not None and definition.types is not None:
+        known = definition.types.dump_known(args or (), kwargs or {})
+        args, kwargs = (None if args is None else known[0]), (None if kwargs is None else known[1])
     wanted: dict[str, Any] = {
         "args": None if args is None else as_kept(list(args)),
         "kwargs": None if kwargs is None else as_kept(dict(kwargs)),

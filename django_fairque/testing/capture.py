@@ -27,8 +27,9 @@ from django_fairque.engine.model.records import Attempt, TaskState
 from django_fairque.tasks import registry, sending
 from django_fairque.tasks import sending as on_commit
 from django_fairque.tasks.errors import Discard, Retry
-from django_fairque.tasks.execution import Call, Run, Services, limit_of
+from django_fairque.tasks.execution import Call, Run, Services, limit_of, load_arguments
 from django_fairque.tasks.results import TaskResult, interceptors
+from django_fairque.tasks.value_types import load_result
 
 if TYPE_CHECKING:
     from django_fairque.engine.model.priority import Priority
@@ -331,7 +332,7 @@ class Capture:
         hook = None
         if not self._runs_at_once and sending.may_wait(options):
             hook = sending.hook_in(options.database)
-        results = [TaskResult(self._keep(options, task, hook).id, options.queue) for task in tasks]
+        results = [TaskResult(self._keep(options, task, hook).id, options.queue, name=task.name) for task in tasks]
         if self._runs_at_once:
             self.run()
         return results
@@ -390,13 +391,14 @@ class Capture:
         return [each for each in ready if (not queues or each.queue in queues) and _is_waiting(each)]
 
     def results_of(self, ids: Sequence[str]) -> dict[str, Any]:
-        """Return the results of those of these tasks that have finished, by id; a copy, as each reader of a queue has.
+        """Return the results of those of these tasks that have finished, by id, as their functions returned them; a copy,
+        as each reader of a queue has.
 
         ``ids`` are the tasks' ids.
         """
         by_id = {each.id: each for each in self._store.tasks}
         return {
-            task_id: deepcopy(by_id[task_id].result)
+            task_id: load_result(by_id[task_id].name, deepcopy(by_id[task_id].result))
             for task_id in ids
             if task_id in by_id and by_id[task_id].state is TaskState.FINISHED
         }
@@ -530,7 +532,8 @@ def _run_of(capture: Capture, captured: Captured, definition: AnyDefinition) -> 
         captured=captured,
     )
     limit = limit_of(captured.task.timeout, definition, services)
-    return Run(lease_of(captured.task), definition, services, captured.args, captured.kwargs, limit)
+    args, kwargs = load_arguments(definition, captured.args, captured.kwargs)
+    return Run(lease_of(captured.task), definition, services, args, kwargs, limit)
 
 
 def _called(runs: Sequence[Run]) -> Sequence[Any]:
@@ -551,6 +554,8 @@ def _called(runs: Sequence[Run]) -> Sequence[Any]:
 def _end_task(captured: Captured, run: Run, value: Any) -> None:
     if not isinstance(value, BaseException):
         try:
+            if run.definition.types is not None:
+                value = run.definition.types.dump_result(value)
             captured.result = as_kept(value, limit=run.services.config.max_payload_bytes, what="result")
         except TaskSerializationError as error:  # a worker refuses what a queue can't keep
             value = error.with_traceback(None)

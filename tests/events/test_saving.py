@@ -150,7 +150,7 @@ class TestArguments:
         self, queue: FairQueue, work: AnyDefinition, redis: Redis
     ) -> None:
         on_create(Order).enqueue(work, lambda _: {1, 2})
-        with pytest.raises(TaskSerializationError, match=r"work\.enqueue\(\): payload is not JSON"):
+        with pytest.raises(TaskSerializationError, match=r"work\.enqueue\(\): argument 'args' is not JSON"):
             Order.objects.create()
         assert redis.dbsize() == 0
 

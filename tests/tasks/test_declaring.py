@@ -180,9 +180,9 @@ def test_types_are_checked_before_anything_runs() -> None:
         plain.using(prioritty=1)  # type: ignore[call-arg]
         many([1])
         many.enqueue(1)
-        many.enqueue([1])  # type: ignore[arg-type]
+        many.enqueue([1])  # type: ignore[call-overload]
         later.enqueue(1).wait(timedelta(seconds=1))
-        later.enqueue("1")  # type: ignore[arg-type]
+        later.enqueue("1")  # type: ignore[call-overload]
 
     assert callable(never_called)
 

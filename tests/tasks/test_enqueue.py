@@ -159,7 +159,7 @@ def test_a_chosen_id_is_sent_once_while_it_lives(queue: FairQueue) -> None:
 def test_a_wrong_call_is_a_type_error_and_a_wrong_value_a_value_error(queue: FairQueue) -> None:
     with pytest.raises(TypeError, match=r"work\.enqueue\(\): missing .*'customer'; its arguments are \(customer"):
         declare().enqueue()
-    with pytest.raises(ValueError, match=r"work\.enqueue\(\): payload is not JSON"):
+    with pytest.raises(ValueError, match=r"work\.enqueue\(\): argument 'customer' is not JSON"):
         declare().enqueue({1, 2})
     with pytest.raises(TaskSerializationError):
         declare().enqueue({1, 2})
@@ -169,7 +169,7 @@ def test_a_wrong_call_is_a_type_error_and_a_wrong_value_a_value_error(queue: Fai
     ("options", "expected"),
     [
         ({"prioritty": 3}, "did you mean 'priority'"),
-        ({"retry_on": OSError}, "unknown option 'retry_on'"),
+        ({"retry_on": OSError}, r"write @task\(retry_on=…\)"),
         ({"user_id": None}, "text, an integer or a UUID, got NoneType"),
         ({"user_id": True}, "got bool True"),
         ({"user_id": 1.5}, "got float 1.5"),
@@ -259,4 +259,4 @@ def test_items_of_a_batch_task_are_enqueued_one_by_one(queue: FairQueue) -> None
     assert queue.get_task(sent.id).user_id == "acme"
     assert work([{"owner": "a"}, {"owner": "b"}]) == 2
     with pytest.raises(TaskUsageError, match="one item of the batch, by position, got 2 and 0 by name"):
-        work.enqueue({"owner": "a"}, {"owner": "b"})  # type: ignore[call-arg]
+        work.enqueue({"owner": "a"}, {"owner": "b"})  # type: ignore[call-overload]

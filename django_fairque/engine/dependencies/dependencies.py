@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -191,8 +191,11 @@ def run_graph(shards: Shards, run_id: str, most: int) -> Operation[DependencyGra
     return DependencyGraph(nodes, inside, len(members) <= most)
 
 
-def parent_results(shards: Shards, task_id: str) -> Operation[dict[str, Any]]:
-    """What the tasks that one depends on returned, by id; without those that have not finished, or are forgotten."""
+def parent_results(
+    shards: Shards, task_id: str, load: Callable[[str, Any], Any] | None = None
+) -> Operation[dict[str, Any]]:
+    """What the tasks that one depends on returned, by id; without those that have not finished, or are forgotten. ``load``
+    makes a value of a task's name and its result as JSON."""
     there = yield from shards.of_task(task_id)
     ((state, parents),) = yield Read([("HMGET", there.keys.task(task_id), "state", "parents")])
     if state is None:
@@ -201,12 +204,11 @@ def parent_results(shards: Shards, task_id: str) -> Operation[dict[str, Any]]:
     commands = yield from shards.around(ids, there)
     values: dict[str, Any] = {}
     for some in slices(ids, RESULTS_PER_READ):
-        found = yield Read([("HMGET", commands.keys.task(each), "state", "result") for each in some])
-        values.update(
-            (each, json_payload.loads(result, what="result") if result else None)
-            for each, (state, result) in zip(some, found, strict=True)
-            if state == b"finished"
-        )
+        found = yield Read([("HMGET", commands.keys.task(each), "state", "result", "name") for each in some])
+        for each, (state, result, name) in zip(some, found, strict=True):
+            if state == b"finished":
+                value = json_payload.loads(result, what="result") if result else None
+                values[each] = value if load is None else load((name or b"").decode(), value)
     return values
 
 

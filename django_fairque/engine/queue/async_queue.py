@@ -610,11 +610,14 @@ class AsyncFairQueue(executor.QueueOfShards):
         """
         return await self._run(dependencies.run_graph(self._shards, run_id, nodes))
 
-    async def parent_results(self, task_id: str) -> dict[str, Any]:
+    async def parent_results(self, task_id: str, load: Callable[[str, Any], Any] | None = None) -> dict[str, Any]:
         """Return the results of the tasks that task ``task_id`` depends on, by id, without those that have not
-        finished. Raises `TaskNotFoundError` if the queue does not know it.
+        finished.
+
+        ``load`` makes the result of the name of a task and the JSON value that it returned; by default the JSON value
+        is the result. Raises `TaskNotFoundError` if the queue does not know the task.
         """
-        return await self._run(dependencies.parent_results(self._shards, task_id))
+        return await self._run(dependencies.parent_results(self._shards, task_id, load))
 
     async def run(self, run_id: str) -> lookup.RunView:
         """Return the tasks that were pushed together under the id ``run_id``. Raises `TaskNotFoundError` if the queue

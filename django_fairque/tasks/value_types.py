@@ -1,0 +1,380 @@
+"""Arguments and results of types that JSON lacks, by a function's annotations.
+
+A parameter of a JSON type is left alone: its values are not checked and cost nothing. Every other annotation that pydantic can
+read gets one `TypeAdapter`, made when the task is declared. `dump` makes plain JSON of a value when the task is sent, `load`
+makes the value of the JSON before the function is called. The queue, the admin and workers of other versions see JSON only.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import inspect
+import json
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+
+from django_fairque.engine.model.errors import TaskSerializationError, short, short_text
+
+from .errors import TaskUsageError
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+JSON_CLASSES = (str, int, float, bool, list, dict, type(None), object)
+SEQUENCES = (list, Sequence, collections.abc.MutableSequence, collections.abc.Collection, collections.abc.Iterable)
+MAPPINGS = (dict, Mapping, collections.abc.MutableMapping)
+
+
+class ValueType:
+    """One annotation whose values JSON lacks."""
+
+    def __init__(self, hint: Any) -> None:
+        from pydantic import TypeAdapter
+
+        if get_origin(hint) is collections.abc.Iterable:  # pydantic would make a generator of it
+            hint = types.GenericAlias(collections.abc.Sequence, get_args(hint))
+        self._adapter: TypeAdapter[Any] = TypeAdapter(hint)
+        self.text = describe(hint)
+
+    def dump(self, value: Any) -> Any:
+        """Return the value as JSON. Raises `TaskUsageError` if it has another type, or would arrive as another value."""
+        try:
+            self._adapter.validate_python(value, strict=True)
+        except Exception as error:  # noqa: BLE001 - a validator of the project may raise anything
+            raise TaskUsageError(f"expected {self.text}, got {_of_type(value)}: {_reason(error)}") from None
+        try:
+            stored = self._adapter.dump_python(value, mode="json", by_alias=True, round_trip=True, warnings="error")
+            again = self.load(stored)
+        except Exception as error:  # noqa: BLE001 - so may a serializer
+            raise TaskUsageError(f"{_of_type(value)} can't be sent as {self.text}: {_reason(error)}") from None
+        if not _is_same(value, again):
+            raise TaskUsageError(
+                f"{_of_type(value)} can't be sent as {self.text}: it would arrive as {_of_type(again)}"
+            )
+        return stored
+
+    def load(self, stored: Any) -> Any:
+        """Return the value of its JSON. Raises `TaskSerializationError`, which does not quote the value, if it is none."""
+        try:
+            return self._adapter.validate_json(json.dumps(stored), strict=True)
+        except Exception as error:  # noqa: BLE001 - a validator of the project may raise anything
+            raise TaskSerializationError(
+                f"expected {self.text} as JSON, got {type(stored).__name__}: {_reason(error)}"
+            ) from None
+
+    def coerce(self, value: Any) -> Any:
+        """Return a value of this type for one that may be its JSON, as a model's field holds the text of an enum; else the same
+        value."""
+        try:
+            return self._adapter.validate_python(value, strict=True)
+        except Exception:  # noqa: BLE001 - see above
+            try:
+                return self.load(value)
+            except TaskSerializationError:
+                return value
+
+
+def _is_same(value: Any, again: Any) -> bool:
+    if getattr(type(value), "__eq__", None) is object.__eq__:
+        return type(value) is type(again)  # two of them are never equal
+    if isinstance(value, tuple) and isinstance(again, list):  # both are a Sequence
+        value = list(value)
+    try:
+        return bool(value == again)
+    except Exception:  # noqa: BLE001 - as comparing an aware and a naive time
+        return False
+
+
+def _of_type(value: Any) -> str:
+    return f"{type(value).__name__} {short(value)}"
+
+
+def _reason(error: Exception) -> str:
+    """Why, without the value: pydantic's own text has several lines."""
+    from pydantic import ValidationError
+
+    if isinstance(error, TaskSerializationError):
+        return str(error)
+    if not isinstance(error, ValidationError):
+        return short_text(f"{type(error).__name__}: {' '.join(str(error).split())}")
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    place = ".".join(map(str, found[0]["loc"]))
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return short_text((f"at {place}: " if place else "") + found[0]["msg"]) + more
+
+
+def describe(hint: Any) -> str:
+    """An annotation as somebody writes it: ``UUID``, ``list[Decimal]``."""
+    if hint is type(None):
+        return "None"
+    if isinstance(hint, type) and not get_args(hint):
+        return hint.__qualname__.replace("<locals>.", "")
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return describe(parts[0])
+    if _is_union(origin):
+        return " | ".join(map(describe, parts))
+    if origin is not None and origin is not Literal and all(not isinstance(each, list) for each in parts):
+        named = ", ".join("..." if each is ... else describe(each) for each in parts)
+        return f"{getattr(origin, '__name__', origin)}[{named}]"
+    return str(hint).replace("typing.", "")
+
+
+def _is_union(origin: Any) -> bool:
+    return origin is Union or origin is types.UnionType
+
+
+def is_json(hint: Any) -> bool:
+    """Whether JSON has this type, so that its values need no conversion."""
+    if hint in JSON_CLASSES or hint in SEQUENCES or hint in MAPPINGS or hint is Any or isinstance(hint, typing.TypeVar):
+        return True
+    if hint in (typing.NoReturn, inspect.Parameter.empty, None):
+        return True
+    alias = getattr(hint, "__supertype__", None) or getattr(hint, "__value__", None)  # NewType; a `type` statement
+    if alias is not None and not isinstance(hint, type):
+        return is_json(alias)
+    if dict in getattr(hint, "__mro__", ()) and hasattr(hint, "__total__"):  # a TypedDict
+        return all(map(is_json, typing.get_type_hints(hint).values()))
+    return _is_json_generic(get_origin(hint), get_args(hint))
+
+
+def _is_json_generic(origin: Any, parts: Sequence[Any]) -> bool:
+    if origin is Annotated:
+        return is_json(parts[0])
+    if origin is Literal:
+        return all(isinstance(each, (str, int, type(None))) and type(each) in JSON_CLASSES for each in parts)
+    if _is_union(origin) or origin in SEQUENCES:
+        return all(map(is_json, parts))
+    if origin in MAPPINGS:
+        return not parts or (parts[0] in (str, Any) and is_json(parts[1]))
+    return False
+
+
+class CallTypes:
+    """The types of a function's parameters and of what it returns, as far as JSON lacks them.
+
+    An annotation that can't be evaluated when the task is declared, because it names what is defined further down, is read when
+    the task is used first. If it can't be read then either, or pydantic does not know the type, its values must be JSON.
+
+    ``function`` is the task's function, ``signature`` its parameters, ``is_batch`` whether it is called with a list of items.
+    ``args`` and ``kwargs`` of the methods are the arguments of one call.
+    """
+
+    def __init__(self, function: Callable[..., Any], signature: inspect.Signature, *, is_batch: bool) -> None:
+        self._namespace = getattr(inspect.unwrap(function), "__globals__", {})
+        self._is_batch = is_batch
+        self._annotations = _annotations(inspect.unwrap(function))
+        kinds = {name: parameter.kind for name, parameter in signature.parameters.items()}
+        self._order = [name for name, kind in kinds.items() if kind in _POSITIONAL]
+        self._rest = next((name for name, kind in kinds.items() if kind is inspect.Parameter.VAR_POSITIONAL), "")
+        self._named_rest = next((name for name, kind in kinds.items() if kind is inspect.Parameter.VAR_KEYWORD), "")
+        self._by_name = {name for name, kind in kinds.items() if kind in _BY_NAME}
+        self._pending = [name for name in (*kinds, RETURN) if name in self._annotations]
+        self._found: dict[str, ValueType] = {}
+        self.problems: dict[str, str] = {}
+        """By parameter, why its annotation is not used."""
+        self._read_pending()
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether there is anything to convert, as far as that is known now."""
+        return bool(self._found or self._pending)
+
+    def dump(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Return ``args`` and ``kwargs`` as JSON. Raises `TaskUsageError`, which names the argument."""
+        return self._converted(args, kwargs, ValueType.dump)
+
+    def dump_known(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Return ``args`` and ``kwargs`` as JSON; one that does not fit its annotation, as a default may, as it is."""
+
+        def dump(found: ValueType, value: Any) -> Any:
+            try:
+                return found.dump(value)
+            except TaskUsageError:
+                return value
+
+        return self._converted(args, kwargs, dump)
+
+    def load(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Return ``args`` and ``kwargs``, which are JSON, as the function receives them. Raises `TaskSerializationError`, which
+        names the argument."""
+        return self._converted(args, kwargs, ValueType.load)
+
+    def coerce(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Return ``args`` and ``kwargs``, those that are JSON of a type as values of it; see `ValueType.coerce`."""
+        return self._converted(args, kwargs, ValueType.coerce)
+
+    def dump_result(self, value: Any) -> Any:
+        """Return ``value``, which the function returned, as JSON. Raises `TaskSerializationError`."""
+        self._read_pending(is_last=True)
+        found = self._found.get(RETURN)
+        if found is None:
+            return value
+        try:
+            return found.dump(value)
+        except TaskUsageError as error:
+            raise TaskSerializationError(f"the result does not fit the annotation of the function: {error}") from None
+
+    def load_result(self, stored: Any) -> Any:
+        """Return the result whose JSON ``stored`` is. Raises `TaskSerializationError`."""
+        self._read_pending(is_last=True)
+        found = self._found.get(RETURN)
+        return stored if found is None else found.load(stored)
+
+    def converts(self, name: str | int) -> bool:
+        """Whether the argument of this ``name``, or at this position, is converted."""
+        self._read_pending(is_last=True)
+        return (self._name_at(name) if isinstance(name, int) else self._name_of(name)) in self._found
+
+    def _converted(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], convert: Callable[[ValueType, Any], Any]
+    ) -> tuple[list[Any], dict[str, Any]]:
+        self._read_pending(is_last=True)
+        positional, named = list(args), dict(kwargs)
+        if not self._found:
+            return positional, named
+        for index, value in enumerate(positional):
+            positional[index] = self._convert(self._name_at(index), value, convert)
+        for name, value in named.items():
+            named[name] = self._convert(self._name_of(name), value, convert, name)
+        return positional, named
+
+    def _name_at(self, index: int) -> str:
+        return self._order[index] if index < len(self._order) else self._rest
+
+    def _name_of(self, name: str) -> str:
+        return name if name in self._by_name else self._named_rest
+
+    def _convert(self, parameter: str, value: Any, convert: Callable[[ValueType, Any], Any], name: str = "") -> Any:
+        found = self._found.get(parameter)
+        if found is None:
+            return value
+        try:
+            return convert(found, value)
+        except (TaskUsageError, TaskSerializationError) as error:
+            raise type(error)(f"argument {name or parameter!r}: {error}") from None
+
+    def _read_pending(self, *, is_last: bool = False) -> None:
+        """Read the annotations that could not be read before; once more when they are used, and then never again."""
+        if not self._pending:
+            return
+        pending, self._pending = self._pending, []
+        for name in pending:
+            error = self._read(name)
+            if error is not None:
+                self.problems[name] = short_text(f"{type(error).__name__}: {error}".partition("\n")[0])
+                if not is_last and _may_be_defined_later(error):
+                    self._pending.append(name)
+
+    def _read(self, name: str) -> Exception | None:
+        """Read an annotation; the error if that can't be done."""
+        try:
+            hint = self._hint(name)
+            if not is_json(hint):
+                self._found[name] = ValueType(hint)
+        except Exception as error:  # noqa: BLE001 - an annotation may be anything
+            return error
+        self.problems.pop(name, None)
+        return None
+
+    def _hint(self, name: str) -> Any:
+        holder = type("Annotated", (), {"__annotations__": {name: self._annotations[name]}})
+        hint = typing.get_type_hints(holder, self._namespace, self._namespace, include_extras=True)[name]
+        if not self._is_batch:
+            return hint
+        return _of_items(hint, is_result=name == RETURN)
+
+
+RETURN = "return"
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_BY_NAME = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations as they were written; a name that is not there yet is no error."""
+    if sys.version_info >= (3, 14):
+        import annotationlib
+
+        return annotationlib.get_annotations(function, format=annotationlib.Format.FORWARDREF)
+    return inspect.get_annotations(function)
+
+
+def _may_be_defined_later(error: Exception) -> bool:
+    return isinstance(error, NameError) or getattr(error, "code", "") in (
+        "undefined-annotation",
+        "class-not-fully-defined",
+    )
+
+
+def _of_items(hint: Any, *, is_result: bool) -> Any:
+    """The type of an item, or of the result of one, by the annotation of a batch task's list."""
+    parts = get_args(hint)
+    if get_origin(hint) not in SEQUENCES or len(parts) != 1:
+        return Any
+    if not (is_result and _is_union(get_origin(parts[0]))):
+        return parts[0]
+    kept = tuple(
+        each for each in get_args(parts[0]) if not (isinstance(each, type) and issubclass(each, BaseException))
+    )
+    return Union[kept] if kept else Any  # noqa: UP007 - of a tuple
+
+
+_types_by_name: dict[str, CallTypes] = {}
+"""Of the tasks that are registered in this process and have a type that JSON lacks."""
+
+
+def register_types(name: str, found: CallTypes | None) -> None:
+    """Record, or forget, the types of a task, so that a handle on it can read its result."""
+    if found is None:
+        _types_by_name.pop(name, None)
+    else:
+        _types_by_name[name] = found
+
+
+def load_result(name: str, stored: Any) -> Any:
+    """Return the result of a task of this name, as its function returned it; as JSON if this process does not know the task.
+
+    Raises `TaskSerializationError` if it does not fit the function's annotation any more.
+    """
+    found = _types_by_name.get(name)
+    return stored if found is None else found.load_result(stored)
+
+
+def is_convertible(value: Any) -> bool:
+    """Whether an annotation of the value's type would make JSON of it."""
+    if type(value) in JSON_CLASSES:
+        return False
+    try:
+        ValueType(type(value)).dump(value)
+    except Exception:  # noqa: BLE001 - it has no such type
+        return False
+    return True
+
+
+def problem_with(value: Any, name: str) -> str:
+    """What to do about a value that is not JSON, in words; empty if there is no special advice."""
+    from django.db.models import Model, QuerySet
+
+    for each in _values_in(value):
+        if isinstance(each, Model):
+            return (
+                f"{name} {'is' if each is value else 'holds'} a model instance ({each._meta.label}); pass its primary key "
+                "(.pk) and load the object in the task"
+            )
+        if isinstance(each, QuerySet):
+            return f"{name} {'is' if each is value else 'holds'} a QuerySet; pass a list of primary keys"
+    return ""
+
+
+MOST_VALUES = 1000
+"""Values of an argument among which a model instance is looked for."""
+
+
+def _values_in(value: Any, levels: int = 5) -> Iterator[Any]:
+    yield value
+    if levels and isinstance(value, (list, tuple, set, frozenset, dict)):
+        for each in list(value.values() if isinstance(value, dict) else value)[:MOST_VALUES]:
+            yield from _values_in(each, levels - 1)
