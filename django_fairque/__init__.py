@@ -64,6 +64,9 @@ if TYPE_CHECKING:
     from .tasks.errors import TaskUsageError as TaskUsageError
     from .tasks.errors import TaskWaitTimeoutError as TaskWaitTimeoutError
     from .tasks.execution import BatchResult as BatchResult
+    from .tasks.middleware import TaskMiddleware as TaskMiddleware
+    from .tasks.middleware import TaskRun as TaskRun
+    from .tasks.middleware import TaskSend as TaskSend
     from .tasks.pipelines import Pipeline as Pipeline
     from .tasks.pipelines import PipelineResult as PipelineResult
     from .tasks.pipelines import Step as Step
@@ -103,6 +106,7 @@ else:
             "TaskWaitTimeoutError"
         ),
         "tasks.execution": "BatchResult",
+        "tasks.middleware": "TaskMiddleware TaskRun TaskSend",
         "tasks.pipelines": "Pipeline PipelineResult Step chain group",
         "tasks.registry": "task",
         "tasks.results": "TaskResult",

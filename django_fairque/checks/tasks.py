@@ -22,7 +22,7 @@ def check_tasks(**_: Any) -> list[CheckMessage]:
     """Check the registered tasks among each other, and against the settings. Returns the messages."""
     config = configured()
     of_config = () if config is None else (*_queues(config), *_schedules(config), *_early_sending(config))
-    return [*_duplicates(), *of_config]
+    return [*_duplicates(), *_middleware(config), *of_config]
 
 
 def _duplicates() -> Iterator[CheckMessage]:
@@ -32,6 +32,26 @@ def _duplicates() -> Iterator[CheckMessage]:
         text = f"two functions are registered as the task {name!r}: {first} and {second}"
         hint = "Only one of them runs what either sends: rename one, or give it another name with @task(name=…)."
         yield message("fairque.E011", text, hint)
+
+
+def _middleware(config: FairQueueConfig | None) -> Iterator[CheckMessage]:
+    from django_fairque.tasks import registry
+
+    listed: list[tuple[str, object]] = [
+        ("the setting MIDDLEWARE", each) for each in (config.middleware if config else ())
+    ]
+    for definition in filter(None, map(registry.find, registry.names())):
+        listed += [(f"the task {definition.name!r}", each) for each in definition.options.middleware]
+    if not listed:
+        return  # without loading the module, which a project without middleware does not need
+    from django_fairque.tasks.middleware import load
+
+    for where, each in listed:
+        try:
+            load(each)
+        except ConfigurationError as error:  # noqa: PERF203 - each of them is reported
+            hint = "Name a subclass of django_fairque.TaskMiddleware that is made without arguments, or an instance of one."
+            yield message("fairque.E017", f"{where} can't be used: {error}", hint)
 
 
 def _queues(config: FairQueueConfig) -> Iterator[CheckMessage]:

@@ -160,6 +160,14 @@ class TopLevelOptions(Options):
     """Whether ``enqueue()`` inside a transaction writes into its database. Default: False."""
     request_user: str | None = Field(default=None, description="the dotted path of a callable")
     """The dotted path of a function from a request to the id of its user; None for none."""
+    middleware: Annotated[
+        list[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$")]], BeforeValidator(split_list)
+    ] = Field(
+        default_factory=list,
+        description="a list of dotted paths",
+        title='the dotted path of a subclass of TaskMiddleware, such as "shop.middleware.Language"',
+    )
+    """The dotted paths of the middleware around sending and running tasks, the outermost first; none by default."""
     tracing: bool = Field(default=False, description="true or false")
     """Whether to make spans and metrics of OpenTelemetry. Default: False."""
     signing: Annotated[Literal["on", "off", "verify-only"], BeforeValidator(_switched)] = Field(

@@ -13,6 +13,7 @@ from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from django_fairque.engine.model.errors import StaleLeaseError, short
+from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.trace_context import NO_TRACE, Trace
 
 from .errors import Discard, TaskUsageError
@@ -29,6 +30,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
+METADATA_KEY, HEADERS_KEY = "about", "headers"
+"""Where the headers of a task are in its payload: workers of earlier versions accept the first key, and ignore what is in it."""
 PROGRESS_INTERVAL_SECONDS = 0.1
 """Least seconds between two reports of one task."""
 
@@ -143,7 +146,9 @@ class _NoLease:
     task_id = name = user_id = run_id = ""
     retry_count = max_retries = token = 0
     key = ("", 0)
+    priority = Priority.NORMAL
     payload_bytes = b""
+    payload: Any = {"args": [], "kwargs": {}}  # noqa: RUF012 - never changed
     trace = NO_TRACE
 
 
@@ -238,6 +243,32 @@ class TaskContext:
     def payload_bytes(self) -> bytes:
         """The arguments as they were sent, JSON."""
         return self._lease.payload_bytes
+
+    @property
+    def priority(self) -> Priority:
+        """How urgent it is; NORMAL outside of a worker."""
+        return self._lease.priority
+
+    @property
+    def args(self) -> list[Any]:
+        """The positional arguments as they were sent: JSON values. Of a bare payload, the payload."""
+        payload = self._lease.payload
+        return list(payload["args"]) if self._lease.name or self._lease is _NO_LEASE else [payload]
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        """The keyword arguments as they were sent: JSON values."""
+        return dict(self._lease.payload["kwargs"]) if self._lease.name else {}
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The texts that middleware has sent with it, by name."""
+        found = self._lease.payload if self._lease.name else None
+        for key in (METADATA_KEY, HEADERS_KEY):  # people can edit payloads: what is not as expected is not there
+            found = found.get(key) if isinstance(found, dict) else None
+        return (
+            {name: value for name, value in found.items() if isinstance(value, str)} if isinstance(found, dict) else {}
+        )
 
     @property
     def traceparent(self) -> str:

@@ -35,6 +35,7 @@ from django_fairque.tasks import registry, signing
 from .context import RunningTask, running
 from .definition import AnyDefinition, handler_definition
 from .errors import Discard, Retry, TaskNotRegisteredError, TaskSignatureError, TaskTimeoutError, TaskUsageError
+from .middleware import TaskMiddleware, TaskRun, around_function, load_all
 from .tracing import NO_SPAN, run_span
 from .value_types import load_result
 
@@ -149,10 +150,16 @@ class Call:
         self._runs, self._errors = runs, errors
         self._is_batch = bool(definition.options.batch)
         self._started = self._took = 0.0
+        self._frames = 1
+        """How many calls of the package are between here and the function."""
         self.values: Sequence[Any] = ()
         """What the function returned or raised for each run."""
         self.function = definition.function
         self.contexts = [RunningTask(run.lease, run.services, run.timeout) for run in runs]
+        if runs[0].services.middleware or definition.options.middleware:
+            middleware = (*runs[0].services.middleware, *load_all(definition.options.middleware))
+            run = TaskRun(self.contexts, definition.name, is_async=definition.is_async)
+            self.function, self._frames = around_function(definition.function, middleware, run), 2
         self.args, self.kwargs = runs[0].args, runs[0].kwargs
         if self._is_batch:
             self.contexts[0].lead(tuple(self.contexts))
@@ -182,7 +189,7 @@ class Call:
         if isinstance(error, asyncio.CancelledError) and self._runs[0].definition.is_async:
             return False
         self._took = self._took or perf_counter() - self._started
-        self.values = [_from_the_task(error)] * len(self._runs)
+        self.values = [_from_the_task(error, self._frames)] * len(self._runs)
         return True
 
     def outcomes(self) -> list[Outcome]:
@@ -196,10 +203,12 @@ def _outcome(run: Run, value: Any, took: float) -> Outcome:
     return failed_outcome(run, value, took) if isinstance(value, BaseException) else finished_outcome(run, value, took)
 
 
-def _from_the_task(error: BaseException) -> BaseException:
-    """The error with a traceback that begins in the task's own code."""
+def _from_the_task(error: BaseException, frames: int) -> BaseException:
+    """The error with a traceback that begins in the task's own code, after this many ``frames``."""
     trace = error.__traceback__
-    return error.with_traceback(trace.tb_next) if trace and trace.tb_next else error
+    while frames and trace and trace.tb_next:
+        frames, trace = frames - 1, trace.tb_next
+    return error.with_traceback(trace)
 
 
 def _snooze(lease: Lease, name: str, services: Services) -> Outcome:
@@ -338,6 +347,7 @@ class Services:
         timeout: seconds a task may run when neither it nor its queue says.
         own_queue: the queue to read from; by default the configured one of this name.
         tracing: whether each run has a span of OpenTelemetry.
+        middleware: that of the setting ``MIDDLEWARE``.
         signing: how signatures are used: on, off or verify-only.
         revoked: the leases of tasks canceled under this worker; may change at any time, from any thread.
     """
@@ -350,6 +360,7 @@ class Services:
     revoked: AbstractSet[LeaseKey] = frozenset()
     own_queue: FairQueue | None = None
     tracing: bool = False
+    middleware: tuple[TaskMiddleware, ...] = ()
     signing: str = field(default_factory=signing_mode)
     unknown: UnknownTasks = field(default_factory=UnknownTasks)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Annotated, Any, TypedDict, Union, get_type_hints
@@ -17,6 +17,7 @@ from .errors import TaskUsageError
 
 MAX_BATCH = 1000
 MEMORY_PATTERN = re.compile(r"([0-9]{1,9}) ?(MB|GB)", re.IGNORECASE)
+DOTTED_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 MEMORY_UNITS = {"MB": 2**20, "GB": 2**30}
 ON_DEPENDENCY_FAILURE_VALUES = ("wait", "cancel", "run")
 """Those of the engine's tasks (not imported: it would cost every web process pydantic)."""
@@ -66,6 +67,8 @@ class DeclaredOptions(_SharedOptions, total=False):
     batch_wait: Seconds
     isolated: bool
     max_memory: str | None
+    middleware: Sequence[object]
+    """Subclasses of `TaskMiddleware`, instances, or their dotted paths."""
 
 
 class SendOptions(_SharedOptions, total=False):
@@ -248,6 +251,16 @@ def _memory(value: Any, name: str) -> int:
     return size
 
 
+def _middleware(value: Any, name: str) -> tuple[object, ...]:
+    several = [value] if isinstance(value, str) or not isinstance(value, Iterable) else value
+    for each in several:
+        if not (isinstance(each, str) and DOTTED_PATH.fullmatch(each)) and not hasattr(each, "around_run"):
+            raise ValueError(
+                f"{name} must be a list of subclasses of TaskMiddleware, instances, or their dotted paths, got {short(each)}"
+            )
+    return tuple(several)
+
+
 @dataclass(frozen=True)
 class TaskOptions:
     """Checked options, each with its check; lengths of time in seconds. None leaves a thing to the queue's or worker's
@@ -276,6 +289,7 @@ class TaskOptions:
     isolated: Annotated[bool, _switch] = False
     max_memory: Annotated[int | None, _memory] = None
     """Bytes."""
+    middleware: Annotated[tuple[object, ...], _middleware] = ()
     task_id: Annotated[str | None, _or_none(check_id)] = None
     depends_on: Annotated[tuple[str, ...], _dependencies] = ()
     on_dependency_failure: Annotated[str, _policy] = "wait"

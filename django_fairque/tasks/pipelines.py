@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -130,7 +131,9 @@ class Pipeline(Composable):
             "on_commit": self._agreed("on_commit") if on_commit is None else on_commit,
             "database": self._agreed("database") if database is None else database,
         }
-        return changed(self.steps[0].options, given, SENDABLE, "Pipeline.enqueue()"), tasks
+        options = changed(self.steps[0].options, given, SENDABLE, "Pipeline.enqueue()")
+        middleware = dict.fromkeys(each for step in self.steps for each in step.options.middleware)
+        return replace(options, middleware=tuple(middleware)) if middleware else options, tasks
 
     def _agreed(self, option: str) -> Any:
         """What the steps that say something say of when the whole is sent; None if none does."""

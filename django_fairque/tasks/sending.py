@@ -35,10 +35,13 @@ from django_fairque.engine.pushing.batching import parts_of
 from django_fairque.otel_metrics import around_push
 from django_fairque.outbox import has_outbox
 from django_fairque.tasks.errors import TaskUsageError
+from django_fairque.tasks.middleware import AsyncSending, Sending, TaskSend
 from django_fairque.tasks.results import TaskResult, interceptors
-from django_fairque.tasks.tracing import around_sending
+from django_fairque.tasks.tracing import NO_SPAN, current_trace, put_in, send_span
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
+
     from django.db.backends.base.base import BaseDatabaseWrapper
 
     from django_fairque.engine.model.task import Task
@@ -404,9 +407,36 @@ _warned: set[str] = set()
 """Databases for which it was logged that their commits can't be noticed."""
 
 
+def around_sending(options: TaskOptions, tasks: Sequence[Task]) -> AbstractContextManager[object]:
+    """Around sending tasks: they become part of the current trace, with a span for it where spans are on; then the middleware."""
+    config = conf.get_config()
+    if config.tracing:
+        span: AbstractContextManager[object] = send_span(options.queue, tasks)
+    else:
+        put_in(tasks, current_trace())
+        span = NO_SPAN
+    if config.middleware or options.middleware:
+        return Sending(span, (*config.middleware, *options.middleware), TaskSend(options.queue, tasks))
+    return span
+
+
+def around_sending_async(options: TaskOptions, tasks: Sequence[Task]) -> AbstractAsyncContextManager[object]:
+    """The same for coroutines."""
+    config = conf.get_config()
+    if not (config.tracing or config.middleware or options.middleware):
+        put_in(tasks, current_trace())
+        return NO_SPAN
+    if config.tracing:
+        span: AbstractContextManager[object] = send_span(options.queue, tasks)
+    else:
+        put_in(tasks, current_trace())
+        span = NO_SPAN
+    return AsyncSending(span, (*config.middleware, *options.middleware), TaskSend(options.queue, tasks))
+
+
 def send(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
     """Push the tasks, or leave them to the commit; a result for each."""
-    with around_sending(options.queue, tasks):
+    with around_sending(options, tasks):
         if interceptors:
             return interceptors[-1].intercept(options, tasks)
         if may_wait(options) and (left := _leave_to_commit(options, tasks)) is not None:
@@ -423,7 +453,7 @@ def send(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
 
 async def asend(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
     """As `send`; a transaction is looked for in the thread in which synchronous code runs, where Django's are."""
-    with around_sending(options.queue, tasks):
+    async with around_sending_async(options, tasks):
         if interceptors:
             return await sync_to_async(interceptors[-1].intercept)(options, tasks)
         if may_wait(options) and (left := await sync_to_async(_leave_to_commit)(options, tasks)) is not None:
@@ -526,7 +556,7 @@ def send_for_event(event: str, key: str, options: TaskOptions, make: Callable[[]
 
     def take() -> Task | None:
         task = make()
-        with around_sending(options.queue, [task]):
+        with around_sending(options, [task]):
             if not interceptors:
                 return task
             interceptors[-1].intercept(

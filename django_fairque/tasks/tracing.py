@@ -14,7 +14,7 @@ from functools import cache, partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from django_fairque import conf, otel_metrics
+from django_fairque import otel_metrics
 from django_fairque.engine.model.trace_context import NO_TRACE, Trace, read_state
 
 from .context import ScopedValue, TaskContext
@@ -63,14 +63,6 @@ def trace_of_span(span: object) -> Trace | None:
         return None
     parent = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
     return Trace(parent, read_state(context.trace_state.to_header()))
-
-
-def around_sending(queue: str, tasks: Sequence[Task]) -> AbstractContextManager[None]:
-    """Around sending tasks: they become part of the current trace, with a span for it where spans are on."""
-    if conf.get_config().tracing:
-        return send_span(queue, tasks)
-    put_in(tasks, current_trace())
-    return NO_SPAN
 
 
 def put_in(tasks: Sequence[Task], trace: Trace) -> None:

@@ -28,6 +28,7 @@ from django_fairque.tasks import registry, sending
 from django_fairque.tasks import sending as on_commit
 from django_fairque.tasks.errors import Discard, Retry
 from django_fairque.tasks.execution import Call, Run, Services, limit_of, load_arguments
+from django_fairque.tasks.middleware import load_all
 from django_fairque.tasks.results import TaskResult, interceptors
 from django_fairque.tasks.value_types import load_result
 
@@ -528,6 +529,7 @@ def _run_of(capture: Capture, captured: Captured, definition: AnyDefinition) -> 
         config.queue_config(captured.queue),
         progress,
         tracing=config.tracing,
+        middleware=load_all(config.middleware),
         capture=capture,
         captured=captured,
     )

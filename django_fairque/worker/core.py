@@ -17,6 +17,7 @@ from django_fairque.engine.model.errors import ConfigurationError, short
 from django_fairque.engine.model.lease import Lease, LeaseKey
 from django_fairque.tasks import registry
 from django_fairque.tasks.execution import Services
+from django_fairque.tasks.middleware import TaskMiddleware, load_all
 from django_fairque.worker.execution.limits import TimeLimitThread, limit_allocation, resident_mb
 from django_fairque.worker.execution.thread_slots import QueueContext, RevokedLeases, SlotPool
 from django_fairque.worker.fetching.fetch_planner import FetchPlanner, ShardTurn, SlotBudget
@@ -84,6 +85,7 @@ class Core:
         self._reporter = OutcomeReporter()
         self._memory_check_due = 0.0
         self._handler = import_handler(options.handler)
+        self._middleware = import_middleware()
         contexts: list[QueueContext] = []
         for queue in queues:
             scheduler = queue.shard_scheduler_for(options.users, options.steal)
@@ -125,6 +127,7 @@ class Core:
             timeout=self.options.task_timeout,
             revoked=revoked,
             tracing=get_config().tracing,
+            middleware=self._middleware,
             own_queue=shard.parent_queue,
         )
         return QueueContext(shard, planner, services, revoked)
@@ -277,6 +280,13 @@ def batch_limits(name: str) -> tuple[int, float] | None:
     if definition is None or not definition.options.batch:
         return None
     return definition.options.batch, definition.options.batch_wait
+
+
+def import_middleware() -> tuple[TaskMiddleware, ...]:
+    """The middleware of the setting. Raises `ConfigurationError` if that, or that of a task, can't be used."""
+    for definition in filter(None, map(registry.find, registry.names())):
+        load_all(definition.options.middleware)
+    return load_all(get_config().middleware)
 
 
 def import_handler(path: str | None) -> Callable[[Any], Any] | None:

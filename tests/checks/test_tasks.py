@@ -52,6 +52,22 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
     return Source(tmp_path)
 
 
+class TestMiddleware:
+    def test_of_the_setting_and_of_tasks(self, check: Check, source: Source) -> None:
+        of_task = "@task(middleware=['shop_tasks.work', 'shop_tasks.gone'])\ndef other(): ...\n"
+        source.load(f"{ONE}\n{of_task}")
+        messages = check({**HERE, "MIDDLEWARE": ["no.such.Middleware", "django_fairque.TaskMiddleware"]})
+        assert ids(messages) == ["E017"] * 3
+        texts = [each.msg for each in messages]
+        assert [text.partition(" can't be used: ")[0] for text in texts] == [
+            "the setting MIDDLEWARE",
+            *["the task 'shop_tasks.other'"] * 2,
+        ]
+        assert "got 'no.such.Middleware': No module named 'no'" in texts[0]
+        assert "'shop_tasks.work' is a TaskDefinition" in texts[1]
+        assert "does not define a" in texts[2]
+
+
 class TestDuplicates:
     def test_in_one_module(self, check: Check, source: Source) -> None:
         module = source.load(TWO)

@@ -158,6 +158,10 @@ SWITCHED: dict[str, tuple[str, object]] = {
     "enqueue_on_commit": ("false", False),
     "outbox": ("true", True),
     "request_user": ("shop.users.of", "shop.users.of"),
+    "middleware": (
+        "shop.middleware.Language,shop.middleware.Timing",
+        ["shop.middleware.Language", "shop.middleware.Timing"],
+    ),
     "tracing": ("true", True),
     "signing": ("verify-only", "verify-only"),
     "redact": ("secret,pin", ["secret", "pin"]),
@@ -179,7 +183,7 @@ class TestTopLevel:
         assert getattr(configure(with_file(tmp_path, f"{name}: {json.dumps(value)}")), name) == value
         assert getattr(configure({"REDIS": ELSEWHERE}, **{f"FAIRQUE_{name.upper()}": text}), name) == value
 
-    @pytest.mark.parametrize("name", SWITCHED.keys() - {"redact", "request_user"})
+    @pytest.mark.parametrize("name", SWITCHED.keys() - {"redact", "request_user", "middleware"})
     def test_nonsense_in_the_environment(self, configure: Configure, name: str) -> None:
         message = configure.error({"REDIS": ELSEWHERE}, **{f"FAIRQUE_{name.upper()}": "nonsense"})
         assert message.startswith(f"environment variable FAIRQUE_{name.upper()}: expected ")

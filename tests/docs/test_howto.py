@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import django
 import pytest
 from django.core.management import get_commands, load_command_class
+from django.utils import translation
 
 from django_fairque import Priority, Task, signals
 from django_fairque.conf import get_config, get_queue
@@ -212,6 +213,21 @@ def test_from_django_tasks(reader: Reader, settings: Settings, monkeypatch: pyte
     drain()
     names["result"].refresh()
     assert names["result"].return_value == {"sent": 42}
+
+
+def test_middleware(reader: Reader, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    module: Any = ModuleType("shop.middleware")
+    monkeypatch.setitem(sys.modules, "shop", ModuleType("shop"))
+    monkeypatch.setitem(sys.modules, "shop.middleware", module)
+    names = reader.read("middleware")
+    module.__dict__.update(names)
+    for path in ("Language", "FastLanguage"):
+        settings.FAIRQUE = {**settings.FAIRQUE, "MIDDLEWARE": [f"shop.middleware.{path}"]}
+        with translation.override("ja"):
+            of_setting = names["task"](name=path)(translation.get_language).enqueue()
+            of_task = names["greet"].enqueue("acme")
+        drain()
+        assert (of_setting.result(), of_task.result()) == ("ja", "はい")
 
 
 def test_every_page_has_a_test_and_is_in_the_index() -> None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import seconds
 from django_fairque.engine.model.errors import TaskValidationError, short
+from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.signature import split_signature
 from django_fairque.engine.model.task import LEASE_FIELDS, Task
 from django_fairque.engine.model.trace_context import NO_TRACE, Trace, restored
@@ -86,6 +87,11 @@ class Lease:
     def name(self) -> str:
         """The name of the task; empty for a bare payload."""
         return _text(self._values[6])
+
+    @property
+    def priority(self) -> Priority:
+        """How urgent the task is."""
+        return Priority(int(self._values[7] or 3))
 
     @property
     def run_id(self) -> str:

@@ -278,6 +278,16 @@ class Task(BaseModel):
         _private(self).update(_raw=raw, _chosen=chosen_id is not None)
         return self
 
+    def with_payload(self, payload: Any) -> Task:
+        """Return this very task with another ``payload``. For the code that sends it; a task is made by `create`.
+
+        Raises `TaskSerializationError` if the payload is not JSON. The push checks its size.
+        """
+        raw = json_payload.dumps(payload)
+        self.__dict__["payload"] = payload
+        _private(self)["_raw"] = raw
+        return self
+
     def traced(self, trace: traces.Trace) -> Task:
         """Return this very task as part of a ``trace``. For the code that sends it; a task is made by `create`."""
         self.__dict__.update(traceparent=trace.parent, tracestate=trace.state)

@@ -57,9 +57,10 @@ def preload(options: WorkerOptions) -> None:
     """More that children would import, read or work out, once the project is loaded."""
     from django_fairque.conf import get_queue
     from django_fairque.engine.scripting import scripts
-    from django_fairque.worker.core import import_handler
+    from django_fairque.worker.core import import_handler, import_middleware
 
     import_handler(options.handler)
+    import_middleware()
     for module in PRELOADED_MODULES:
         importlib.import_module(module)
     for name in scripts.names():
