@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .engine.model.errors import TaskNotFoundError as TaskNotFoundError
     from .engine.model.errors import TaskSerializationError as TaskSerializationError
     from .engine.model.errors import TaskValidationError as TaskValidationError
+    from .engine.model.errors import UnsignedTaskError as UnsignedTaskError
     from .engine.model.errors import UnsupportedServerError as UnsupportedServerError
     from .engine.model.errors import UntrustedServerError as UntrustedServerError
     from .engine.model.lease import Lease as Lease
@@ -89,7 +90,7 @@ else:
             "BacklogFullError ConfigurationError DependencyCycleError FairQueueError LuaScriptError "
             "NotPermittedError NotReplicatedError PushRefusedError QueueNotDrainedError RedisConnectionError "
             "ServerRefusedError ShardsAwayError StaleLeaseError TaskIdConflictError TaskNotFoundError "
-            "TaskSerializationError TaskValidationError UnsupportedServerError UntrustedServerError"
+            "TaskSerializationError TaskValidationError UnsignedTaskError UnsupportedServerError UntrustedServerError"
         ),
         "engine.model.lease": "Lease",
         "engine.model.outcome": "Outcome",

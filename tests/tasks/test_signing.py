@@ -7,6 +7,7 @@ import logging
 import subprocess
 import sys
 import textwrap
+import time
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -19,6 +20,7 @@ from django_fairque import (
     FairQueueConfig,
     Task,
     TaskSignatureError,
+    UnsignedTaskError,
     task,
 )
 from django_fairque.conf.current import signing_mode
@@ -27,6 +29,7 @@ from django_fairque.engine.model.ids import new_task_id
 from django_fairque.tasks import signing
 from django_fairque.tasks.execution import Services
 from django_fairque.tasks.schedules import sync_schedules
+from django_fairque.testing import run_tasks
 
 from .helpers import run_next
 
@@ -407,3 +410,75 @@ def test_it_is_said_by_the_environment_too(server: Server, settings: Settings, m
 def test_anything_else_is_a_mistake(said: Any) -> None:
     with pytest.raises(ConfigurationError, match="verify-only"):
         FairQueueConfig.model_validate({"signing": said})
+
+
+def test_a_push_without_a_signature_is_refused_where_workers_require_one(queue: FairQueue, redis: Redis) -> None:
+    declare()
+    queue.heartbeat("w", {}, requires_signatures=True)
+    outsider = FairQueue(redis)
+    with unsigned():
+        for push in (
+            lambda: outsider.push(Task.create("acme", 3, {"args": ["acme"], "kwargs": {}}, name="shop.charge")),
+            lambda: outsider.push_batch([Task.create("acme", 3, "x" * n) for n in range(3)]),
+            lambda: outsider.push_graph([Task.create("acme", 3, None, task_id="t")], "run"),
+            lambda: outsider.deliver([Task.create("acme", 3, None)], {}),
+        ):
+            with pytest.raises(UnsignedTaskError, match=r"nothing of this call was pushed.*sign_with\(key\)"):
+                push()
+    assert queue.pop("w") is None
+    outsider.push(Task.create("acme", 3, {"args": ["acme"], "kwargs": {}}, name="shop.charge"))
+    assert run(queue) == "finished"
+
+
+def test_a_push_whose_reply_was_lost_is_answered_as_the_first_time(queue: FairQueue, redis: Redis) -> None:
+    from django_fairque.engine.pushing.push import push_args
+
+    with unsigned():
+        commands = queue._shards.home
+        call = commands.call("push", push_args(commands, [Task.create("acme", 3, 1, task_id="t")]), None, reply="nonce")
+        first = queue._run(_yielding(call))
+        queue.heartbeat("w", {}, requires_signatures=True)
+        assert queue._run(_yielding(call))[1:] == first[1:]
+
+
+def _yielding(call: Any) -> Any:
+    return (yield call)
+
+
+def test_a_queue_takes_unsigned_tasks_again_when_no_worker_requires_signatures(queue: FairQueue) -> None:
+    def push(now: float) -> None:
+        with unsigned():
+            queue.push(Task.create("acme", 3, None), now=now)
+
+    queue.heartbeat("old", {}, requires_signatures=False, now=1000)
+    push(1000)
+    queue.heartbeat("new", {}, requires_signatures=True, now=1001)
+    queue.heartbeat("old", {}, requires_signatures=False, now=1002)  # some of its tasks would be dead letters
+    queue.heartbeat("another", {}, now=2000)  # of a version that says nothing
+    with pytest.raises(UnsignedTaskError):
+        push(2000)  # nobody has said that this is over
+    queue.heartbeat("new", {}, requires_signatures=True, now=2001)
+    queue.heartbeat("old", {}, requires_signatures=False, now=2060)
+    with pytest.raises(UnsignedTaskError):
+        push(2060)
+    queue.heartbeat("old", {}, requires_signatures=False, now=2062)
+    push(2062)
+
+
+def test_a_schedule_that_was_kept_without_a_signature_fires(queue: FairQueue) -> None:
+    with unsigned():
+        queue.schedules.add("old", task=Task.create("acme", 3, None), every=60)
+    queue.heartbeat("w", {}, requires_signatures=True)
+    (fired,) = queue.schedules.fire_due(now=time.time() + 61)
+    assert not fired.error
+    with pytest.raises(UnsignedTaskError):
+        queue.schedules.run_now("old")
+
+
+@pytest.mark.parametrize(("mode", "required"), [("on", True), ("verify-only", False), ("off", False)])
+def test_workers_report_whether_they_require_signatures(
+    queue: FairQueue, redis: Redis, settings: Settings, mode: str, required: bool
+) -> None:
+    settings.FAIRQUE = {**settings.FAIRQUE, "SIGNING": mode}
+    run_tasks()
+    assert (int(redis.hget(f"{KEY}:stats", "signed") or 0) > 0) is required

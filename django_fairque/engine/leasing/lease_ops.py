@@ -257,11 +257,18 @@ def wait_for_work(shards: Shards, timeout: float) -> Operation[bool]:
 
 
 def heartbeat(
-    shards: Shards, worker: str, info: Mapping[str, str], lease: float | None, ttl: float, now: float | None
+    shards: Shards,
+    worker: str,
+    info: Mapping[str, str],
+    lease: float | None,
+    ttl: float,
+    requires_signatures: bool | None,
+    now: float | None,
 ) -> Operation[Heartbeat]:
     check_id(worker, "worker")
     lengths = _lease_us(lease, shards.config.lease_seconds), positive_us(ttl, "ttl")
-    args = [worker, *lengths, len(info), *(text for pair in info.items() for text in pair)]
+    signing = "" if requires_signatures is None else int(requires_signatures)
+    args = [worker, *lengths, signing, len(info), *(text for pair in info.items() for text in pair)]
     beats: list[Heartbeat] = []
     for shard in shards:
         reply = yield shard.call(

@@ -14,7 +14,8 @@
     ├── DependencyCycleError        a task would wait for itself
     ├── RedisConnectionError        the server can't be reached, or refuses to work now
     │   ├── ServerRefusedError      it answered, and the answer is a definite no (read-only, full, ...)
-    │   │   └── NotPermittedError   this user's rights do not suffice; names the command
+    │   │   ├── NotPermittedError   this user's rights do not suffice; names the command
+    │   │   └── UnsignedTaskError   the workers run signed tasks only, and this process signs none
     │   ├── ShardsAwayError         some of a queue's shards can't be reached, and the others can't say it for them
     │   ├── UntrustedServerError    its certificate is not one that was expected
     │   ├── NotReplicatedError      too few replicas confirmed in time: whether it lasts is unknown
@@ -108,6 +109,14 @@ class NotPermittedError(ServerRefusedError):
     def __init__(self, message: str, command: str = "") -> None:
         super().__init__(message)
         self.command = command
+
+
+class UnsignedTaskError(ServerRefusedError):
+    """The queue's workers run signed tasks only, and this process has no key to sign with. Nothing of the call was pushed.
+
+    Call `django_fairque.tasks.signing.sign_with` with the project's ``SECRET_KEY`` first, or set up Django with the
+    project's settings; ``SIGNING`` must not be ``"off"`` there.
+    """
 
 
 class UntrustedServerError(RedisConnectionError):

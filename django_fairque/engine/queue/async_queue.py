@@ -343,6 +343,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         *,
         lease: float | None = None,
         ttl: float = 60.0,
+        requires_signatures: bool | None = None,
         now: float | None = None,
     ) -> Heartbeat:
         """Lengthen all leases of a worker, record that it lives, and read its commands and which of its tasks were
@@ -350,10 +351,12 @@ class AsyncFairQueue(executor.QueueOfShards):
 
         ``worker`` is its id. ``info`` is recorded as its description, for `workers`, for ``ttl`` seconds (60 by
         default). ``lease`` is the new length of its leases in seconds from now; the queue's ``lease_seconds`` (30) by
-        default. Returns how many leases were lengthened, the keys of the leases whose tasks were canceled, and the
-        last command.
+        default. ``requires_signatures`` is whether the worker runs signed tasks only: if True, a push without a
+        signature raises `UnsignedTaskError`, until only workers with False have sent heartbeats for ``ttl``; None (the
+        default) changes nothing. Returns how many leases were lengthened, the keys of the leases whose tasks were
+        canceled, and the last command.
         """
-        return await self._run(leasing.heartbeat(self._shards, worker, info, lease, ttl, now))
+        return await self._run(leasing.heartbeat(self._shards, worker, info, lease, ttl, requires_signatures, now))
 
     async def set_worker_command(self, worker: str, command: str, *, now: float | None = None) -> bool:
         """Send a worker a command, which it gets with its next heartbeat, for all its processes and queues.

@@ -386,7 +386,7 @@ LONGEST_WAITS_READ = 1
 """Tasks of each kind among which the longest waits are looked for, so that reading them costs the same whatever there is."""
 INTERNAL_STAT_FIELDS = {
     *("clock", "token", "stamp", "arrival", "vtime", "mean", "look", "paused", "minute", "edges"),
-    *("epoch", "confirmations", "spared", "given", "groups", "behind", "resolve_turn"),
+    *("epoch", "confirmations", "spared", "given", "groups", "behind", "resolve_turn", "signed"),
 }
 """What the stats hash holds in addition to totals."""
 NON_TOTAL_PREFIXES = ("depth:", "lying:", "wait:", "run:")

@@ -35,6 +35,9 @@ REFUSAL_REASONS = {
     "READONLY": "the server is a read-only replica; connect to the primary",
     "NOAUTH": "the server asks for a password; set REDIS's USERNAME and PASSWORD",
     "WRONGPASS": "the server refused the user name or password",
+    "UNSIGNED": "the queue's workers run signed tasks only, and this process signs none; nothing of this call was pushed. Call "
+    "django_fairque.tasks.signing.sign_with(key) with the SECRET_KEY of the workers' project before you push, or set up Django "
+    "with its settings, where SIGNING is not 'off'",
 }
 
 
@@ -110,7 +113,8 @@ def translate_error(error: Exception, what: str = "a command", attempts: int = 1
     if code == "NOPERM" or text.startswith("ACL failure in script"):
         return not_permitted_error(text)
     if code in REFUSAL_REASONS:
-        return errors.ServerRefusedError(f"{REFUSAL_REASONS[code]} (the server said: {text})")
+        refused = errors.UnsignedTaskError if code == "UNSIGNED" else errors.ServerRefusedError
+        return refused(f"{REFUSAL_REASONS[code]} (the server said: {text})")
     if clusters.UNTRUSTED_CERTIFICATE_TEXT in text:
         return errors.UntrustedServerError(
             f"the server's certificate is not trusted: {text}; REDIS's SSL_CA_CERTS names the authority, and the host must be "

@@ -19,6 +19,7 @@ from operator import itemgetter
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from django_fairque.conf.current import signing_mode
 from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.worker.leases.heartbeat import OperatorCommands, ServerEpochs
 from django_fairque.worker.reporting.log import logger
@@ -263,7 +264,11 @@ class LeaseRenewal(threading.Thread):
     def _renew(self, member: RenewedWorker, name: str) -> None:
         sent, shard_index = monotonic(), list(self._queues).index(name)
         heartbeat = self._shard(name).heartbeat(
-            member.worker_id, member.info(), lease=self._lease_seconds, ttl=WORKER_RECORD_TTL_SECONDS
+            member.worker_id,
+            member.info(),
+            lease=self._lease_seconds,
+            ttl=WORKER_RECORD_TTL_SECONDS,
+            requires_signatures=signing_mode() == "on",
         )
         member.confirmed[name] = sent
         member.due[name] = monotonic() + self._renewal_interval

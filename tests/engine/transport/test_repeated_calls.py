@@ -111,7 +111,7 @@ def test_a_heartbeat_that_told_of_a_canceled_task(queue: FairQueue) -> None:
     (task_id,) = push_many(queue, "a", 1)
     lease = queue.pop("w", now=NOW)
     queue.cancel(task_id, now=NOW)
-    _, _, beat = repeated(queue, leasing.heartbeat(queue._shards, "w", {}, None, 60, NOW))
+    _, _, beat = repeated(queue, leasing.heartbeat(queue._shards, "w", {}, None, 60, None, NOW))
     assert lease is not None
     assert beat.revoked == [lease.key]
     assert queue.heartbeat("w", {}, now=NOW).revoked == []

@@ -4,7 +4,8 @@
 -- The canceled tasks of a reply are kept: reported only once, they would be lost with a lost reply, and their tasks run on.
 --
 -- KEYS    base reply workers worker leases revoked
--- ARGV    options, worker, lease (us), how long its record is kept (us), n, then n × (field, value)
+-- ARGV    options, worker, lease (us), how long its record is kept (us), whether it runs signed tasks only (1 or 0; '' says nothing), n,
+--         then n × (field, value)
 -- REPLY   leases renewed, the last command ('' for none) and when it was sent (us), the shard's epoch (us: when its first
 --         heartbeat was), the last token, now (us), the server's run id, then `token:id` of the canceled leases (at most 1000
 --         a call)
@@ -34,13 +35,21 @@ end
 zadd(K.workers, now + ttl, worker)
 flush()
 local fields = { 'id', worker, 'seen', exact(now), 'leases', #ids }
-for i = 1, 2 * tonumber(ARGV[FIRST_ARG + 3]) do fields[6 + i] = ARGV[FIRST_ARG + 3 + i] end
+for i = 1, 2 * tonumber(ARGV[FIRST_ARG + 4]) do fields[6 + i] = ARGV[FIRST_ARG + 4 + i] end
 redis.call('HSET', K.worker, unpack(fields))
 redis.call('PEXPIRE', K.worker, exact(math.ceil(ttl / 1000)))
 -- The shortest lease of those that workers have renewed in the last minute: a longer one counts when that has not been renewed for a minute.
 if stat.lease == 0 or lease <= stat.lease or math.abs(now - stat.heartbeat) > 60e6 then
   set_stat('lease', lease)
   set_stat('heartbeat', now)
+end
+-- Pushes without a signature are refused from the first such heartbeat on, also while no worker lives, until only workers that take
+-- them have sent heartbeats for as long as a record is kept.
+local signing = ARGV[FIRST_ARG + 3]
+if signing == '1' then
+  set_stat('signed', now)
+elseif signing == '0' and stat.signed > 0 and math.abs(now - stat.signed) > ttl then
+  set_stat('signed', 0)
 end
 flush_stats()
 return { #ids, command[1] or '', command[2] or '0', epoch, exact(stat.token), now_text, server, unpack(revoked) }

@@ -18,6 +18,7 @@
 -- REPLY   now (us), codes (one digit per task: 1 accepted, 2 duplicate, 3 backlog full, 4 the id belongs to
 --         another user's task), then for each duplicate
 --         under another id: its index, the id under which the work is known.
+--         Without a signature, where workers require one, the call is the error UNSIGNED.
 --         A refused graph: now, then 'missing' index id, or 'full' index, or 'conflict' index, or 'cycle' ids, or 'size' id
 -- COST    12 commands for one task, 2 a task in bulk, 5 a dependency
 -- include base ring organization user recent_usage task push_decide push_dependencies push_write

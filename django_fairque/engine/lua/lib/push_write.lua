@@ -188,14 +188,27 @@ local function post_parts(at)
   for i = 1, tonumber(ARGV[at] or '0') do post(ARGV[at + 2 * i - 1], ARGV[at + 2 * i]) end
 end
 
+-- The workers would make a dead letter of a task without a signature, so it is refused while its sender listens. A signature is
+-- behind a byte that JSON does not contain; whether it is the right one, only those who have the key can say.
+local SEPARATOR, MOST_BYTES = '\30', 64
+local function refuse_unsigned(at)
+  for i = 1, tonumber(ARGV[at + 3]) do
+    local first = at + ITEMS + (i - 1) * STRIDE
+    if not string.find(ARGV[first + 2], SEPARATOR, -MOST_BYTES, true) then
+      error({ err = 'UNSIGNED workers of this queue run signed tasks only' })
+    end
+  end
+end
+
 -- Arguments from `at` on as push.lua says; the reply is a list of strings. Writes nothing when it refuses.
-function accept(at)
+function accept(at, may_be_unsigned)
   local kept, run, is_graph = ARGV[at] == '1', ARGV[at + 1], ARGV[at + 2] ~= '0'
   is_posted = ARGV[at + 2] == '2'
   if kept then
     local stored = redis.call('GET', K.reply)
     if stored then return unpack_list(stored) end
   end
+  if stat.signed > 0 and not (is_posted or may_be_unsigned) then refuse_unsigned(at) end
   local next_at = read_items(at)
   if is_graph then
     for i = 1, #items do
