@@ -1,6 +1,6 @@
 """The backend for `django.tasks`; on Django 5.2 for the package django-tasks, which has the same interface."""
 
 from .backend import FairqueBackend
-from .definition import FairqueTask
+from .definition import FairqueTask, task
 
-__all__ = ["FairqueBackend", "FairqueTask"]
+__all__ = ["FairqueBackend", "FairqueTask", "task"]

@@ -6,18 +6,30 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from django.apps import apps
 from django.core import checks
 from django.utils import timezone
 
 from django_fairque import conf
 from django_fairque.backends import definition as definitions
 from django_fairque.backends import results
-from django_fairque.engine.model.errors import ConfigurationError, TaskNotFoundError, TaskValidationError
+from django_fairque.engine.model.errors import ConfigurationError, TaskNotFoundError, TaskValidationError, nearest
 from django_fairque.engine.model.ids import check_id
 from django_fairque.tasks.results import aqueue_for, current_interceptor, queue_for
 
-from .compat import AnyResult, AnyTask, BaseTaskBackend, Task, TaskResult, TaskResultDoesNotExist, normalize_json
+from .compat import (
+    AnyResult,
+    AnyTask,
+    BaseTaskBackend,
+    InvalidTask,
+    InvalidTaskBackend,
+    Task,
+    TaskResult,
+    TaskResultDoesNotExist,
+    normalize_json,
+)
 from .definition import DjangoDefinition, FairqueTask
+from .options import BackendOptions, PathOptions
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -36,6 +48,20 @@ def _user_of(task: AnyTask, args: list[Any], kwargs: dict[str, Any]) -> object:
     return backend.user_of(task, args, kwargs) if isinstance(backend, FairqueBackend) else None
 
 
+def _check_queue(name: str) -> None:
+    """Raise `InvalidTask` for a queue that is not declared, unless the configuration has mistakes of another kind."""
+    if name == "default":  # always is one: most tasks are declared without reading the configuration
+        return
+    try:
+        config = conf.get_config()
+    except ConfigurationError:
+        return
+    try:
+        config.queue_config(name)
+    except ConfigurationError as error:
+        raise InvalidTask(str(error)) from None
+
+
 class FairqueBackend(BaseTaskBackend):
     """Tasks of `django.tasks` in the queues of django_fairque. One per thread, so it holds nothing but its options."""
 
@@ -46,16 +72,18 @@ class FairqueBackend(BaseTaskBackend):
     supports_priority = True
 
     @cached_property
-    def settings(self) -> definitions.BackendOptions:
-        """``OPTIONS``, checked. Raises `InvalidTaskBackend` if they are wrong."""
-        return definitions.read_options(self.options, self.alias)
+    def settings(self) -> BackendOptions:
+        """``OPTIONS``, checked; ``settings.problems`` lists what is wrong with them."""
+        return BackendOptions(self.options)
 
     def validate_task(self, task: AnyTask) -> None:
         """Check a ``task`` as Django does, and register it: workers run the tasks that their process has registered.
 
         Raises `InvalidTask` if it can't be used.
         """
-        super().validate_task(task)
+        routed = self._routed(task)
+        super().validate_task(routed)
+        _check_queue(routed.queue_name)
         self._definition(task)
 
     def enqueue(self, task: Task[P, R], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[P, R]:
@@ -64,9 +92,9 @@ class FairqueBackend(BaseTaskBackend):
         ``task`` is the task, ``args`` and ``kwargs`` are its arguments. Returns the result. Raises `InvalidTask` or
         `TypeError` if the task or its arguments can't be sent, and the errors of `Sendable.enqueue`.
         """
-        definition, given, named, now = self._call(task, args, kwargs)
+        sent, definition, given, named, now = self._call(task, args, kwargs)
         handle = definition.enqueue(*given, **named)
-        result: TaskResult[P, R] = results.enqueued(task, handle, given, named, now)
+        result: TaskResult[P, R] = results.enqueued(sent, handle, given, named, now)
         return result
 
     async def aenqueue(self, task: Task[P, R], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[P, R]:
@@ -74,9 +102,9 @@ class FairqueBackend(BaseTaskBackend):
 
         ``task``, ``args``, ``kwargs`` and the errors are those of `enqueue`. Returns the result.
         """
-        definition, given, named, now = self._call(task, args, kwargs)
+        sent, definition, given, named, now = self._call(task, args, kwargs)
         handle = await definition.aenqueue(*given, **named)
-        result: TaskResult[P, R] = results.enqueued(task, handle, given, named, now)
+        result: TaskResult[P, R] = results.enqueued(sent, handle, given, named, now)
         return result
 
     def get_result(self, result_id: str) -> AnyResult:
@@ -112,10 +140,27 @@ class FairqueBackend(BaseTaskBackend):
         are ignored.
         """
         where = f"TASKS[{self.alias!r}]"
+        paths = definitions.known_paths()
+        contradictions = [f"{path}: {problem}" for path in paths if (problem := self.settings.of(path).problem)]
         found: list[checks.CheckMessage] = [
             checks.Error(f"OPTIONS of {where}: {problem}", hint="docs/django-tasks.md lists them.", id="fairque.E040")
-            for problem in definitions.option_problems(self.options)
+            for problem in [*self.settings.problems, *contradictions]
         ]
+        if not apps.is_installed("django_fairque"):
+            text = f"{where} sends tasks to django_fairque, which is not in INSTALLED_APPS"
+            hint = 'Add "django_fairque": without it there is no manage.py fairque_worker, and no task runs.'
+            found.append(checks.Error(text, hint=hint, id="fairque.E042"))
+        for pattern in self.settings.unmatched(paths):
+            near = nearest(pattern, paths)
+            text = (
+                f"OPTIONS of {where}: TASK_OPTIONS[{pattern!r}] matches no task of django.tasks that is declared here"
+            )
+            hint = (
+                f"Did you mean {near!r}?"
+                if near
+                else "Write the module path of a task, and add its app to INSTALLED_APPS."
+            )
+            found.append(checks.Warning(text, hint=hint, id="fairque.W042"))
         try:
             declared = conf.get_config().queues
         except ConfigurationError:
@@ -127,26 +172,47 @@ class FairqueBackend(BaseTaskBackend):
         return found
 
     def _definition(self, task: AnyTask) -> DjangoDefinition:
-        return definitions.register(task, definitions.max_retries(self.options), _user_of)
+        return definitions.register(task, self.settings.of(task.module_path), _user_of)
+
+    def _routed(self, task: AnyTask) -> AnyTask:
+        """The task with the queue and the priority that ``TASK_OPTIONS`` say, unless ``using`` has changed them."""
+        options = self.settings.of(task.module_path)
+        if options.queue is None and options.priority is None:
+            return task
+        known = definitions.find(task.module_path)
+        declared = task if known is None else known.task
+        changes: dict[str, Any] = {}
+        if options.queue is not None and task.queue_name == declared.queue_name:
+            changes["queue_name"] = options.queue
+        if options.priority is not None and task.priority == declared.priority:
+            changes["priority"] = options.priority
+        return results.unvalidated_copy(task, changes)
 
     def _call(
         self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> tuple[DjangoDefinition, list[Any], dict[str, Any], datetime]:
-        """What sends the call, its arguments as JSON, and the time."""
+    ) -> tuple[AnyTask, DjangoDefinition, list[Any], dict[str, Any], datetime]:
+        """The task as it is sent, what sends it, its arguments as JSON, and the time."""
+        options = self._path_options(task)
         self.validate_task(task)
+        task = self._routed(task)
         given, named = list(map(normalize_json, args)), {name: normalize_json(value) for name, value in kwargs.items()}
         now = timezone.now()
         user_id = self.user_of(task, given, named)
-        return self._definition(task).sending(task, self.settings.max_retries, user_id, now), given, named, now
+        return task, self._definition(task).sending(task, options, user_id, now), given, named, now
+
+    def _path_options(self, task: AnyTask) -> PathOptions:
+        options = self.settings.of(task.module_path)
+        if problems := [*self.settings.problems, *filter(None, [options.problem])]:
+            raise InvalidTaskBackend(f"OPTIONS of TASKS[{self.alias!r}]: {'; '.join(problems)}")
+        return options
 
     def user_of(self, task: AnyTask, args: list[Any], kwargs: dict[str, Any]) -> object:
         """Return the user of a call: that of the ``task``, else what the option ``USER`` returns for it, ``args`` and
         ``kwargs``; None for none.
         """
         user_id = getattr(task, "user_id", None)
-        if user_id is not None or self.settings.user is None:
-            return user_id
-        return self.settings.user(task, args, kwargs)
+        user_of = self.settings.of(task.module_path).user_of
+        return user_id if user_id is not None or user_of is None else user_of(task, args, kwargs)
 
     def _queues_of(self, result_id: object) -> Sequence[str]:
         """Where it may be: an id doesn't say. Schedules send to any queue; nothing is in one that is not declared."""

@@ -1,6 +1,6 @@
 """Django's task interface: `django.tasks` from Django 6.0 on, on Django 5.2 the same from the package django-tasks."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import django
 
@@ -27,16 +27,28 @@ else:
     from django_tasks.signals import task_enqueued, task_finished, task_started
     from django_tasks.utils import normalize_json
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 if TYPE_CHECKING:
     AnyTask = Task[..., Any]
     AnyResult = TaskResult[..., Any]
+
+    class GenericTask(Task[P, R]):
+        """`Task`, in a form that a class can inherit from with its parameters: Django's has none when it runs."""
 else:
     AnyTask, AnyResult = Task, TaskResult
+
+    class GenericTask(Task):
+        def __class_getitem__(cls, parameters: Any) -> Any:
+            return cls
+
 
 __all__ = [
     "AnyResult",
     "AnyTask",
     "BaseTaskBackend",
+    "GenericTask",
     "InvalidTask",
     "InvalidTaskBackend",
     "Task",

@@ -1,95 +1,40 @@
-"""A task of `django.tasks` as the queue knows one, registered by its module path, and the backend's ``OPTIONS``."""
+"""A task of `django.tasks` as the queue knows one, registered by its module path."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypedDict, TypeVar, overload
 
 from django.utils import timezone
-from django.utils.module_loading import import_string
 
 from django_fairque import signals
 from django_fairque.backends import results
-from django_fairque.backends.compat import AnyTask, InvalidTask, InvalidTaskBackend, task_enqueued
+from django_fairque.backends.compat import AnyTask, GenericTask, InvalidTask, TaskContext, task_enqueued
+from django_fairque.backends.compat import task as django_task
 from django_fairque.backends.results import TaskMetadata, class_of
 from django_fairque.backends.running import runner
-from django_fairque.engine.model.errors import TaskValidationError, nearest, short
+from django_fairque.engine.model.errors import TaskValidationError
 from django_fairque.tasks import registry
 from django_fairque.tasks.definition import DEFAULT_USER, Sendable
-from django_fairque.tasks.options import DECLARABLE, SENDABLE, TaskOptions, changed
+from django_fairque.tasks.options import TaskOptions
 from django_fairque.tasks.options import user_id as checked_user_id
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
+    from django_fairque.backends.options import PathOptions, UserOf
     from django_fairque.engine.model.task import Task as Record
 
-UserOf = Callable[[AnyTask, "list[Any]", "dict[str, Any]"], object]
-"""``(task, args, kwargs)`` -> whom it is for; None for nobody in particular."""
 
-KNOWN = ("MAX_RETRIES", "USER")
-
-
-@dataclass(frozen=True)
-class BackendOptions:
-    """Checked options."""
-
-    user: UserOf | None = None
-    max_retries: int = 0
-
-
-def read_options(options: Mapping[str, Any], alias: str) -> BackendOptions:
-    """The options of a backend; `InvalidTaskBackend` with everything that is wrong with them."""
-    found = option_problems(options)
-    if found:
-        raise InvalidTaskBackend(f"OPTIONS of TASKS[{alias!r}]: {'; '.join(found)}")
-    user = options.get("USER")
-    return BackendOptions(import_string(user) if isinstance(user, str) else user, max_retries(options))
-
-
-def option_problems(options: Mapping[str, Any]) -> list[str]:
-    """What is wrong, one sentence each."""
-    sentences = []
-    for name in options:
-        if name not in KNOWN:
-            near = nearest(str(name).upper(), KNOWN)
-            hint = f"did you mean {near!r}?" if near else f"expected some of {', '.join(KNOWN)}"
-            sentences.append(f"unknown option {name!r}; {hint}")
-    if wrong := _wrong_user(options.get("USER")):
-        sentences.append(f"USER must be a callable of (task, args, kwargs), or its dotted path; {wrong}")
-    if not _is_right(retries := options.get("MAX_RETRIES", 0)):
-        sentences.append(f"MAX_RETRIES must be an integer from 0 to 1000, got {short(retries)}")
-    return sentences
-
-
-def max_retries(options: Mapping[str, Any]) -> int:
-    """How often a failed task is tried again; 0 unless the options (when they are right) say more."""
-    given = options.get("MAX_RETRIES", 0)
-    return given if _is_right(given) else 0
-
-
-def _is_right(retries: object) -> TypeGuard[int]:
-    return isinstance(retries, int) and not isinstance(retries, bool) and 0 <= retries <= 1000
-
-
-def _wrong_user(value: object) -> str:
-    """What is there instead; empty if it is right."""
-    if value is None or callable(value):
-        return ""
-    if not isinstance(value, str):
-        return f"got {short(value)}"
-    try:
-        found = import_string(value)
-    except ImportError as error:
-        return f"{value!r} can't be imported ({error})"
-    return "" if callable(found) else f"{value!r} is {short(found)}"
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, kw_only=True)
-class FairqueTask(AnyTask):
+class FairqueTask(GenericTask[P, R]):
     """A task of `django.tasks`. ``user_id`` is the user that it is for: text, an integer or a UUID, kept as text.
 
     None leaves the user to the backend's ``USER`` option.
@@ -131,25 +76,69 @@ class FairqueTask(AnyTask):
         return replace(self, **{name: value for name, value in given.items() if value is not None})
 
 
+class _TaskOptions(TypedDict, total=False):
+    priority: int
+    queue_name: str
+    backend: str
+    user_id: object
+
+
+@overload
+def task(
+    function: Callable[Concatenate[TaskContext[Any, Any], P], R],
+    /,
+    *,
+    takes_context: Literal[True],
+    **options: Unpack[_TaskOptions],
+) -> FairqueTask[P, R]: ...
+@overload
+def task(
+    function: Callable[P, R], /, *, takes_context: Literal[False] = False, **options: Unpack[_TaskOptions]
+) -> FairqueTask[P, R]: ...
+@overload
+def task(
+    *, takes_context: Literal[True], **options: Unpack[_TaskOptions]
+) -> Callable[[Callable[Concatenate[TaskContext[Any, Any], P], R]], FairqueTask[P, R]]: ...
+@overload
+def task(
+    *, takes_context: Literal[False] = False, **options: Unpack[_TaskOptions]
+) -> Callable[[Callable[P, R]], FairqueTask[P, R]]: ...
+def task(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Declare a task: Django's own decorator, for type checkers that are to know `FairqueTask.using`.
+
+    ``function`` and ``options`` are those of ``django.tasks.task``, and ``user_id`` is the user of all calls (not on Django
+    6.0, whose decorator takes no options of backends). Returns the task, or a decorator if it is called with options
+    only. Raises `InvalidTask` if the task can't be used.
+    """
+    return django_task(function, **options) if function is not None else django_task(**options)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class DjangoDefinition(Sendable[Any, Any]):
     """``task`` is Django's, as it was declared."""
 
     task: AnyTask
 
-    def sending(self, task: AnyTask, max_retries: int, user_id: object, now: datetime) -> Self:
+    def sending(self, task: AnyTask, given: PathOptions, user_id: object, now: datetime) -> Self:
         """The one that sends ``task``, which may have been changed by ``using``. A ``user_id`` of None names nobody."""
-        given = {"queue": task.queue_name, "max_retries": max_retries, "priority": class_of(task.priority)}
-        if user_id is not None:
-            given["user_id"] = user_id
-        if (due := task.run_after) is not None:
-            given["execute_after"] = due if timezone.is_aware(due) else timezone.make_aware(due)
-        about = TaskMetadata(now, task.backend, int(task.priority), due, getattr(task, "user_id", None))
+        about = TaskMetadata(now, task.backend, int(task.priority), task.run_after, getattr(task, "user_id", None))
         call = copy.copy(self)
-        options = changed(TaskOptions(), given, DECLARABLE | SENDABLE, f"{task.module_path}.enqueue()")
-        object.__setattr__(call, "options", options)
+        object.__setattr__(call, "options", _options_of_call(task, given, user_id))
         object.__setattr__(call, "about", about.to_json())
         return call
+
+
+def _options_of_call(task: AnyTask, given: PathOptions, user_id: object) -> TaskOptions:
+    changes: dict[str, Any] = {"queue": task.queue_name, "priority": class_of(task.priority)}
+    if user_id is not None:
+        changes["user_id"] = checked_user_id(user_id, "user_id")
+    if (due := task.run_after) is not None:
+        due = changes["execute_after"] = due if timezone.is_aware(due) else timezone.make_aware(due)
+        # The call chooses its time: nothing else puts it off, and what it may wait then counts from there.
+        changes |= {"delay": None, "debounce": None, "debounce_max_wait": None}
+        if given.options.expires is not None:
+            changes |= {"expires": None, "expires_at": due + timedelta(seconds=given.options.expires)}
+    return replace(given.options, **changes)
 
 
 def find(name: str) -> DjangoDefinition | None:
@@ -158,7 +147,12 @@ def find(name: str) -> DjangoDefinition | None:
     return found if isinstance(found, DjangoDefinition) else None
 
 
-def register(task: AnyTask, max_retries: int, user_of: UserOf) -> DjangoDefinition:
+def known_paths() -> list[str]:
+    """The module paths of all tasks of `django.tasks` that this process has declared."""
+    return [name for name in registry.names() if find(name) is not None]
+
+
+def register(task: AnyTask, given: PathOptions, user_of: UserOf) -> DjangoDefinition:
     """Make the task's function known to workers; the first declaration of a function is the one that counts."""
     name = task.module_path
     known = registry.find(name)
@@ -174,7 +168,8 @@ def register(task: AnyTask, max_retries: int, user_of: UserOf) -> DjangoDefiniti
         found = user_of(task, list(args), kwargs)
         return DEFAULT_USER if found is None else found
 
-    options = TaskOptions(priority=class_of(task.priority), queue=task.queue_name, max_retries=max_retries, user=user)
+    queue, priority = given.queue or task.queue_name, task.priority if given.priority is None else given.priority
+    options = replace(given.options, priority=class_of(priority), queue=queue, user=user)
     definition = DjangoDefinition(runner(task), name, options, task)
     _ = definition.signature  # found once, for all copies that `sending` makes
     registry.register(definition)

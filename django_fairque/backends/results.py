@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timezone
 from inspect import isclass
@@ -204,10 +204,14 @@ def _as_sent(task: AnyTask, record: Record, queue: str, about: TaskMetadata, ali
         sent["user_id"] = about.user_id
     if all(getattr(task, name) == value for name, value in sent.items()):
         return task
-    # A copy that Django does not validate: what has been sent runs, also from a queue that is not for `enqueue`.
+    return unvalidated_copy(task, sent)  # what has been sent runs, also from a queue that is not for `enqueue`
+
+
+def unvalidated_copy(task: AnyTask, changes: Mapping[str, Any]) -> AnyTask:
+    """The task with ``changes``, without the validation by which Django makes a task."""
     copy: AnyTask = object.__new__(type(task))
     for each in fields(task):
-        object.__setattr__(copy, each.name, sent.get(each.name, getattr(task, each.name)))
+        object.__setattr__(copy, each.name, changes.get(each.name, getattr(task, each.name)))
     return copy
 
 

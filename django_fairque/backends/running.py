@@ -18,6 +18,7 @@ from asgiref.sync import sync_to_async
 from django.utils import timezone
 
 from django_fairque.engine.model.errors import RedisConnectionError
+from django_fairque.tasks import registry
 from django_fairque.tasks.context import RunningTask, current_task
 from django_fairque.tasks.errors import Discard, Retry, SoftTimeLimitExceeded, TaskRevoked, stopped
 from django_fairque.tasks.results import aqueue_for, current_interceptor, queue_for
@@ -109,7 +110,7 @@ class _Attempt:
 
     def ended_with(self, error: BaseException) -> bool:
         """Whether the error ends the task: not if it will be tried again, or is not this worker's any more."""
-        if isinstance(error, Retry) or (not isinstance(error, Discard) and _running().retries_left):
+        if isinstance(error, Retry) or (_running().retries_left and self._is_worth_retrying(error)):
             return False
         # The worker has stopped it because it was canceled or lost, or is given back.
         if isinstance(error, TaskRevoked) or (isinstance(error, asyncio.CancelledError) and stopped.get().kind):
@@ -120,6 +121,11 @@ class _Attempt:
         )
         self._end(TaskResultStatus.FAILED, errors=[*self.result.errors, described])
         return True
+
+    def _is_worth_retrying(self, error: BaseException) -> bool:
+        definition = registry.find(self._task.module_path)
+        retry_on = (BaseException,) if definition is None else definition.options.retry_on
+        return not isinstance(error, Discard) and isinstance(error, (*retry_on, SoftTimeLimitExceeded))
 
     def _end(self, status: Any, **fields: Any) -> None:
         results.update(self.result, status=status, finished_at=timezone.now(), **fields)

@@ -279,7 +279,7 @@ class TaskOptions:
     expires: Annotated[float | None, _positive] = None
     expires_at: Annotated[Moment | None, _moment] = None
     sla: Annotated[float | None, _positive] = None
-    retry_on: Annotated[tuple[type[BaseException], ...], _retry_on] = (BaseException,)
+    retry_on: Annotated[Sequence[type[BaseException]], _retry_on] = (BaseException,)
     backoff: Annotated[Backoff | OwnBackoff | None, _backoff] = None
     unique_for: Annotated[float | None, _positive] = None
     debounce: Annotated[float | None, _positive] = None
@@ -332,12 +332,18 @@ def changed(options: TaskOptions, changes: Mapping[str, Any], allowed: frozenset
         if other and other not in changes:
             checked[other] = None
     result = replace(options, **checked)
-    for problem in _contradictions(result):
+    for problem in contradictions(result):
         raise TaskUsageError(f"{where}: {problem}")
     return result
 
 
-def _contradictions(options: TaskOptions) -> list[str]:
+def checked_option(name: str, value: Any, label: str) -> Any:
+    """The value of one option as `TaskOptions` keeps it; `ValueError` says what was expected of the ``label``."""
+    return _CHECKS[name](value, label)
+
+
+def contradictions(options: TaskOptions) -> list[str]:
+    """What is wrong with options that are right one by one."""
     problems = []
     if options.unique_for is not None and options.debounce is not None:
         problems.append("unique_for keeps the first of several and debounce the last: give one, and None for the other")

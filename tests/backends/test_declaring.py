@@ -87,7 +87,7 @@ def elsewhere(n: int) -> int:
 
 MISTAKES = [
     ({"USERS": 1}, "unknown option 'USERS'; did you mean 'USER'"),
-    ({"COLOUR": 1}, "expected some of MAX_RETRIES, USER"),
+    ({"COLOUR": 1}, "expected some of BACKOFF, DATABASE"),
     ({"USER": 3}, "USER must be a callable"),
     ({"USER": "no.such.thing"}, "can't be imported"),
     ({"USER": "tests.backends.test_declaring.ROOT"}, "is PosixPath"),
@@ -119,6 +119,22 @@ def test_the_check_finds_queues_that_are_not_declared(queue: FairQueue, settings
 def test_the_check_leaves_a_configuration_with_mistakes_to_its_own(queue: FairQueue, settings: Settings) -> None:
     settings.FAIRQUE = {"NONSENSE": 1}
     assert default_task_backend.check() == []
+
+
+OUTSIDE = """
+from django.conf import settings
+settings.configure(TASKS={"default": {"BACKEND": "django_fairque.backends.FairqueBackend"}}, INSTALLED_APPS=[])
+import django
+django.setup()
+from django_fairque.backends.compat import default_task_backend
+for message in default_task_backend.check():
+    print(message)
+"""
+
+
+def test_the_check_finds_a_backend_whose_app_is_not_installed() -> None:
+    number = "fairque.E042"
+    assert f"({number}) TASKS['default'] sends tasks to django_fairque, which is not" in run_python(OUTSIDE).stdout
 
 
 def user_of(task: Any, args: list[Any], kwargs: dict[str, Any]) -> str:

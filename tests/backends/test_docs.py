@@ -12,7 +12,7 @@ import pytest
 
 from django_fairque import Priority, TaskState, get_queue
 from django_fairque.backends.compat import TaskResultStatus
-from django_fairque.backends.definition import KNOWN
+from django_fairque.backends.options import OF_BACKEND, OF_TASKS, BackendOptions
 from django_fairque.backends.results import PRIORITY_BANDS, STATUSES
 from django_fairque.testing import run_tasks
 
@@ -25,7 +25,7 @@ PAGE = (Path(__file__).parent.parent.parent / "docs" / "django-tasks.md").read_t
 
 
 def test_the_examples_run(queue: FairQueue, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    setting, tasks = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    setting, by_path, tasks = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     users: Any = ModuleType("shop.users")
     users.user_of = lambda task, args, kwargs: args[0]
     monkeypatch.setitem(sys.modules, "shop", ModuleType("shop"))
@@ -34,6 +34,8 @@ def test_the_examples_run(queue: FairQueue, settings: Settings, monkeypatch: pyt
     exec(compile(setting, "docs/django-tasks.md", "exec"), names)
     settings.TASKS = names["TASKS"]
     settings.FAIRQUE = {**settings.FAIRQUE, **names["FAIRQUE"]}
+    exec(compile(by_path, "docs/django-tasks.md", "exec"), names)
+    assert BackendOptions(settings.TASKS["default"]["OPTIONS"]).problems == []
     exec(compile(tasks, "docs/django-tasks.md", "exec"), names)
     result = names["result"]
     assert get_queue("mail").get_task(result.id).user_id == "acme"
@@ -62,4 +64,4 @@ def test_the_statuses_are_those_of_the_table(state: TaskState) -> None:
 
 
 def test_every_option_is_documented() -> None:
-    assert sorted(cells[0].strip("`") for cells in table("option")) == sorted(KNOWN)
+    assert {cells[0].strip("`") for cells in table("option")} == {*OF_BACKEND, *OF_TASKS}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.db import transaction
 
-from django_fairque import ConfigurationError, Priority, TaskSerializationError, TaskState, TaskUsageError, get_queue
+from django_fairque import Priority, TaskSerializationError, TaskState, TaskUsageError, get_queue
 from django_fairque.backends import FairqueBackend
 from django_fairque.backends.compat import InvalidTask, TaskResultDoesNotExist, task_enqueued
 from django_fairque.backends.results import PRIORITY_BANDS
@@ -126,8 +126,8 @@ def test_another_queue(queue: FairQueue) -> None:
 
 def test_a_queue_must_be_declared(queue: FairQueue, settings: Settings) -> None:
     settings.TASKS = {"default": {**settings.TASKS["default"], "QUEUES": ["default", "mial"]}}
-    with pytest.raises(ConfigurationError, match=r"'mial' is not declared .* did you mean 'mail'"):
-        add.using(queue_name="mial").enqueue(1)
+    with pytest.raises(InvalidTask, match=r"'mial' is not declared .* did you mean 'mail'"):
+        add.using(queue_name="mial")
     with pytest.raises(InvalidTask, match="not valid for backend"):
         add.using(queue_name="mail")
 

@@ -1,0 +1,254 @@
+"""The backend's ``OPTIONS``: for all of its tasks, and in ``TASK_OPTIONS`` for tasks by their module path."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import Any, overload
+
+from django.conf import settings
+from django.utils.module_loading import import_string
+
+from django_fairque.backends.compat import AnyTask
+from django_fairque.engine.model.errors import nearest, short
+from django_fairque.tasks.options import DeclaredOptions, TaskOptions, checked_option, contradictions
+
+logger = logging.getLogger("django_fairque.tasks")
+
+UserOf = Callable[[AnyTask, "list[Any]", "dict[str, Any]"], object]
+"""``(task, args, kwargs)`` -> whom it is for; None for nobody in particular."""
+
+BY_TASK = "TASK_OPTIONS"
+NOT_DECLARABLE = {"name", "batch_wait", "on_dependency_failure"}
+"""Options of ``@django_fairque.task`` for what `django.tasks` has not: other names, batches and dependencies."""
+OF_TASKS = tuple(
+    sorted(name.upper() for name in (DeclaredOptions.__optional_keys__ - NOT_DECLARABLE) | {"database", "on_commit"})
+)
+OF_SINGLE_TASKS = ("PRIORITY", "QUEUE")
+"""Options that a declaration of `django.tasks` always has, so that one value for all tasks would undo them."""
+OF_BACKEND = (*(name for name in OF_TASKS if name not in OF_SINGLE_TASKS), BY_TASK)
+WILDCARDS = frozenset("*?[")
+
+
+@dataclass(frozen=True)
+class PathOptions:
+    """What the settings say of the tasks of one path."""
+
+    options: TaskOptions = field(default_factory=lambda: TaskOptions(max_retries=0))
+    """Without ``user``, ``queue`` and ``priority``, which are below as they were given."""
+    user: UserOf | str | None = None
+    """A callable or its dotted path. It is imported when a task is sent: at the declaration its module may be the one that is
+    being imported.
+    """
+    queue: str | None = None
+    """The queue that takes the place of the declaration's; None for none."""
+    priority: int | None = None
+    """A priority of `django.tasks`, from -100 to 100."""
+    problem: str = ""
+    """Options of several patterns that contradict each other; then the options are the defaults."""
+
+    @cached_property
+    def user_of(self) -> UserOf | None:
+        """`user`, imported."""
+        return import_string(self.user) if isinstance(self.user, str) else self.user
+
+
+class BackendOptions:
+    """The checked ``OPTIONS`` of a backend, which are ``given``. Options with mistakes are left out, and `problems` lists the
+    mistakes.
+    """
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self._mistakes: list[str] = []
+        self._imports: list[tuple[str, Callable[[str], object], str]] = []
+        """Where a dotted path was given, what imports and checks it, and the path."""
+        for_all = {name: value for name, value in given.items() if name != BY_TASK}
+        self._entries = [("", self._checked("", for_all, OF_BACKEND))]
+        by_task = given.get(BY_TASK, {})
+        if not isinstance(by_task, Mapping):
+            self._mistakes.append(f"{BY_TASK} must be a mapping of task paths to options, got {short(by_task)}")
+            by_task = {}
+        entries = []
+        for pattern, options in by_task.items():
+            if not isinstance(pattern, str) or not pattern:
+                self._mistakes.append(f"{BY_TASK}: a task path or pattern must be a text, got {short(pattern)}")
+            elif not isinstance(options, Mapping):
+                self._mistakes.append(f"{BY_TASK}[{pattern!r}] must be a mapping of options, got {short(options)}")
+            else:
+                entries.append((pattern, self._checked(f"{BY_TASK}[{pattern!r}]: ", options, OF_TASKS)))
+        self._entries += sorted(entries, key=lambda entry: _specificity(entry[0]))
+        self._found: dict[str, PathOptions] = {}
+
+    @cached_property
+    def problems(self) -> list[str]:
+        """One sentence for each mistake. Imports what the options name by a dotted path."""
+        found = [(where, _problem_of(check, path)) for where, check, path in self._imports]
+        return [*self._mistakes, *(f"{where}{problem}" for where, problem in found if problem)]
+
+    def of(self, path: str) -> PathOptions:
+        """Return the options of a task, each as the most specific pattern has it. ``path`` is the task's module path."""
+        found = self._found.get(path)
+        if found is None:
+            merged: dict[str, Any] = {}
+            for pattern, options in self._entries:
+                if not pattern or fnmatchcase(path, pattern):
+                    merged |= options
+            found = self._found[path] = _path_options(merged)
+        return found
+
+    def unmatched(self, paths: Iterable[str]) -> list[str]:
+        """Return the patterns that match no task. ``paths`` are the module paths of all tasks."""
+        known = list(paths)
+        patterns = [pattern for pattern, _ in self._entries if pattern]
+        return [pattern for pattern in patterns if not any(fnmatchcase(path, pattern) for path in known)]
+
+    def _checked(self, where: str, given: Mapping[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
+        checked: dict[str, Any] = {}
+        for name, value in given.items():
+            if name not in known:
+                self._mistakes.append(f"{where}{_unknown(name, known)}")
+                continue
+            try:
+                checked[name] = _checked_value(name, value)
+            except ValueError as error:
+                self._mistakes.append(f"{where}{error}")
+            else:
+                self._imports += [(where, *each) for each in _paths_in(name, value)]
+        if problem := _path_options(checked).problem:
+            self._mistakes.append(f"{where}{problem}")
+            return {}
+        return checked
+
+
+def _specificity(pattern: str) -> tuple[bool, int]:
+    """Sorts patterns, the most specific one last: a path without wildcards, else the one with most other characters."""
+    return not WILDCARDS & set(pattern), sum(each not in WILDCARDS for each in pattern)
+
+
+def _path_options(merged: Mapping[str, Any]) -> PathOptions:
+    special = {name.lower(): value for name, value in merged.items() if name in ("USER", *OF_SINGLE_TASKS)}
+    given = {name.lower(): value for name, value in merged.items() if name.lower() not in special}
+    options = replace(TaskOptions(max_retries=0), **given)
+    problem = "; ".join(contradictions(options))
+    return PathOptions(problem=problem) if problem else PathOptions(options, **special)
+
+
+def _unknown(name: object, known: tuple[str, ...]) -> str:
+    if name in OF_SINGLE_TASKS:
+        return f"{name} is an option of single tasks: give it in {BY_TASK}, under their paths"
+    near = nearest(str(name).upper(), known)
+    hint = f"did you mean {near!r}?" if near else f"expected some of {', '.join(known)}"
+    return f"unknown option {name!r}; {hint}"
+
+
+def _checked_value(name: str, value: Any) -> Any:
+    special = {"USER": _user, "PRIORITY": _priority, "RETRY_ON": _retry_on, "BACKOFF": _backoff, "DATABASE": _database}
+    if name in special:
+        return special[name](value)
+    return checked_option(name.lower(), value, name)
+
+
+def _paths_in(name: str, value: Any) -> list[tuple[Callable[[str], object], str]]:
+    """The dotted paths in the value of an option, each with what imports and checks it."""
+    several = value if isinstance(value, (tuple, list)) else (value,)
+    check = {"USER": _imported_user, "RETRY_ON": _imported_error}.get(name)
+    return [(check, each) for each in several if isinstance(each, str)] if check else []
+
+
+def _problem_of(check: Callable[[str], object], path: str) -> str:
+    try:
+        check(path)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _user(value: Any) -> Any:
+    if value is not None and not callable(value) and not isinstance(value, str):
+        raise ValueError(f"{_USER_EXPECTED}; got {short(value)}")
+    return value
+
+
+_USER_EXPECTED = "USER must be a callable of (task, args, kwargs), or its dotted path"
+
+
+def _imported_user(path: str) -> object:
+    try:
+        found = import_string(path)
+    except ImportError as error:
+        raise ValueError(f"{_USER_EXPECTED}; {path!r} can't be imported ({error})") from None
+    if not callable(found):
+        raise ValueError(f"{_USER_EXPECTED}; {path!r} is {short(found)}")  # noqa: TRY004
+    return found
+
+
+def _priority(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not -100 <= value <= 100:
+        raise ValueError(f"PRIORITY must be a whole number from -100 to 100, as in django.tasks, got {short(value)}")
+    return value
+
+
+def _retry_on(value: Any) -> Sequence[type[BaseException]]:
+    several = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    classes = [each for each in several if not isinstance(each, str)]
+    if classes or not several:
+        checked_option("retry_on", tuple(classes), "RETRY_ON")
+    return several if len(classes) == len(several) else ImportedErrors(several)
+
+
+def _imported_error(path: str) -> type[BaseException]:
+    try:
+        found = import_string(path)
+    except ImportError as error:
+        raise ValueError(f"RETRY_ON must name exception classes; {path!r} can't be imported ({error})") from None
+    if not (isinstance(found, type) and issubclass(found, BaseException)):
+        raise ValueError(f"RETRY_ON must name exception classes; {path!r} is {short(found)}")  # noqa: TRY004
+    return found
+
+
+def _error_class(given: type[BaseException] | str) -> type[BaseException] | None:
+    try:
+        return _imported_error(given) if isinstance(given, str) else given
+    except ValueError:
+        logger.exception("an exception of RETRY_ON is left out")
+        return None
+
+
+class ImportedErrors(Sequence[type[BaseException]]):
+    """Exception classes, some given by their dotted paths, which are imported when a task first fails.
+
+    A path that can't be imported is left out; the system check reports it.
+    """
+
+    def __init__(self, given: Sequence[Any]) -> None:
+        self._given = given
+
+    @cached_property
+    def _classes(self) -> list[type[BaseException]]:
+        return [found for each in self._given if (found := _error_class(each)) is not None]
+
+    @overload
+    def __getitem__(self, index: int) -> type[BaseException]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[type[BaseException]]: ...
+    def __getitem__(self, index: Any) -> Any:
+        return self._classes[index]
+
+    def __len__(self) -> int:
+        return len(self._classes)
+
+
+def _backoff(value: Any) -> Any:
+    if callable(value):
+        raise ValueError(f"BACKOFF must be a mapping of base, cap, jitter, got {short(value)}")  # noqa: TRY004
+    return checked_option("backoff", value, "BACKOFF")
+
+
+def _database(value: Any) -> Any:
+    if value is not None and value not in settings.DATABASES:
+        known = ", ".join(map(repr, settings.DATABASES))
+        raise ValueError(f"DATABASE must be an alias of DATABASES: expected one of {known}, got {short(value)}")
+    return value

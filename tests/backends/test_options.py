@@ -1,0 +1,276 @@
+"""The options of the backend: for all tasks, and for tasks by their path."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import transaction
+
+from django_fairque import Priority, TaskState, get_queue
+from django_fairque.backends.compat import (
+    InvalidTask,
+    InvalidTaskBackend,
+    TaskResultStatus,
+    default_task_backend,
+    task,
+    task_finished,
+)
+from django_fairque.testing import run_tasks
+
+from .project import tasks
+
+if TYPE_CHECKING:
+    from pytest_django import Settings
+
+    from django_fairque.engine.model.task import Task as Record
+    from django_fairque.engine.queue.queue import FairQueue
+
+    from .conftest import Configure
+
+add: Any = tasks.add
+ADD = "tests.backends.project.tasks.add"
+
+
+def sent(queue: FairQueue, *args: int) -> Record:
+    return queue.get_task(add.enqueue(*(args or (1,))).id)
+
+
+def test_without_options_failures_are_not_retried_and_the_queue_has_the_other_limits(queue: FairQueue) -> None:
+    task = sent(queue)
+    assert (task.max_retries, task.max_deliveries, task.timeout) == (0, 0, None)
+
+
+def test_options_for_all_tasks(queue: FairQueue, configure: Configure) -> None:
+    configure(MAX_RETRIES=2, MAX_DELIVERIES=1, TIMEOUT=dt.timedelta(minutes=1), SLA=5, EXPIRES=60)
+    task = sent(queue)
+    assert (task.max_retries, task.max_deliveries, task.timeout, task.sla) == (2, 1, 60, 5)
+    assert task.expires_at == pytest.approx(task.created_at + 60, abs=5)
+
+
+def test_options_by_path_replace_those_for_all(queue: FairQueue, configure: Configure) -> None:
+    configure(MAX_RETRIES=1, TIMEOUT=10, TASK_OPTIONS={"tests.backends.project.*": {"MAX_RETRIES": 3}})
+    task = sent(queue)
+    assert (task.max_retries, task.timeout) == (3, 10)
+    assert queue.get_task(elsewhere.enqueue(1).id).max_retries == 1
+
+
+@task
+def elsewhere(n: int) -> int:
+    return n
+
+
+PATTERNS = {
+    "*": {"TIMEOUT": 1, "MAX_RETRIES": 1, "SLA": 1, "MAX_DELIVERIES": 1},
+    "tests.backends.project.tasks.a*": {"TIMEOUT": 3, "MAX_RETRIES": 3},
+    "tests.*": {"TIMEOUT": 2, "MAX_RETRIES": 2, "SLA": 2},
+    ADD: {"TIMEOUT": 4},
+    "*.add_async": {"TIMEOUT": 9},
+}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_several_patterns_the_most_specific_one_counts_for_each_option(
+    queue: FairQueue, configure: Configure, order: int
+) -> None:
+    configure(TASK_OPTIONS=dict(list(PATTERNS.items())[::order]))
+    task = sent(queue)
+    assert (task.timeout, task.max_retries, task.sla, task.max_deliveries) == (4, 3, 2, 1)
+
+
+def test_none_undoes_an_option_of_more_tasks(queue: FairQueue, configure: Configure) -> None:
+    configure(TIMEOUT=10, TASK_OPTIONS={ADD: {"TIMEOUT": None}})
+    assert sent(queue).timeout is None
+
+
+def test_debounced_calls_of_the_same_arguments_are_one_task(queue: FairQueue, configure: Configure) -> None:
+    configure(TASK_OPTIONS={ADD: {"DEBOUNCE": 30}})
+    ids = {add.enqueue(1).id for _ in range(3)}
+    add.enqueue(2)
+    assert len(ids) == 1
+    assert queue.get_stats().states["scheduled"] == 2
+
+
+def test_unique_calls_of_the_same_arguments_are_one_task(queue: FairQueue, configure: Configure) -> None:
+    configure(TASK_OPTIONS={ADD: {"UNIQUE_FOR": 30}})
+    assert add.enqueue(1).id == add.enqueue(1).id != add.enqueue(2).id
+
+
+def test_a_call_that_chooses_its_time_is_not_put_off_by_options(queue: FairQueue, configure: Configure) -> None:
+    configure(TASK_OPTIONS={ADD: {"DEBOUNCE": 30, "DEBOUNCE_MAX_WAIT": 60, "EXPIRES": 10}})
+    task = queue.get_task(add.using(run_after=dt.timedelta(hours=1)).enqueue(1).id)
+    assert task.execute_after == pytest.approx(task.created_at + 3600, abs=5)
+    assert task.expires_at == pytest.approx(task.created_at + 3610, abs=5)
+
+
+def test_a_delay(queue: FairQueue, configure: Configure) -> None:
+    configure(TASK_OPTIONS={ADD: {"DELAY": 30}})
+    assert sent(queue).state is TaskState.SCHEDULED
+
+
+def test_a_queue_and_a_priority_by_path_are_those_of_the_result(queue: FairQueue, configure: Configure) -> None:
+    configure(TASK_OPTIONS={ADD: {"QUEUE": "mail", "PRIORITY": -50}})
+    result = add.enqueue(1)
+    assert (result.task.queue_name, result.task.priority) == ("mail", -50)
+    assert get_queue("mail").get_task(result.id).priority is Priority.LOW
+    assert add.get_result(result.id) == result
+    assert run_tasks("mail") == 1
+
+
+def test_using_wins_over_a_queue_and_a_priority_by_path(
+    queue: FairQueue, configure: Configure, settings: Settings
+) -> None:
+    settings.FAIRQUE = {**settings.FAIRQUE, "QUEUES": {"mail": {}, "bulk": {}}}
+    configure(TASK_OPTIONS={ADD: {"QUEUE": "mail", "PRIORITY": -50}})
+    settings.TASKS["default"]["QUEUES"].append("bulk")
+    result = add.using(queue_name="bulk", priority=90).enqueue(1)
+    assert get_queue("bulk").get_task(result.id).priority is Priority.CRITICAL
+    assert add.get_result(result.id).task == result.task
+
+
+def filed(n: int) -> int:
+    return n
+
+
+def test_a_queue_by_path_stands_for_one_that_is_not_declared(queue: FairQueue, configure: Configure) -> None:
+    declare: Any = task
+    with pytest.raises(InvalidTask):
+        declare(queue_name="theirs")(filed)
+    configure(TASK_OPTIONS={"tests.backends.test_options.filed": {"QUEUE": "mail"}})
+    result = declare(queue_name="theirs")(filed).enqueue(1)
+    assert get_queue("mail").get_task(result.id).name == "tests.backends.test_options.filed"
+
+
+def user_of(task: Any, args: list[Any], kwargs: dict[str, Any]) -> str:
+    return f"user {args[0]}"
+
+
+def test_a_user_by_path(queue: FairQueue, configure: Configure) -> None:
+    configure(USER=lambda *_: "all", TASK_OPTIONS={ADD: {"USER": "tests.backends.test_options.user_of"}})
+    assert sent(queue, 7).user_id == "user 7"
+    assert queue.get_task(elsewhere.enqueue(7).id).user_id == "all"
+
+
+class PassingError(Exception):
+    """Worth another attempt."""
+
+
+def unlucky(kind: str) -> None:
+    raise PassingError if kind == "passing" else KeyError
+
+
+def unlucky_too(kind: str) -> None:
+    unlucky(kind)
+
+
+PATH = "tests.backends.test_options"
+
+
+@pytest.mark.parametrize(
+    ("function", "retry_on"),
+    [(unlucky, [PassingError, f"{PATH}.OtherError"]), (unlucky_too, f"{PATH}.PassingError")],
+)
+def test_errors_that_are_worth_another_attempt(
+    queue: FairQueue, configure: Configure, function: Any, retry_on: Any
+) -> None:
+    options = {"MAX_RETRIES": 1, "RETRY_ON": retry_on, "BACKOFF": {"base": 0}}
+    configure(TASK_OPTIONS={f"{PATH}.{function.__name__}": options})
+    declared = task(function)
+    finished: list[Any] = []
+
+    def note(task_result: Any, **_: Any) -> None:
+        finished.append(task_result.args)
+
+    task_finished.connect(note)
+    sent = {kind: declared.enqueue(kind) for kind in ("passing", "lasting")}
+    assert run_tasks() == 3
+    task_finished.disconnect(note)
+    for kind, attempts in (("passing", 2), ("lasting", 1)):
+        sent[kind].refresh()
+        assert (sent[kind].status, sent[kind].attempts) == (TaskResultStatus.FAILED, attempts)
+    assert sorted(finished) == [["lasting"], ["passing"]]
+
+
+class OtherError(Exception):
+    """Not raised here."""
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+@pytest.mark.parametrize(
+    ("options", "is_sent"), [({}, False), ({"DATABASE": "default"}, True), ({"ON_COMMIT": False}, True)]
+)
+def test_a_transaction_of_another_database(
+    queue: FairQueue, configure: Configure, options: dict[str, Any], is_sent: bool
+) -> None:
+    configure(**options)
+    with transaction.atomic(using="other"):
+        result = add.enqueue(1)
+        assert (result.enqueued_at is not None) is is_sent
+    assert queue.get_task(result.id).state is TaskState.QUEUED
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_the_database_of_a_task_decides_which_transaction_it_waits_for(queue: FairQueue, configure: Configure) -> None:
+    configure(TASK_OPTIONS={ADD: {"DATABASE": "other"}})
+    with transaction.atomic():
+        with transaction.atomic(using="other"):
+            result = add.enqueue(1)
+            assert result.enqueued_at is None
+        assert queue.get_task(result.id).state is TaskState.QUEUED
+
+
+MISTAKES = [
+    ({"MAX_RETRY": 1}, "unknown option 'MAX_RETRY'; did you mean 'MAX_RETRIES'?"),
+    ({"max_retries": 1}, "unknown option 'max_retries'; did you mean 'MAX_RETRIES'?"),
+    ({"TIMEOUT": 0}, "TIMEOUT must be more than 0 seconds"),
+    ({"TIMEOUT": "1m"}, "TIMEOUT must be"),
+    ({"MAX_DELIVERIES": 0}, "MAX_DELIVERIES must be an integer from 1 to 1000, got 0"),
+    ({"DATABASE": "othr"}, "DATABASE must be an alias of DATABASES: expected one of 'default', 'other', got 'othr'"),
+    ({"QUEUE": "mail"}, "QUEUE is an option of single tasks: give it in TASK_OPTIONS, under their paths"),
+    ({"TASK_OPTION": {}}, "did you mean 'TASK_OPTIONS'?"),
+    ({"TASK_OPTIONS": []}, "TASK_OPTIONS must be a mapping of task paths to options, got []"),
+    ({"TASK_OPTIONS": {"": {}}}, "a task path or pattern must be a text, got ''"),
+    ({"TASK_OPTIONS": {ADD: 3}}, f"TASK_OPTIONS['{ADD}'] must be a mapping of options, got 3"),
+    (
+        {"TASK_OPTIONS": {ADD: {"DEBUNCE": 1}}},
+        f"TASK_OPTIONS['{ADD}']: unknown option 'DEBUNCE'; did you mean 'DEBOUNCE'?",
+    ),
+    ({"TASK_OPTIONS": {ADD: {"BATCH": 1}}}, f"TASK_OPTIONS['{ADD}']: unknown option 'BATCH'"),
+    ({"TASK_OPTIONS": {ADD: {"PRIORITY": 101}}}, "PRIORITY must be a whole number from -100 to 100"),
+    ({"TASK_OPTIONS": {ADD: {"BACKOFF": len}}}, "BACKOFF must be a mapping of base, cap, jitter"),
+    ({"TASK_OPTIONS": {ADD: {"RETRY_ON": 3}}}, "RETRY_ON must be an exception class or a tuple of them, got 3"),
+    ({"RETRY_ON": "no.Such"}, "RETRY_ON must name exception classes; 'no.Such' can't be imported"),
+    ({"RETRY_ON": ["datetime.date"]}, "'datetime.date' is"),
+    ({"TASK_OPTIONS": {ADD: {"USER": "no.such"}}}, f"TASK_OPTIONS['{ADD}']: USER must be a callable"),
+    ({"UNIQUE_FOR": 1, "DEBOUNCE": 1}, "unique_for keeps the first of several and debounce the last"),
+    ({"UNIQUE_FOR": 1, "TASK_OPTIONS": {ADD: {"DEBOUNCE": 1}}}, f"{ADD}: unique_for keeps the first"),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), MISTAKES)
+def test_mistakes_are_found_by_the_check_and_before_anything_is_sent(
+    queue: FairQueue, configure: Configure, options: dict[str, Any], words: str
+) -> None:
+    configure(**options)
+    (message,) = default_task_backend.check()
+    assert message.id == "fairque.E040"
+    assert words in message.msg
+    with pytest.raises(InvalidTaskBackend, match="OPTIONS of TASKS"):
+        tasks.add.enqueue(1)
+    assert sum(queue.get_stats().states.values()) == 0
+
+
+@pytest.mark.parametrize(
+    ("pattern", "hint"),
+    [(f"{ADD}s", f"Did you mean '{ADD}'?"), ("nowhere.tasks.*", "Write the module path of a task")],
+)
+def test_the_check_warns_of_a_pattern_that_matches_no_declared_task(
+    queue: FairQueue, configure: Configure, pattern: str, hint: str
+) -> None:
+    configure(TASK_OPTIONS={pattern: {"TIMEOUT": 1}, ADD: {"TIMEOUT": 1}})
+    (message,) = default_task_backend.check()
+    assert message.id == "fairque.W042"
+    assert f"TASK_OPTIONS['{pattern}'] matches no task" in message.msg
+    assert hint in (message.hint or "")
+    assert sent(queue).timeout == 1
