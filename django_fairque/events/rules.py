@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Union
 
 from django_fairque.engine.model import payload as json_payload
+from django_fairque.engine.model.errors import ConfigurationError
 from django_fairque.tasks import registry, sending
 from django_fairque.tasks.context import current_task
 from django_fairque.tasks.errors import TaskUsageError
@@ -125,7 +126,10 @@ class Rule:
         def make() -> Task:
             return (definition if user is None else definition.using(user_id=user)).build(args, kwargs)
 
-        sending.send_for_event(self.name, key, self._options_on(event.using), make)
+        try:
+            sending.send_for_event(self.name, key, self._options_on(event.using), make)
+        except ConfigurationError as error:  # the system checks report it; code that saves an object can't do anything
+            logger.error("%s: task %s was not enqueued: %s", self, definition.name, error)  # noqa: TRY400 - it says all
 
     def _options_on(self, using: str) -> TaskOptions:
         cache: dict[str, TaskOptions] = self.__dict__.setdefault("_options_by_database", {})

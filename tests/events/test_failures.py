@@ -8,7 +8,7 @@ import pytest
 from django.core import checks
 from django.db import transaction
 
-from django_fairque import task
+from django_fairque import ConfigurationError, task
 from django_fairque.conf import get_queue
 from django_fairque.events import Event, activation, changed, field_is, on_create, on_delete, on_m2m, on_save, rules
 from django_fairque.models import OutboxEntry
@@ -104,6 +104,31 @@ class TestServerDown:
         count = queue.event_counts()[NAME]
         assert (count.fired, count.failed) == (3, 1)
         assert "backlog is full" in count.error
+
+
+@pytest.mark.parametrize("in_transaction", [True, False])
+@pytest.mark.parametrize("fairque", [{}, {"OUTBOX": True}, {"TYPO": 1}])
+def test_a_save_succeeds_without_a_usable_configuration(
+    settings: Settings,
+    work: AnyDefinition,
+    caplog: pytest.LogCaptureFixture,
+    fairque: dict[str, Any],
+    in_transaction: bool,
+) -> None:
+    settings.FAIRQUE = fairque  # DEBUG is false here, so no server is named
+    on_save(Order).enqueue(work, "pk")
+    if in_transaction:
+        with transaction.atomic():
+            order = Order.objects.create()
+            order.save()
+    else:
+        order = Order.objects.create()
+    assert Order.objects.filter(pk=order.pk).exists()
+    (first, *_) = caplog.messages
+    assert first.startswith(f"<event {NAME}>: task work was not enqueued: ")
+    assert ("unknown key" if "TYPO" in fairque else "no server is named") in first
+    with pytest.raises(ConfigurationError):
+        work.enqueue()
 
 
 def test_with_the_outbox_events_and_counts_arrive(queue: FairQueue, settings: Settings, work: AnyDefinition) -> None:
