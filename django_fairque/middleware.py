@@ -1,4 +1,5 @@
-"""Whose work a request is, and which trace it belongs to: the tasks that it enqueues are that user's and that trace's.
+"""Whose work a request is, and which trace it belongs to: the tasks that it enqueues are that user's and that trace's. And a
+middleware that refuses to start with mistakes in model events.
 
 Nothing is looked up before a task asks: a request that enqueues nothing costs two variables, and no query.
 """
@@ -11,12 +12,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
-from django.core.exceptions import SynchronousOnlyOperation
+from django.core.exceptions import MiddlewareNotUsed, SynchronousOnlyOperation
 from django.utils.functional import LazyObject
 from django.utils.module_loading import import_string
 
 from django_fairque.engine.model.errors import ConfigurationError, short
 from django_fairque.engine.model.trace_context import read
+from django_fairque.tasks import registry
 from django_fairque.tasks.context import UserSource, as_user_of
 
 from .conf import get_config
@@ -59,6 +61,21 @@ class CurrentUserMiddleware:
         with _answering(request):
             response: HttpResponseBase = await self._get_response(request)
         return response
+
+
+class ModelEventCheckMiddleware:
+    """A web process does not start while a model event has mistakes. Without it such an event is switched off, and logged.
+
+    It is not called for requests. Its place among the middleware does not matter. Of the commands of ``manage.py`` only
+    ``runserver`` loads it.
+    """
+
+    sync_capable = True
+    async_capable = True
+
+    def __init__(self, get_response: GetResponse) -> None:  # noqa: ARG002 - Django's signature
+        registry.refuse_mistakes()
+        raise MiddlewareNotUsed("no model event has mistakes")
 
 
 @contextmanager

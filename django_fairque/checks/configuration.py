@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 PAGE = "docs/checks.md"
 
 
-def message(number: str, text: str, hint: str) -> checks.CheckMessage:
-    """An error (E) or a warning (W); its number has the letter."""
-    kind = checks.Error if ".E" in number else checks.Warning
+def message(number: str, text: str, hint: str, *, is_error: bool | None = None) -> checks.CheckMessage:
+    """An error (E) or a warning (W), as its number says unless ``is_error`` is given."""
+    kind = checks.Error if (".E" in number if is_error is None else is_error) else checks.Warning
     return kind(text, hint=f"{hint} See {PAGE}#{number.rpartition('.')[2].lower()}", id=number)
 
 

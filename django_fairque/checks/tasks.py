@@ -89,21 +89,60 @@ def _early_sending(config: FairQueueConfig) -> Iterator[CheckMessage]:
 
 
 def check_events(**_: Any) -> list[CheckMessage]:
-    """Check for events of unknown models, fields and tasks, and for deletions that the database makes by itself.
-    Returns the messages.
+    """Check for events of unknown models, fields and tasks, for deletions that the database makes by itself, and for
+    managers whose bulk operations no event sees. Returns the messages.
+
+    Mistakes are warnings here: an error would keep ``migrate`` and other commands from running.
     """
     from django_fairque.events import rules
     from django_fairque.events.event import DELETE
 
-    declared = rules.rules()
-    hint = "Nothing is enqueued when it happens until this is right."
-    found = [
-        message("fairque.E020", f"the model event {rule.name} is switched off: {problem}", hint)
-        for rule in declared
-        for problem in rule.problems
-    ]
-    deleted = {rule.model for rule in declared if rule.is_on and DELETE in rule.kinds}
-    return [*found, *(each for model in deleted if model is not None for each in _cascades(model))]
+    hint = f"Nothing is enqueued when it happens. {EVENT_MISTAKE_HINT}"
+    found = [message("fairque.E020", text, hint, is_error=False) for text in rules.mistakes()]
+    deleted = {rule.model for rule in rules.rules() if rule.is_on and DELETE in rule.kinds}
+    cascades = [each for model in deleted if model is not None for each in _cascades(model)]
+    return [*found, *cascades, *_unseen_bulk_operations()]
+
+
+EVENT_MISTAKE_HINT = "Correct it: fairque_worker does not start, and check --deploy fails."
+
+
+def check_event_mistakes(**_: Any) -> list[CheckMessage]:
+    """Check for events of unknown models, fields and tasks. Returns one error that lists all mistakes."""
+    from django_fairque.events import rules
+
+    found = rules.mistakes()
+    return [message("fairque.E020", "\n".join(found), EVENT_MISTAKE_HINT)] if found else []
+
+
+def _unseen_bulk_operations() -> Iterator[CheckMessage]:
+    """One message for all models: it can be silenced where nothing uses bulk operations."""
+    from django_fairque.events import EventQuerySetMixin, rules
+    from django_fairque.events.event import CREATE, UPDATE, classes_of
+
+    watched = {rule.model for rule in rules.rules() if rule.is_on and {CREATE, UPDATE} & rule.kinds}
+    unseen = {}
+    for model in sorted({each for one in watched if one is not None for each in classes_of(one)}, key=_label):
+        names = [each.name for each in model._meta.managers if not _has_queryset(each, EventQuerySetMixin)]
+        if names and not model._meta.abstract:
+            unseen[_label(model)] = names
+    if unseen:
+        listed = "; ".join(f"{label} ({', '.join(names)})" for label, names in unseen.items())
+        yield message(
+            "fairque.W021",
+            f"bulk_create, bulk_update and update of these managers fire no model event: {listed}",
+            "Use EventQuerySet.as_manager(), or list EventQuerySetMixin before the base of the manager's queryset class. Silence "
+            "this number if nothing changes these models in bulk.",
+        )
+
+
+def _label(model: type[models.Model]) -> str:
+    return model._meta.label
+
+
+def _has_queryset(manager: Any, kind: type) -> bool:
+    """Whether a manager makes querysets of this kind."""
+    return issubclass(getattr(manager, "_queryset_class", models.QuerySet), kind)
 
 
 def _cascades(model: type[models.Model]) -> Iterator[CheckMessage]:

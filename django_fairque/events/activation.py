@@ -43,6 +43,7 @@ def ready() -> None:
     """The models are there: switch on what was declared so far. Called when Django is set up."""
     rules.rule_registry.is_ready = True
     task_registry.on_register(_task_is_here)
+    task_registry.add_mistake_source(rules.mistakes)
     for rule in rules.rule_registry.rules:
         switch_on(rule)
 
@@ -57,7 +58,8 @@ def _task_is_here(name: str) -> None:
 
 
 def switch_on(rule: Rule) -> None:
-    """Connect a rule to its model's signals; one with mistakes stays off, which is logged and a check's error."""
+    """Connect a rule to its model's signals; one with mistakes stays off, which is logged; `rules.mistakes`
+    lists them."""
     if rule.is_on:
         return
     rule.problems = []
@@ -199,7 +201,7 @@ def _model_problems(rule: Rule, model: type[Model]) -> Iterator[str]:
         *((f"argument {name!r}", each) for name, each in rule.kwargs.items()),
     ):
         if isinstance(given, str) and (problem := problem_of(model, given)):
-            yield f"{what}: {problem}"
+            yield f"{what}: {problem}; write Value({given!r}) if the text itself is meant"
     if M2M in rule.kinds:
         fields = {each.name: each for each in model._meta.many_to_many}
         field = fields.get(rule.relation)

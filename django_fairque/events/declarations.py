@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from django.db.models import Value
+
 from django_fairque.engine.model.errors import short
 from django_fairque.tasks.definition import Sendable
 from django_fairque.tasks.errors import TaskUsageError
@@ -24,18 +26,20 @@ if TYPE_CHECKING:
 ACTIONS = ("add", "remove", "clear")
 
 Task = TypeVar("Task")
-User = str | Callable[[Event], Any] | None
-"""A field path or a callable of the event; None for what the task says itself."""
-AllArguments = Iterable[Any] | Callable[[Event], Any]
-"""The arguments, each a field path or a callable of the event; or a callable that gives all of them. A string is one path."""
+User = str | Value | Callable[[Event], Any] | None
+"""A field path, a literal in `Value`, or a callable of the event; None for what the task says itself."""
+AllArguments = Value | Iterable[Any] | Callable[[Event], Any]
+"""The arguments, each a field path, a literal in `Value`, or a callable of the event; or a callable that gives all of them. A
+string is one path."""
 
 
 class EventOptions(SendOptions, total=False):
     """What every declaration takes, in addition to the options of `using`: ``delay``, ``debounce``, ``unique_for``, ``queue``, …
 
     ``when``: a condition: `changed`, `field_is`, a callable of the `Event`, or a combination with ``&``, ``|``, ``~``.
-    ``user``: whose task it is: a field path or a callable of the event; by default what the task says itself.
-    ``args``: the arguments for a decorated task, the primary key by default: field paths, or a callable that gives all.
+    ``user``: whose task it is: a field path, ``Value("text")`` or a callable of the event; by default what the task says itself.
+    ``args``: the arguments for a decorated task, the primary key by default: field paths and ``Value``, or a callable that gives
+    all.
     ``name``: of the event, for ``fairque_events``; made of model, kind and task by default.
     ``reentrant``: let a task that does this itself be enqueued again, which by default it is not.
     """
@@ -65,16 +69,19 @@ class Declaration:
         what = f"{label}:{word}" if label else word
         user, args, when = given.get("user"), given.get("args", ("pk",)), given.get("when")
         options = {name: value for name, value in given.items() if name not in EVENT_OPTIONS}
-        if not (user is None or callable(user) or (isinstance(user, str) and user)):
-            raise TaskUsageError(f"{what}: user must be a field path or a callable of the event, got {short(user)}")
-        _check(what, options)
-        if not (callable(args) or isinstance(args, Iterable)):
+        if not (user is None or callable(user) or isinstance(user, Value) or (isinstance(user, str) and user)):
             raise TaskUsageError(
-                f"{what}: args must be a field path, several, or a callable of the event that gives all, got {short(args)}"
+                f"{what}: user must be a field path, Value(…) or a callable of the event, got {short(user)}"
+            )
+        _check(what, options)
+        if not (callable(args) or isinstance(args, (Value, Iterable))):
+            raise TaskUsageError(
+                f"{what}: args must be a field path, Value(…), a list of these, or a callable of the event that gives all, "
+                f"got {short(args)}"
             )
         self._what = what
         self._name = given.get("name", "")
-        self._args: AllArguments = (args,) if isinstance(args, str) else args
+        self._args: Iterable[Any] | Callable[[Event], Any] = (args,) if isinstance(args, (str, Value)) else args
         self._fields: dict[str, Any] = {
             "kinds": frozenset(kinds),
             "target": model,
@@ -89,7 +96,8 @@ class Declaration:
         """Enqueue a task when this happens.
 
         ``task`` is a task, or the name of one that is registered. ``args`` and ``kwargs`` are its arguments: a string
-        is a field path, a callable is called with the `Event`, anything else is passed as it is.
+        is a field path, ``Value("text")`` (of ``django.db.models``) is that text, a callable is called with the
+        `Event`, anything else is passed as it is.
 
         Returns the task. Raises `TaskUsageError` if ``task`` is neither. Fields that the model does not have are
         reported by ``manage.py check``.
@@ -121,9 +129,10 @@ def on_create(model: type[Model] | str, **options: Unpack[EventOptions]) -> Decl
 
     - ``when``: a condition: `changed`, `field_is`, a callable of the `Event`, or a combination with ``&``, ``|``,
       ``~``; always by default.
-    - ``user``: the task's user: a field path or a callable of the event; by default that of the task.
-    - ``args``: the arguments for a decorated task: field paths, or a callable that returns all; the primary key by
-      default.
+    - ``user``: the task's user: a field path, ``Value("text")`` or a callable of the event; by default that of the
+      task.
+    - ``args``: the arguments for a decorated task: field paths and ``Value``, or a callable that returns all; the
+      primary key by default.
     - ``name``: the event's name, for ``fairque_events``; made of model, kind and task by default.
     - ``reentrant``: whether a task that does this itself is enqueued again; False by default.
 

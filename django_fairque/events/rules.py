@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Union
 
+from django.db.models import Value
+
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.errors import ConfigurationError
 from django_fairque.tasks import registry, sending
@@ -64,8 +66,8 @@ logger = logging.getLogger("django_fairque.events")
 _key = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 """The same text for the same request."""
 
-Argument = Union[str, Callable[[Event], Any], Any]  # noqa: UP007 - evaluated on 3.10 too
-"""A field path, a callable of the event, or anything else as it is."""
+Argument = Union[str, Value, Callable[[Event], Any], Any]  # noqa: UP007 - evaluated on 3.10 too
+"""A field path, a literal in ``django.db.models.Value``, a callable of the event, or anything else as it is."""
 
 
 @dataclass(eq=False)
@@ -77,7 +79,7 @@ class Rule:
     target: type[Model] | str | None
     task: AnyDefinition | str
     when: Condition | None = None
-    user: str | Callable[[Event], Any] | None = None
+    user: str | Value | Callable[[Event], Any] | None = None
     args: tuple[Argument, ...] = ()
     kwargs: Mapping[str, Argument] = field(default_factory=dict)
     bind: Callable[[Event], Any] | None = None
@@ -157,7 +159,7 @@ class Rule:
         """Whose task it is; None leaves that to the task."""
         if self.user is None:
             return None
-        value = event.value(self.user) if isinstance(self.user, str) else self.user(event)
+        value = event.value(self.user) if isinstance(self.user, str) else _bound(event, self.user)
         return None if value is None else user_id(getattr(value, "pk", value), f"the user of {self!r}")
 
     @staticmethod
@@ -175,10 +177,13 @@ class Rule:
 def _bound(event: Event, argument: Argument, *, is_typed: bool = False) -> Any:
     if isinstance(argument, str):
         value = event.value(argument)
-        if is_typed:  # the key of a related object, in its own type
-            return getattr(value, "pk", value) if hasattr(value, "_meta") else value
-        return plain(value)
-    return argument(event) if callable(argument) else argument
+    elif isinstance(argument, Value):
+        value = argument.value
+    else:
+        return argument(event) if callable(argument) else argument
+    if is_typed:  # the key of a related object, in its own type
+        return getattr(value, "pk", value) if hasattr(value, "_meta") else value
+    return plain(value)
 
 
 def plain(value: Any) -> Any:
@@ -214,6 +219,11 @@ rule_registry = _RuleRegistry()
 def rules() -> Sequence[Rule]:
     """All that are declared, in that order."""
     return tuple(rule_registry.rules)
+
+
+def mistakes() -> list[str]:
+    """Why events are switched off, in a sentence for each mistake."""
+    return [f"the model event {rule.name} is switched off: {problem}" for rule in rules() for problem in rule.problems]
 
 
 def of_model(model: type[Model]) -> tuple[Rule, ...]:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, overload
 
-from django_fairque.engine.model.errors import nearest, short
+from django_fairque.engine.model.errors import ConfigurationError, nearest, short
 
 from .definition import AnyDefinition, BatchDefinition, Item, P, TaskDefinition
 from .errors import TaskNotRegisteredError, TaskUsageError
@@ -31,6 +31,7 @@ _imports: dict[str, object] = {}
 """By name, the import of its module that made the task."""
 _duplicates: dict[str, tuple[AnyDefinition, AnyDefinition]] = {}
 _listeners: list[Callable[[str], None]] = []
+_mistake_sources: list[Callable[[], list[str]]] = []
 
 
 def on_register(listener: Callable[[str], None]) -> None:
@@ -80,6 +81,24 @@ def duplicates() -> dict[str, tuple[str, str]]:
 def _place(definition: AnyDefinition) -> str:
     code = getattr(inspect.unwrap(definition.function), "__code__", None)
     return definition.origin + (f" ({code.co_filename}:{code.co_firstlineno})" if code else "")
+
+
+def add_mistake_source(source: Callable[[], list[str]]) -> None:
+    """Have `mistakes` call ``source``, which returns what is wrong with declarations, in a sentence each."""
+    if source not in _mistake_sources:
+        _mistake_sources.append(source)
+
+
+def mistakes() -> list[str]:
+    """What is wrong with the project's declarations of model events, in a sentence each. No task is sent for these events."""
+    return [text for source in _mistake_sources for text in source()]
+
+
+def refuse_mistakes() -> None:
+    """Raise `ConfigurationError` with all `mistakes`, if there are any."""
+    if found := mistakes():
+        count = "a mistake" if len(found) == 1 else f"{len(found)} mistakes"
+        raise ConfigurationError("\n- ".join([f"{count} in the declarations of model events; correct them", *found]))
 
 
 def find(name: str) -> AnyDefinition | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.errors import FairQueueError
+from django_fairque.tasks import registry
 from django_fairque.worker.execution.status_board import StatusBoard
 from django_fairque.worker.leases.heartbeat import DRAIN_COMMAND, STOP_COMMAND, worker_info, worker_status
 from django_fairque.worker.leases.lease_renewal import LeaseRenewal, RenewedWorker
@@ -41,14 +42,15 @@ class Worker:
       the time limit of a task that has none; ``shutdown_timeout``: how long running tasks may go on after `stop`.
     - ``handler``: the dotted path of a callable for bare payloads.
 
-    Raises `ConfigurationError` if a value can't be used, or a queue is not declared, and `TypeError` for an unknown
-    argument.
+    Raises `ConfigurationError` if a value can't be used, a queue is not declared, or a model event has mistakes, and
+    `TypeError` for an unknown argument.
 
     Without `fairque_worker` a process has limits: code that holds the interpreter for longer than a lease loses that
     lease, and no hard time limit can be enforced.
     """
 
     def __init__(self, queues: Sequence[str | FairQueue] | None = None, **arguments: Unpack[WorkerArguments]) -> None:
+        registry.refuse_mistakes()
         given = None
         if queues is not None:
             given = [get_queue(each) if isinstance(each, str) else each for each in unique_queues(queues)]

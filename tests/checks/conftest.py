@@ -12,6 +12,7 @@ from django.core.checks import run_checks
 
 from django_fairque.conf import reset_config
 from django_fairque.engine.transport.server_checks import check_server_info, read_server_info
+from django_fairque.events import rules
 from django_fairque.tasks import registry
 from tests import source_rules
 from tests.servers import BINARY_VARIABLE
@@ -46,6 +47,7 @@ def afresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in [name for name in os.environ if name.startswith("FAIRQUE_") and name != BINARY_VARIABLE]:
         monkeypatch.delenv(name)
     monkeypatch.setattr(registry, "_tasks", {})  # what other tests have declared is not looked at
+    monkeypatch.setattr(rules, "rule_registry", rules._RuleRegistry())
     reset_config()
     yield
     reset_config()

@@ -250,7 +250,7 @@ class TestMistakes:
             ({"user_id": "a"}, "give user=…"),
             ({"on_commit": False}, "the event decides that"),
             ({"database": "other"}, "the event decides that"),
-            ({"user": 5}, "user must be a field path or a callable"),
+            ({"user": 5}, r"user must be a field path, Value\(…\) or a callable"),
             ({"dealy": 5}, "shop.Order:save: unknown option 'dealy'; did you mean 'delay'?"),
             ({"colour": "red"}, "expected one of args, debounce, debounce_max_wait, delay, depends_on"),
             ({"batch": 5}, r"expected one of args, .*when, got batch=5; write @task\(batch=…\)"),

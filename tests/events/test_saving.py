@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from asgiref.sync import async_to_sync
 from django.core import serializers
 from django.db import IntegrityError, connection, transaction
+from django.db.models import Value
 
 from django_fairque import TaskSerializationError, TaskValidationError, current_task, task
 from django_fairque.conf import aclose_queues
@@ -108,8 +110,21 @@ class TestArguments:
         Order.objects.create(total=3)
         assert arrived(queue) == [[3]]
 
+    def test_a_text_that_is_no_path_is_a_value(self, queue: FairQueue, work: AnyDefinition) -> None:
+        on_create(Order, user=Value("acme")).enqueue(work, "total", Value("total"), kind=Value(uuid.UUID(int=1)))
+        on_create(Order, args=Value("one"))(work)
+        on_create(Order, args=["pk", Value(None)])(work)
+        order = Order.objects.create(total=3)
+        leases = queue.pop_batch(3, "w")
+        found = {(lease.user_id, *lease.payload["args"]): lease.payload["kwargs"] for lease in leases}
+        assert found == {
+            ("acme", 3, "total"): {"kind": str(uuid.UUID(int=1))},
+            ("default", "one"): {},
+            ("default", order.pk, None): {},
+        }
+
     def test_what_is_no_path_is_refused(self) -> None:
-        with pytest.raises(TaskUsageError, match=r"Order:create: args must be a field path, several, .* got 7"):
+        with pytest.raises(TaskUsageError, match=r"Order:create: args must be a field path, Value.* got 7"):
             on_create(Order, args=7)  # type: ignore[arg-type]
 
     def test_also_by_name(self, queue: FairQueue, work: AnyDefinition) -> None:

@@ -31,6 +31,7 @@ from django_fairque.conf import get_config, get_queue
 from django_fairque.early_signals import exit_early, received
 from django_fairque.engine.model.errors import ConfigurationError, RedisConnectionError, UnsupportedServerError
 from django_fairque.engine.model.outcome import Outcome
+from django_fairque.tasks import registry
 from django_fairque.tasks.schedules import sync_or_log
 from django_fairque.version import __version__
 from django_fairque.worker.execution.status_board import partial_lease
@@ -246,6 +247,7 @@ class Supervisor:
             raise ConfigurationError(
                 "DJANGO_SETTINGS_MODULE is not set: worker processes import the settings by name, so they must have one"
             )
+        registry.refuse_mistakes()
         self.options = options
         if copied:
             child_main.close_project_connections()  # of what the project opened at import
