@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
+import warnings
+from asyncio import _get_running_loop
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -434,8 +437,29 @@ def around_sending_async(options: TaskOptions, tasks: Sequence[Task]) -> Abstrac
     return AsyncSending(span, (*config.middleware, *options.middleware), TaskSend(options.queue, tasks))
 
 
+_SENDING_PACKAGES = ("django_fairque.", "django.tasks.", "django_tasks.")
+
+
+def _warn_of_blocked_loop(tasks: Sequence[Task]) -> None:
+    """Warn at the line that called ``enqueue()``. Python prints a warning once for each line, by default."""
+    if os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE"):  # as Django's database connections: notebooks run in a loop
+        return
+    level, frame = 1, sys._getframe()  # noqa: SLF001 - as `warnings` itself: Python 3.12 can skip packages by their path
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_SENDING_PACKAGES):
+        level, frame = level + 1, frame.f_back
+    name = tasks[0].name if tasks else "a task"
+    warnings.warn(
+        f"enqueue() of {name} was called in a coroutine and blocks its event loop until the server has answered: use "
+        "`await task.aenqueue(…)`, or aenqueue_many() for several",
+        RuntimeWarning,
+        stacklevel=level,
+    )
+
+
 def send(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
     """Push the tasks, or leave them to the commit; a result for each."""
+    if _get_running_loop() is not None:
+        _warn_of_blocked_loop(tasks)
     with around_sending(options, tasks):
         if interceptors:
             return interceptors[-1].intercept(options, tasks)

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from django_fairque.conf import aclose_queues
 
 if TYPE_CHECKING:
@@ -43,7 +45,9 @@ class Example:
         source = "\n" * (self.line - 1) + self.code  # so that a traceback points into the page
         code = compile(source, str(self.page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
         if code.co_flags & inspect.CO_COROUTINE:
-            asyncio.run(_to_its_end(eval(code, names)))
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")  # as at a prompt
+                asyncio.run(_to_its_end(eval(code, names)))
         else:
             exec(code, names)
 
