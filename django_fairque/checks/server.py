@@ -33,6 +33,10 @@ TIMEOUT = 1.0
 
 _REFUSES = ("fairque.E015", "Nothing can be enqueued until this is fixed.")
 _KEEPS = ("fairque.W004", "Set appendonly yes (and appendfsync everysec), on a disk with room.")
+_ELASTICACHE = (
+    "If durability is switched on for this ElastiCache, set DURABILITY in REDIS to managed-log (synchronous writes) or "
+    "managed-log-async (asynchronous writes). Otherwise use the outbox for what must not be lost."
+)
 _OLD = "Redis 7.2.5 and Valkey 7.2.6 are the oldest that are fit for production."
 
 # Kind of finding -> number and what to do; what is not here changes from hour to hour, and is fairque_health's affair.
@@ -72,14 +76,18 @@ def check_server(**_: Any) -> list[CheckMessage]:
 
 def _findings(redis: RedisConfig, infos: Infos) -> Iterator[CheckMessage]:
     from django_fairque.engine.transport.server_checks import check_server_info
+    from django_fairque.monitoring.health import durable_log, is_elasticache
 
     where: dict[tuple[str, str], list[str]] = {}
     for node, info in infos.items():
         for finding in (*check_server_info(info), *_unlimited(info)):
             where.setdefault(finding, []).append(node)
+    has_log = durable_log(redis) is not None
     for (kind, text), nodes in where.items():
-        if kind in _NUMBERS:
+        if kind in _NUMBERS and not (kind == "persistence" and has_log):
             number, hint = _NUMBERS[kind]
+            if kind == "persistence" and any(map(is_elasticache, redis.hosts)):
+                hint = _ELASTICACHE
             more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
             of_cluster = f" (node {nodes[0]}{more})" if nodes[0] else ""  # a single server has no name
             yield message(number, f"{redis.address}{of_cluster}: {text}", hint)

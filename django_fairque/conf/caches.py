@@ -21,7 +21,7 @@ DJANGO = "django.core.cache.backends.redis.RedisCache"
 DJANGO_REDIS = "django_redis.cache.RedisCache"
 
 _NOT_TAKEN = re.compile(
-    r"ssl_.*|credential_provider|connection_class|redis_connect_func|CONNECTION_FACTORY|CLIENT_CLASS|REDIS_CLIENT_CLASS"
+    r"ssl_.*|connection_class|redis_connect_func|CONNECTION_FACTORY|CLIENT_CLASS|REDIS_CLIENT_CLASS"
 )
 _CLASSES = ("CONNECTION_FACTORY", "CLIENT_CLASS", "REDIS_CLIENT_CLASS")
 _USUAL = (
@@ -114,7 +114,8 @@ def _at(alias: str, location: str, options: Mapping[str, Any]) -> dict[str, Any]
 
 def _taken(alias: str, options: Mapping[str, Any]) -> dict[str, Any]:
     _refuse(alias, options)
-    taken = {name: options[name] for name in urls.ACCESS_OPTIONS if options.get(name) is not None}
+    names = (*urls.ACCESS_OPTIONS, "credential_provider")
+    taken = {name: options[name] for name in names if options.get(name) is not None}
     verify = options.get("ssl_cert_reqs", "")
     if verify is None or isinstance(
         verify, ssl.VerifyMode

@@ -6,6 +6,7 @@ effect; redis-py would repeat a push ten times without reporting it.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections.abc import Collection, Iterator, Mapping
@@ -16,10 +17,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from urllib.parse import unquote, urlsplit
 
-from pydantic import BaseModel, BeforeValidator, Field, SecretStr, WrapSerializer, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    SecretStr,
+    WrapSerializer,
+    field_validator,
+    model_validator,
+)
 
 from django_fairque.conf import urls
-from django_fairque.engine.model.errors import ConfigurationError
+from django_fairque.engine.model.errors import ConfigurationError, short
 from django_fairque.engine.model.options import (
     InvalidOptionsError,
     Mistake,
@@ -55,7 +65,17 @@ def _reveal(value: SecretStr, handler: Any, info: Any) -> Any:
 
 Secret = Annotated[SecretStr, WrapSerializer(_reveal)]
 """Hidden in a dump unless its context is `REVEAL`."""
+Provider = Annotated[
+    Any,
+    PlainSerializer(lambda given: given if given is None or isinstance(given, str) else _path_of(given)),
+]
+"""A dotted path, or the object that it leads to; a file holds the path."""
 File = Annotated[str, BeforeValidator(lambda value: os.fspath(value) if isinstance(value, os.PathLike) else value)]
+
+
+def _path_of(given: Any) -> str:
+    kind = given if hasattr(given, "__qualname__") else type(given)
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 class SentinelConfig(BaseModel):
@@ -118,6 +138,14 @@ class RedisConfig(Options):
     """The number of the database. Default: 0."""
     username: str | None = Field(default=None, description="a text")
     password: Secret | None = Field(default=None, repr=False, description="a text")
+    credential_provider: Provider = Field(
+        default=None,
+        repr=False,
+        description="the dotted path of a credential provider of redis-py, or of what returns one; or the object itself",
+    )
+    """Returns the user name and the password of each new connection, instead of ``username`` and ``password``: a
+    ``redis.credentials.CredentialProvider``, a class or function that returns one, or the dotted path of these; None for
+    none."""
     cache: str | None = Field(default=None, min_length=1, description="an alias of settings.CACHES")
     """An alias of ``settings.CACHES`` whose server is used; None for none."""
     sentinel: SentinelConfig | None = Field(default=None, description="a mapping with nodes and service")
@@ -138,6 +166,11 @@ class RedisConfig(Options):
     """Whether the server's certificate is verified: "required" (the default), "optional" or "none"."""
     ssl_check_hostname: bool = Field(default=True, description="true or false")
     """Whether the certificate must have the server's name. Default: True."""
+    durability: Literal["managed-log", "managed-log-async"] | None = Field(
+        default=None, description='"managed-log" or "managed-log-async"'
+    )
+    """What a managed server keeps in a log on several machines, which it does not report: "managed-log" (all that it has
+    acknowledged) or "managed-log-async" (all but the last seconds). None (the default): what can be found out."""
     socket_timeout: Number = seconds(15)
     """The longest wait for a reply, and for a free connection. Default: 15."""
     socket_connect_timeout: Number = seconds(2)
@@ -163,6 +196,15 @@ class RedisConfig(Options):
         if value is not None and (wrong := urls.find_url_problem(value, options)):
             raise problem(wrong)
         return value
+
+    @field_validator("credential_provider")
+    @classmethod
+    def _is_provider(cls, value: Any) -> Any:
+        if value is None or callable(value) or callable(getattr(value, "get_credentials", None)):
+            return value
+        if isinstance(value, str) and all(part.isidentifier() for part in value.split(".")) and "." in value:
+            return value
+        raise ValueError("it is neither a dotted path nor a provider")
 
     @property
     def is_embedded(self) -> bool:
@@ -225,11 +267,14 @@ class RedisConfig(Options):
         if not self.ssl and not self.cache:
             for name in sorted(self.model_fields_set & {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile"}):
                 yield Mistake("conflict", (name,), "expected only with ssl (or a rediss:// URL); got it without")
+        for name in ("username", "password"):
+            if self.credential_provider is not None and getattr(self, name) is not None:
+                yield Mistake("conflict", (name,), "expected nothing here together with credential_provider; got both")
         yield from self._embedded_contradictions()
         yield from self._cluster_contradictions()
 
     def _embedded_contradictions(self) -> Iterator[Mistake]:
-        for name in ("username", "password", "ssl", "cluster"):
+        for name in ("username", "password", "credential_provider", "ssl", "cluster"):
             if self.is_embedded and getattr(self, name):
                 text = "expected nothing here with embedded://, whose server has no such thing"
                 yield Mistake("conflict", (name,), text)
@@ -247,7 +292,8 @@ class RedisConfig(Options):
         """Return a new client with its own pool, which connects when it is first used. Close it with ``close()``.
 
         ``decode_responses`` is whether the client returns text instead of bytes; False by default. Queues need bytes.
-        Raises `ConfigurationError` if the cache alias, or the directory of ``embedded://``, can't be found.
+        Raises `ConfigurationError` if the cache alias, the credential provider, or the directory of ``embedded://``, can't be
+        found.
         """
         client: Redis | RedisCluster = _create(self, SYNC, decode_responses=decode_responses)
         return client
@@ -259,6 +305,79 @@ class RedisConfig(Options):
         """
         client: AsyncRedis | AsyncRedisCluster = _create(self, ASYNC, decode_responses=decode_responses)
         return client
+
+
+class Credentials:
+    """A credential provider of redis-py: an object that returns a user name and a password for each new connection.
+
+    Services with short-lived credentials (IAM of AWS, Entra ID of Azure) need one. redis-py calls it whenever a connection is
+    opened, so that a connection that replaces a lost one has current credentials. Connections that are open are left as they are.
+    If it fails, that is an error of the connection: the request is repeated, and then raises
+    `RedisConnectionError`.
+    """
+
+    def __init__(self, provider: Any, name: str) -> None:
+        self._provider = provider
+        self._name = name
+
+    def get_credentials(self) -> Any:
+        """Return a user name and a password, or a password alone."""
+        from redis.exceptions import ConnectionError as RedisError
+
+        try:
+            return self._provider.get_credentials()
+        except Exception as error:
+            raise RedisError(self._failure(error)) from error
+
+    async def get_credentials_async(self) -> Any:
+        """As `get_credentials`. A provider that has no such coroutine is called in a thread."""
+        from redis.credentials import CredentialProvider
+        from redis.exceptions import ConnectionError as RedisError
+
+        own = getattr(type(self._provider), "get_credentials_async", None)
+        if own is None or own is getattr(CredentialProvider, "get_credentials_async", None):
+            return await asyncio.to_thread(self.get_credentials)
+        try:
+            return await self._provider.get_credentials_async()
+        except Exception as error:
+            raise RedisError(self._failure(error)) from error
+
+    def _failure(self, error: Exception) -> str:
+        return f"the credential provider {self._name} failed: {type(error).__name__}: {error}"
+
+
+@cache
+def load_credentials(given: Any) -> Credentials:
+    """Return the provider that ``CREDENTIAL_PROVIDER`` names; the same one for all connections of a process.
+
+    ``given`` is a dotted path of a provider, or of a class or function that returns one when it is called without arguments; or
+    one of these objects. Raises `ConfigurationError` if it can't be imported, fails, or is no provider.
+    """
+    name = given if isinstance(given, str) else getattr(given, "__qualname__", type(given).__qualname__)
+    try:
+        found = _import(given) if isinstance(given, str) else given
+        is_provider = not isinstance(found, type) and hasattr(found, "get_credentials")
+        provider = found() if callable(found) and not is_provider else found
+    except Exception as error:
+        raise ConfigurationError(
+            f"REDIS.CREDENTIAL_PROVIDER: {name} can't be used: {type(error).__name__}: {error}"
+        ) from error
+    if not callable(getattr(provider, "get_credentials", None)):
+        raise ConfigurationError(
+            "REDIS.CREDENTIAL_PROVIDER: expected a redis.credentials.CredentialProvider, or a class or function that returns "
+            f"one; got {short(provider)} from {name}"
+        )
+    return Credentials(provider, name)
+
+
+# A provider may have a thread that renews its credentials, which a copy of the process does not have.
+os.register_at_fork(after_in_child=load_credentials.cache_clear)
+
+
+def _import(path: str) -> Any:
+    from django.utils.module_loading import import_string
+
+    return import_string(path)
 
 
 SYNC = "redis"
@@ -345,8 +464,7 @@ def _create(config: RedisConfig, package: str, *, decode_responses: bool) -> Any
     config = resolve_cache(config)
     common = {
         "protocol": 2,
-        "username": config.username,
-        "password": config.password.get_secret_value() if config.password else None,
+        **_access(config),
         "socket_timeout": config.socket_timeout,
         "socket_connect_timeout": config.socket_connect_timeout,
         "health_check_interval": config.health_check_interval,
@@ -363,6 +481,16 @@ def _create(config: RedisConfig, package: str, *, decode_responses: bool) -> Any
     # A call that finds every connection busy waits, for as long as for an answer, and does not fail at once.
     options = {**common, "db": config.db, "timeout": config.socket_timeout, **_place(config, package)}
     return import_module(package).Redis.from_pool(pool(**options))
+
+
+def _access(config: RedisConfig) -> dict[str, Any]:
+    """Which user connects."""
+    if config.credential_provider is not None:
+        return {"credential_provider": load_credentials(config.credential_provider)}
+    return {
+        "username": config.username,
+        "password": config.password.get_secret_value() if config.password else None,
+    }
 
 
 @cache

@@ -12,24 +12,28 @@ from django_fairque.engine.scripting.commands import Keys
 from django_fairque.engine.statistics.health import Health
 from django_fairque.engine.transport.server_checks import APPEND_ONLY_FILE_IS_OFF, probe_server
 from django_fairque.monitoring.monitor import exceeded_limits
+from django_fairque.tasks import registry
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from django_fairque.conf import RedisConfig
     from django_fairque.engine.queue.queue import FairQueue
 
 
 def judged(queue: FairQueue) -> Health:
-    """What the engine says, and degraded if anything is over its limit in ``MONITOR``.
+    """What the engine says, and degraded if anything is over its limit in ``MONITOR``, or a model event is switched off in this
+    process.
 
     Raises:
         RedisConnectionError: the server can't be reached, or can't be used.
     """
     health = queue.health()
-    if limits := exceeded_limits(queue):
-        status = "degraded" if health.status == "good" else health.status
-        health = replace(health, status=status, reasons=[*health.reasons, *limits])
-    return health
+    excused = APPEND_ONLY_FILE_IS_OFF if durable_log(get_config().redis) else None
+    reasons = [each for each in health.reasons if each != excused]
+    reasons += [*registry.mistakes(), *exceeded_limits(queue)]
+    status = "down" if health.status == "down" else "degraded" if reasons else "good"
+    return replace(health, status=status, reasons=reasons)
 
 
 def examined(queue: FairQueue) -> Health:
@@ -46,17 +50,32 @@ def examined(queue: FairQueue) -> Health:
     living = next(shard for shard in range(queue.config.shards) if shard not in health.missing_shards)
     key = Keys(queue.config.prefix, queue.name, living)("probe")
     wanted = queue.config.replicas_to_confirm
-    found = asdict(probe_server(queue.client, key, replicas=wanted, has_log=any(map(is_memorydb, redis.hosts))))
+    found = asdict(probe_server(queue.client, key, replicas=wanted, log=durable_log(redis)))
     refusals = found.pop("refusals")
-    excused = APPEND_ONLY_FILE_IS_OFF if found["durability"] == "managed-log" else None
-    reasons = [*refusals, *(each for each in health.reasons if each != excused)]
-    status = "down" if refusals else "good" if health.status == "degraded" and not reasons else health.status
+    status = "down" if refusals else health.status
+    reasons = [*refusals, *health.reasons]
     return replace(health, status=status, reasons=reasons, server={**health.server, **found})
 
 
-def is_memorydb(host: str) -> bool:
-    """Whether it is Amazon MemoryDB, which only its name shows: its INFO has no field about the log."""
-    return ".memorydb." in host and host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
+def durable_log(redis: RedisConfig) -> str | None:
+    """The durability of a server that keeps a log on several machines; None if it is not known to keep one.
+
+    ``INFO`` is not known to show it. The host's name shows that it is Amazon MemoryDB, whose log can't be switched off.
+    ElastiCache's can, so ``DURABILITY`` declares it there.
+    """
+    return redis.durability or ("managed-log" if any(map(_is_memorydb, redis.hosts)) else None)
+
+
+def _is_memorydb(host: str) -> bool:
+    return ".memorydb." in host and host.endswith(AWS_DOMAINS)
+
+
+def is_elasticache(host: str) -> bool:
+    """Whether the host's name is one of Amazon ElastiCache."""
+    return ".cache." in host and host.endswith(AWS_DOMAINS)
+
+
+AWS_DOMAINS = (".amazonaws.com", ".amazonaws.com.cn")
 
 
 STATUS_FILE_MAX_AGE_SECONDS = 10.0

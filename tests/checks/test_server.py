@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from django_fairque.checks.server import DEADLINE
+from django_fairque.checks.server import DEADLINE, _findings
+from django_fairque.conf import RedisConfig
 from django_fairque.engine.transport.server_checks import check_server_info
 from tests.topologies import make_cluster
 
@@ -55,6 +56,20 @@ def test_how_it_is_set(check: Check, fit: Server, option: str, value: str, numbe
     assert ids([message]) == [number]
     assert message.msg.startswith(f"unix://{fit.socket}?db=0: ")
     assert check(at(fit)) == []  # nothing is asked
+
+
+def test_a_log_that_is_declared_is_instead_of_the_file(check: Check, fit: Server) -> None:
+    with fit.client() as client:
+        client.config_set("appendonly", "no")
+    assert check(at(fit, DURABILITY="managed-log"), deploy=True) == []
+
+
+def test_elasticache_may_have_a_log() -> None:
+    info = {"valkey_version": "9.0.4", "aof_enabled": 0, "maxmemory": 1, "maxmemory_policy": "noeviction"}
+    redis = RedisConfig(host="clustercfg.mail.abc123.euc1.cache.amazonaws.com", cluster=True)
+    (message,) = _findings(redis, {"node": info})
+    assert ids([message]) == ["W004"]
+    assert "set DURABILITY in REDIS to managed-log (synchronous writes)" in str(message.hint)
 
 
 def test_a_replica_refuses(check: Check, fit: Server) -> None:

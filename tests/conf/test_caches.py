@@ -203,7 +203,6 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("backend", "options", "name"),
         [
-            (DJANGO, {"credential_provider": object()}, "credential_provider"),
             (DJANGO, {"ssl_ciphers": "x"}, "ssl_ciphers"),
             (DJANGO_REDIS, {"CONNECTION_POOL_KWARGS": {"connection_class": object}}, "connection_class"),
             (DJANGO_REDIS, {"CONNECTION_FACTORY": "shop.Factory"}, "CONNECTION_FACTORY"),

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.core.management import call_command
 
-from django_fairque.conf import close_queues
+from django_fairque.conf import RedisConfig, close_queues, get_queue
 from django_fairque.engine.model.errors import RedisConnectionError, UnsupportedServerError
 from django_fairque.engine.transport.server_checks import (
+    APPEND_ONLY_FILE_IS_OFF,
     check_server,
     check_server_info,
     find_vulnerabilities,
     probe_server,
 )
-from django_fairque.monitoring.health import is_memorydb
+from django_fairque.monitoring.health import durable_log, examined, judged
 from tests.topologies import free_port, make_cluster, make_replica
 
 if TYPE_CHECKING:
@@ -184,6 +185,20 @@ def test_known_holes(name: str, version: str, found: dict[str, str]) -> None:
 
 
 def test_what_is_known_by_its_name_only() -> None:
-    assert is_memorydb("clustercfg.mail.abc123.memorydb.eu-central-1.amazonaws.com")
-    assert not is_memorydb("mail.abc123.clustercfg.euc1.cache.amazonaws.com")
-    assert not is_memorydb("x.memorydb.example.org")
+    elasticache = "clustercfg.mail.abc123.euc1.cache.amazonaws.com"
+    assert durable_log(RedisConfig(host="clustercfg.mail.abc123.memorydb.eu-central-1.amazonaws.com")) == "managed-log"
+    assert durable_log(RedisConfig(host=elasticache)) is None
+    assert durable_log(RedisConfig(host=elasticache, durability="managed-log-async")) == "managed-log-async"
+    assert durable_log(RedisConfig(host="x.memorydb.example.org")) is None
+
+
+@pytest.mark.parametrize("durability", ["managed-log", "managed-log-async"])
+def test_a_declared_log_is_instead_of_the_file(make_server: MakeServer, settings: Settings, durability: str) -> None:
+    """As on ElastiCache, whose servers have no append-only file."""
+    settings.FAIRQUE = {"REDIS": {"URL": make_server("--appendonly", "no").url}}
+    health = judged(get_queue())
+    assert health.reasons == [APPEND_ONLY_FILE_IS_OFF]
+    settings.FAIRQUE = {"REDIS": {**settings.FAIRQUE["REDIS"], "DURABILITY": durability}}
+    assert judged(get_queue()).status == "good"
+    found = examined(get_queue())
+    assert (found.status, found.reasons, found.server["durability"]) == ("good", [], durability)

@@ -178,8 +178,9 @@ _UNDECLARED_KEY_SCRIPT = "#!lua flags=no-writes\nreturn redis.call('EXISTS', KEY
 
 @dataclass
 class ServerReport:
-    """``durability`` is memory, aof-no, aof-everysec, aof-always, replicated(n), managed-log or unknown. ``functions``,
-    ``scripts`` and ``undeclared_keys`` are yes, no or not permitted (to this user). ``refusals`` say what can't work."""
+    """``durability`` is memory, aof-no, aof-everysec, aof-always, replicated(n), managed-log, managed-log-async or unknown.
+    ``functions``, ``scripts`` and ``undeclared_keys`` are yes, no or not permitted (to this user). ``refusals`` say what can't
+    work."""
 
     durability: str
     functions: str
@@ -188,12 +189,12 @@ class ServerReport:
     refusals: list[str] = field(default_factory=list)
 
 
-def probe_server(client: Any, key: str, *, replicas: int = 0, has_log: bool = False) -> ServerReport:
+def probe_server(client: Any, key: str, *, replicas: int = 0, log: str | None = None) -> ServerReport:
     """Try the server that has ``key``, which should not exist; of a cluster, one of its nodes.
 
     Args:
         replicas: how many must confirm each push.
-        has_log: it is known that what it acknowledges is in a log of several machines.
+        log: the durability of a server that is known to keep a log on several machines; it is not tried then.
 
     Raises:
         RedisConnectionError: it can't be reached.
@@ -204,7 +205,7 @@ def probe_server(client: Any, key: str, *, replicas: int = 0, has_log: bool = Fa
         scripts = _is_supported(node, "EVALSHA", "0" * 40, 1, key)
         undeclared = _is_supported(node, "EVAL", _UNDECLARED_KEY_SCRIPT, 1, key) if scripts == "yes" else scripts
         found = ServerReport(UNKNOWN_DURABILITY, functions, scripts, undeclared)
-        found.durability = "managed-log" if has_log else _probe_durability(node, key)
+        found.durability = log or _probe_durability(node, key)
         if replicas:
             _probe_replication(node, key, replicas, found)
     except CLIENT_ERRORS as error:
