@@ -23,7 +23,7 @@ from .context import call_with_user, current_user_id
 from .errors import TaskUsageError
 from .options import SENDABLE, SendOptions, TaskOptions, celery_hint, changed, user_id
 from .pipelines import Composable, Step
-from .results import R
+from .results import R_co
 from .value_types import CallTypes, is_convertible, problem_with
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ Built = TypeVar("Built")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Sendable(Composable, Generic[P, R]):
+class Sendable(Composable, Generic[P, R_co]):
     """What plain and batch tasks share: everything but how the function itself is called. Immutable."""
 
     function: Callable[..., Any]
@@ -153,7 +153,7 @@ class Sendable(Composable, Generic[P, R]):
     @overload  # of a coroutine function
     def enqueue(self: Sendable[P, Coroutine[Any, Any, V]], *args: P.args, **kwargs: P.kwargs) -> TaskResult[V]: ...
     @overload
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskResult[R]: ...
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskResult[R_co]: ...
     def enqueue(self, *args: Any, **kwargs: Any) -> TaskResult[Any]:
         """Send one call; inside a database transaction, when that commits.
 
@@ -171,7 +171,7 @@ class Sendable(Composable, Generic[P, R]):
         self: Sendable[P, Coroutine[Any, Any, V]], *args: P.args, **kwargs: P.kwargs
     ) -> TaskResult[V]: ...
     @overload
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskResult[R]: ...
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskResult[R_co]: ...
     async def aenqueue(self, *args: Any, **kwargs: Any) -> TaskResult[Any]:
         """Send one call, from a coroutine; inside a database transaction, when that commits.
 
@@ -222,7 +222,7 @@ class Sendable(Composable, Generic[P, R]):
         self: Sendable[P, Coroutine[Any, Any, V]], calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]
     ) -> list[TaskResult[V]]: ...
     @overload
-    def enqueue_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[TaskResult[R]]: ...
+    def enqueue_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[TaskResult[R_co]]: ...
     def enqueue_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[TaskResult[Any]]:
         """Send many calls, in as few round trips as they fit. All of them are checked before any is sent.
 
@@ -236,7 +236,9 @@ class Sendable(Composable, Generic[P, R]):
         self: Sendable[P, Coroutine[Any, Any, V]], calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]
     ) -> list[TaskResult[V]]: ...
     @overload
-    async def aenqueue_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[TaskResult[R]]: ...
+    async def aenqueue_many(
+        self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]
+    ) -> list[TaskResult[R_co]]: ...
     async def aenqueue_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[TaskResult[Any]]:
         """Send many calls, from a coroutine.
 
@@ -394,19 +396,19 @@ class Sendable(Composable, Generic[P, R]):
         )
 
 
-class TaskDefinition(Sendable[P, R], Generic[P, R]):
+class TaskDefinition(Sendable[P, R_co], Generic[P, R_co]):
     """A function that is a task. Calling it runs it here and now, as any function."""
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        value: R = self.function(*args, **kwargs)
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        value: R_co = self.function(*args, **kwargs)
         return value
 
 
-class BatchDefinition(Sendable[[Item], Any], Generic[Item, R]):
+class BatchDefinition(Sendable[[Item], Any], Generic[Item, R_co]):
     """A function that takes many tasks at once: enqueued item by item, called with a list of ``items``."""
 
-    def __call__(self, items: list[Item]) -> R:
-        value: R = self.function(items)
+    def __call__(self, items: list[Item]) -> R_co:
+        value: R_co = self.function(items)
         return value
 
 

@@ -9,7 +9,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from django_fairque.engine.model.errors import ConfigurationError, nearest, short
 
@@ -21,8 +21,8 @@ from .value_types import register_types
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from .results import R
 
+R = TypeVar("R")
 
 TASK_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,199}")
 

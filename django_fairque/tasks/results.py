@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.tasks.options import TaskOptions
 
-    R = TypeVar("R", default=Any)
+    R_co = TypeVar("R_co", default=Any, covariant=True)
 else:
     from typing import TypeVar
 
-    R = TypeVar("R")
+    R_co = TypeVar("R_co", covariant=True)
 
 
 class CommitHook(Protocol):
@@ -130,7 +130,7 @@ FIRST_POLL_SECONDS, LONGEST_POLL_SECONDS = 0.005, 0.25
 """Seconds between two looks of `TaskResult.wait`: doubling from the first to the longest."""
 
 
-class TaskResult(Handle, Generic[R]):
+class TaskResult(Handle, Generic[R_co]):
     """A handle on a task, by its ``id`` (``task_id``) and the name of its ``queue``, ``"default"`` by default.
     ``waiting`` and ``name`` are for the package: the commit that it waits for, and the task's name.
 
@@ -189,7 +189,7 @@ class TaskResult(Handle, Generic[R]):
         self.refresh()
         return self._state
 
-    def refresh(self) -> TaskResult[R]:
+    def refresh(self) -> TaskResult[R_co]:
         """Read the task again. Returns this handle."""
         try:
             self._task = self._queue_to_ask().get_task(self.id)
@@ -197,7 +197,7 @@ class TaskResult(Handle, Generic[R]):
             self._task = None
         return self
 
-    def result(self) -> R:
+    def result(self) -> R_co:
         """Return what the task returned.
 
         The value has the type that the function's annotation names, if the task is declared in this process; else it is
@@ -208,7 +208,7 @@ class TaskResult(Handle, Generic[R]):
         self.refresh()
         return self._value(self.errors if self._state is TaskState.FAILED else [])
 
-    def wait(self, timeout: float | timedelta | None = None) -> R:
+    def wait(self, timeout: float | timedelta | None = None) -> R_co:
         """Wait until the task ends. Returns its `result`, and raises the errors of that.
 
         ``timeout`` is the longest wait in seconds or as a timedelta; None for no limit. Raises `TaskWaitTimeoutError`
@@ -253,7 +253,7 @@ class TaskResult(Handle, Generic[R]):
         await self.arefresh()
         return self._state
 
-    async def arefresh(self) -> TaskResult[R]:
+    async def arefresh(self) -> TaskResult[R_co]:
         """Read the task again. Returns this handle."""
         queue = await self._aqueue_to_ask()
         try:
@@ -262,12 +262,12 @@ class TaskResult(Handle, Generic[R]):
             self._task = None
         return self
 
-    async def aresult(self) -> R:
+    async def aresult(self) -> R_co:
         """Return what the task returned. Raises the errors of `result`."""
         await self.arefresh()
         return self._value(await self.aerrors() if self._state is TaskState.FAILED else [])
 
-    async def await_(self, timeout: float | timedelta | None = None) -> R:
+    async def await_(self, timeout: float | timedelta | None = None) -> R_co:
         """Await the end of the task. Returns its `result`. ``timeout`` and the errors are those of `wait`."""
         for pause in self._pauses(timeout, FIRST_POLL_SECONDS, LONGEST_POLL_SECONDS):
             await self.arefresh()
@@ -302,12 +302,12 @@ class TaskResult(Handle, Generic[R]):
     def _is_under_way(self) -> bool:
         return self._task is not None and not self._task.state.is_ended
 
-    def _value(self, errors: Sequence[Attempt]) -> R:
+    def _value(self, errors: Sequence[Attempt]) -> R_co:
         task = self._task
         if task is None:
             raise self._not_there()
         if task.state is TaskState.FINISHED:
-            value: R = load_result(task.name, task.result)
+            value: R_co = load_result(task.name, task.result)
             return value
         if task.state is TaskState.FAILED:
             reasons = (attempt.error for attempt in reversed(errors) if attempt.error)

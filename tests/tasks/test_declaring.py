@@ -6,16 +6,14 @@ import dataclasses
 import functools
 import inspect
 import uuid
+from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from django_fairque import Discard, Priority, Retry, TaskUsageError, TaskValidationError, task
 from django_fairque.tasks import registry
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
 
 
 def test_a_task_is_called_like_its_function() -> None:

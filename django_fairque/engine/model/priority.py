@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from enum import IntEnum
 from typing import Protocol
@@ -50,7 +51,7 @@ class Priority(IntEnum):
         """
         if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 6:
             return _MEMBERS[value - 1]
-        found = cls.__members__.get(value.upper().replace("-", "_")) if isinstance(value, str) else None
+        found = cls.__members__.get(re.sub("[ -]", "_", value.upper())) if isinstance(value, str) else None
         hint = "" if found is None else f"; write Priority.{found.name}"
         raise TaskValidationError(
             f"priority must be an integer from 1 (VERY_LOW) to 6 (CRITICAL), got {short(value)}{hint}"

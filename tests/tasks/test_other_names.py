@@ -1,0 +1,131 @@
+"""Who writes what Celery or `django.tasks` calls it reads in the error what it is called here. And the text of a result."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import transaction
+
+from django_fairque import Priority, TaskResult, TaskValidationError, task
+from django_fairque.tasks.errors import TaskUsageError
+
+from .helpers import run_next
+
+if TYPE_CHECKING:
+    from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.tasks.execution import Services
+
+
+def pay(order: int, note: str = "") -> str:
+    return f"{order}{note}"
+
+
+@pytest.fixture
+def paid(queue: FairQueue) -> Any:
+    return task(name="pay")(pay)
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("delay", r"use enqueue\(…\)"),
+        ("apply_async", r"use using\(delay=…, priority=…\)\.enqueue\(…\)"),
+        ("si", r"use s\(…\)"),
+        ("retry", r"raise Retry\(delay=…\)"),
+        ("request", r"current_task\(\)"),
+        ("unheard", "has no attribute 'unheard'$"),
+    ],
+)
+def test_attributes_of_tasks(paid: Any, name: str, ours: str) -> None:
+    with pytest.raises(AttributeError, match=rf"'TaskDefinition' object has no attribute '{name}'.*{ours}|{ours}"):
+        getattr(paid, name)
+    assert not hasattr(paid, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [("get", r"wait\(timeout\)"), ("ready", "state"), ("revoke", r"cancel\(\)"), ("task_id", "use id")],
+)
+def test_attributes_of_results(name: str, ours: str) -> None:
+    with pytest.raises(AttributeError, match=rf"'TaskResult' object has no attribute '{name}'; use {ours}|{ours}"):
+        getattr(TaskResult("id"), name)
+
+
+@pytest.mark.parametrize(
+    ("options", "ours"),
+    [
+        ({"countdown": 5}, "unknown option 'countdown'; it is called 'delay' here"),
+        ({"eta": 5}, "it is called 'execute_after' here"),
+        ({"priority": "high"}, r"priority must be an integer .* got 'high'; write Priority\.HIGH"),
+        ({"priority": "very low"}, r"got 'very low'; write Priority\.VERY_LOW"),
+        ({"priority": "urgent"}, "got 'urgent'$"),
+        ({"retry_on": OSError}, r"an option of the declaration, not of one call: write @task\(retry_on=…\)"),
+        ({"autoretry_for": OSError}, r"'retry_on' is an option of the declaration"),
+    ],
+)
+def test_options_of_calls(paid: Any, options: dict[str, Any], ours: str) -> None:
+    with pytest.raises(TaskUsageError, match=rf"^pay\.using\(\): .*{ours}|^pay\.using\(\): {ours}"):
+        paid.using(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "ours"),
+    [
+        (
+            {"task_id": "x"},
+            r"'task_id' is an option of one call, not of the declaration: write \.using\(task_id=…\)\.enqueue",
+        ),
+        ({"depends_on": "x"}, r"'depends_on' is an option of one call"),
+        ({"eta": 5}, r"'execute_after' is an option of one call"),
+        ({"countdown": 5}, "it is called 'delay' here"),
+        ({"autoretry_for": OSError}, "it is called 'retry_on' here"),
+        ({"soft_time_limit": 5}, "it is called 'timeout' here"),
+        ({"priority": "high"}, r"write Priority\.HIGH"),
+        ({"bind": True}, "unknown option 'bind'; expected one of"),
+    ],
+)
+def test_options_of_declarations(options: dict[str, Any], ours: str) -> None:
+    declare: Any = task
+    with pytest.raises(TaskUsageError, match=ours):
+        declare(**options)(pay)
+
+
+@pytest.mark.parametrize(
+    ("given", "ours"),
+    [
+        ({"countdown": 5}, r"countdown is no argument of the task: write \.using\(delay=…\)\.enqueue\(…\)"),
+        ({"eta": 5}, r"\.using\(execute_after=…\)"),
+        ({"priority": 5}, r"\.using\(priority=…\)"),
+        ({"task_id": "x"}, r"\.using\(task_id=…\)"),
+        ({"other": 5}, r"its arguments are \(order: "),
+    ],
+)
+def test_options_among_the_arguments(paid: Any, given: dict[str, Any], ours: str) -> None:
+    with pytest.raises(TaskUsageError, match=rf"pay\.enqueue\(\): got an unexpected keyword argument .*{ours}"):
+        paid.enqueue(1, **given)
+
+
+def test_a_number_as_text_has_no_hint() -> None:
+    with pytest.raises(TaskValidationError, match=r"got '3'$"):
+        Priority.from_int("3")  # type: ignore[arg-type]
+
+
+def test_tasks_and_results_can_be_copied(paid: Any) -> None:
+    assert copy.copy(paid).name == copy.deepcopy(paid).name == "pay"
+    assert pickle.loads(pickle.dumps(TaskResult("id", "mail"))).queue == "mail"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_text_of_a_result_has_the_name_and_the_last_known_state(
+    queue: FairQueue, services: Services, paid: Any
+) -> None:
+    with transaction.atomic():
+        result = paid.enqueue(1)
+        assert repr(result) == f"<TaskResult pay {result.id!r}: waits for the commit>"
+    assert repr(result) == f"<TaskResult pay {result.id!r}: state not read yet>"
+    run_next(queue, services)
+    assert repr(result.refresh()) == f"<TaskResult pay {result.id!r}: finished when it was read last>"
+    assert repr(TaskResult("x")) == "<TaskResult 'x': state not read yet>"
