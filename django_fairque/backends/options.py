@@ -13,7 +13,8 @@ from django.conf import settings
 from django.utils.module_loading import import_string
 
 from django_fairque.backends.compat import AnyTask
-from django_fairque.engine.model.errors import nearest, short
+from django_fairque.engine.model.errors import ConfigurationError, nearest, short
+from django_fairque.tasks import middleware
 from django_fairque.tasks.options import DeclaredOptions, TaskOptions, checked_option, contradictions
 
 logger = logging.getLogger("django_fairque.tasks")
@@ -154,14 +155,14 @@ def _checked_value(name: str, value: Any) -> Any:
 def _paths_in(name: str, value: Any) -> list[tuple[Callable[[str], object], str]]:
     """The dotted paths in the value of an option, each with what imports and checks it."""
     several = value if isinstance(value, (tuple, list)) else (value,)
-    check = {"USER": _imported_user, "RETRY_ON": _imported_error}.get(name)
+    check = {"USER": _imported_user, "RETRY_ON": _imported_error, "MIDDLEWARE": middleware.load}.get(name)
     return [(check, each) for each in several if isinstance(each, str)] if check else []
 
 
 def _problem_of(check: Callable[[str], object], path: str) -> str:
     try:
         check(path)
-    except ValueError as error:
+    except (ValueError, ConfigurationError) as error:
         return str(error)
     return ""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING, Any
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from django.db import transaction
 
-from django_fairque import Priority, TaskState, get_queue
+from django_fairque import Priority, TaskMiddleware, TaskSend, TaskState, get_queue
 from django_fairque.backends.compat import (
     InvalidTask,
     InvalidTaskBackend,
@@ -22,6 +23,8 @@ from django_fairque.testing import run_tasks
 from .project import tasks
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from pytest_django import Settings
 
     from django_fairque.engine.model.task import Task as Record
@@ -196,6 +199,23 @@ class OtherError(Exception):
     """Not raised here."""
 
 
+class Note(TaskMiddleware):
+    """Notes what is sent."""
+
+    noted: ClassVar[list[list[str]]] = []
+
+    def around_send(self, send: TaskSend) -> AbstractContextManager[object]:
+        self.noted.append([each.name for each in send.tasks])
+        return nullcontext()
+
+
+def test_middleware_by_path(queue: FairQueue, configure: Configure) -> None:
+    configure(TASK_OPTIONS={ADD: {"MIDDLEWARE": [f"{PATH}.Note"]}})
+    sent(queue)
+    elsewhere.enqueue(1)
+    assert Note.noted == [[ADD]]
+
+
 @pytest.mark.django_db(transaction=True, databases=["default", "other"])
 @pytest.mark.parametrize(
     ("options", "is_sent"), [({}, False), ({"DATABASE": "default"}, True), ({"ON_COMMIT": False}, True)]
@@ -243,6 +263,10 @@ MISTAKES = [
     ({"RETRY_ON": "no.Such"}, "RETRY_ON must name exception classes; 'no.Such' can't be imported"),
     ({"RETRY_ON": ["datetime.date"]}, "'datetime.date' is"),
     ({"TASK_OPTIONS": {ADD: {"USER": "no.such"}}}, f"TASK_OPTIONS['{ADD}']: USER must be a callable"),
+    (
+        {"MIDDLEWARE": ["no.Such"]},
+        "middleware: expected the dotted path of a subclass of TaskMiddleware, got 'no.Such'",
+    ),
     ({"UNIQUE_FOR": 1, "DEBOUNCE": 1}, "unique_for keeps the first of several and debounce the last"),
     ({"UNIQUE_FOR": 1, "TASK_OPTIONS": {ADD: {"DEBOUNCE": 1}}}, f"{ADD}: unique_for keeps the first"),
 ]
