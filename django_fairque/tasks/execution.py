@@ -36,7 +36,7 @@ from .context import RunningTask, running
 from .definition import AnyDefinition, handler_definition
 from .errors import Discard, Retry, TaskNotRegisteredError, TaskSignatureError, TaskTimeoutError, TaskUsageError
 from .middleware import TaskMiddleware, TaskRun, around_function, load_all
-from .tracing import NO_SPAN, run_span
+from .tracing import BAGGAGE_HEADER, NO_SPAN, run_span
 from .value_types import load_result
 
 if TYPE_CHECKING:
@@ -174,7 +174,13 @@ class Call:
         first = self._runs[0]
         if not first.services.tracing:
             return NO_SPAN
-        return run_span(first.services.queue, first.definition.name, [run.lease for run in self._runs])
+        baggage = {context.headers.get(BAGGAGE_HEADER, "") for context in self.contexts}
+        return run_span(
+            first.services.queue,
+            first.definition.name,
+            [run.lease for run in self._runs],
+            baggage.pop() if len(baggage) == 1 else "",
+        )
 
     def returned(self, value: Any) -> None:
         self._took = perf_counter() - self._started

@@ -47,7 +47,8 @@ class TaskSend:
     tasks: Sequence[Task]
     """The tasks that are sent: one of `enqueue`, those of an `enqueue_many` or of a pipeline."""
     headers: dict[str, str] = field(default_factory=dict)
-    """What travels with each of the tasks. Middleware adds to it before the tasks are sent; empty at first."""
+    """What travels with each of the tasks. Middleware adds to it before the tasks are sent. At first it has
+    the ``baggage`` of OpenTelemetry, if there is some and ``TRACING`` is on; else nothing."""
 
 
 class TaskRun:

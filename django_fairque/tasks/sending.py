@@ -40,7 +40,7 @@ from django_fairque.outbox import has_outbox
 from django_fairque.tasks.errors import TaskUsageError
 from django_fairque.tasks.middleware import AsyncSending, Sending, TaskSend
 from django_fairque.tasks.results import TaskResult, interceptors
-from django_fairque.tasks.tracing import NO_SPAN, current_trace, put_in, send_span
+from django_fairque.tasks.tracing import NO_SPAN, baggage_header, current_trace, put_in, send_span
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
@@ -413,13 +413,15 @@ _warned: set[str] = set()
 def around_sending(options: TaskOptions, tasks: Sequence[Task]) -> AbstractContextManager[object]:
     """Around sending tasks: they become part of the current trace, with a span for it where spans are on; then the middleware."""
     config = conf.get_config()
+    headers: dict[str, str] = {}
     if config.tracing:
         span: AbstractContextManager[object] = send_span(options.queue, tasks)
+        headers = baggage_header()
     else:
         put_in(tasks, current_trace())
         span = NO_SPAN
-    if config.middleware or options.middleware:
-        return Sending(span, (*config.middleware, *options.middleware), TaskSend(options.queue, tasks))
+    if headers or config.middleware or options.middleware:
+        return Sending(span, (*config.middleware, *options.middleware), TaskSend(options.queue, tasks, headers))
     return span
 
 
@@ -429,12 +431,14 @@ def around_sending_async(options: TaskOptions, tasks: Sequence[Task]) -> Abstrac
     if not (config.tracing or config.middleware or options.middleware):
         put_in(tasks, current_trace())
         return NO_SPAN
+    headers: dict[str, str] = {}
     if config.tracing:
         span: AbstractContextManager[object] = send_span(options.queue, tasks)
+        headers = baggage_header()
     else:
         put_in(tasks, current_trace())
         span = NO_SPAN
-    return AsyncSending(span, (*config.middleware, *options.middleware), TaskSend(options.queue, tasks))
+    return AsyncSending(span, (*config.middleware, *options.middleware), TaskSend(options.queue, tasks, headers))
 
 
 _SENDING_PACKAGES = ("django_fairque.", "django.tasks.", "django_tasks.")

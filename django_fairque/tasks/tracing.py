@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 
 NO_SPAN = nullcontext()
+BAGGAGE_HEADER = "baggage"
+MAX_BAGGAGE_BYTES = 8192
+"""As many as the W3C's Baggage lets everybody expect to be passed on."""
 
 
 def _trace_of(task: TaskContext) -> Trace:
@@ -69,6 +72,20 @@ def put_in(tasks: Sequence[Task], trace: Trace) -> None:
     if trace.parent:
         for task in tasks:
             task.traced(trace)
+
+
+def baggage_header() -> dict[str, str]:
+    """OpenTelemetry's baggage as the header in which it travels, if there is some and the project propagates it
+    (``OTEL_PROPAGATORS``). More than others must accept is dropped, as the W3C's Baggage allows.
+    """
+    from opentelemetry import baggage, propagate
+
+    if not baggage.get_all():
+        return {}
+    carrier: dict[str, str] = {}
+    propagate.inject(carrier)
+    text = carrier.get(BAGGAGE_HEADER, "")
+    return {BAGGAGE_HEADER: text} if 0 < len(text) <= MAX_BAGGAGE_BYTES else {}
 
 
 @cache
@@ -129,14 +146,18 @@ def send_span(queue: str, tasks: Sequence[Task]) -> Iterator[None]:
         yield
 
 
-def run_span(queue: str, task_name: str, leases: Sequence[Lease]) -> AbstractContextManager[object]:
-    """A run continues its task's trace; a batch, which belongs to many, begins one with links to them."""
+def run_span(queue: str, task_name: str, leases: Sequence[Lease], baggage: str = "") -> AbstractContextManager[object]:
+    """A run continues its task's trace; a batch, which belongs to many, begins one with links to them. ``baggage`` is the header
+    that came with the task, or with all tasks of the batch."""
+    from opentelemetry import propagate
     from opentelemetry import trace as otel
     from opentelemetry.context import Context
 
     first = leases[0]
     attributes = _about(otel_metrics.RUN, queue, [(task_name, lease.user_id, lease.task_id) for lease in leases])
     parent, links = Context(), []
+    if baggage:
+        parent = propagate.extract({BAGGAGE_HEADER: baggage}, parent)
     if len(leases) == 1:
         attributes["fairque.task.attempt"] = first.retry_count + 1
         if first.trace.parent:
