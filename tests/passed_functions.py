@@ -1,4 +1,4 @@
-"""Counts the files and functions of the package that an enqueue, a pop and a finish pass, and prints them as JSON.
+"""Counts the files and functions of the package that an enqueue, a pop, a run and a finish pass, and prints them as JSON.
 
 A program of its own, which `test_conventions.py` runs: while it counts, the interpreter calls a function at each call, and
 nothing else should happen in that process.
@@ -54,6 +54,7 @@ def main() -> None:
     django.setup()
     from django_fairque import task
     from django_fairque.conf import get_queue
+    from django_fairque.tasks.execution import Run, Services, execute, prepare
 
     @task(name="conventions.noop", user="user")
     def noop(user: str) -> None:
@@ -70,6 +71,15 @@ def main() -> None:
     found["pop"] = passed_by(lambda: queue.pop("w"))
     second = queue.pop("w")
     assert second is not None
+    services = Services(queue.name, queue.config, queue.set_progress)
+
+    def run() -> None:
+        prepared = prepare(second, services)
+        assert isinstance(prepared, Run)
+        execute(prepared)
+
+    run()
+    found["run"] = passed_by(run)
     found["finish"] = passed_by(lambda: queue.finish(second))
     json.dump(found, sys.stdout)
 
