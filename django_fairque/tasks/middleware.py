@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, ExitStack, nullcontext
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.utils.module_loading import import_string
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from django_fairque.engine.model.task import Task
+
+Facts = TypeVar("Facts", "TaskSend", "TaskRun")
 
 MAX_HEADERS_BYTES = 16_384
 """Most bytes of the names and values of a task's headers together."""
@@ -119,7 +122,7 @@ class TaskMiddleware:
 
         ``send`` has the facts.
         """
-        return NO_MIDDLEWARE if self._lacks("around_send") else self._adapted(self.around_send(send))
+        return NO_MIDDLEWARE if self._lacks("around_send") else self._adapted(self.around_send, send)
 
     def around_run(self, run: TaskRun) -> AbstractContextManager[object]:  # noqa: ARG002 - for those that override it
         """Return what happens around a task's function. Its time counts as the task's, for limits too.
@@ -134,7 +137,7 @@ class TaskMiddleware:
 
         ``run`` has the facts.
         """
-        return NO_MIDDLEWARE if self._lacks("around_run") else self._adapted(self.around_run(run))
+        return NO_MIDDLEWARE if self._lacks("around_run") else self._adapted(self.around_run, run)
 
     def _lacks(self, method: str) -> bool:
         return getattr(type(self), method) is getattr(TaskMiddleware, method)
@@ -146,15 +149,18 @@ class TaskMiddleware:
                 f"{type(self).__qualname__} has {asynchronous} only, and this code is synchronous: override {method} as well"
             )
 
-    def _adapted(self, manager: AbstractContextManager[object]) -> AbstractAsyncContextManager[object]:
-        return _OnLoop(manager) if self.async_capable else _InThread(manager)
+    def _adapted(
+        self, method: Callable[[Facts], AbstractContextManager[object]], facts: Facts
+    ) -> AbstractAsyncContextManager[object]:
+        make = partial(method, facts)
+        return _OnLoop(make) if self.async_capable else _InThread(make)
 
 
 class _OnLoop:
     """A synchronous context manager that is entered on the event loop."""
 
-    def __init__(self, manager: AbstractContextManager[object]) -> None:
-        self._manager = manager
+    def __init__(self, make: Callable[[], AbstractContextManager[object]]) -> None:
+        self._manager = make()
 
     async def __aenter__(self) -> None:
         self._manager.__enter__()
@@ -166,17 +172,17 @@ class _OnLoop:
 
 
 class _InThread:
-    """A synchronous context manager that is entered and left in the thread of the coroutine's synchronous code, where its
-    database connections are.
+    """A synchronous context manager that is made, entered and left in the thread of the coroutine's synchronous code, where
+    its database connections are.
 
     It is entered and left in one context (`contextvars.Context`), because a variable can only be reset in the context in which
     it was set. What it sets there the coroutine sees as well.
     """
 
-    def __init__(self, manager: AbstractContextManager[object]) -> None:
-        self._manager = manager
+    def __init__(self, make: Callable[[], AbstractContextManager[object]]) -> None:
+        self._make = make
         self._context = Context()
-        self._is_entered = False
+        self._entered: AbstractContextManager[object] | None = None
 
     async def __aenter__(self) -> None:
         try:
@@ -191,13 +197,14 @@ class _InThread:
         await sync_to_async(self._call)(self._leave, kind, error, trace)
 
     def _enter(self) -> None:
-        self._manager.__enter__()
-        self._is_entered = True
+        manager = self._make()
+        manager.__enter__()
+        self._entered = manager
 
     def _leave(self, *error: Any) -> None:
-        if self._is_entered:
-            self._is_entered = False
-            self._manager.__exit__(*error)
+        if self._entered is not None:
+            manager, self._entered = self._entered, None
+            manager.__exit__(*error)
 
     def _call(self, function: Callable[..., None], *args: object) -> None:
         """Call it in that context. `sync_to_async` copies variables from the coroutine to here, and back to there."""

@@ -1,0 +1,1 @@
+"""A project with django-tenants, on PostgreSQL."""

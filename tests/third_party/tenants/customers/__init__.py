@@ -1,0 +1,1 @@
+"""The shared app: who the tenants are."""

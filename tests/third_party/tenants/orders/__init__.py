@@ -1,0 +1,1 @@
+"""The app whose tables are in the schema of each tenant."""
