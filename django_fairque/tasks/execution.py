@@ -155,15 +155,17 @@ class Call:
         self.values: Sequence[Any] = ()
         """What the function returned or raised for each run."""
         self.function = definition.function
-        self.contexts = [RunningTask(run.lease, run.services, run.timeout) for run in runs]
-        if runs[0].services.middleware or definition.options.middleware:
-            middleware = (*runs[0].services.middleware, *load_all(definition.options.middleware))
-            run = TaskRun(self.contexts, definition.name, is_async=definition.is_async)
-            self.function, self._frames = around_function(definition.function, middleware, run), 2
-        self.args, self.kwargs = runs[0].args, runs[0].kwargs
+        first = runs[0]
+        self.args, self.kwargs = first.args, first.kwargs
+        self.contexts = [RunningTask(first.lease, first.services, first.timeout)]
         if self._is_batch:
+            self.contexts += [RunningTask(run.lease, run.services, run.timeout) for run in runs[1:]]
             self.contexts[0].lead(tuple(self.contexts))
             self.args = [[run.args[0] for run in runs]]
+        if first.services.middleware or definition.options.middleware:
+            middleware = (*first.services.middleware, *load_all(definition.options.middleware))
+            task_run = TaskRun(self.contexts, definition.name, is_async=definition.is_async)
+            self.function, self._frames = around_function(definition.function, middleware, task_run), 2
 
     def __enter__(self) -> None:
         self._token = running.set(self.contexts[0])
@@ -200,8 +202,10 @@ class Call:
 
     def outcomes(self) -> list[Outcome]:
         """One for each run. The time is shared equally: nobody knows which item took how much of it."""
-        took = self._took / len(self._runs)
         values, self.values = self.values, ()  # else an error keeps its traceback's frames, and these keep the error
+        if not self._is_batch:
+            return [_outcome(self._runs[0], values[0], self._took)]
+        took = self._took / len(self._runs)
         return list(map(_outcome, self._runs, values, repeat(took)))
 
 

@@ -52,8 +52,10 @@ def check(lease: Lease, *, queue: str, prefix: str, mode: str) -> None:
         *(prefix, queue, lease.name, lease.user_id, lease.payload_bytes),
         *((lease.task_id, lease.run_id) if is_bound else ()),
     )
-    keys = (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS) if signature else ()
-    if any(hmac.compare_digest(signature_of(fields, key), signature) for key in keys):
+    if signature and (
+        hmac.compare_digest(signature_of(fields, settings.SECRET_KEY), signature)
+        or any(hmac.compare_digest(signature_of(fields, key), signature) for key in settings.SECRET_KEY_FALLBACKS)
+    ):
         return
     error = TaskSignatureError(_WRONG if signature else _MISSING)
     _signature_errors.log(queue, lease.task_id, error)

@@ -1,4 +1,4 @@
-"""A worker's right to a task, as a pop returns it; nothing is decoded before it is read."""
+"""A worker's right to a task, as a pop returns it; most of it is decoded when it is read."""
 
 from __future__ import annotations
 
@@ -31,15 +31,23 @@ class Lease:
 
     ``token`` only ever grows within a shard; everything done with the lease carries it and is refused when it is no
     longer the task's current one. Pass it to your database writes to fence them (``fence < token``). ``task_id`` is
-    the task, ``worker`` the holder, ``started_at`` and ``expires_at`` are Unix times of the server, and ``shard`` is
-    the shard's number. Other attributes are decoded when they are first read.
+    the task, ``user_id`` the user that it is for, ``name`` the task's name (empty for a bare payload), ``worker`` the
+    holder, ``started_at`` and ``expires_at`` are Unix times of the server, and ``shard`` is the shard's number.
+    Other attributes are decoded when they are read.
     """
 
-    __slots__ = ("__dict__", "_values", "expires_at", "shard", "started_at", "task_id", "token", "worker")
+    __slots__ = (
+        *("__dict__", "_values", "expires_at", "name", "shard", "started_at"),
+        *("task_id", "token", "user_id", "worker"),
+    )
 
     def __init__(self, values: Sequence[bytes], worker: str, started_at: float, shard: int = 0) -> None:
         self._values = values
         self.task_id = values[0].decode()
+        # What is read of every task is decoded at once: a cached property takes a lock before Python 3.12.
+        # A damaged record can still be logged and sorted: `check` refuses it.
+        self.user_id = values[5].decode(errors="backslashreplace")
+        self.name = values[6].decode(errors="backslashreplace")
         self.token = int(values[1])
         self.expires_at = int(values[3]) / 1_000_000
         self.started_at = started_at
@@ -78,16 +86,6 @@ class Lease:
         """The decoded payload. Raises `TaskSerializationError` if it is not JSON."""
         return json_payload.loads(self.payload_bytes, quotes=False)  # workers log it
 
-    @cached_property
-    def user_id(self) -> str:
-        """The user that the task is for."""
-        return _text(self._values[5])
-
-    @cached_property
-    def name(self) -> str:
-        """The name of the task; empty for a bare payload."""
-        return _text(self._values[6])
-
     @property
     def priority(self) -> Priority:
         """How urgent the task is."""
@@ -96,9 +94,9 @@ class Lease:
     @property
     def run_id(self) -> str:
         """The run that the task was pushed with; empty for none."""
-        return _text(self._values[16])
+        return self._values[16].decode(errors="backslashreplace")
 
-    @cached_property
+    @property
     def trace(self) -> Trace:
         """The trace that the task belongs to."""
         return restored(self._values[17]) if self._values[17] else NO_TRACE
@@ -161,8 +159,3 @@ def check_lease(lease: Lease) -> Lease:
             f"expected a Lease, as pop() returns it, got {short(lease)}; pop() returns None when there is nothing to do"
         )
     return lease
-
-
-def _text(value: bytes) -> str:
-    # A damaged record can still be logged and sorted: `check` refuses it.
-    return value.decode(errors="backslashreplace")
