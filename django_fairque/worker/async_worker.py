@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -130,8 +131,8 @@ class _WorkerThreads(Worker):
             self._leave_at = now + LAST_REPORT_SECONDS
         self._core.slot_pool.give_back()
         if now >= self._cancel_due:
-            self._cancel_due = now + TASK_CANCEL_REPEAT_SECONDS
-            self._loop.call_soon(self._loop.cancel)
+            again, self._cancel_due = bool(self._cancel_due), now + TASK_CANCEL_REPEAT_SECONDS
+            self._loop.call_soon(partial(self._loop.cancel, again=again))
         return now >= self._leave_at
 
     def _leave(self) -> None:

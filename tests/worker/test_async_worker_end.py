@@ -133,6 +133,18 @@ async def test_a_stopped_worker_gives_back_what_is_late(queue: FairQueue, push: 
     await asyncio.to_thread(eventually, lambda: threads_left() == [])
 
 
+async def test_cleaning_up_is_not_interrupted(queue: FairQueue, push: Push) -> None:
+    """With many, those that were canceled first are cleaning up when the last are canceled."""
+    for _ in range(60):
+        push("sleeps")
+    worker = AsyncWorker(concurrency=60, shutdown_timeout=0.1)
+    running = asyncio.ensure_future(worker.run())
+    await asyncio.to_thread(eventually, lambda: len(STARTED) == 60)
+    worker.stop()
+    await asyncio.wait_for(running, 20)
+    assert len(ENDED) == 60
+
+
 def test_a_program_that_ends_gives_everything_back(queue: FairQueue, push: Push) -> None:
     ids = push_all(push)
 

@@ -424,16 +424,17 @@ class RunningLoop(JobLoop):
     submit_alone = submit
     """Nothing is lost here that would have to run alone."""
 
-    def cancel(self) -> None:
+    def cancel(self, *, again: bool = False) -> None:
         """On the loop, or while it does not run: give back what has not begun, and cancel what has. Nothing begins any more.
 
-        Call it again if that was not enough. `asyncio.wait_for`, with which redis-py sends, drops a cancellation that comes in
-        the moment in which what it waits for is done (https://github.com/python/cpython/issues/86296; fixed in Python 3.12).
+        Call it with ``again`` if that was not enough; a coroutine that is cleaning up is interrupted by that.
+        `asyncio.wait_for`, with which redis-py sends, drops a cancellation that comes in the moment in which what it waits for is
+        done (https://github.com/python/cpython/issues/86296; fixed in Python 3.12).
         """
         self.end()
         self.give_back_waiting()
         for job in self.coroutines():
-            job.stop(TaskRevoked, again=True)
+            job.stop(TaskRevoked, again=again)
 
     def end(self) -> None:
         """Begin nothing more."""
