@@ -32,9 +32,8 @@ hypothesis.settings.load_profile("fairque")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """``-n auto`` is half again as many as there are processors: a third of the time, tests wait for processes that they have
-    started. With two for each processor, tests of a cluster with short deadlines fail now and then."""
-    return max(2, (os.cpu_count() or 1) * 3 // 2)
+    """``-n auto`` is two for each processor: a third of the time, tests wait for processes that they have started."""
+    return 2 * (os.cpu_count() or 1)
 
 
 def pytest_configure() -> None:

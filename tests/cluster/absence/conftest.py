@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_fairque.conf import RedisConfig
+from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.queue import FairQueue
 from tests.cluster.conftest import SHARDS
 from tests.engine.conftest import task
@@ -38,8 +39,14 @@ def open_queue(away: Away) -> Iterator[Callable[..., FairQueue]]:
 
 
 @pytest.fixture
-def queue(open_queue: Callable[..., FairQueue]) -> FairQueue:
+def patient_queue(away: Away) -> Iterator[FairQueue]:
+    """The same queue with the usual deadlines, for what is done while all nodes live: on a busy machine that takes longer."""
+    with RedisConfig(url=away.url, cluster=True).create_redis_client() as client:
+        yield FairQueue(client, config=QueueConfig(shards=SHARDS))
+
+
+@pytest.fixture
+def queue(open_queue: Callable[..., FairQueue], patient_queue: FairQueue) -> FairQueue:
     """With a task of each user."""
-    queue = open_queue()
-    queue.push_batch([task(user) for user in USERS])
-    return queue
+    patient_queue.push_batch([task(user) for user in USERS])
+    return open_queue()

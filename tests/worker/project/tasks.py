@@ -441,10 +441,10 @@ def greedy() -> int:
 
 @task(name="append")
 def append(path: str, seconds: float = 0.0) -> None:
-    """Sleep, and write a line with the task's id and the moment of its end."""
+    """Sleep, and write a line with the task's id, the process and the processor time that it has used."""
     time.sleep(seconds)
     with Path(path).open("a") as file:
-        file.write(f"{current_task().id} {time.monotonic()}\n")
+        file.write(f"{current_task().id} {os.getpid()} {time.process_time()}\n")
 
 
 @task(name="append_async")
