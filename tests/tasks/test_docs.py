@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ def names_after(page: str, module: str) -> dict[str, Any]:
     """What the page's examples define, run one after the other."""
     names: dict[str, Any] = {"__name__": module}
     for example in re.findall(r"^```python\n(.*?)^```", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL):
-        exec(compile(example, f"docs/{page}", "exec"), names)
+        exec(compile(example, f"docs/{page}", "exec", dont_inherit=True), names)
     return names
 
 
@@ -78,12 +79,14 @@ def test_the_examples_run(queue: FairQueue, services: Services) -> None:
         kinds[f"{run.definition.name} {outcome.kind}"] = kinds.get(f"{run.definition.name} {outcome.kind}", 0) + 1
     assert kinds == {
         "shop.tasks.send_receipt finish": 102,
+        "shop.tasks.invoice finish": 1,
         "shop.tasks.collect discard": 1,
         "shop.tasks.collect later": 1,
         "shop.tasks.collect finish": 1,
         "shop.tasks.index finish": 1,
         "shop.tasks.index fail": 1,
     }
+    assert names["total"].result() == Decimal("9.90")
 
 
 @pytest.mark.parametrize("option", sorted(DECLARABLE | SENDABLE))
