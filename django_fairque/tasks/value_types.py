@@ -261,24 +261,20 @@ class CallTypes:
         """Read the annotations that could not be read before; once more when they are used, and then never again."""
         if not self._pending:
             return
-        pending, self._pending = self._pending, []
-        for name in pending:
-            error = self._read(name)
-            if error is not None:
-                self.problems[name] = short_text(f"{type(error).__name__}: {error}".partition("\n")[0])
-                if not is_last and _may_be_defined_later(error):
-                    self._pending.append(name)
+        left = [name for name in self._pending if not self._read(name, is_last=is_last)]
+        self._pending = left  # at the end: a thread that finds nothing pending finds all types
 
-    def _read(self, name: str) -> Exception | None:
-        """Read an annotation; the error if that can't be done."""
+    def _read(self, name: str, *, is_last: bool) -> bool:
+        """Read an annotation. Whether that is done: not if it may be defined later."""
         try:
             hint = self._hint(name)
             if not is_json(hint):
                 self._found[name] = ValueType(hint)
         except Exception as error:  # noqa: BLE001 - an annotation may be anything
-            return error
+            self.problems[name] = short_text(f"{type(error).__name__}: {error}".partition("\n")[0])
+            return is_last or not _may_be_defined_later(error)
         self.problems.pop(name, None)
-        return None
+        return True
 
     def _hint(self, name: str) -> Any:
         holder = type("Annotated", (), {"__annotations__": {name: self._annotations[name]}})

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
+from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NewType, Optional
 from uuid import UUID, uuid4
 from zoneinfo import ZoneInfo
@@ -15,6 +16,7 @@ from asgiref.sync import sync_to_async
 from django.core.management import call_command
 from django.db import models
 from pydantic import BaseModel, Field, SecretStr
+from pydantic_core import core_schema
 from redis import Redis
 
 from django_fairque import FailureType, TaskResult, TaskSerializationError, current_task, task
@@ -207,6 +209,36 @@ def test_an_annotation_may_name_what_is_defined_later(queue: FairQueue, services
     finally:
         del globals()["Later"]
     assert received == [KEY]
+
+
+class Slow:
+    """A type whose adapter takes long to make: meanwhile another thread uses the same task."""
+
+    meanwhile: Any = None
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> core_schema.CoreSchema:
+        meanwhile, cls.meanwhile = cls.meanwhile, None
+        if meanwhile is not None:
+            thread = Thread(target=meanwhile)
+            thread.start()
+            thread.join()
+        return core_schema.no_info_plain_validator_function(cls)
+
+
+def test_threads_that_use_a_task_first_at_the_same_time_all_convert() -> None:
+    types = taking("Later").types
+    assert types is not None
+    Slow.meanwhile = lambda: received.extend(types.load(["by another thread"], {})[0])
+    globals()["Later"] = Slow
+    try:
+        received.extend(types.load(["by this thread"], {})[0])
+    finally:
+        del globals()["Later"]
+    assert [type(each) for each in received] == [Slow, Slow]
 
 
 def test_a_name_that_is_never_defined_means_json_and_the_error_says_why(queue: FairQueue) -> None:
