@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import hypothesis
 import pytest
 
+from django_fairque.conf.current import intercepting
 from tests import open_connections
 from tests.servers import Server, server_binary
 
@@ -57,6 +58,13 @@ def pytest_runtest_teardown() -> None:
 
 def pytest_report_header() -> str:
     return f"server: {server_binary()}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def use_servers() -> Iterator[None]:
+    """Let these tests use the servers that they name: nothing is captured by itself."""
+    with intercepting(None):
+        yield
 
 
 class MakeServer(Protocol):

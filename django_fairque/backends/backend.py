@@ -13,9 +13,10 @@ from django.utils import timezone
 from django_fairque import conf
 from django_fairque.backends import definition as definitions
 from django_fairque.backends import results
+from django_fairque.conf.current import current_interceptor
 from django_fairque.engine.model.errors import ConfigurationError, TaskNotFoundError, TaskValidationError, nearest
 from django_fairque.engine.model.ids import check_id
-from django_fairque.tasks.results import aqueue_for, current_interceptor, queue_for
+from django_fairque.tasks.results import aqueue_for, queue_for
 
 from .compat import (
     AnyResult,
@@ -95,6 +96,8 @@ class FairqueBackend(BaseTaskBackend):
         sent, definition, given, named, now = self._call(task, args, kwargs)
         handle = definition.enqueue(*given, **named)
         result: TaskResult[P, R] = results.enqueued(sent, handle, given, named, now)
+        if current_interceptor() is not None:  # in a test, where it may have run
+            result.refresh()
         return result
 
     async def aenqueue(self, task: Task[P, R], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[P, R]:
@@ -105,6 +108,8 @@ class FairqueBackend(BaseTaskBackend):
         sent, definition, given, named, now = self._call(task, args, kwargs)
         handle = await definition.aenqueue(*given, **named)
         result: TaskResult[P, R] = results.enqueued(sent, handle, given, named, now)
+        if current_interceptor() is not None:
+            await result.arefresh()
         return result
 
     def get_result(self, result_id: str) -> AnyResult:

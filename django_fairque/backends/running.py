@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import sync_to_async
 from django.utils import timezone
 
+from django_fairque.conf.current import current_interceptor
 from django_fairque.engine.model.errors import RedisConnectionError
 from django_fairque.tasks import registry
 from django_fairque.tasks.context import RunningTask, current_task
 from django_fairque.tasks.errors import Discard, Retry, SoftTimeLimitExceeded, TaskRevoked, stopped
-from django_fairque.tasks.results import aqueue_for, current_interceptor, queue_for
+from django_fairque.tasks.results import aqueue_for, queue_for
 
 from . import results
 from .compat import TaskContext, TaskError, TaskResultStatus, normalize_json, task_finished, task_started

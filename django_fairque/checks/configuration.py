@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
-from django.core import checks, mail
+from django.core import checks
 from django.utils.module_loading import import_string
 from pydantic import TypeAdapter
 
@@ -79,11 +79,8 @@ def check_configuration(**_: Any) -> list[checks.CheckMessage]:
 
 def _mistakes(mistakes: Sequence[Mistake]) -> Iterator[checks.CheckMessage]:
     for mistake in mistakes:
-        # A test run sets DEBUG to False, and with it a project loses the server it develops on. Most tests never need
-        # one; those that do get the error from get_queue(). Django's documented sign of a test run is the outbox.
-        if mistake.kind != "server" or not hasattr(mail, "outbox"):
-            number, hint = _MISTAKES[mistake.kind]
-            yield message(number, str(mistake), hint)
+        number, hint = _MISTAKES[mistake.kind]
+        yield message(number, str(mistake), hint)
 
 
 def _overlooked_variables() -> Iterator[checks.CheckMessage]:

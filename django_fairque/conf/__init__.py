@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .current import aclose_queues as aclose_queues
     from .current import aget_queue as aget_queue
     from .current import close_queues as close_queues
+    from .current import current_interceptor as current_interceptor
     from .current import get_config as get_config
     from .current import get_queue as get_queue
     from .current import reset_config as reset_config
@@ -24,7 +25,7 @@ else:
     from django_fairque.lazy import export_lazily
 
     _MODULES = {
-        "current": "aclose_queues aget_queue close_queues get_config get_queue reset_config set_overrides",
+        "current": "aclose_queues aget_queue close_queues current_interceptor get_config get_queue reset_config set_overrides",
         "models": "FairQueueConfig QueueConfig",
         "redis": "RedisConfig SentinelConfig",
         "sections": "MonitorConfig WorkerConfig",

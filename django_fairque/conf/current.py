@@ -1,16 +1,20 @@
 """The configuration of this process, read when it is first used and kept until a setting changes, and its queues.
 
 `get_queue` and `aget_queue` have one client per process, or per event loop, and one object per declared queue.
+
+In a test run nothing of this reaches the server that settings name: an `Interceptor` of `django_fairque.testing` takes the tasks,
+and stands in for the queues.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary
 
 from django_fairque.conf.layers import NO_SERVER_URL, WATCHED_SETTINGS
@@ -20,6 +24,7 @@ from .models import FairQueueConfig, load
 from .redis import aclose_client, close_client
 
 if TYPE_CHECKING:
+    from django_fairque.engine.model.task import Task
     from django_fairque.engine.queue.async_queue import AsyncFairQueue
     from django_fairque.engine.queue.queue import FairQueue
 
@@ -29,7 +34,8 @@ class _Current:
         self.config: FairQueueConfig | None = None
         self.signing = ""
         self.overrides: Mapping[str, Any] = {}
-        self.needing_no_server = 0
+        self.test_interceptor: Interceptor | None = None
+        """What takes the tasks of a test run; made when it is first needed."""
         self.on_reset: list[Callable[[], None]] = []
         self.renew_lock()
 
@@ -43,8 +49,18 @@ class _Current:
         with self.lock:
             if self.config is None:
                 setting_changed.connect(_setting_changed, dispatch_uid="django_fairque.conf")
-                self.config = load(FairQueueConfig, self.overrides, needs_server=not self.needing_no_server)
+                is_captured = bool(interceptors) and interceptors[-1] is not None
+                self.config = self._load_without_server() or load(
+                    FairQueueConfig, self.overrides, needs_server=not is_captured
+                )
             return self.config
+
+    def _load_without_server(self) -> FairQueueConfig | None:
+        """The configuration of a test run, which connects nowhere; None where tests may use the server that is named."""
+        if None in interceptors or not is_test_run():
+            return None
+        config = load(FairQueueConfig, self.overrides, {"redis": {"url": NO_SERVER_URL}})
+        return config if config.capture_in_tests else None
 
 
 _current = _Current()
@@ -71,6 +87,17 @@ def set_overrides(overrides: Mapping[str, Any]) -> None:
     with _current.lock:
         _current.overrides = dict(overrides)
     reset_config()
+
+
+@contextmanager
+def overriding(overrides: Mapping[str, Any]) -> Iterator[None]:
+    """Let more options take precedence over all sources, for a block."""
+    before = _current.overrides
+    set_overrides({**before, **overrides})
+    try:
+        yield
+    finally:
+        set_overrides(before)
 
 
 def reset_config() -> None:
@@ -100,22 +127,81 @@ def signing_key() -> str | None:
     return None if signing_mode() == "off" else settings.SECRET_KEY
 
 
-@contextmanager
-def needing_no_server() -> Iterator[None]:
-    """Allow that no server is configured, for a block that sends nothing (in tests, where `DEBUG` is false).
+class Interceptor(Protocol):
+    """Where tasks go instead of to their queue (`django_fairque.testing.Capture`)."""
 
-    A server that is named stays what it is.
-    """
-    with _current.lock:
-        _current.needing_no_server += 1
+    def intercept(self, options: Any, tasks: Sequence[Task]) -> list[Any]:
+        """Take ``tasks`` that are sent with these ``options``. Returns a `TaskResult` for each."""
+        ...
+
+    def queue(self, name: str) -> FairQueue:
+        """Return the object that stands in for the queue of this ``name``."""
+        ...
+
+    def aqueue(self, name: str) -> AsyncFairQueue:
+        """Return the object that stands in for the queue of this ``name`` in coroutines."""
+        ...
+
+
+interceptors: list[Interceptor | None] = []
+"""Those of the blocks that are open, of which the last one counts; None in a block that may use the server that is named."""
+
+
+@contextmanager
+def intercepting(interceptor: Interceptor | None) -> Iterator[None]:
+    """Let tasks go to this ``interceptor`` in a block, in all threads; None lets a test use the server that is named."""
+    interceptors.append(interceptor)
+    _forget_config(interceptor)
     try:
         yield
     finally:
-        with _current.lock:
-            _current.needing_no_server -= 1
-            made_up = _current.config is not None and _current.config.redis.url == NO_SERVER_URL
-        if made_up and not _current.needing_no_server:
-            reset_config()
+        del interceptors[max(index for index, each in enumerate(interceptors) if each is interceptor)]
+        _forget_config(interceptor)
+
+
+def _forget_config(interceptor: Interceptor | None) -> None:
+    """Forget the configuration where it has another server inside of the interceptor's block than outside."""
+    is_without_server = _current.config is not None and _current.config.redis.url == NO_SERVER_URL
+    if interceptor is None or (is_without_server and (None in interceptors or not is_test_run())):
+        reset_config()
+
+
+def current_interceptor() -> Interceptor | None:
+    """Return the object that takes tasks now; None if they go to their queues."""
+    if interceptors:
+        return interceptors[-1]
+    return _test_interceptor() if is_test_run() else None
+
+
+def is_test_run() -> bool:
+    """Whether Django's `setup_test_environment` has prepared this process for tests, or pytest runs with our plugin.
+
+    ``mail.outbox`` is no sign of it: a project that uses the same backend for its mail outside of tests has one, too.
+    """
+    utils = sys.modules.get("django.test.utils")
+    if utils is not None and hasattr(utils._TestState, "saved_data"):  # noqa: SLF001 - its only trace
+        return True
+    plugin = sys.modules.get("django_fairque.testing.plugin")
+    return plugin is not None and bool(plugin.is_running)
+
+
+def _test_interceptor() -> Interceptor | None:
+    """What takes the tasks of this test run; None if its tests may use the server that is named."""
+    if _current.test_interceptor is None:
+        # By its path, as a backend: testing stands above this, and is imported in test runs only.
+        from django.utils.module_loading import import_string
+
+        _current.test_interceptor = import_string("django_fairque.testing.capture.begin_to_capture")()
+        reset_config()  # it was loaded before the test run began, perhaps
+    return _current.test_interceptor if get_config().capture_in_tests else None
+
+
+def _stand_in(name: str) -> Interceptor | None:
+    """What stands in for this queue in a test run; None if its tests may use the server that is named."""
+    if None in interceptors or (found := _test_interceptor()) is None:
+        return None
+    get_config().queue_config(name)
+    return interceptors[-1] if interceptors else found
 
 
 def on_reset(callback: Callable[[], None]) -> None:
@@ -166,8 +252,10 @@ def get_queue(name: str = "default") -> FairQueue:
     """Return a declared queue, the same object for all threads of the process.
 
     ``name`` is its name, "default" by default. Raises `ConfigurationError` if it is not declared (with the nearest
-    match), or the configuration has mistakes.
+    match), or the configuration has mistakes. In a test run the result captures what is pushed, and knows nothing else.
     """
+    if is_test_run() and (stand_in := _stand_in(name)) is not None:
+        return stand_in.queue(name)
     config, opened = get_config(), _open_clients.opened
     if opened is None or opened.config is not config:
         opened = _open(config)
@@ -189,6 +277,8 @@ async def aget_queue(name: str = "default") -> AsyncFairQueue:
 
     ``name`` is its name, "default" by default. Raises `ConfigurationError` as `get_queue` does.
     """
+    if is_test_run() and (stand_in := _stand_in(name)) is not None:
+        return stand_in.aqueue(name)
     config, loop = get_config(), asyncio.get_running_loop()
     opened = _open_clients.on_loops.get(loop)
     if opened is None or opened.config is not config:

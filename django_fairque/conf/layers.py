@@ -264,13 +264,12 @@ _MAY_NAME_A_SERVER = ((), ("redis",), ("config_file",))
 
 _NO_SERVER = (
     'no server is named; expected for example {"URL": "redis://127.0.0.1:6379/0"} here, or the environment variable '
-    "FAIRQUE_REDIS__URL. The development server is used unasked only while DEBUG is true; "
-    '{"URL": "embedded://"} asks for it (in tests, where DEBUG is false, for example)'
+    'FAIRQUE_REDIS__URL. The development server is used unasked only while DEBUG is true; {"URL": "embedded://"} asks for it'
 )
 
 
-NO_SERVER_URL = "unix:///no-server-is-named-and-this-test-captures-its-tasks"
-"""Used instead of a server when none is needed. A call that connects all the same shows it in its error."""
+NO_SERVER_URL = "unix:///tests-use-no-server-of-the-settings-but-private_server"
+"""Used instead of a server where tasks are captured. A call that connects all the same shows it in its error."""
 
 
 def written_entries() -> dict[tuple[str, ...], Entry]:

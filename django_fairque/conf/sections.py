@@ -158,6 +158,8 @@ class TopLevelOptions(Options):
     """Whether ``enqueue()`` inside a transaction waits for its commit. Default: True."""
     outbox: bool = Field(default=False, description="true or false")
     """Whether ``enqueue()`` inside a transaction writes into its database. Default: False."""
+    capture_in_tests: bool = Field(default=True, description="true or false")
+    """Whether tasks are captured in a test run. False lets tests use the server that is named. Default: True."""
     request_user: str | None = Field(default=None, description="the dotted path of a callable")
     """The dotted path of a function from a request to the id of its user; None for none."""
     middleware: Annotated[

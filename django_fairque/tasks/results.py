@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeVar
 
+    from django_fairque.conf.current import Interceptor
     from django_fairque.engine.inspection.task_lookup import Note, Progress
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.queue.async_queue import AsyncFairQueue
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.tasks.options import TaskOptions
 
     R_co = TypeVar("R_co", default=Any, covariant=True)
 else:
@@ -52,27 +52,6 @@ class CommitHook(Protocol):
         ...
 
 
-class Interceptor(Protocol):
-    """Where tasks go instead of to their queue: tests put one here (`django_fairque.testing`)."""
-
-    def intercept(self, options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]: ...
-
-    def queue(self, name: str) -> FairQueue:
-        """What handles ask instead of the queue of this name."""
-        ...
-
-    def aqueue(self, name: str) -> AsyncFairQueue: ...
-
-
-interceptors: list[Interceptor] = []
-"""The last one is the current one."""
-
-
-def current_interceptor() -> Interceptor | None:
-    """What intercepts tasks now; None if they go to their queues."""
-    return interceptors[-1] if interceptors else None
-
-
 def queue_for(name: str, interceptor: Interceptor | None) -> FairQueue:
     """The queue of that name, or what the interceptor has in its place."""
     return conf.get_queue(name) if interceptor is None else interceptor.queue(name)
@@ -88,7 +67,7 @@ class Handle:
 
     def __init__(self, queue: str) -> None:
         self.queue = queue
-        self._interceptor = current_interceptor()
+        self._interceptor = conf.current_interceptor()
 
     def _queue_to_ask(self) -> FairQueue:
         return queue_for(self.queue, self._interceptor)

@@ -39,7 +39,7 @@ from django_fairque.otel_metrics import around_push
 from django_fairque.outbox import has_outbox
 from django_fairque.tasks.errors import TaskUsageError
 from django_fairque.tasks.middleware import AsyncSending, Sending, TaskSend
-from django_fairque.tasks.results import TaskResult, interceptors
+from django_fairque.tasks.results import TaskResult
 from django_fairque.tasks.tracing import NO_SPAN, baggage_header, current_trace, put_in, send_span
 
 if TYPE_CHECKING:
@@ -465,8 +465,8 @@ def send(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
     if _get_running_loop() is not None:
         _warn_of_blocked_loop(tasks)
     with around_sending(options, tasks):
-        if interceptors:
-            return interceptors[-1].intercept(options, tasks)
+        if (interceptor := conf.current_interceptor()) is not None:
+            return interceptor.intercept(options, tasks)
         if may_wait(options) and (left := _leave_to_commit(options, tasks)) is not None:
             return left
         try:
@@ -476,14 +476,17 @@ def send(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
             signals.send_task_pushed(options.queue, tasks, _answers(error))
             raise
         signals.send_task_pushed(options.queue, tasks, pushed)
-        return _results(options, tasks, pushed)
+        return [
+            TaskResult(answer.task_id, options.queue, name=task.name)
+            for task, answer in zip(tasks, pushed, strict=True)
+        ]
 
 
 async def asend(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
     """As `send`; a transaction is looked for in the thread in which synchronous code runs, where Django's are."""
     async with around_sending_async(options, tasks):
-        if interceptors:
-            return await sync_to_async(interceptors[-1].intercept)(options, tasks)
+        if (interceptor := conf.current_interceptor()) is not None:
+            return await sync_to_async(interceptor.intercept)(options, tasks)
         if may_wait(options) and (left := await sync_to_async(_leave_to_commit)(options, tasks)) is not None:
             return left
         queue = await conf.aget_queue(options.queue)
@@ -494,18 +497,15 @@ async def asend(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]
             await signals.asend_task_pushed(options.queue, tasks, _answers(error))
             raise
         await signals.asend_task_pushed(options.queue, tasks, pushed)
-        return _results(options, tasks, pushed)
+        return [
+            TaskResult(answer.task_id, options.queue, name=task.name)
+            for task, answer in zip(tasks, pushed, strict=True)
+        ]
 
 
 def _answers(error: PushRefusedError) -> list[PushResult]:
     """The queue's result for each task of a call that it refused in part, or as a whole."""
     return [answer for answer in error.results if isinstance(answer, PushResult)]
-
-
-def _results(options: TaskOptions, tasks: Sequence[Task], pushed: Sequence[PushResult]) -> list[TaskResult]:
-    return [
-        TaskResult(answer.task_id, options.queue, name=task.name) for task, answer in zip(tasks, pushed, strict=True)
-    ]
 
 
 def may_wait(options: TaskOptions) -> bool:
@@ -585,11 +585,9 @@ def send_for_event(event: str, key: str, options: TaskOptions, make: Callable[[]
     def take() -> Task | None:
         task = make()
         with around_sending(options, [task]):
-            if not interceptors:
+            if (interceptor := conf.current_interceptor()) is None:
                 return task
-            interceptors[-1].intercept(
-                replace(options, on_commit=hook is not None), [task]
-            )  # an event always waits for it
+            interceptor.intercept(replace(options, on_commit=hook is not None), [task])  # an event always waits for it
             return None
 
     if hook is not None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .capture import Captured as Captured
     from .capture import capture_tasks as capture_tasks
     from .capture import eager as eager
+    from .capture import enqueued as enqueued
     from .servers import private_server as private_server
     from .servers import run_tasks as run_tasks
 else:
@@ -20,7 +21,7 @@ else:
 
     _MODULES = {
         "assertions": "FairqueTestMixin assert_enqueued assert_fair",
-        "capture": "Capture Captured capture_tasks eager",
+        "capture": "Capture Captured capture_tasks eager enqueued",
         "servers": "private_server run_tasks",
     }
     __getattr__, __dir__, __all__ = export_lazily(__name__, _MODULES)

@@ -1,9 +1,14 @@
-"""`capture_tasks`: tasks that are enqueued are kept instead of sent. Tests check what was captured, and run it at once."""
+"""`enqueued`: the tasks that a test enqueues, captured instead of sent. Tests check what was captured, and run it at once.
+
+`capture_tasks` and `eager` capture for a block. What they capture is part of `enqueued`, too.
+"""
 
 from __future__ import annotations
 
+import functools
+import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -14,22 +19,22 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import async_to_sync
 
 from django_fairque import conf
-from django_fairque.conf.current import needing_no_server
+from django_fairque.conf.current import current_interceptor, intercepting
 from django_fairque.engine.dependencies.dependencies import XCOM_VALUE_MISSING
 from django_fairque.engine.inspection.task_lookup import Note, Progress, RunView
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import to_us
-from django_fairque.engine.model.errors import TaskNotFoundError, TaskSerializationError, short
+from django_fairque.engine.model.errors import ConfigurationError, TaskNotFoundError, TaskSerializationError, short
 from django_fairque.engine.model.ids import check_id
 from django_fairque.engine.model.lease import LEASE_FIELDS, Lease
 from django_fairque.engine.model.outcome import describe
-from django_fairque.engine.model.records import Attempt, TaskState
+from django_fairque.engine.model.records import Attempt, PushResult, TaskState
 from django_fairque.tasks import registry, sending
 from django_fairque.tasks import sending as on_commit
 from django_fairque.tasks.errors import Discard, Retry
 from django_fairque.tasks.execution import Call, Run, Services, limit_of, load_arguments
 from django_fairque.tasks.middleware import load_all
-from django_fairque.tasks.results import TaskResult, interceptors
+from django_fairque.tasks.results import TaskResult
 from django_fairque.tasks.value_types import load_result
 
 if TYPE_CHECKING:
@@ -66,7 +71,8 @@ class Captured:
 
     def __post_init__(self) -> None:
         payload = json_payload.loads(self.task.payload_bytes)
-        self.args, self.kwargs = payload["args"], payload["kwargs"]
+        is_call = isinstance(payload, dict) and {"args", "kwargs"} <= payload.keys()  # else for the worker's handler
+        self.args, self.kwargs = (payload["args"], payload["kwargs"]) if is_call else ([payload], {})
 
     def __repr__(self) -> str:
         given = [*map(repr, self.args), *(f"{key}={value!r}" for key, value in self.kwargs.items())]
@@ -137,6 +143,8 @@ class Store:
             self._alike.setdefault(key, []).append((len(self.tasks), captured))
         self.tasks.append(captured)
         self._known[captured.queue, captured.id] = captured
+        if self._around is not None:
+            self._around.add(captured)
 
     def clear(self) -> None:
         """Forget ``tasks``."""
@@ -159,7 +167,7 @@ class Store:
 
     def known(self, queue: str) -> Iterator[tuple[Store, Captured]]:
         """What was captured of a queue, here and in the captures around this one, with where that was."""
-        for (name, _), captured in self._known.items():
+        for (name, _), captured in [*self._known.items()]:
             if name == queue and not captured.is_rolled_back:
                 yield self, captured
         if self._around is not None:
@@ -200,10 +208,35 @@ def _state_after(captured: Captured, parents: Sequence[TaskState]) -> TaskState:
 
 
 class CapturedQueue:
-    """Those methods of `FairQueue` that handles call."""
+    """Those methods of `FairQueue` that handles call, and those that push. The others need a server."""
 
-    def __init__(self, store: Store, name: str) -> None:
-        self._store, self.name = store, name
+    def __init__(self, capture: Capture, name: str) -> None:
+        self._capture, self._store, self.name = capture, capture.store, name
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise ConfigurationError(
+            f"queue {self.name!r}: {name!r} needs a server, and tests do not use the server that settings name. Use a private "
+            "one (django_fairque.testing.private_server, or the pytest fixture fairque_server), or set "
+            'FAIRQUE["CAPTURE_IN_TESTS"] to False'
+        )
+
+    def push(self, task: Task, *, now: float | None = None) -> PushResult:  # noqa: ARG002 - as FairQueue's
+        return self._capture.keep(self.name, [task])[0]
+
+    def push_batch(self, tasks: Iterable[Task], *, now: float | None = None) -> list[PushResult]:  # noqa: ARG002
+        return self._capture.keep(self.name, list(tasks))
+
+    def push_graph(
+        self,
+        tasks: Sequence[Task],
+        run_id: str | None = None,
+        *,
+        now: float | None = None,  # noqa: ARG002
+    ) -> list[PushResult]:
+        kept = tasks if run_id is None else [task.model_copy(update={"run_id": run_id}) for task in tasks]
+        return self._capture.keep(self.name, kept)
 
     def get_task(self, task_id: str) -> Task:
         return _record(*self._find(task_id))
@@ -263,6 +296,8 @@ class AsyncCapturedQueue:
         self._queue, self.name = queue, queue.name
 
     def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
+        if name.startswith("__"):
+            raise AttributeError(name)
         ask = getattr(self._queue, name)
 
         async def answer(*args: Any, **kwargs: Any) -> Any:
@@ -288,16 +323,24 @@ MAX_RUN_TASKS = 10_000
 """Tasks in one `Capture.run`: tasks that enqueue each other for ever end in an error."""
 
 
+_keeping = threading.RLock()
+"""Held while tasks are taken in: the threads of a live server enqueue, too."""
+
+
 class Capture:
-    """The tasks that were enqueued; list-like over those that would be sent, in their order. It is made by
-    `capture_tasks` and `eager`.
+    """Tasks that were enqueued; list-like over those that would be sent, in their order. It is made by `capture_tasks` and
+    `eager`, for a block; `enqueued` is that of the whole test.
     """
 
-    def __init__(self, *, runs_at_once: bool = False) -> None:
-        around = innermost()
-        self._store: Store = Store(None if around is None else around._store)  # noqa: SLF001 - of its own kind
-        self._runs_at_once = runs_at_once
-        self.xcom: dict[str, dict[str, Any]] = {}
+    def __init__(self, around: Capture | None = None, *, runs_at_once: bool = False, raise_errors: bool = True) -> None:
+        self._runs_at_once, self._raise_errors = runs_at_once, raise_errors
+        self.store = Store()
+        self.begin(around)
+
+    def begin(self, around: Capture | None = None) -> None:
+        """Begin anew, as for each test. What is captured is also part of the capture ``around`` this one; None by default."""
+        self.store = Store(None if around is None else around.store)
+        self.xcom: dict[str, dict[str, Any]] = {} if around is None else around.xcom
         """Values that tasks have passed on, by namespace (a run's id)."""
 
     def __len__(self) -> int:
@@ -315,7 +358,7 @@ class Capture:
     @property
     def tasks(self) -> list[Captured]:
         """The tasks that were enqueued, in their order, without those that were canceled or rolled back."""
-        return self._store.kept()
+        return self.store.kept()
 
     def of(self, task: Any) -> list[Captured]:
         """Return the calls of one ``task``, which is the task or its name."""
@@ -324,7 +367,7 @@ class Capture:
 
     def clear(self) -> None:
         """Forget what was enqueued so far; the windows of `unique_for` end."""
-        self._store.clear()
+        self.store.clear()
 
     def intercept(self, options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
         """Take these ``tasks`` in place of the queue (for `enqueue`), sent with ``options``. Returns a handle for
@@ -333,23 +376,33 @@ class Capture:
         hook = None
         if not self._runs_at_once and sending.may_wait(options):
             hook = sending.hook_in(options.database)
-        results = [TaskResult(self._keep(options, task, hook).id, options.queue, name=task.name) for task in tasks]
+        pushed = self.keep(options.queue, tasks, hook)
+        return [
+            TaskResult(each.task_id, options.queue, name=task.name) for task, each in zip(tasks, pushed, strict=True)
+        ]
+
+    def keep(self, queue: str, tasks: Sequence[Task], hook: CommitBuffer | None = None) -> list[PushResult]:
+        """Take these ``tasks`` in place of the ``queue`` of that name. ``hook`` is what sends them at the commit of a
+        transaction, None (the default) without one. Returns the result of pushing each.
+        """
+        with _keeping:
+            results = [self._keep(Captured(task, queue, hook)) for task in tasks]
         if self._runs_at_once:
-            self.run()
+            self.run(raise_errors=self._raise_errors)
         return results
 
     def queue(self, name: str) -> Any:
         """Return the object that handles use in place of the queue of this ``name``."""
-        return CapturedQueue(self._store, name)
+        return CapturedQueue(self, name)
 
     def aqueue(self, name: str) -> Any:
         """Return the object that handles use in coroutines, in place of the queue of this ``name``."""
         return AsyncCapturedQueue(self.queue(name))
 
-    def _keep(self, options: TaskOptions, task: Task, hook: CommitBuffer | None) -> Captured:
+    def _keep(self, made: Captured) -> PushResult:
         """What a queue would take it for: the call that it knows already, or a new one."""
-        made = Captured(task, options.queue, hook)
-        for known in self._store.alike(made.queue, task):
+        task = made.task
+        for known in self.store.alike(made.queue, task):
             is_live = not known.state.is_ended
             is_same_work = bool(task.unique_key) and known.task.unique_key == task.unique_key
             is_same_work = is_same_work and known.user_id == task.user_id
@@ -358,9 +411,9 @@ class Capture:
                 if task.debounce is not None and is_same_work:  # the last call counts
                     known.task = known.task.model_copy().carrying(task.payload_bytes)
                     known.args, known.kwargs = made.args, made.kwargs
-                return known
-        self._store.add(made)
-        return made
+                return PushResult(known.id, "duplicate")
+        self.store.add(made)
+        return PushResult(made.id, "accepted")
 
     def run(self, *queues: str, raise_errors: bool = True) -> int:
         """Run the captured tasks, and the tasks that they enqueue, in this thread. Returns how many tasks ran.
@@ -388,7 +441,7 @@ class Capture:
         return count
 
     def _ready(self, queues: Sequence[str]) -> list[Captured]:
-        ready = [each for each, state in self._store.states().items() if state is TaskState.QUEUED]
+        ready = [each for each, state in self.store.states().items() if state is TaskState.QUEUED]
         return [each for each in ready if (not queues or each.queue in queues) and _is_waiting(each)]
 
     def results_of(self, ids: Sequence[str]) -> dict[str, Any]:
@@ -397,7 +450,7 @@ class Capture:
 
         ``ids`` are the tasks' ids.
         """
-        by_id = {each.id: each for each in self._store.tasks}
+        by_id = {each.id: each for each in self.store.tasks}
         return {
             task_id: load_result(by_id[task_id].name, deepcopy(by_id[task_id].result))
             for task_id in ids
@@ -425,35 +478,55 @@ def _batches(ready: Sequence[Captured]) -> list[list[Captured]]:
 
 @contextmanager
 def capture_tasks() -> Iterator[Capture]:
-    """Capture the tasks that are enqueued in the block instead of sending them. Yields the capture.
+    """Capture the tasks that are enqueued in the block. Yields the capture.
 
-    What is enqueued inside a transaction counts as sent at once (a test's transaction never commits) unless its
-    savepoint is rolled back.
+    In a test run all tasks are captured (`enqueued`); this one has those of the block only, and its windows of
+    `unique_for` begin with it. What is enqueued inside a transaction counts as sent at once (a test's transaction never
+    commits) unless its savepoint is rolled back.
     """
-    with _interceptor(Capture()) as capture:
+    capture = Capture(innermost())
+    with intercepting(capture):
         yield capture
 
 
 @contextmanager
-def eager() -> Iterator[Capture]:
-    """Run each task where it is enqueued, before `enqueue` returns; its errors are raised there. Yields the capture."""
-    with _interceptor(Capture(runs_at_once=True)) as capture:
+def eager(*, raise_errors: bool = True) -> Iterator[Capture]:
+    """Run each task where it is enqueued, before `enqueue` returns. Yields the capture.
+
+    ``raise_errors`` raises a task's error there, as by default; if False its result is FAILED.
+    """
+    capture = Capture(innermost(), runs_at_once=True, raise_errors=raise_errors)
+    with intercepting(capture):
         yield capture
 
 
-@contextmanager
-def _interceptor(capture: Capture) -> Iterator[Capture]:
-    interceptors.append(capture)
-    try:
-        with needing_no_server():
-            yield capture
-    finally:
-        interceptors.remove(capture)
+enqueued = Capture()
+"""What the test that runs now has enqueued, in all threads. It is empty when a test begins."""
+
+
+@functools.cache
+def begin_to_capture() -> Capture:
+    """Return `enqueued`. From now on each of Django's test cases empties it where it empties ``mail.outbox``.
+
+    ``mail.outbox`` itself can't be watched: a test may assign another list to it at any time.
+    """
+    from django.test import SimpleTestCase
+
+    case: Any = SimpleTestCase
+    set_up = case._pre_setup.__func__  # noqa: SLF001 - what is public runs before or after the fixtures are loaded
+
+    def pre_setup(cls: type[SimpleTestCase]) -> None:
+        enqueued.begin()
+        set_up(cls)
+
+    case._pre_setup = classmethod(pre_setup)  # noqa: SLF001
+    return enqueued
 
 
 def innermost() -> Capture | None:
-    """The innermost capture that is open."""
-    return next((interceptor for interceptor in reversed(interceptors) if isinstance(interceptor, Capture)), None)
+    """The innermost capture that is open; in a test run there always is one, except where a server is used."""
+    interceptor = current_interceptor()
+    return interceptor if isinstance(interceptor, Capture) else None
 
 
 def as_kept(value: Any, *, limit: int = json_payload.MAX_PAYLOAD_BYTES, what: str = "payload") -> Any:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from django.test import override_settings
 
 from django_fairque.conf import close_queues, get_queue
+from django_fairque.conf.current import intercepting, overriding
 from django_fairque.embedded import EmbeddedServer
 
 from .capture import innermost
@@ -24,6 +25,7 @@ _running: list[EmbeddedServer] = []
 def private_server(**fairque: Any) -> Iterator[FairQueue]:
     """Start a real server for this block, in some 50 ms; it ends with the block. Yields the default queue on it.
 
+    Tasks are not captured in the block but sent to this server.
     ``fairque`` are more sections of the setting, in capitals. It needs `django-fairque[embedded]`. Raises
     `ConfigurationError` if no server is installed.
     """
@@ -34,9 +36,10 @@ def private_server(**fairque: Any) -> Iterator[FairQueue]:
         server = EmbeddedServer(f"{directory}/server")
         url = f"embedded://{directory}/server"
         sections = {**(getattr(settings, "FAIRQUE", None) or {}), **fairque, "REDIS": {"URL": url}}
+        named = {"redis": {"url": url}}  # also where the environment names another server
         _running.append(server)
         try:
-            with override_settings(FAIRQUE=sections):
+            with intercepting(None), override_settings(FAIRQUE=sections), overriding(named):
                 yield get_queue()
                 close_queues()
         finally:
@@ -50,8 +53,8 @@ def run_tasks(*queues: str) -> int:
     ``queues`` are names of queues; the default one if none is named. It ends when nothing is ready: tasks that these
     tasks enqueue run too, those that are scheduled for later do not.
 
-    Where tasks are captured, and the test has no `private_server`, nothing is in a queue: it runs the captured tasks
-    instead (of every queue if none is named), as `Capture.run` does, which raises the tasks' errors.
+    In a test without a `private_server` nothing is in a queue: it runs the captured tasks instead (of every queue if none
+    is named), as `Capture.run` does, which raises the tasks' errors.
     """
     capture = innermost()
     if capture is not None and not _running:

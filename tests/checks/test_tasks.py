@@ -124,7 +124,7 @@ class TestDuplicates:
 
     def test_they_are_told_of_beside_a_mistake_in_the_configuration(self, check: Check, source: Source) -> None:
         source.load(TWO)
-        assert ids(check({"QUEU": {}})) == ["E001", "E011"]
+        assert ids(check({**HERE, "QUEU": {}})) == ["E001", "E011"]
 
 
 class TestQueues:

@@ -157,6 +157,7 @@ class TestEnvironment:
 SWITCHED: dict[str, tuple[str, object]] = {
     "enqueue_on_commit": ("false", False),
     "outbox": ("true", True),
+    "capture_in_tests": ("false", False),
     "request_user": ("shop.users.of", "shop.users.of"),
     "middleware": (
         "shop.middleware.Language,shop.middleware.Timing",

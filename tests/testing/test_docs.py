@@ -29,7 +29,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def names(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> dict[str, Any]:
+def names(monkeypatch: pytest.MonkeyPatch, settings: Settings, test_run: None) -> dict[str, Any]:
     """What the examples take for granted."""
     monkeypatch.setattr(registry, "_tasks", {})
     settings.FAIRQUE = {"REDIS": {"URL": "unix:///nowhere.sock"}}
@@ -66,15 +66,17 @@ def test_every_fixture_is_described() -> None:
 
 
 def test_capturing_with_pytest(names: dict[str, Any], fairque: Capture) -> None:
-    run(0, names)["test_paying_sends_a_receipt"](fairque)
+    run(1, names)["test_paying_sends_a_receipt"](fairque)
 
 
 def test_running_with_pytest(names: dict[str, Any], fairque_run: Callable[..., int]) -> None:
     run(1, names)["test_a_paid_order_has_its_receipt"](fairque_run)
 
 
-def test_capturing_with_djangos_test_cases(names: dict[str, Any]) -> None:
-    case = run(2, names)["PayTests"]
+@pytest.mark.parametrize(("number", "name"), [(0, "PayTests"), (2, "ReceiptTests")])
+def test_capturing_with_djangos_test_cases(names: dict[str, Any], number: int, name: str) -> None:
+    run(0, names)
+    case = run(number, names)[name]
     result = unittest.TestResult()
     unittest.defaultTestLoader.loadTestsFromTestCase(case).run(result)
     assert (result.testsRun, result.errors, result.failures) == (1, [], [])

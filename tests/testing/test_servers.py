@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque import task
+from django_fairque.conf import get_config
 from django_fairque.embedded import locks
 from django_fairque.engine.model.errors import FairQueueError, RedisConnectionError
 from django_fairque.tasks import registry
@@ -47,6 +48,13 @@ def test_sections_can_be_given_and_it_ends_with_its_block(settings: Any) -> None
         assert queue.client.ping()  # type: ignore[attr-defined]
         assert run_tasks("mail") == 0
     assert (settings.FAIRQUE if hasattr(settings, "FAIRQUE") else None) == before
+
+
+def test_it_is_used_where_the_environment_names_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAIRQUE_REDIS__URL", "redis://127.0.0.1:1/0")
+    with private_server() as queue:
+        assert queue.client.ping()  # type: ignore[attr-defined]
+    assert get_config().redis.url == "redis://127.0.0.1:1/0"
 
 
 def test_threads_that_still_use_it_start_no_other(fairque_server: FairQueue) -> None:
