@@ -39,6 +39,7 @@ LAYERS = {
     "events": 6,
     "middleware": 6,
     "monitoring": 6,
+    "structlog_context": 6,
     "worker": 6,
     "admin": 7,
     "checks": 7,

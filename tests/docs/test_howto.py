@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import django
 import pytest
+import structlog
 from django.core.management import get_commands, load_command_class
 from django.utils import translation
 
@@ -228,6 +229,20 @@ def test_middleware(reader: Reader, settings: Settings, monkeypatch: pytest.Monk
             of_task = names["greet"].enqueue("acme")
         drain()
         assert (of_setting.result(), of_task.result()) == ("ja", "はい")
+
+
+def test_structlog(reader: Reader, settings: Settings) -> None:
+    with structlog.testing.capture_logs(processors=[structlog.contextvars.merge_contextvars]) as lines:
+        names = reader.read("structlog")
+        settings_of_page = {"MIDDLEWARE": ["django_fairque.structlog_context.StructlogContext"]}
+        settings.FAIRQUE = {**settings.FAIRQUE, **settings_of_page}
+        with structlog.contextvars.bound_contextvars(request_id="9359dc35"):
+            carried = names["send_invoice"].enqueue("acme", 42)
+        drain()
+    found = [
+        (line["event"], line["number"], line["request_id"], line["task_id"]) for line in lines if "request_id" in line
+    ]
+    assert found == [("sending", 42, "9359dc35", carried.id)]
 
 
 def test_every_page_has_a_test_and_is_in_the_index() -> None:

@@ -1,0 +1,79 @@
+"""The variables that structlog has bound (`structlog.contextvars`) travel with a task, if this is among ``MIDDLEWARE``.
+
+Without it each task begins without any, because workers run each in a new context.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from structlog.contextvars import bound_contextvars, get_contextvars
+
+from django_fairque.tasks.context import current_task
+from django_fairque.tasks.middleware import TaskMiddleware
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django_fairque.tasks.middleware import TaskRun, TaskSend
+
+STRUCTLOG_HEADER = "structlog"
+MAX_VARIABLES_BYTES = 4096
+"""Bytes of the variables that travel with a task, as JSON."""
+OWN_VARIABLES = ("task_id", "task_name", "parent_task_id")
+"""What each run binds, and does not pass on to the tasks that it enqueues."""
+
+logger = logging.getLogger("django_fairque.tasks")
+
+
+class StructlogContext(TaskMiddleware):
+    """Carries the bound variables of structlog from the code that enqueues a task to each run of the task, and binds
+    ``task_id``, ``task_name``, and ``parent_task_id`` if another task has enqueued it.
+
+    Values that JSON lacks arrive as text. If all together take more than 4,096 bytes, the largest are left out, with a
+    warning in the log.
+    """
+
+    async_capable = True
+
+    @contextmanager
+    def around_send(self, send: TaskSend) -> Iterator[None]:
+        """Put the variables into a header; ``send`` is the call that sends."""
+        variables = {name: value for name, value in get_contextvars().items() if name not in OWN_VARIABLES}
+        if parent := current_task().id:
+            variables["parent_task_id"] = parent
+        if variables:
+            send.headers[STRUCTLOG_HEADER] = _encode(variables)
+        yield
+
+    @contextmanager
+    def around_run(self, run: TaskRun) -> Iterator[None]:
+        """Bind them; ``run`` is the run of the task. Of a batch only those that all its tasks have alike."""
+        variables = {**_decode(run.headers.get(STRUCTLOG_HEADER, "{}")), "task_name": run.name}
+        if len(run.tasks) == 1:
+            variables["task_id"] = run.task.id
+        with bound_contextvars(**variables):
+            yield
+
+
+def _encode(variables: dict[str, Any]) -> str:
+    texts = {name: json.dumps(value, default=str) for name, value in variables.items()}
+    while sum(len(name) + len(text) + 4 for name, text in texts.items()) > MAX_VARIABLES_BYTES:
+        largest = max(texts, key=lambda name: len(texts[name]))
+        logger.warning(
+            "the variable %r of structlog is left out of a task: it takes %d bytes", largest, len(texts[largest])
+        )
+        del texts[largest]
+    return "{" + ", ".join(f"{json.dumps(name)}: {text}" for name, text in texts.items()) + "}"
+
+
+def _decode(text: str) -> dict[str, Any]:
+    """The variables of a header; none if somebody has changed it into something else."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
