@@ -195,7 +195,7 @@ def _unserved(config: FairQueueConfig) -> Iterator[checks.CheckMessage]:
 
 
 def check_deployment(**_: Any) -> list[checks.CheckMessage]:
-    """Check for connections without encryption, tasks without signatures, a server that is meant for development, and
+    """Check for connections without encryption, tasks without signatures, settings that are meant for development, and
     kept connections to databases. Returns the messages.
     """
     config = configured()
@@ -225,6 +225,11 @@ def _settings_of_development(config: FairQueueConfig, redis: RedisConfig) -> Ite
         text = f"SIGNING is {config.signing}: anybody who can write to the server can make workers run any task"
         hint = "Leave it out when nothing waits that has no signature: on is the default."
         yield message("fairque.W050", text, hint)
+    if settings.DEBUG:
+        text = (
+            "DEBUG is true: workers keep the text of each query of a task until it ends, and error pages show the code"
+        )
+        yield message("fairque.W052", text, "Set DEBUG to False where the project is at work.")
     if redis.is_embedded and not settings.DEBUG:
         text = f"the queues are on the embedded server ({redis.address}), which one user on one machine can reach"
         hint = "Name a separate server in REDIS. Silence this number where one machine is all there is."

@@ -101,17 +101,25 @@ def _unlimited(info: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _hidden_caches(queue_alias: str | None, mine: RedisConfig, infos: Infos, until: float) -> Iterator[CheckMessage]:
-    """Caches in the queues' database whose settings call the same server by another name."""
+    """Caches on the queues' server: in their database, if the settings call the server by another name; or in another one."""
     mine_run = _runs(infos)
     for alias, cache in redis_caches(queue_alias):
-        if cache.database == mine.database or cache.db != mine.db:
-            continue  # reported by `check_caches`, or another database
+        if cache.database == mine.database:
+            continue  # reported by `check_caches`
         try:
             runs = _runs(_infos(cache, until))
         except errors.FairQueueError:  # a cache that is down or not ours to see is nobody's mistake here
             continue
-        if runs & mine_run:
+        if runs & mine_run and cache.db == mine.db:
             yield shared(mine, alias)
+        elif runs & mine_run:
+            yield message(
+                "fairque.W053",
+                f"the cache {alias!r} is on the queues' server, in its database {cache.db}: both fill the same memory, and "
+                "tasks are refused when it is full",
+                "Use another server for the cache: this one evicts nothing (noeviction). Silence this number if all entries "
+                "expire soon and maxmemory has room for them.",
+            )
 
 
 def _runs(infos: Infos) -> set[object]:

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from django.db import connections
+from django.db import DatabaseError, connections
 from django.db.models import F, QuerySet
 from django.utils import timezone
 
@@ -148,6 +148,19 @@ def _entries(database: str) -> QuerySet[OutboxEntry]:
 def outboxes() -> list[str]:
     """The databases that have an outbox, by alias."""
     return [alias for alias in connections if has_outbox(alias)]
+
+
+def is_migrated() -> bool:
+    """Whether an outbox has its table, or may have it: False if no database has one, as before ``migrate`` has run.
+
+    One database is enough: a project can have others that it never migrates.
+    """
+    from django_fairque.models import OutboxEntry
+
+    try:
+        return any(OutboxEntry._meta.db_table in connections[alias].introspection.table_names() for alias in outboxes())
+    except DatabaseError:  # it can't be reached now
+        return True
 
 
 class _Relay:

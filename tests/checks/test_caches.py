@@ -77,7 +77,7 @@ def test_another_alias_of_the_queues_database(check: Check, settings: Settings) 
 
 
 @both
-@pytest.mark.parametrize(("db", "found"), [(0, ["W002"]), (1, [])])
+@pytest.mark.parametrize(("db", "found"), [(0, ["W002"]), (1, ["W053"])])
 def test_one_server_by_two_names(
     check: Check, settings: Settings, fit: Server, backend: str, db: int, found: list[str]
 ) -> None:
@@ -87,6 +87,17 @@ def test_one_server_by_two_names(
     configuration = {"REDIS": {"URL": fit.url}}
     assert check(configuration) == []
     assert ids(check(configuration, deploy=True)) == found
+
+
+def test_another_database_of_the_same_server_shares_its_memory(check: Check, settings: Settings, fit: Server) -> None:
+    settings.CACHES = {"pages": {"BACKEND": DJANGO, "LOCATION": f"unix://{fit.socket}?db=3"}}
+    configuration = {"REDIS": {"URL": fit.url}}
+    assert check(configuration) == []
+    (message,) = check(configuration, deploy=True)
+    assert ids([message]) == ["W053"]
+    assert message.msg.startswith(
+        "the cache 'pages' is on the queues' server, in its database 3: both fill the same memory"
+    )
 
 
 def test_a_cache_that_is_down_is_not_the_queues_affair(check: Check, settings: Settings, fit: Server) -> None:

@@ -40,7 +40,7 @@ def test_the_connection_is_encrypted(check: Check, redis: Any, found: list[str])
 def test_tasks_are_signed(check: Check, tmp_path: Any, settings: Settings, mode: str, found: list[str]) -> None:
     settings.DEBUG = True
     redis = {"URL": f"embedded://{tmp_path}/server"}
-    assert ids(check({"REDIS": redis, "SIGNING": mode}, deploy=True)) == found
+    assert ids(check({"REDIS": redis, "SIGNING": mode}, deploy=True)) == [*found, "W052"]
     assert check({"REDIS": redis, "SIGNING": mode}) == []
 
 
@@ -54,7 +54,7 @@ def test_of_a_cache_s_server(check: Check, settings: Settings) -> None:
     assert ids(check({"REDIS": {"CACHE": "queues"}}, deploy=True)) == ["E008", "W006"]
 
 
-@pytest.mark.parametrize(("debug", "found"), [(False, ["W009"]), (True, [])])
+@pytest.mark.parametrize(("debug", "found"), [(False, ["W009"]), (True, ["W052"])])
 def test_the_embedded_server_is_for_development(
     check: Check, settings: Settings, tmp_path: Any, debug: bool, found: list[str]
 ) -> None:
@@ -86,5 +86,5 @@ def test_session_variables_stay_in_connections_that_are_kept(
     settings.DEBUG = True
     monkeypatch.setitem(settings.DATABASES, "shop", {"ENGINE": "django.db.backends.postgresql", **database})
     configuration = {"REDIS": {"URL": f"embedded://{tmp_path}/server"}, "WORKER": worker}
-    assert ids(check(configuration, deploy=True)) == found
+    assert ids(check(configuration, deploy=True)) == [*found, "W052"]
     assert check(configuration) == []

@@ -7,6 +7,7 @@ from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.db import OperationalError, connection
 
 from django_fairque.conf import get_config, set_overrides
 from django_fairque.engine.model.errors import ConfigurationError
@@ -32,7 +33,8 @@ def start(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
 
     def start(*words: str) -> dict[str, Any]:
         parser = fairque_worker.Command().create_parser("manage.py", "fairque_worker")
-        fairque_worker._supervisor(vars(parser.parse_args(words)), copied=False)
+        typed = vars(parser.parse_args(words))
+        fairque_worker._supervisor(fairque_worker._worker_options(typed), typed, copied=False)
         return made
 
     yield start
@@ -141,3 +143,29 @@ def test_it_watches_the_code_when_a_person_would_want_that_unless_told(
     settings.DEBUG = debug
     monkeypatch.setattr(sys, "stderr", stderr)
     assert start(*words)["reload"] is watches
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("debug", "at_terminal", "found"), [(True, False, 1), (True, True, 0), (False, False, 0)])
+def test_debug_is_not_for_production(
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    debug: bool,
+    at_terminal: bool,
+    found: int,
+) -> None:
+    settings.DEBUG, settings.FAIRQUE = debug, {"REDIS": {"HOST": "nowhere"}}
+    monkeypatch.setattr(sys, "stderr", Terminal() if at_terminal else StringIO())
+    fairque_worker.Command(stdout=StringIO())._check_databases()
+    assert caplog.text.count("DEBUG is true: queries of a task are kept in memory until it ends") == found
+
+
+def test_a_database_that_is_away_stops_no_worker(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OperationalError("nobody listens")
+
+    settings.FAIRQUE = {"REDIS": {"HOST": "nowhere"}, "OUTBOX": True}
+    monkeypatch.setattr(fairque_worker.Command, "check_migrations", fail)
+    monkeypatch.setattr(connection.introspection, "table_names", fail)
+    fairque_worker.Command()._check_databases()

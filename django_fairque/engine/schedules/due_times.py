@@ -20,6 +20,8 @@ from django_fairque.engine.model.durations import to_us
 from django_fairque.engine.model.errors import TaskValidationError, nearest, short
 
 MIN_INTERVAL_SECONDS = 1.0
+FIELDS = 5
+"""Of a cron expression."""
 _SPANS = (3600.0, 86_400.0, 40 * 86_400.0, 400 * 86_400.0, 9 * 366 * 86_400.0)
 """Seconds before a moment in which to look for the last run time before it: the first that has one ends the search."""
 
@@ -51,6 +53,12 @@ class Timing:
             raise TaskValidationError(f"every must be a number of seconds from 1 to ten years, got {short(every)}")
         if cron is not None and not isinstance(cron, str):
             raise TaskValidationError(f"cron must be a string of five fields such as '0 4 * * *', got {short(cron)}")
+        if cron is not None and (count := len(cron.split())) != FIELDS:
+            # The library would read a sixth field as seconds: a task each second where each minute was meant.
+            raise TaskValidationError(
+                f"the cron expression {short(cron)} has {count} fields; expected five fields, minute hour day-of-month month "
+                "day-of-week, such as '*/5 * * * *'"
+            )
         timing = cls(cron, None if every is None else float(every), zone, start)
         find_zone(zone)
         if cron is not None and timing.following(start) is None:

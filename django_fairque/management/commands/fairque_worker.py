@@ -6,19 +6,22 @@ import multiprocessing
 import re
 import sys
 from argparse import BooleanOptionalAction
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import replace
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import DatabaseError, connections
 
 from django_fairque.conf import get_config, set_overrides
 from django_fairque.engine.model.errors import ConfigurationError, FairQueueError, short
 from django_fairque.engine.model.options import InvalidOptionsError, Mistake
 from django_fairque.management.base import open_what_is_closed
+from django_fairque.outbox.relay import is_migrated
 from django_fairque.worker.options import WorkerOptions
 from django_fairque.worker.reporting import log
+from django_fairque.worker.reporting.log import logger
 from django_fairque.worker.supervisor.supervisor import Supervisor
 
 WORKER_OPTIONS = {
@@ -85,8 +88,10 @@ class Command(BaseCommand):
             return
         log.set_up_logging()
         try:
+            made = _worker_options(options)
+            self._check_databases()
             with (
-                closing(_supervisor(options, copied=self.is_program)) as supervisor,
+                closing(_supervisor(made, options, copied=self.is_program)) as supervisor,
                 _metrics(options["metrics_port"], options["metrics_host"], supervisor),
             ):
                 code = supervisor.run()
@@ -94,6 +99,27 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         if code:
             sys.exit(code)
+
+    def _check_databases(self) -> None:
+        """Refuse to start without the table of the outbox. Warn of migrations that are not applied, in development as well."""
+        has_outbox = get_config().outbox
+        if not (has_outbox or settings.DEBUG):
+            return
+        try:
+            with suppress(DatabaseError):  # a database that can't be reached now may be there when a task needs it
+                self.check_migrations()
+            is_ready = not has_outbox or is_migrated()
+        finally:
+            if self.is_program:
+                connections.close_all()  # a process that is copied has none
+        if not is_ready:
+            raise ConfigurationError(
+                "OUTBOX is on, and no database has the table of the outbox: run manage.py migrate, then start the worker"
+            )
+        if settings.DEBUG and not sys.stderr.isatty():
+            logger.warning(
+                "DEBUG is true: queries of a task are kept in memory until it ends; set DEBUG to False in production"
+            )
 
 
 def is_imported_by_child() -> bool:
@@ -134,7 +160,7 @@ def _metrics(port: int | None, host: str | None, supervisor: Supervisor) -> Abst
     return MetricsServer(port, host or "127.0.0.1", lambda: supervisor.figures)
 
 
-def _supervisor(options: dict[str, Any], *, copied: bool) -> Supervisor:
+def _worker_options(options: dict[str, Any]) -> WorkerOptions:
     for name in ("users", "steal"):
         _check_list(name, options[name])
     overrides = {
@@ -146,7 +172,10 @@ def _supervisor(options: dict[str, Any], *, copied: bool) -> Supervisor:
         config = get_config().worker
     except InvalidOptionsError as error:
         raise InvalidOptionsError(_as_typed(mistake, options) for mistake in error.mistakes) from None
-    made = WorkerOptions.from_config(config, burst=options["burst"], overrides=overrides)
+    return WorkerOptions.from_config(config, burst=options["burst"], overrides=overrides)
+
+
+def _supervisor(made: WorkerOptions, options: dict[str, Any], *, copied: bool) -> Supervisor:
     reload = options["reload"]
     if reload is None:
         reload = settings.DEBUG and sys.stderr.isatty() and not made.burst

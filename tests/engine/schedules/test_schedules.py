@@ -112,6 +112,7 @@ class TestWhen:
             ({"cron": "* * */20 * 1L"}, "never fires"),
             ({"cron": "61 * * * *"}, "can't be understood: Bad minute; expected five fields"),
             ({"cron": "* * *"}, "expected five fields"),
+            ({"cron": "*/5 * * * * *"}, "has 6 fields; expected five fields"),
             ({}, "either cron or every"),
             ({"cron": "* * * * *", "every": 5}, "either cron or every"),
             ({"every": 0.5}, "from 1 to ten years, got 0.5"),

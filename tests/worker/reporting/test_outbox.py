@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.db import connection
 
+from django_fairque.models import OutboxEntry
 from tests.worker.conftest import ROOT, eventually
 from tests.worker.project.tasks import STARTED
 from tests.worker.reporting.dying import DELIVERED, STEPS, UNCOMMITTED
@@ -66,6 +67,20 @@ def begun(redis: Redis) -> list[str]:
     return sorted(line.decode().split(" ")[2] for line in lines)
 
 
+def test_a_worker_that_is_started_before_migrate_has_no_outbox(server: Server, redis: Redis, tmp_path: Path) -> None:
+    if connection.vendor != "sqlite":
+        pytest.skip("the tests' database is migrated")
+    environment = {"TEST_DATABASE": str(tmp_path / "db.sqlite3"), "FAIRQUE_OUTBOX": "true"}
+    refused = run(environment, "-m", "django", "fairque_worker", "--burst", server=server)
+    assert refused.returncode == 1
+    assert refused.stderr.splitlines()[-1] == (
+        "CommandError: OUTBOX is on, and no database has the table of the outbox: run manage.py migrate, then start the worker"
+    )
+    assert "unapplied migration(s)" in refused.stdout
+    assert run(environment, "-m", "django", "migrate", "--verbosity", "0").returncode == 0
+    assert run(environment, "-m", "django", "fairque_worker", "--burst", server=server).returncode == 0
+
+
 ALL_STEPS = [*STEPS, "before the commit", "after all"]
 QUICK_STEPS = ("before the commit", "after the queue has them", "before the rows are removed")
 """One of each outcome: nothing is sent, it is sent and known to be, and it is sent again. The others are slow tests."""
@@ -94,8 +109,12 @@ def test_a_running_worker_relays_what_others_left(
     eventually(lambda: begun(redis) == ["0", "1", "2"])
 
 
-def test_a_worker_without_the_table_runs_and_says_so(start_worker: StartWorker, tmp_path: Path) -> None:
-    place = {"TEST_DATABASE_ENGINE": "django.db.backends.sqlite3", "TEST_DATABASE": str(tmp_path / "empty.sqlite3")}
+def test_a_worker_that_loses_the_table_runs_and_says_so(start_worker: StartWorker, tmp_path: Path) -> None:
+    place = {"TEST_DATABASE_ENGINE": "django.db.backends.sqlite3", "TEST_DATABASE": str(tmp_path / "db.sqlite3")}
+    assert run(place, "-m", "django", "migrate", "--verbosity", "0").returncode == 0
     worker = start_worker(FAIRQUE_OUTBOX="true", **place).wait_ready()
+    with sqlite3.connect(place["TEST_DATABASE"]) as file:
+        file.execute(f"DROP TABLE {OutboxEntry._meta.db_table}")
+    file.close()
     eventually(lambda: "the outbox of database 'default' can't be relayed for now" in worker.log)
     assert worker.stop() == 0
