@@ -13,6 +13,7 @@ from django.core.management import get_commands, load_command_class
 from django.utils import translation
 
 from django_fairque import Priority, Task, signals
+from django_fairque.backends.options import BackendOptions
 from django_fairque.conf import get_config, get_queue
 from django_fairque.engine.model.errors import BacklogFullError
 from django_fairque.engine.model.outcome import Outcome
@@ -243,6 +244,19 @@ def test_structlog(reader: Reader, settings: Settings) -> None:
         (line["event"], line["number"], line["request_id"], line["task_id"]) for line in lines if "request_id" in line
     ]
     assert found == [("sending", 42, "9359dc35", carried.id)]
+
+
+def test_wagtail(queue: FairQueue, settings: Settings) -> None:
+    """Its settings are right; tests/third_party/test_wagtail.py runs Wagtail with them."""
+    names: dict[str, Any] = {}
+    for example in examples(PAGES["wagtail"], "python"):
+        exec(compile(example, "docs/howto/wagtail.md", "exec"), names)
+    settings.FAIRQUE = {**settings.FAIRQUE, **names["FAIRQUE"]}
+    get_config()
+    given = BackendOptions(names["TASKS"]["default"]["OPTIONS"])
+    assert given.problems == []
+    found = given.of("modelsearch.tasks.insert_or_update_object_task")
+    assert (found.options.debounce, found.options.max_retries, found.queue, found.priority) == (2, 3, "index", -50)
 
 
 def test_every_page_has_a_test_and_is_in_the_index() -> None:
