@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from django_fairque.engine.model.lease import Lease
     from django_fairque.engine.model.outcome import Outcome
+    from django_fairque.engine.model.task import Task
 
 logger = logging.getLogger("django_fairque.worker")
 
@@ -49,6 +50,35 @@ def describe_leases(leases: Sequence[Lease]) -> str:
     first = leases[0]
     words = f"task {printable(first.task_id)} {printable(first.name) or '(payload)'} of user {printable(first.user_id)}"
     return words if len(leases) == 1 else f"{words} (and {len(leases) - 1} more in its batch)"
+
+
+def log_ending(task: Task, status: str, error: str, delay: float | None) -> None:
+    """Log that a task failed because its process was ended at a limit of the task. The process that ran a task logs its other
+    failures.
+
+    Args:
+        task: the task, as the queue has it now.
+        status: what became of it: dead or retried.
+        error: the text of the error, which begins with its class.
+        delay: seconds until it is tried again, None if it is not.
+    """
+    kind = error_type(error)
+    if not kind.endswith((".TaskTimeoutError", ".TaskMemoryError")):
+        return
+    words = "failed for good" if delay is None or status == "dead" else f"failed, again in {delay:.3g} s"
+    logger.error(
+        "task %s %s of user %s was ended with its process and %s: %s",
+        *(printable(task.task_id), printable(task.name) or "(payload)", printable(task.user_id), words),
+        _first_line(error.encode(errors="replace")),
+        extra={
+            "task_id": task.task_id,
+            "task_name": task.name,
+            "user_id": task.user_id,
+            "action": status,
+            "traceparent": task.traceparent,
+            "error_type": kind,
+        },
+    )
 
 
 class _Lines:
@@ -129,10 +159,18 @@ class OutcomeReporter:
                 "user_id": lease.user_id,
                 "action": status,
                 "traceparent": lease.trace.parent,
+                "error_type": error_type(error),
             },
         )
         if error and outcome.trace and logger.isEnabledFor(logging.DEBUG):
             logger.debug("%s", outcome.trace.decode("utf-8", "replace"))
+
+
+def error_type(text: str) -> str:
+    """The class with which the text of an error begins; empty if it is only a text."""
+    name, colon, _ = text.partition(":")
+    is_class = name.replace(".", "_").isidentifier() and (colon or name != text.lower())
+    return name if is_class else ""
 
 
 def _summed(omitted: Counter[str]) -> tuple[int, int, str]:

@@ -18,7 +18,7 @@ from django.conf import settings
 from django_fairque import signals
 from django_fairque.engine.model.errors import TaskNotFoundError
 from django_fairque.worker.execution import isolation
-from django_fairque.worker.reporting.log import logger
+from django_fairque.worker.reporting.log import log_ending, logger
 
 if TYPE_CHECKING:
     from django.dispatch import Signal
@@ -92,20 +92,20 @@ class SignalThread:
         alerts = [each for each in announcements if not isinstance(each, TaskEnding)]
         if alerts:
             self._put([partial(report_alerts, alerts, self._options.alert_email)])
-        endings = [
-            each if isinstance(each, TaskEnding) else TaskEnding(each.queue, each.task_id, "dead", each.reason)
-            for each in announcements
-            if isinstance(each, TaskEnding) or each.kind == "died"
-        ]
-        if endings and _has_receivers("dead", "retried"):
-            self._put(partial(self._send_ending_signals, each) for each in endings)
+        if endings := [each for each in announcements if isinstance(each, TaskEnding)]:
+            self._put(partial(self._report_ending, each, is_logged=False) for each in endings)
+        if deaths := [each for each in alerts if each.kind == "died" and _has_receivers("dead")]:
+            endings = [TaskEnding(each.queue, each.task_id, "dead", each.reason) for each in deaths]
+            self._put(partial(self._report_ending, each, is_logged=True) for each in endings)
 
-    def _send_ending_signals(self, ending: TaskEnding) -> None:
-        """Send the signals, with the task as it is now. One that was deleted meanwhile needs no word."""
+    def _report_ending(self, ending: TaskEnding, *, is_logged: bool) -> None:
+        """Log it, and send the signals, with the task as it is now. One that was deleted meanwhile needs no word."""
         try:
             task = self._queues[ending.queue].get_task(ending.task_id)
         except TaskNotFoundError:
             return
+        if not is_logged:
+            log_ending(task, ending.status, ending.error, ending.delay)
         about = {"task": task, "queue": ending.queue, "took": ending.took or 0.0, "error": ending.error}
         _send_task_signals(ending.status, task.name, about, ending.delay, has_failed=ending.took is not None)
 

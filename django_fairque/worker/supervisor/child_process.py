@@ -229,6 +229,7 @@ class ChildLimits:
                     logger.error(
                         "task %s is ended with its process %s: it ran for %.1f s, its limit is %g s",
                         *(printable(task_id), child.worker_id, now - running.started, running.timeout),
+                        extra={"task_id": task_id, "action": "ending"},
                     )
             child.kill("another task ran beyond its hard time limit")
         elif child.task is not None and self._exceeds_memory(child, child.task.max_memory):
@@ -236,6 +237,7 @@ class ChildLimits:
             logger.error(
                 "task %s is ended with its process %s: this uses %.0f MB, its max_memory is %.0f MB",
                 *(printable(child.task.task_id), child.worker_id, used, limit),
+                extra={"task_id": child.task.task_id, "action": "ending"},
             )
             child.overdue = child.status_board.running()
             child.kill("its task exceeded its max_memory")

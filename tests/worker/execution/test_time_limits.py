@@ -79,6 +79,7 @@ def test_a_task_that_does_not_listen_ends_with_its_process(
         ("released", "another task ran beyond its hard time limit")
     ]
     assert "its limit is 1.2 s" in worker.log
+    eventually(lambda: f"task {stuck} {name} of user ann was ended with its process and failed for good" in worker.log)
 
 
 def test_a_canceled_task_is_stopped(queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker) -> None:
