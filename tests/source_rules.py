@@ -43,6 +43,7 @@ LAYERS = {
     "worker": 6,
     "admin": 7,
     "checks": 7,
+    "sentry": 7,
     "testing": 7,
     "web": 7,
     "management": 8,

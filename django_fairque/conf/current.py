@@ -37,6 +37,7 @@ class _Current:
         self.test_interceptor: Interceptor | None = None
         """What takes the tasks of a test run; made when it is first needed."""
         self.on_reset: list[Callable[[], None]] = []
+        self.installed_middleware: list[str] = []
         self.renew_lock()
 
     def renew_lock(self) -> None:
@@ -50,9 +51,12 @@ class _Current:
             if self.config is None:
                 setting_changed.connect(_setting_changed, dispatch_uid="django_fairque.conf")
                 is_captured = bool(interceptors) and interceptors[-1] is not None
-                self.config = self._load_without_server() or load(
+                config = self._load_without_server() or load(
                     FairQueueConfig, self.overrides, needs_server=not is_captured
                 )
+                if self.installed_middleware:
+                    config = config.model_copy(update={"middleware": [*self.installed_middleware, *config.middleware]})
+                self.config = config
             return self.config
 
     def _load_without_server(self) -> FairQueueConfig | None:
@@ -98,6 +102,16 @@ def overriding(overrides: Mapping[str, Any]) -> Iterator[None]:
         yield
     finally:
         set_overrides(before)
+
+
+def install_middleware(path: str) -> None:
+    """Put a middleware around that of the setting ``MIDDLEWARE`` in this process, once; for packages that a project sets up.
+
+    ``path`` is its dotted path.
+    """
+    if path not in _current.installed_middleware:
+        _current.installed_middleware.append(path)
+        reset_config()
 
 
 def reset_config() -> None:

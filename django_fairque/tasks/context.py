@@ -145,6 +145,7 @@ class _NoLease:
 
     task_id = name = user_id = run_id = ""
     retry_count = max_retries = token = 0
+    ready_at = 0.0
     key = ("", 0)
     priority = Priority.NORMAL
     payload_bytes = b""
@@ -216,6 +217,11 @@ class TaskContext:
     def fence(self) -> int:
         """Grows with every delivery in the queue: ``UPDATE … WHERE fence < %s`` keeps a stale worker out."""
         return self._lease.token
+
+    @property
+    def ready_at(self) -> float:
+        """Since when it could start, as Unix time of the server; 0 outside of a worker."""
+        return self._lease.ready_at
 
     @property
     def deadline(self) -> float | None:

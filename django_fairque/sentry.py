@@ -1,0 +1,374 @@
+"""Sentry: errors with their frames, traces and users of tasks. Needs sentry-sdk, which ``django-fairque[sentry]`` installs.
+
+Add `FairqueIntegration` where the project calls ``sentry_sdk.init``, in its settings::
+
+    sentry_sdk.init(dsn="…", integrations=[FairqueIntegration()])
+
+It adds `SentryMiddleware` around sending and running tasks, before the project's own middleware.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import sentry_sdk
+from sentry_sdk.integrations import Integration
+from sentry_sdk.scope import Scope, add_global_event_processor
+from sentry_sdk.tracing import TransactionSource
+from sentry_sdk.utils import capture_internal_exceptions, event_from_exception
+
+from django_fairque import signals
+from django_fairque.conf.current import install_middleware
+from django_fairque.tasks.errors import Discard, Retry, SoftTimeLimitExceeded, TaskRevoked, TaskTimeoutError, stopped
+from django_fairque.tasks.middleware import NO_MIDDLEWARE, TaskMiddleware, TaskRun, TaskSend
+from django_fairque.tasks.tracing import BAGGAGE_HEADER
+from django_fairque.worker.reporting.log import printable
+
+try:
+    from sentry_sdk import traces as streamed
+    from sentry_sdk.tracing_utils import has_span_streaming_enabled
+except ImportError:  # a version without streamed spans
+
+    def has_span_streaming_enabled(options: dict[str, Any] | None) -> bool:  # noqa: ARG001
+        return False
+
+
+if TYPE_CHECKING:
+    from logging import LogRecord
+    from types import TracebackType
+
+__all__ = ["FairqueIntegration", "SentryMiddleware"]
+
+ORIGIN = "auto.queue.fairque"
+TRACE_HEADER = "sentry-trace"
+CONTROL_FLOW = (Retry, Discard, TaskRevoked, asyncio.CancelledError, GeneratorExit)
+"""What leaves a task and is no error of it."""
+MAX_REPORTED_FAILURES = 10_000
+"""Most failures remembered until the log line about them comes."""
+MAX_NAMED_TASKS = 20
+"""Ids of a batch that an event names."""
+FLUSH_SECONDS = 2.0
+"""Longest time for which a worker process that ends waits until its events are sent."""
+
+
+class FairqueIntegration(Integration):
+    """The integration for ``sentry_sdk.init``. It reports the errors of tasks, continues traces in them, and measures sending
+    and running.
+
+    ``user`` is how the user of a task appears: ``"id"`` (the default), ``"hash"`` (a keyed hash of the id, the same in all
+    processes of the project) or None for not at all. ``report_retried`` is whether to report a failure that will be tried
+    again, with the level ``warning``; if not, only the last one is reported. Default: True.
+
+    Raises `ValueError` if ``user`` is something else.
+    """
+
+    identifier = "fairque"
+    origin = ORIGIN
+
+    def __init__(self, *, user: Literal["id", "hash"] | None = "id", report_retried: bool = True) -> None:
+        if user not in ("id", "hash", None):
+            raise ValueError(f'FairqueIntegration(user=…): expected "id", "hash" or None, got {user!r}')
+        self.user = user
+        self.report_retried = report_retried
+
+    @staticmethod
+    def setup_once() -> None:
+        """Add the middleware, once in a process. sentry-sdk calls this."""
+        install_middleware(f"{__name__}.{SentryMiddleware.__name__}")
+        add_global_event_processor(_process_log_event)
+        signals.worker_stopped.connect(_flush, dispatch_uid=__name__)
+
+    def user_name(self, user_id: str | None) -> str | None:
+        """Return how a user appears in Sentry, None for not at all.
+
+        ``user_id`` is the user's id, None for none.
+        """
+        if user_id is None or self.user is None:
+            return None
+        if self.user == "id":
+            return user_id
+        from django.utils.crypto import salted_hmac
+
+        return salted_hmac(__name__, user_id, algorithm="sha256").hexdigest()[:16]
+
+
+def _integration() -> FairqueIntegration | None:
+    """The integration of the current client."""
+    found: FairqueIntegration | None = sentry_sdk.get_client().get_integration(FairqueIntegration)
+    return found
+
+
+def _flush(**_: Any) -> None:
+    if _integration() is not None:
+        sentry_sdk.flush(FLUSH_SECONDS)
+
+
+# --- spans, as transactions or streamed ---
+
+
+@contextmanager
+def _open_span(op: str, name: str, attributes: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A span below the current one. What is added to the yielded attributes is set at its end."""
+    if has_span_streaming_enabled(sentry_sdk.get_client().options):
+        if streamed.get_current_span() is None:
+            yield {}
+            return
+        about = {"sentry.op": op, "sentry.origin": ORIGIN, **attributes}
+        with streamed.start_span(name=name, attributes=about) as streamed_span:
+            added: dict[str, Any] = {}
+            yield added
+            streamed_span.set_attributes(added)
+        return
+    with sentry_sdk.start_span(op=op, name=name, origin=ORIGIN) as span:
+        added = dict(attributes)
+        try:
+            yield added
+        finally:
+            for key, value in added.items():
+                span.set_data(key, value)
+
+
+def _open_transaction(name: str, headers: dict[str, str], sampling: dict[str, Any]) -> AbstractContextManager[Any]:
+    """The outermost span of a run, in the trace that the headers name, or in a new one."""
+    op = "queue.task.fairque"
+    if has_span_streaming_enabled(sentry_sdk.get_client().options):
+        streamed.continue_trace(headers)
+        Scope.set_custom_sampling_context(sampling)
+        about: dict[str, Any] = {"sentry.op": op, "sentry.origin": ORIGIN, "sentry.segment.name.source": "task"}
+        return streamed.start_span(name=name, attributes=about, parent_span=None)
+    transaction = sentry_sdk.continue_trace(headers, op=op, name=name, source=TransactionSource.TASK, origin=ORIGIN)
+    transaction.set_status("ok")
+    return sentry_sdk.start_transaction(transaction, custom_sampling_context=sampling)
+
+
+# --- around sending and running ---
+
+
+class SentryMiddleware(TaskMiddleware):
+    """Spans around sending and running, a scope for each run, and a report of what it raises. `FairqueIntegration` adds it."""
+
+    async_capable: ClassVar[bool] = True
+
+    def around_send(self, send: TaskSend) -> AbstractContextManager[object]:
+        """Return a ``queue.publish`` span. ``send`` has the tasks, which get the headers of the trace."""
+        return NO_MIDDLEWARE if _integration() is None else _sending(send)
+
+    def around_run(self, run: TaskRun) -> AbstractContextManager[object]:
+        """Return a scope for the run with a ``queue.process`` span. ``run`` has the facts."""
+        integration = _integration()
+        return NO_MIDDLEWARE if integration is None else _Running(run, integration)
+
+
+@contextmanager
+def _sending(send: TaskSend) -> Iterator[None]:
+    names = {task.name for task in send.tasks}
+    attributes: dict[str, Any] = {"messaging.system": "fairque", "messaging.destination.name": send.queue}
+    with _open_span("queue.publish", names.pop() if len(names) == 1 else send.queue, attributes) as added:
+        if trace := sentry_sdk.get_traceparent():
+            send.headers[TRACE_HEADER] = trace
+        if baggage := sentry_sdk.get_baggage():
+            others = send.headers.get(BAGGAGE_HEADER)
+            send.headers[BAGGAGE_HEADER] = f"{others},{baggage}" if others else baggage
+        yield
+        if len(send.tasks) == 1:
+            added["messaging.message.id"] = send.tasks[0].task_id
+            added["messaging.message.body.size"] = len(send.tasks[0].payload_bytes)
+        else:
+            added["messaging.batch.message_count"] = len(send.tasks)
+
+
+class _Running:
+    """Around one run."""
+
+    def __init__(self, run: TaskRun, integration: FairqueIntegration) -> None:
+        self._run, self._integration = run, integration
+        self._open: list[AbstractContextManager[Any]] = []
+
+    def __enter__(self) -> None:
+        run = self._run
+        scope = self._enter(sentry_sdk.isolation_scope())
+        scope.clear_breadcrumbs()
+        describe_task(scope, run.name, run.queue, self._integration.user_name(run.user_id))
+        scope.set_context("fairque", _facts(run))
+        sampling = {"fairque_task": {"name": run.name, "queue": run.queue, "user_id": run.user_id}}
+        self._enter(_open_transaction(run.name, _trace_headers(run), sampling))
+        self._enter(_open_span("queue.process", run.name, _attributes(run)))
+
+    def _enter(self, manager: AbstractContextManager[Any]) -> Any:
+        entered = manager.__enter__()
+        self._open.append(manager)
+        return entered
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        failure = self._failure(error)
+        if failure is not None:
+            self._report(failure)
+        leaving = (None, None, None) if failure is None else (type(failure), failure, trace)
+        for manager in reversed(self._open):
+            _leave(manager, leaving)
+
+    @staticmethod
+    def _failure(error: BaseException | None) -> BaseException | None:
+        """The error that is to be reported, if there is one. A coroutine whose time is over is canceled."""
+        if isinstance(error, asyncio.CancelledError):
+            stop = stopped.get()
+            if stop is not None and stop.kind is SoftTimeLimitExceeded:
+                return SoftTimeLimitExceeded().with_traceback(error.__traceback__)
+        return None if isinstance(error, CONTROL_FLOW) else error
+
+    def _report(self, error: BaseException) -> None:
+        is_retried = _is_retried(self._run, error)
+        if is_retried and not self._integration.report_retried:
+            return
+        event, hint = event_from_exception(
+            (type(error), error, _own_frames(error.__traceback__)),
+            client_options=sentry_sdk.get_client().options,
+            mechanism={"type": "fairque", "handled": False},
+        )
+        event["level"] = "warning" if is_retried else "error"
+        # A time limit interrupts a task anywhere, so its frames do not distinguish problems.
+        by = "SoftTimeLimitExceeded" if isinstance(error, TaskTimeoutError) else "{{ default }}"
+        event["fingerprint"] = [by, self._run.name]
+        sentry_sdk.capture_event(event, hint=hint)
+        for task in self._run.tasks:
+            reported.add(task.id, is_final=not is_retried)
+
+
+def _leave(manager: AbstractContextManager[Any], error: tuple[Any, Any, Any]) -> None:
+    with capture_internal_exceptions():
+        manager.__exit__(*error)
+
+
+def describe_task(scope: Scope, name: str, queue: str, user: str | None) -> None:
+    """Say in a scope which task is run, in which queue and for whom (None for nobody)."""
+    scope.set_transaction_name(name, source=TransactionSource.TASK)
+    scope.set_tag("fairque.task", name)
+    scope.set_tag("fairque.queue", queue)
+    if user is not None:
+        scope.set_tag("fairque.user_id", user)
+        scope.set_user({"id": user})
+
+
+def _facts(run: TaskRun) -> dict[str, Any]:
+    """What an event says of a run. Arguments are not among it, as they are in no log line."""
+    if len(run.tasks) > 1:
+        return {
+            "queue": run.queue,
+            "tasks": len(run.tasks),
+            "task_ids": [task.id for task in run.tasks[:MAX_NAMED_TASKS]],
+        }
+    facts = {
+        "queue": run.queue,
+        "task_id": run.task.id,
+        "attempt": run.task.attempt,
+        "retries_left": run.task.retries_left,
+    }
+    return facts | ({"run_id": run.task.run_id} if run.task.run_id else {})
+
+
+def _attributes(run: TaskRun) -> dict[str, Any]:
+    attributes: dict[str, Any] = {"messaging.system": "fairque", "messaging.destination.name": run.queue}
+    task = run.task
+    if len(run.tasks) == 1:
+        attributes["messaging.message.id"] = task.id
+        attributes["messaging.message.body.size"] = len(task.payload_bytes)
+        attributes["messaging.message.retry.count"] = task.attempt - 1
+    else:
+        attributes["messaging.batch.message_count"] = len(run.tasks)
+    if ready_at := min(each.ready_at for each in run.tasks):
+        attributes["messaging.message.receive.latency"] = max(0.0, time.time() - ready_at) * 1000
+    return attributes
+
+
+def _trace_headers(run: TaskRun) -> dict[str, str]:
+    """The headers of Sentry; else the W3C trace of the task, if the code that enqueued it had only that."""
+    headers = run.headers
+    if TRACE_HEADER not in headers and len({task.trace for task in run.tasks}) == 1 and run.task.trace.parent:
+        headers[TRACE_HEADER] = f"{run.task.trace.id}-{run.task.trace.span_id}"
+    return headers
+
+
+def _is_retried(run: TaskRun, error: BaseException) -> bool:
+    """Whether the failure will be tried again: of a batch, whether any of its tasks will."""
+    from django_fairque.tasks import registry
+
+    definition = registry.find(run.name)
+    if definition is None or not isinstance(error, (*definition.options.retry_on, TaskTimeoutError)):
+        return False
+    return any(task.retries_left for task in run.tasks)
+
+
+def _own_frames(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback from the task's own code on."""
+    first = trace
+    while first is not None and first.tb_frame.f_globals.get("__name__", "").startswith("django_fairque."):
+        first = first.tb_next
+    return first or trace
+
+
+# --- what the worker logs ---
+
+
+class _ReportedFailures:
+    """The tasks whose last failure was reported, until the worker logs it. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._is_final: dict[str, bool] = {}
+        self._lock = threading.Lock()
+
+    def add(self, task_id: str, *, is_final: bool) -> None:
+        with self._lock:
+            self._is_final[task_id] = is_final
+            while len(self._is_final) > MAX_REPORTED_FAILURES:
+                del self._is_final[next(iter(self._is_final))]
+
+    def take(self, task_id: str, action: str) -> bool:
+        """Whether the failure that ended in ``action`` was reported."""
+        with self._lock:
+            is_final = self._is_final.pop(task_id, None)
+        return is_final is not None and (is_final or action != "dead")
+
+
+reported = _ReportedFailures()
+
+
+def _process_log_event(event: Any, hint: dict[str, Any]) -> Any:
+    """Drop the event of a log line about a failure that was reported with its frames. Give the others the facts of their task."""
+    record: LogRecord | None = hint.get("log_record")
+    integration = _integration()
+    if record is None or integration is None or record.name.partition(".")[0] != "django_fairque":
+        return event
+    _drop_breadcrumbs_of_tasks(event)
+    facts = vars(record)
+    task_id, action = facts.get("task_id"), facts.get("action")
+    if task_id is None or action is None:
+        return event
+    if action == "ending" or reported.take(task_id, action):
+        return None
+    name, user = facts["task_name"], integration.user_name(facts["user_id"])
+    event["transaction"] = name
+    event["fingerprint"] = ["fairque", name, facts["error_type"], action]
+    tags = event.setdefault("tags", {})
+    tags["fairque.task"] = name
+    if user is not None:
+        tags["fairque.user_id"] = user
+        event["user"] = {"id": user}
+    if user != facts["user_id"]:
+        event["extra"].pop("user_id", None)
+        text = record.getMessage().replace(f" of user {printable(facts['user_id'])}", "")
+        event["logentry"] = {"message": text, "formatted": text, "params": []}
+    return event
+
+
+def _drop_breadcrumbs_of_tasks(event: Any) -> None:
+    """The thread that logs has the log lines about all users' tasks among its breadcrumbs."""
+    crumbs = event.get("breadcrumbs")
+    if isinstance(crumbs, dict):
+        crumbs["values"] = [each for each in crumbs.get("values", ()) if "task_id" not in (each.get("data") or {})]
