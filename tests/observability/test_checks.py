@@ -1,0 +1,20 @@
+"""The twelve checks hold."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+
+def test_all_of_them_pass() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.observability"],
+        cwd=Path(__file__).parent.parent.parent,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "12 of 12 passed"
