@@ -6,6 +6,7 @@ import logging
 import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import pytest
 from django.core.management import call_command
@@ -14,6 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from django_fairque import Priority, TaskResult, TaskState, get_queue, task
+from django_fairque.engine.model.signature import DEFAULT_KEY
 from django_fairque.models import OutboxEntry
 from django_fairque.outbox import relay
 from django_fairque.outbox import rows as outbox_rows
@@ -368,3 +370,14 @@ def test_a_broken_outbox_does_not_break_the_commit(
         enqueue(1)
     assert "a worker will do it" in caplog.text
     assert len(rows()) == 1
+
+
+def test_rows_that_an_unsigned_process_can_not_deliver_wait_for_one_that_signs(queue: FairQueue) -> None:
+    queue.heartbeat("w", {}, requires_signatures=True)
+    with patch.object(DEFAULT_KEY, "read", lambda: None), transaction.atomic():
+        enqueue(1)
+    (row,) = rows()
+    assert "sign_with(key)" in row.last_error
+    assert relay.relay("default").tasks == 1
+    assert arrived(queue) == [1]
+    assert rows() == []

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import pytest
 
-from django_fairque.engine.model.errors import BacklogFullError, TaskNotFoundError, TaskValidationError
+from django_fairque.engine.model.errors import (
+    BacklogFullError,
+    TaskNotFoundError,
+    TaskValidationError,
+    UnsignedTaskError,
+)
 from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.signature import DEFAULT_KEY
 from django_fairque.engine.pushing import push as pushing
 from tests.engine.conftest import NOW, task
 from tests.engine.sharding.sharded import ONE, THREE, TWO, finish_all, names_of
@@ -45,6 +52,15 @@ class TestGraphs:
         with pytest.raises(BacklogFullError, match="nothing of this graph was accepted"):
             queue.push_graph(self.chain(), now=NOW)
         assert names_of(queue) == {}
+
+    def test_none_of_it_without_signatures_where_workers_require_them(self, queue: FairQueue) -> None:
+        queue.heartbeat("w", {}, requires_signatures=True, now=NOW)
+        with patch.object(DEFAULT_KEY, "read", lambda: None), pytest.raises(UnsignedTaskError):
+            queue.push_graph(self.chain(), now=NOW)
+        assert names_of(queue) == {}
+        with patch.object(DEFAULT_KEY, "read", lambda: "a key"):
+            queue.push_graph(self.chain(), now=NOW)
+        assert finish_all(queue) == [ONE, TWO, THREE, ONE, TWO]
 
     def test_windows_belong_to_one_shard(self, queue: FairQueue) -> None:
         with pytest.raises(TaskValidationError, match="push it by itself"):
