@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
+from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+
+@dataclass
+class Stretch:
+    """A time in which two users have work all along."""
+
+    served: tuple[int, int]
+    """How many tasks of each had started when it began."""
+    since_served: Stretch | None = None
+    """The part of it that began when both had been served."""
+    least: float = math.inf
+    most: float = -math.inf
+
+    def add(self, ahead: float) -> float:
+        """By how much the first is ``ahead`` now. Returns the furthest apart that they got."""
+        self.least, self.most = min(self.least, ahead), max(self.most, ahead)
+        return self.most - self.least
 
 
 class Shares:
@@ -18,10 +37,13 @@ class Shares:
         self.ready: dict[str, int] = defaultdict(int)
         """Tasks that wait."""
         self.apart: dict[tuple[str, str], float] = {}
-        """For each two users the furthest apart that they got over any stretch in which both had work."""
+        """For each two users the furthest apart that they got over any stretch in which both had work and had been served."""
+        self.apart_at_first: dict[tuple[str, str], float] = {}
+        """The same, with the time in which one had not been served yet: a newcomer waits for turns of others."""
         self._ended: dict[str, float] = defaultdict(float)
         self._running: dict[str, list[float]] = defaultdict(list)
-        self._stretches: dict[tuple[str, str], tuple[float, float]] = {}
+        self._starts: dict[str, int] = defaultdict(int)
+        self._stretches: dict[tuple[str, str], Stretch] = {}
 
     def push(self, user: str, number: int) -> None:
         self.ready[user] += number
@@ -32,6 +54,7 @@ class Shares:
 
     def start(self, user: str, now: float) -> None:
         self.ready[user] -= 1
+        self._starts[user] += 1
         self._running[user].append(now)
 
     def finish(self, user: str, begun: float, now: float) -> None:
@@ -56,6 +79,13 @@ class Shares:
                 self._stretches.pop(pair, None)
                 continue
             ahead = self.got(one, now) / self.weights[one] - self.got(other, now) / self.weights[other]
-            least, most = self._stretches.get(pair, (ahead, ahead))
-            self._stretches[pair] = least, most = min(least, ahead), max(most, ahead)
-            self.apart[pair] = max(self.apart.get(pair, 0.0), most - least)
+            served = (self._starts[one], self._starts[other])
+            stretch = self._stretches.setdefault(pair, Stretch(served))
+            found = stretch.add(ahead)
+            self.apart_at_first[pair] = max(self.apart_at_first.get(pair, 0.0), found)
+            if stretch.since_served is None and all(
+                now > then for now, then in zip(served, stretch.served, strict=True)
+            ):
+                stretch.since_served = Stretch(served)
+            if stretch.since_served is not None:
+                self.apart[pair] = max(self.apart.get(pair, 0.0), stretch.since_served.add(ahead))

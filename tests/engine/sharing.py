@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import random
 from dataclasses import dataclass
-from itertools import count
+from itertools import accumulate, count
 from typing import TYPE_CHECKING
 
 from django_fairque.engine.model.options import QueueConfig
@@ -136,13 +136,22 @@ class World:
         longest = {user: self.slots * max(self.lengths[user]) / self.weights[user] for user in self.users}
         return longest[one] + longest[other] + max(longest.values())
 
+    def wait_of_newcomers(self) -> float:
+        """How far behind the others a user may begin: each newcomer that waits comes after the earlier ones by the time of a
+        task over the weights of all that have work (docs/decisions/0032-newcomers-move-the-virtual-time.md).
+        """
+        task = 1 if self.shares.by == "tasks" else max(max(lengths) for lengths in self.lengths.values())
+        totals = list(accumulate(sorted(self.weights.values())))
+        return sum(task / total for total in totals[1:])
+
     def without(self, user: str) -> list[tuple[str, str]]:
         """All pairs of others."""
-        return [pair for pair in self.shares.apart if user not in pair]
+        return [pair for pair in self.shares.apart_at_first if user not in pair]
 
-    def worst(self, pairs: Iterable[tuple[str, str]] | None = None, ahead: float = 0.0) -> float:
+    def worst(self, pairs: Sequence[tuple[str, str]] | None = None, ahead: float = 0.0) -> float:
         """The furthest apart that any two of these got, as a multiple of what they may and ``ahead``."""
-        apart = self.shares.apart
-        return max(
-            (apart[pair] / (self.bound(*pair) + ahead) for pair in (apart if pairs is None else pairs)), default=0.0
-        )
+        found = []
+        for apart, more in ((self.shares.apart, ahead), (self.shares.apart_at_first, ahead + self.wait_of_newcomers())):
+            chosen = apart if pairs is None else [pair for pair in pairs if pair in apart]
+            found += [apart[pair] / (self.bound(*pair) + more) for pair in chosen]
+        return max(found, default=0.0)

@@ -26,6 +26,7 @@ from django_fairque import (
 from django_fairque.conf.current import signing_mode
 from django_fairque.engine.model import signature as signatures
 from django_fairque.engine.model.ids import new_task_id
+from django_fairque.engine.model.lease import Lease
 from django_fairque.tasks import signing
 from django_fairque.tasks.execution import Services
 from django_fairque.tasks.schedules import sync_schedules
@@ -162,9 +163,9 @@ def test_it_is_bound_to_the_user(queue: FairQueue, redis: Redis) -> None:
     task_id = declare().enqueue("a").id
     lease = queue.pop("w")
     assert lease is not None
-    lease._values = [b"b" if value == b"a" else value for value in lease._values]
+    changed = Lease([b"b" if value == b"a" else value for value in lease._values], "w", 0.0)
     with pytest.raises(TaskSignatureError, match="the signature is wrong"):
-        signing.check(lease, queue=queue.name, prefix=queue.config.prefix, mode=signing_mode())
+        signing.check(changed, queue=queue.name, prefix=queue.config.prefix, mode=signing_mode())
     assert lease.task_id == task_id
 
 
