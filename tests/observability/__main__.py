@@ -12,6 +12,8 @@ import sys
 import tempfile
 import uuid
 from collections import Counter
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from wsgiref.util import setup_testing_defaults
@@ -39,6 +41,8 @@ class Observed:
         self._directory = directory
         self.requests: dict[str, dict[str, Any]] = {}
         """By tenant: the traces of its request, the ids of its tasks, and their results."""
+        self.log = ""
+        """What the worker has logged."""
         self.overrun = ""
         """The id of the task that was ended with its process."""
 
@@ -46,8 +50,8 @@ class Observed:
         return self.requests[tenant]
 
     def event(self, tenant: str, name: str) -> dict[str, Any]:
-        """The event about a task of a tenant, which must be the only one."""
-        (event,) = self.events_of(self.requests[tenant]["tasks"][name])
+        """The event about the error of a tenant's task, which must be the only one."""
+        (event,) = (each for each in self.events_of(self.requests[tenant]["tasks"][name]) if "exception" in each)
         return event
 
     def events_of(self, task_id: str) -> list[dict[str, Any]]:
@@ -243,8 +247,10 @@ def metrics_with_attributes(seen: Observed) -> str:
 def baggage_and_structlog(seen: Observed) -> str:
     for tenant in TENANTS:
         result = seen[tenant]["results"]["leaves"]
-        assert result == {"structlog": {}, "baggage": f"plan of {tenant}"}, result
-    return "baggage arrives; variables of structlog end with their task"
+        assert result["baggage"] == f"plan of {tenant}", result
+        carried = {"request_id": f"request of {tenant}", "task_name": f"{TASKS}leaves"}
+        assert result["structlog"] == {**carried, "task_id": seen[tenant]["tasks"]["leaves"]}, result
+    return "those of the request, and none of another task"
 
 
 CHECKS: dict[str, Callable[[Observed], str]] = {
@@ -259,7 +265,7 @@ CHECKS: dict[str, Callable[[Observed], str]] = {
     "Retry and Discard are no errors": retry_is_no_error,
     "a task ended with its process is reported": ended_with_its_process,
     "metrics have their attributes": metrics_with_attributes,
-    "baggage arrives, structlog is clean": baggage_and_structlog,
+    "baggage and structlog's variables arrive": baggage_and_structlog,
 }
 
 
@@ -306,7 +312,9 @@ def observe(directory: Path) -> Observed:
             code = worker.stop()
             assert code == 0, worker.log
         finally:
-            worker.close()
+            with redirect_stdout(StringIO()):  # it writes its log
+                worker.close()
+            seen.log = worker.log
         end_telemetry()
     return seen
 
@@ -355,6 +363,8 @@ def main() -> int:
                 verdict, words = "FAILED", f"{type(error).__name__}: {error}"[:1000]
             print(f"| {name:<42} | {verdict:<6} | {words}")
     print(f"{len(CHECKS) - failures} of {len(CHECKS)} passed")
+    if failures:
+        print(f"The worker's log:\n{seen.log}")
     return 1 if failures else 0
 
 

@@ -22,6 +22,7 @@ FAIRQUE = {
     "QUEUE": {"RETRY_BASE_SECONDS": 0.01},
     "WORKER": {"HARD_TIMEOUT_GRACE": 0.2},
     "REQUEST_USER": "tests.observability.views.tenant_of",
+    "MIDDLEWARE": ["django_fairque.structlog_context.StructlogContext"],
     "TRACING": True,
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import structlog
 from django.http import HttpRequest, JsonResponse
 from django.urls import path
 from opentelemetry import baggage, context, trace
@@ -22,6 +23,7 @@ def order(request: HttpRequest) -> JsonResponse:
     """Enqueue the tasks. Returns their ids, and the request's trace in OpenTelemetry."""
     tenant = tenant_of(request)
     token = context.attach(baggage.set_baggage("plan", f"plan of {tenant}"))
+    structlog.contextvars.bind_contextvars(request_id=f"request of {tenant}")
     try:
         with trace.get_tracer("project").start_as_current_span("order") as span:
             sent: dict[str, TaskResult] = {
@@ -42,6 +44,7 @@ def order(request: HttpRequest) -> JsonResponse:
             )
     finally:
         context.detach(token)
+        structlog.contextvars.clear_contextvars()
 
 
 def overrun(_: HttpRequest) -> JsonResponse:

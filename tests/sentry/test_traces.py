@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -176,6 +177,7 @@ def test_a_sampler_is_given_the_task(start_sentry: StartSentry) -> None:
     assert sent.transactions == []
 
 
+@pytest.mark.skipif(find_spec("sentry_sdk.traces") is None, reason="this version of sentry-sdk streams no spans")
 def test_streamed_spans(start_sentry: StartSentry) -> None:
     sent = start_sentry(trace_lifecycle="stream")
 
