@@ -136,8 +136,8 @@ def is_json(hint: Any) -> bool:
     alias = getattr(hint, "__supertype__", None) or getattr(hint, "__value__", None)  # NewType; a `type` statement
     if alias is not None and not isinstance(hint, type):
         return is_json(alias)
-    if dict in getattr(hint, "__mro__", ()) and hasattr(hint, "__total__"):  # a TypedDict
-        return all(map(is_json, typing.get_type_hints(hint).values()))
+    if dict in getattr(hint, "__mro__", ()) and hasattr(hint, "__total__"):
+        return True  # a TypedDict; before Python 3.12 pydantic refuses those of `typing`
     return _is_json_generic(get_origin(hint), get_args(hint))
 
 

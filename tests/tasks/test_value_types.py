@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from threading import Thread
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NewType, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NewType, Optional, TypedDict
 from uuid import UUID, uuid4
 from zoneinfo import ZoneInfo
 
@@ -68,6 +68,10 @@ class Cart(BaseModel):
     id: UUID
     tags: set[str] = set()
     size: Size = Field(Size.SMALL, alias="cartSize")
+
+
+class Options(TypedDict):
+    size: tuple[int, int]
 
 
 class Pair(NamedTuple):
@@ -191,7 +195,14 @@ def test_each_argument_is_found_by_its_parameter(queue: FairQueue, services: Ser
     "hint",
     [
         *(str, int, float, bool, None, list, dict, Any, object, list[int], dict[str, Any], Sequence[str], int | None),
-        *(Literal["a", 1], Annotated[int, Field(gt=0)], NewType("Number", int), Mapping[str, list[int | str]]),
+        *(
+            Options,
+            list[Options],
+            Literal["a", 1],
+            Annotated[int, Field(gt=0)],
+            NewType("Number", int),
+            Mapping[str, list[int | str]],
+        ),
     ],
 )
 def test_what_json_has_is_left_alone(hint: Any) -> None:
