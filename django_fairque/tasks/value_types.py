@@ -54,7 +54,8 @@ class ValueType:
             raise TaskUsageError(
                 f"{_of_type(value)} can't be sent as {self.text}: it would arrive as {_of_type(again)}"
             )
-        return stored
+        # A set has another order in each process; the same call must have the same key of `unique_for`.
+        return sorted(stored, key=json.dumps) if isinstance(value, (set, frozenset)) else stored
 
     def load(self, stored: Any) -> Any:
         """Return the value of its JSON. Raises `TaskSerializationError`, which does not quote the value, if it is none."""
