@@ -50,13 +50,8 @@ def _user_of(task: AnyTask, args: list[Any], kwargs: dict[str, Any]) -> object:
 
 
 def _check_queue(name: str) -> None:
-    """Raise `InvalidTask` for a queue that is not declared, unless the configuration has mistakes of another kind."""
-    if name == "default":  # always is one: most tasks are declared without reading the configuration
-        return
-    try:
-        config = conf.get_config()
-    except ConfigurationError:
-        return
+    """Raise `InvalidTask` for a queue that is not declared in ``FAIRQUE``."""
+    config = conf.get_config()
     try:
         config.queue_config(name)
     except ConfigurationError as error:
@@ -82,9 +77,7 @@ class FairqueBackend(BaseTaskBackend):
 
         Raises `InvalidTask` if it can't be used.
         """
-        routed = self._routed(task)
-        super().validate_task(routed)
-        _check_queue(routed.queue_name)
+        super().validate_task(self._routed(task))
         self._definition(task)
 
     def enqueue(self, task: Task[P, R], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[P, R]:
@@ -200,6 +193,7 @@ class FairqueBackend(BaseTaskBackend):
         options = self._path_options(task)
         self.validate_task(task)
         task = self._routed(task)
+        _check_queue(task.queue_name)
         given, named = list(map(normalize_json, args)), {name: normalize_json(value) for name, value in kwargs.items()}
         now = timezone.now()
         user_id = self.user_of(task, given, named)

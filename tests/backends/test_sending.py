@@ -127,7 +127,7 @@ def test_another_queue(queue: FairQueue) -> None:
 def test_a_queue_must_be_declared(queue: FairQueue, settings: Settings) -> None:
     settings.TASKS = {"default": {**settings.TASKS["default"], "QUEUES": ["default", "mial"]}}
     with pytest.raises(InvalidTask, match=r"'mial' is not declared .* did you mean 'mail'"):
-        add.using(queue_name="mial")
+        add.using(queue_name="mial").enqueue(1)
     with pytest.raises(InvalidTask, match="not valid for backend"):
         add.using(queue_name="mail")
 

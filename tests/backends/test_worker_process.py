@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
     from tests.servers import Server
 
+    from .conftest import Configure
+
 
 @pytest.fixture
 def worker(server: Server, queue: FairQueue, tmp_path: Path) -> Iterator[WorkerProcess]:
@@ -52,3 +54,19 @@ def test_a_worker_process_runs_them_with_retries(queue: FairQueue, worker: Worke
     assert worker.stop() == 0, worker.log
     assert f"task {failed.id} tests.backends.project.tasks.fail_async of user default failed" in worker.log
     assert queue.check_invariants() == []
+
+
+def test_a_task_whose_process_dies_starts_as_often_as_it_may(
+    queue: FairQueue, worker: WorkerProcess, configure: Configure, tmp_path: Path
+) -> None:
+    limits = {tasks.die: 1, tasks.die_too: 2}
+    configure(TASK_OPTIONS={task.module_path: {"MAX_DELIVERIES": limit} for task, limit in limits.items()})
+    begun = tmp_path / "begun"
+    for task, limit in limits.items():  # one after the other: each would end the other's process
+        begun.write_text("")
+        result = task.enqueue(str(begun))
+        eventually(lambda: is_finished(result))  # noqa: B023 - called before the next round
+        assert begun.read_text() == "x" * limit
+        assert result.status is TaskResultStatus.FAILED
+        assert queue.get_task(result.id).delivery == limit
+    assert worker.stop() == 0, worker.log

@@ -73,7 +73,7 @@ class Command(QueueCommand):
             ("started", task.started_at and f"{when(task.started_at)} by {task.worker}"),
             ("ended", task.ended_at and when(task.ended_at)),
             ("retries", f"{task.retry_count} of {task.max_retries}"),
-            ("started", f"at most {task.max_deliveries} times without an outcome" if task.max_deliveries else ""),
+            ("starts", f"at most {task.max_deliveries} without an outcome" if task.max_deliveries else ""),
             ("given back", f"{task.given_back} times after it had begun" if task.given_back else ""),
             ("run", task.run_id),
             ("trace", task.traceparent),

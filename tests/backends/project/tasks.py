@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import django_fairque
@@ -112,6 +113,19 @@ def fail(name: str) -> None:
 async def fail_async(name: str) -> None:
     error = RAISE[name]()
     raise error
+
+
+@task
+def die(file: str) -> None:
+    """Writes that it has begun, and ends its process."""
+    with Path(file).open("a") as begun:
+        begun.write("x")
+    os._exit(1)
+
+
+@task
+def die_too(file: str) -> None:
+    die.call(file)
 
 
 @task
