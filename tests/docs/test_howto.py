@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import django
 import pytest
 import structlog
+from django.contrib.auth.models import User
 from django.core.management import get_commands, load_command_class
+from django.db import router
 from django.utils import translation
 
 from django_fairque import Priority, Task, signals
@@ -232,6 +234,28 @@ def test_middleware(reader: Reader, settings: Settings, monkeypatch: pytest.Monk
         assert (of_setting.result(), of_task.result()) == ("ja", "はい")
 
 
+def test_middleware_examples(
+    reader: Reader, settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The role itself: tests/third_party/test_database_role.py."""
+    module: Any = ModuleType("shop.database")
+    monkeypatch.setitem(sys.modules, "shop", ModuleType("shop"))
+    monkeypatch.setitem(sys.modules, "shop.database", module)
+    names = reader.read("middleware-examples")
+    module.__dict__.update(names)
+    settings.DATABASE_ROUTERS = names["DATABASE_ROUTERS"]
+
+    def used() -> list[str]:
+        return [router.db_for_read(User), router.db_for_write(User)]
+
+    read_only = names["task"](middleware=[names["ReadOnly"]], name="read_only")(used).enqueue()
+    timed = names["task"](middleware=[names["LogSlow"](0.0)], name="timed")(used).enqueue()
+    drain()
+    assert read_only.result() == ["reports", "reports"]
+    assert timed.result() == ["default", "default"]
+    assert "timed for default took 0.0 s, attempt 1" in caplog.text
+
+
 def test_structlog(reader: Reader, settings: Settings) -> None:
     with structlog.testing.capture_logs(processors=[structlog.contextvars.merge_contextvars]) as lines:
         names = reader.read("structlog")
@@ -261,7 +285,7 @@ def test_wagtail(queue: FairQueue, settings: Settings) -> None:
 
 def test_every_page_has_a_test_and_is_in_the_index() -> None:
     tested = {name.removeprefix("test_").replace("_", "-") for name in globals() if name.startswith("test_")}
-    elsewhere = {"tenant-schemas"}  # needs PostgreSQL: tests/third_party/test_django_tenants.py
+    elsewhere = {"tenant-schemas", "datadog-new-relic"}  # tests/third_party: test_django_tenants.py, test_otlp.py
     assert set(PAGES) - tested - elsewhere - {"monitoring", "scaling", "upgrading", "README"} == set()
     index = PAGES["README"].read_text()
     assert [name for name in PAGES if f"({name}.md)" not in index and name != "README"] == []
