@@ -354,7 +354,7 @@ def _process_log_event(event: Any, hint: dict[str, Any]) -> Any:
         return None
     name, user = facts["task_name"], integration.user_name(facts["user_id"])
     event["transaction"] = name
-    event["fingerprint"] = ["fairque", name, facts["error_type"], action]
+    event["fingerprint"] = ["fairque", name, facts["error_type"]]
     tags = event.setdefault("tags", {})
     tags["fairque.task"] = name
     if user is not None:
