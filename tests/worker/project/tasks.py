@@ -352,21 +352,24 @@ async def breaks_loop() -> None:
     await asyncio.sleep(60)
 
 
-async def _block(seconds: float) -> None:
-    time.sleep(seconds)  # noqa: ASYNC251 - on purpose
+async def _block(seconds: float, until: str) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not (until and os.path.exists(until)):  # noqa: ASYNC240, PTH110 - on purpose
+        time.sleep(0.02)  # noqa: ASYNC251 - on purpose
 
 
 @task(name="blocks_loop")
-async def blocks_loop(seconds: float) -> None:
+async def blocks_loop(seconds: float, until: str = "") -> None:
+    """Block the event loop for so long, or until there is a file."""
     await asyncio.to_thread(record, STARTED)
-    await _block(seconds)
+    await _block(seconds, until)
 
 
 @task(name="blocks_in_background")
-async def blocks_in_background(seconds: float) -> None:
+async def blocks_in_background(seconds: float, until: str = "") -> None:
     """Block the event loop in a coroutine that it has started."""
     await asyncio.to_thread(record, STARTED)
-    await asyncio.create_task(_block(seconds))
+    await asyncio.create_task(_block(seconds, until))
 
 
 @task(name="cancels_all")
