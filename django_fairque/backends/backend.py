@@ -16,6 +16,7 @@ from django_fairque.backends import results
 from django_fairque.conf.current import current_interceptor
 from django_fairque.engine.model.errors import ConfigurationError, TaskNotFoundError, TaskValidationError, nearest
 from django_fairque.engine.model.ids import check_id
+from django_fairque.tasks import registry
 from django_fairque.tasks.results import aqueue_for, queue_for
 
 from .compat import (
@@ -28,6 +29,7 @@ from .compat import (
     TaskResult,
     TaskResultDoesNotExist,
     normalize_json,
+    task_backends,
 )
 from .definition import DjangoDefinition, FairqueTask
 from .options import BackendOptions, PathOptions
@@ -56,6 +58,15 @@ def _check_queue(name: str) -> None:
         config.queue_config(name)
     except ConfigurationError as error:
         raise InvalidTask(str(error)) from None
+
+
+def mistakes() -> list[str]:
+    """What is wrong with the ``OPTIONS`` of the backends in ``TASKS``, in a sentence each."""
+    backends = (task_backends[alias] for alias in task_backends.settings)
+    return [each for backend in backends if isinstance(backend, FairqueBackend) for each in backend.option_mistakes()]
+
+
+registry.add_mistake_source(mistakes)
 
 
 class FairqueBackend(BaseTaskBackend):
@@ -139,10 +150,9 @@ class FairqueBackend(BaseTaskBackend):
         """
         where = f"TASKS[{self.alias!r}]"
         paths = definitions.known_paths()
-        contradictions = [f"{path}: {problem}" for path in paths if (problem := self.settings.of(path).problem)]
         found: list[checks.CheckMessage] = [
-            checks.Error(f"OPTIONS of {where}: {problem}", hint="docs/django-tasks.md lists them.", id="fairque.E040")
-            for problem in [*self.settings.problems, *contradictions]
+            checks.Error(mistake, hint="docs/django-tasks.md lists them.", id="fairque.E040")
+            for mistake in self.option_mistakes()
         ]
         if not apps.is_installed("django_fairque"):
             text = f"{where} sends tasks to django_fairque, which is not in INSTALLED_APPS"
@@ -168,6 +178,12 @@ class FairqueBackend(BaseTaskBackend):
             text = f"QUEUES of {where}: {name!r} is not a queue of django_fairque; expected some of {expected}"
             found.append(checks.Error(text, hint='Declare it in FAIRQUE["QUEUES"].', id="fairque.E041"))
         return found
+
+    def option_mistakes(self) -> list[str]:
+        """Return what is wrong with ``OPTIONS``, also of patterns that give a task options which contradict each other."""
+        found = [(path, self.settings.of(path).problem) for path in definitions.known_paths()]
+        contradictions = [f"{path}: {problem}" for path, problem in found if problem]
+        return [f"OPTIONS of TASKS[{self.alias!r}]: {each}" for each in [*self.settings.problems, *contradictions]]
 
     def _definition(self, task: AnyTask) -> DjangoDefinition:
         return definitions.register(task, self.settings.of(task.module_path), _user_of)

@@ -90,7 +90,9 @@ def add_mistake_source(source: Callable[[], list[str]]) -> None:
 
 
 def mistakes() -> list[str]:
-    """What is wrong with the project's declarations of model events, in a sentence each. No task is sent for these events."""
+    """What is wrong with the project's model events and with the options of its `django.tasks`, in a sentence each. No task is
+    sent for these.
+    """
     return [text for source in _mistake_sources for text in source()]
 
 
@@ -98,7 +100,7 @@ def refuse_mistakes() -> None:
     """Raise `ConfigurationError` with all `mistakes`, if there are any."""
     if found := mistakes():
         count = "a mistake" if len(found) == 1 else f"{len(found)} mistakes"
-        raise ConfigurationError("\n- ".join([f"{count} in the declarations of model events; correct them", *found]))
+        raise ConfigurationError("\n- ".join([f"{count} in what the project declares; correct them", *found]))
 
 
 def find(name: str) -> AnyDefinition | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 from django.db import transaction
 
-from django_fairque import Priority, TaskMiddleware, TaskSend, TaskState, get_queue
+from django_fairque import ConfigurationError, Priority, TaskMiddleware, TaskSend, TaskState, get_queue
 from django_fairque.backends.compat import (
     InvalidTask,
     InvalidTaskBackend,
@@ -19,6 +19,7 @@ from django_fairque.backends.compat import (
     task_finished,
 )
 from django_fairque.testing import run_tasks
+from django_fairque.worker import Worker
 
 from .project import tasks
 
@@ -282,6 +283,9 @@ def test_mistakes_are_found_by_the_check_and_before_anything_is_sent(
     assert words in message.msg
     with pytest.raises(InvalidTaskBackend, match="OPTIONS of TASKS"):
         tasks.add.enqueue(1)
+    with pytest.raises(ConfigurationError, match="what the project declares; correct them") as refused:
+        Worker([queue])
+    assert words in str(refused.value)
     assert sum(queue.get_stats().states.values()) == 0
 
 

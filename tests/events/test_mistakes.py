@@ -70,7 +70,7 @@ class TestMistakes:
     def test_no_worker_starts(self, start: Callable[[], object]) -> None:
         with pytest.raises((ConfigurationError, CommandError)) as raised:
             start()
-        assert "2 mistakes in the declarations of model events; correct them\n- " in str(raised.value)
+        assert "2 mistakes in what the project declares; correct them\n- " in str(raised.value)
         assert FIRST in str(raised.value)
         assert SECOND in str(raised.value)
 
@@ -94,7 +94,7 @@ class TestMistakes:
     def test_a_web_process_starts_unless_it_shall_not(self, handler: Callable[[], object], settings: Settings) -> None:
         handler()
         settings.MIDDLEWARE = [*settings.MIDDLEWARE, MIDDLEWARE]
-        with pytest.raises(ConfigurationError, match="2 mistakes in the declarations of model events"):
+        with pytest.raises(ConfigurationError, match="2 mistakes in what the project declares"):
             handler()
 
 
