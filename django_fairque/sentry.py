@@ -169,17 +169,22 @@ def _sending(send: TaskSend) -> Iterator[None]:
     names = {task.name for task in send.tasks}
     attributes: dict[str, Any] = {"messaging.system": "fairque", "messaging.destination.name": send.queue}
     with _open_span("queue.publish", names.pop() if len(names) == 1 else send.queue, attributes) as added:
-        if trace := sentry_sdk.get_traceparent():
-            send.headers[TRACE_HEADER] = trace
-        if baggage := sentry_sdk.get_baggage():
-            others = send.headers.get(BAGGAGE_HEADER)
-            send.headers[BAGGAGE_HEADER] = f"{others},{baggage}" if others else baggage
+        with capture_internal_exceptions():
+            _add_headers(send.headers)
         yield
         if len(send.tasks) == 1:
             added["messaging.message.id"] = send.tasks[0].task_id
             added["messaging.message.body.size"] = len(send.tasks[0].payload_bytes)
         else:
             added["messaging.batch.message_count"] = len(send.tasks)
+
+
+def _add_headers(headers: dict[str, str]) -> None:
+    if trace := sentry_sdk.get_traceparent():
+        headers[TRACE_HEADER] = trace
+    if baggage := sentry_sdk.get_baggage():
+        others = headers.get(BAGGAGE_HEADER)
+        headers[BAGGAGE_HEADER] = f"{others},{baggage}" if others else baggage
 
 
 class _Running:
@@ -191,13 +196,14 @@ class _Running:
 
     def __enter__(self) -> None:
         run = self._run
-        scope = self._enter(sentry_sdk.isolation_scope())
-        scope.clear_breadcrumbs()
-        describe_task(scope, run.name, run.queue, self._integration.user_name(run.user_id))
-        scope.set_context("fairque", _facts(run))
-        sampling = {"fairque_task": {"name": run.name, "queue": run.queue, "user_id": run.user_id}}
-        self._enter(_open_transaction(run.name, _trace_headers(run), sampling))
-        self._enter(_open_span("queue.process", run.name, _attributes(run)))
+        with capture_internal_exceptions():  # a task does not fail because of sentry-sdk
+            scope = self._enter(sentry_sdk.isolation_scope())
+            scope.clear_breadcrumbs()
+            describe_task(scope, run.name, run.queue, self._integration.user_name(run.user_id))
+            scope.set_context("fairque", _facts(run))
+            sampling = {"fairque_task": {"name": run.name, "queue": run.queue, "user_id": run.user_id}}
+            self._enter(_open_transaction(run.name, _trace_headers(run), sampling))
+            self._enter(_open_span("queue.process", run.name, _attributes(run)))
 
     def _enter(self, manager: AbstractContextManager[Any]) -> Any:
         entered = manager.__enter__()
@@ -209,7 +215,8 @@ class _Running:
     ) -> None:
         failure = self._failure(error)
         if failure is not None:
-            self._report(failure)
+            with capture_internal_exceptions():
+                self._report(failure)
         leaving = (None, None, None) if failure is None else (type(failure), failure, trace)
         for manager in reversed(self._open):
             _leave(manager, leaving)

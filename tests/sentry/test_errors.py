@@ -265,6 +265,21 @@ def test_without_a_client_nothing_is_done(sent: Sent) -> None:
     assert len(result.errors) == 1
 
 
+def test_a_task_does_not_fail_because_of_sentry(sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("a mistake in sentry-sdk")
+
+    @task(name="works")
+    def works() -> str:
+        return "done"
+
+    for name in ("continue_trace", "get_traceparent"):
+        monkeypatch.setattr(sentry_sdk, name, broken)
+    result = works.enqueue()
+    work()
+    assert result.result() == "done"
+
+
 def test_a_task_that_reports_its_error_itself(sent: Sent) -> None:
     @task(name="reports", max_retries=0)
     def reports() -> None:
