@@ -126,6 +126,7 @@ def taking(hint: Any) -> "AnyDefinition":
         (dict[int, str], {1: "a"}, {"1": "a"}),
         (tuple[int, UUID], (1, KEY), [1, str(KEY)]),
         (frozenset[Size], frozenset([Size.SMALL]), ["s"]),
+        (set[str], {"d", "b", "a", "c"}, ["a", "b", "c", "d"]),
         (int | Decimal, 5, 5),
         (int | Decimal, Decimal(5), "5"),
         (str | UUID, "a text", "a text"),
