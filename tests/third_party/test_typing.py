@@ -12,14 +12,18 @@ import pytest
 
 pytest.importorskip("basedpyright")
 
-SAMPLE = Path(__file__).with_name("typed_tasks.py")
+SAMPLES = [Path(__file__).with_name(name) for name in ("typed_tasks.py", "typed_django_tasks.py")]
 
 
 def test_pyright_finds_the_types_and_the_mistakes_that_mypy_finds(tmp_path: Path) -> None:
-    sample = tmp_path / SAMPLE.name
-    shutil.copy(SAMPLE, sample)
+    for sample in SAMPLES:
+        shutil.copy(sample, tmp_path)
     project = tmp_path / "pyrightconfig.json"
-    options = {"typeCheckingMode": "strict", "reportUnnecessaryTypeIgnoreComment": "error", "include": [sample.name]}
+    options = {
+        "typeCheckingMode": "strict",
+        "reportUnnecessaryTypeIgnoreComment": "error",
+        "include": [each.name for each in SAMPLES],
+    }
     project.write_text(json.dumps({**options, "pythonVersion": "3.10"}))
     command = [sys.executable, "-m", "basedpyright", "--outputjson", "--project", str(project)]
     done = subprocess.run(
@@ -27,4 +31,4 @@ def test_pyright_finds_the_types_and_the_mistakes_that_mypy_finds(tmp_path: Path
     )
     found = json.loads(done.stdout)
     assert [f"{each['range']['start']['line'] + 1}: {each['message']}" for each in found["generalDiagnostics"]] == []
-    assert found["summary"]["filesAnalyzed"] == 1
+    assert found["summary"]["filesAnalyzed"] == len(SAMPLES)
