@@ -7,6 +7,7 @@ from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection
 
 from django_fairque.conf import get_config, set_overrides
@@ -169,3 +170,11 @@ def test_a_database_that_is_away_stops_no_worker(settings: Settings, monkeypatch
     monkeypatch.setattr(fairque_worker.Command, "check_migrations", fail)
     monkeypatch.setattr(connection.introspection, "table_names", fail)
     fairque_worker.Command()._check_databases()
+
+
+def test_middleware_that_can_not_be_used_is_reported_once(
+    start: Callable[..., dict[str, Any]], settings: Settings
+) -> None:
+    settings.FAIRQUE = {**settings.FAIRQUE, "MIDDLEWARE": ["no.such.Middleware"]}
+    with pytest.raises(CommandError, match="dotted path of a subclass of TaskMiddleware"):
+        call_command("fairque_worker", "--burst")

@@ -19,6 +19,7 @@ from django_fairque.engine.model.errors import ConfigurationError, FairQueueErro
 from django_fairque.engine.model.options import InvalidOptionsError, Mistake
 from django_fairque.management.base import open_what_is_closed
 from django_fairque.outbox.relay import is_migrated
+from django_fairque.tasks.middleware import load_all
 from django_fairque.worker.options import WorkerOptions
 from django_fairque.worker.reporting import log
 from django_fairque.worker.reporting.log import logger
@@ -89,6 +90,7 @@ class Command(BaseCommand):
         log.set_up_logging()
         try:
             made = _worker_options(options)
+            load_all(get_config().middleware)  # each process would report the mistake, and the last one give up
             self._check_databases()
             with (
                 closing(_supervisor(made, options, copied=self.is_program)) as supervisor,
