@@ -184,10 +184,17 @@ def test_a_task_that_waits_for_others_runs_or_has_ended_is_not_ready() -> None:
     assert ready == {TaskState.QUEUED, TaskState.SCHEDULED}
 
 
-def test_what_a_push_sends_is_read_as_an_equal_task() -> None:
-    given = Task.create("ann", 3, {"a": 1}, name="mail", max_retries=7, execute_after=NOW, timeout=2.5)
+@pytest.mark.parametrize("retries", [0, 2])
+@pytest.mark.parametrize("own_limit", [None, 1])
+def test_what_a_push_sends_is_read_as_an_equal_task(queue: FairQueue, retries: int, own_limit: int | None) -> None:
+    given = Task.create(
+        "ann", 3, {"a": 1}, name="mail", max_retries=7, max_deliveries=own_limit, execute_after=NOW, timeout=2.5
+    ).model_copy(update={"retry_count": retries})
     found = Task.from_lua_result(given.to_lua_args())
     assert (found, found.payload_bytes) == (given, given.payload_bytes)
+    queue.push(given, now=NOW - 1)
+    stored = queue.get_task(given.task_id)
+    assert (stored.retry_count, stored.max_deliveries) == (retries, own_limit or 0)
 
 
 def test_a_task_is_ready_from_its_time_until_it_expires() -> None:
