@@ -71,10 +71,10 @@ def check_configuration(**_: Any) -> list[checks.CheckMessage]:
     from django_fairque.engine.model.options import InvalidOptionsError
 
     try:
-        get_config()
+        config = get_config()
     except InvalidOptionsError as invalid:
         return [*_mistakes(invalid.mistakes), *_overlooked_variables()]
-    return [*_overlooked_variables(), *_unused_values()]
+    return [*_overlooked_variables(), *_unused_values(), *_credentials(resolved(config.redis))]
 
 
 def _mistakes(mistakes: Sequence[Mistake]) -> Iterator[checks.CheckMessage]:
@@ -105,6 +105,18 @@ def _unused_values() -> Iterator[checks.CheckMessage]:
                 text = f"{entry.key} is {seconds:g} seconds and is reduced to {MAX_SWEEP_INTERVAL_SECONDS:g}"
                 hint = f"Set SWEEP_INTERVAL to at most {MAX_SWEEP_INTERVAL_SECONDS:g}, or leave it out."
                 yield message("fairque.W015", text, hint)
+
+
+def _credentials(redis: RedisConfig) -> Iterator[checks.CheckMessage]:
+    from django_fairque.conf.redis import load_credentials
+
+    if redis.credential_provider is None:
+        return
+    try:
+        load_credentials(redis.credential_provider)
+    except ConfigurationError as error:
+        hint = "CREDENTIAL_PROVIDER is the dotted path of a credential provider of redis-py, or of what returns one."
+        yield message("fairque.E018", str(error), hint)
 
 
 def check_attribution(**_: Any) -> list[checks.CheckMessage]:

@@ -67,6 +67,8 @@ def check_server(**_: Any) -> list[CheckMessage]:
     until = time.monotonic() + DEADLINE
     try:
         infos = _infos(mine, until)
+    except errors.ConfigurationError:  # of the credential provider, which `check_configuration` reports
+        return []
     except (errors.ServerRefusedError, errors.LuaScriptError) as refused:
         return [message(_REFUSES[0], f"{mine.address} refuses the queues: {refused}", _REFUSES[1])]
     except errors.RedisConnectionError as failed:

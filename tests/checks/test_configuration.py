@@ -145,3 +145,17 @@ class TestSweepIntervals:
 
     def test_the_largest_one_is_fine(self, check: Check) -> None:
         assert check({"REDIS": HERE, "QUEUE": {"SWEEP_INTERVAL": 5}}) == []
+
+
+@pytest.mark.parametrize("path", ["nowhere.to.be.Found", "os.getcwd"])
+@pytest.mark.parametrize("deploy", [True, False])
+def test_a_credential_provider_that_can_not_be_used(check: Check, path: str, deploy: bool) -> None:
+    redis = {"HOST": "localhost", "CREDENTIAL_PROVIDER": path}
+    (error,) = check({"REDIS": redis}, deploy=deploy)
+    assert ids([error]) == ["E018"]
+    assert path in error.msg
+
+
+def test_one_that_can(check: Check) -> None:
+    redis = {"HOST": "localhost", "CREDENTIAL_PROVIDER": "redis.credentials.UsernamePasswordCredentialProvider"}
+    assert check({"REDIS": redis}) == []
