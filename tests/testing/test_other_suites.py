@@ -105,9 +105,9 @@ from asgiref.sync import sync_to_async
 from django.db import transaction
 from django.test import LiveServerTestCase, SimpleTestCase, TestCase, TransactionTestCase
 
-from django_fairque import FairQueue, FairQueueError, Priority, Task
+from django_fairque import FairQueue, FairQueueError, Priority, Task, chain
 from django_fairque.conf import get_config, get_queue
-from django_fairque.testing import assert_enqueued, capture_tasks, eager, enqueued
+from django_fairque.testing import FairqueTestMixin, assert_enqueued, capture_tasks, eager, enqueued
 from kiosk.models import Order
 from kiosk.tasks import greet, receipt
 
@@ -141,6 +141,12 @@ class Orders:
         self.assertEqual([each.args[-1] for each in enqueued], [1, 2, 3, "d", [5]])
         self.assertEqual(enqueued[4].queue, "mail")
         self.assertEqual(result.status.name, "READY")
+
+    def test_a_pipeline(self):
+        run = chain(receipt.s("a", 1), receipt.s("a", 2)).enqueue()
+        self.assertEqual(len(enqueued), 2)
+        self.assertEqual(enqueued.run(), 2)
+        self.assertEqual(run.state, "finished")
 
     def test_mail_may_be_emptied(self):
         from django.core import mail
@@ -197,6 +203,15 @@ class WithoutDatabase(SimpleTestCase):
         self.assertEqual(len(enqueued), 0)
         receipt.enqueue("a", 1)
         self.assertEqual(len(enqueued), 1)
+
+
+class WithMixin(FairqueTestMixin, TestCase):
+    def test_both_have_it(self):
+        self.assertNothingEnqueued()
+        Order.objects.create(customer="acme")
+        self.assertEnqueued(receipt, user_id="acme")
+        self.assertEqual((len(self.tasks), len(enqueued)), (1, 1))
+        self.runTasks()
 
 
 class InLiveServer(LiveServerTestCase):
@@ -279,19 +294,19 @@ PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "xdist.plugin", 
 
 
 def test_where_no_server_is_named(project: Path) -> None:
-    assert "Ran 15 tests" in run(project, *DJANGO)
+    assert "Ran 18 tests" in run(project, *DJANGO)
     assert not (project / ".fairque").exists(), "the embedded server was started"
 
 
 def test_parallel_tests_on_databases_that_are_kept(project: Path, server: Server, redis: Redis) -> None:
     variables = {"SERVER": server.url, "KEPT": str(project / "kept.sqlite3"), "START_METHOD": "fork", "OUTBOX": "1"}
-    assert "Ran 15 tests" in run(project, *DJANGO, "--parallel", "2", "--keepdb", **variables)
+    assert "Ran 18 tests" in run(project, *DJANGO, "--parallel", "2", "--keepdb", **variables)
     assert redis.dbsize() == 0
 
 
 def test_parallel_tests_in_new_interpreters(project: Path, server: Server, redis: Redis) -> None:
     program = [*DJANGO, "--parallel", "2"]
-    assert "Ran 15 tests" in run(project, *program, SERVER=server.url, START_METHOD="spawn")
+    assert "Ran 18 tests" in run(project, *program, SERVER=server.url, START_METHOD="spawn")
     assert redis.dbsize() == 0
 
 
@@ -300,7 +315,7 @@ def test_with_pytest(project: Path, server: Server, redis: Redis) -> None:
     named = {"SERVER": "redis://127.0.0.1:1/0", "FAIRQUE_REDIS__URL": server.url}
     # Other plugins that are installed take seconds to start.
     plugins = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": "-p django_fairque.testing.plugin"}
-    assert "20 passed" in run(project, *PYTEST, "-n", "2", **plugins, **named)
+    assert "23 passed" in run(project, *PYTEST, "-n", "2", **plugins, **named)
     assert redis.dbsize() == 0
 
 
