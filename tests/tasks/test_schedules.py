@@ -159,7 +159,7 @@ def test_a_user_function_is_asked_once(declare: Callable[..., FairQueue]) -> Non
     ("schedule", "words"),
     [
         ({"task": "shop.report"}, "SCHEDULES.*a.*: a schedule needs either cron or every"),
-        ({"task": "shop.report", "cron": "x"}, "can't be understood"),
+        ({"task": "shop.report", "cron": "x * * * *"}, "can't be understood"),
         ({"task": "shop.report", "every": 60, "timezone": "Mars"}, "name of a time zone, got 'Mars'"),
         ({"task": "shop.report", "every": 60, "expires": 0}, "a number of seconds greater than 0 .*; got 0"),
         ({"task": "shop.report", "evry": 60}, "unknown key; did you mean every"),
