@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.db import transaction
+from django.utils import translation
 
 from django_fairque import Priority, TaskSerializationError, TaskState, TaskUsageError, get_queue
 from django_fairque.backends import FairqueBackend
@@ -44,6 +45,16 @@ def test_priorities_are_classes(queue: FairQueue, number: int, priority: Priorit
     result = add.using(priority=number).enqueue(1)
     assert queue.get_task(result.id).priority is priority
     assert add.get_result(result.id).task.priority == number
+
+
+def test_headers_are_next_to_what_django_knows_of_a_task(queue: FairQueue, settings: Settings) -> None:
+    settings.FAIRQUE = {**settings.FAIRQUE, "MIDDLEWARE": ["tests.tasks.test_middleware.Language"]}
+    with translation.override("ja"):
+        result = add.using(priority=50).enqueue(1)
+    assert get_queue().get_task(result.id).payload["about"]["headers"] == {"language": "ja"}
+    run_tasks()
+    found = add.get_result(result.id)
+    assert (found.task.priority, found.return_value) == (50, add.func(1))
 
 
 def test_the_urgent_run_first(queue: FairQueue) -> None:

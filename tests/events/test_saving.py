@@ -33,6 +33,7 @@ from .conftest import arrived, users
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pytest_django import Settings
     from redis import Redis
 
     from django_fairque.engine.queue.queue import FairQueue
@@ -242,7 +243,12 @@ class TestWhatDoesNotFire:
         async_to_sync(both)()
         assert arrived(queue) == [[1]]
 
-    def test_a_task_that_saves_what_it_works_on_does_not_loop(self, queue: FairQueue) -> None:
+    @pytest.mark.parametrize("middleware", [[], ["tests.tasks.test_middleware.Language"]])
+    def test_a_task_that_saves_what_it_works_on_does_not_loop(
+        self, queue: FairQueue, settings: Settings, middleware: list[str]
+    ) -> None:
+        """Also if it has headers."""
+        settings.FAIRQUE = {**settings.FAIRQUE, "MIDDLEWARE": middleware}
         ran: list[tuple[str, int]] = []
 
         @on_save(Order)

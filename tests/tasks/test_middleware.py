@@ -31,6 +31,7 @@ from django_fairque import (
 from django_fairque.conf import aclose_queues
 from django_fairque.engine.model.errors import ConfigurationError
 from django_fairque.engine.model.records import TaskState
+from django_fairque.models import OutboxEntry
 from django_fairque.tasks.execution import Run, prepare, run_batch
 from django_fairque.tasks.middleware import MAX_HEADERS_BYTES
 from django_fairque.testing import capture_tasks, eager
@@ -622,6 +623,33 @@ def test_headers_are_those_of_the_call_and_not_of_the_commit(use: Callable[..., 
     assert connections["default"].in_atomic_block is False
     work()
     assert result.result() == "ja"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_headers_pass_the_outbox(use: Callable[..., None]) -> None:
+    use("Language", OUTBOX=True)
+
+    @task(name="speak")
+    def speak() -> str:
+        return translation.get_language()
+
+    with transaction.atomic(), translation.override("ja"):
+        result = speak.enqueue()
+        assert "headers" in OutboxEntry.objects.get().tasks
+    work()
+    assert result.result() == "ja"
+
+
+def test_headers_are_those_of_the_last_call_that_is_debounced(use: Callable[..., None]) -> None:
+    use("Language")
+
+    @task(name="speak", debounce=0.001)
+    def speak() -> None: ...
+
+    for language in ("ja", "de"):
+        with translation.override(language):
+            result = speak.enqueue()
+    assert get_queue().get_task(result.id).payload["about"] == {"headers": {"language": "de"}}
 
 
 def test_what_a_worker_of_the_version_before_reads_is_there(use: Callable[..., None]) -> None:
