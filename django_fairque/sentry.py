@@ -235,7 +235,7 @@ class _Running:
         if is_retried and not self._integration.report_retried:
             return
         event, hint = event_from_exception(
-            (type(error), error, _own_frames(error.__traceback__)),
+            (type(error), error, _own_frames(error.__traceback__, self._run.name)),
             client_options=sentry_sdk.get_client().options,
             mechanism={"type": "fairque", "handled": False},
         )
@@ -312,10 +312,14 @@ def _is_retried(run: TaskRun, error: BaseException) -> bool:
     return any(task.retries_left for task in run.tasks)
 
 
-def _own_frames(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback from the task's own code on."""
+def _own_frames(trace: TracebackType | None, name: str) -> TracebackType | None:
+    """The traceback from the task's function on: before it are calls of the package, and on Python 3.10 those of middleware."""
+    from django_fairque.tasks import registry
+
+    definition = registry.find(name)
+    code = getattr(definition and definition.function, "__code__", None)
     first = trace
-    while first is not None and first.tb_frame.f_globals.get("__name__", "").startswith("django_fairque."):
+    while first is not None and first.tb_frame.f_code is not code:
         first = first.tb_next
     return first or trace
 
