@@ -39,9 +39,9 @@ async def test_it_is_repeated(times: int) -> None:
         await asyncio.Event().wait()
 
     loop, jobs = await start(deaf, asyncio.Event().wait)
-    for _ in range(times + 1):
+    for number in range(times + 1):
         assert loop.is_used
-        loop.cancel()
+        loop.cancel(again=number > 0)
         await asyncio.sleep(0.01)
     assert not loop.is_used
     assert received == list(range(times))
