@@ -113,8 +113,9 @@ async def test_so_it_has_without_blocking(admin: redis.Redis, url: str, provider
     disconnect(admin)
     await queue.push(Task.create("u", 3, 2))
     assert [lease.payload for lease in await queue.pop_batch(5, "w")] == [1, 2]
-    is_called_in_the_loop = threading.get_ident() in Tokens.threads
-    assert is_called_in_the_loop == (provider is AwaitedTokens)
+    if hasattr(CredentialProvider, "get_credentials_async"):  # earlier clients call the other one
+        is_called_in_the_loop = threading.get_ident() in Tokens.threads
+        assert is_called_in_the_loop == (provider is AwaitedTokens)
     synchronous = create_synchronous_client(client)
     assert synchronous.ping()
     close_client(synchronous)
