@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -62,8 +63,12 @@ def _check_queue(name: str) -> None:
 
 def mistakes() -> list[str]:
     """What is wrong with the ``OPTIONS`` of the backends in ``TASKS``, in a sentence each."""
-    backends = (task_backends[alias] for alias in task_backends.settings)
-    return [each for backend in backends if isinstance(backend, FairqueBackend) for each in backend.option_mistakes()]
+    found: list[str] = []
+    for alias in task_backends.settings:
+        with suppress(InvalidTaskBackend):  # one that can't be imported is not ours, and raises this where it is used
+            backend = task_backends[alias]
+            found += backend.option_mistakes() if isinstance(backend, FairqueBackend) else []
+    return found
 
 
 registry.add_mistake_source(mistakes)
