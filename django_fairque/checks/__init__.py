@@ -9,11 +9,12 @@ from django.core import checks
 
 from django_fairque.checks.configuration import check_attribution, check_configuration, check_deployment, check_workers
 from django_fairque.checks.server import check_caches, check_server
-from django_fairque.checks.tasks import check_event_mistakes, check_events, check_tasks
+from django_fairque.checks.tasks import check_bulk_operations, check_event_mistakes, check_events, check_tasks
 
 __all__ = [
     "TAG",
     "check_attribution",
+    "check_bulk_operations",
     "check_caches",
     "check_configuration",
     "check_deployment",
@@ -33,5 +34,5 @@ def register() -> None:
     """Register the checks with Django."""
     for check in (check_configuration, check_caches, check_workers, check_tasks, check_events, check_attribution):
         checks.register(check, TAG)
-    for check in (check_deployment, check_event_mistakes, check_server):
+    for check in (check_deployment, check_event_mistakes, check_bulk_operations, check_server):
         checks.register(check, TAG, deploy=True)

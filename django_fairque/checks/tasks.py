@@ -89,8 +89,8 @@ def _early_sending(config: FairQueueConfig) -> Iterator[CheckMessage]:
 
 
 def check_events(**_: Any) -> list[CheckMessage]:
-    """Check for events of unknown models, fields and tasks, for deletions that the database makes by itself, and for
-    managers whose bulk operations no event sees. Returns the messages.
+    """Check for events of unknown models, fields and tasks, and for deletions that the database makes by itself. Returns
+    the messages.
 
     Mistakes are warnings here: an error would keep ``migrate`` and other commands from running.
     """
@@ -101,7 +101,7 @@ def check_events(**_: Any) -> list[CheckMessage]:
     found = [message("fairque.E020", text, hint, is_error=False) for text in rules.mistakes()]
     deleted = {rule.model for rule in rules.rules() if rule.is_on and DELETE in rule.kinds}
     cascades = [each for model in deleted if model is not None for each in _cascades(model)]
-    return [*found, *cascades, *_unseen_bulk_operations()]
+    return [*found, *cascades]
 
 
 EVENT_MISTAKE_HINT = "Correct it: fairque_worker does not start, and check --deploy fails."
@@ -115,8 +115,10 @@ def check_event_mistakes(**_: Any) -> list[CheckMessage]:
     return [message("fairque.E020", "\n".join(found), EVENT_MISTAKE_HINT)] if found else []
 
 
-def _unseen_bulk_operations() -> Iterator[CheckMessage]:
-    """One message for all models: it can be silenced where nothing uses bulk operations."""
+def check_bulk_operations(**_: Any) -> list[CheckMessage]:
+    """Check for managers of watched models whose bulk operations no event sees. Returns one message for all models, which
+    can be silenced where nothing uses bulk operations.
+    """
     from django_fairque.events import EventQuerySetMixin, rules
     from django_fairque.events.event import CREATE, UPDATE, classes_of
 
@@ -126,14 +128,17 @@ def _unseen_bulk_operations() -> Iterator[CheckMessage]:
         names = [each.name for each in model._meta.managers if not _has_queryset(each, EventQuerySetMixin)]
         if names and not model._meta.abstract:
             unseen[_label(model)] = names
-    if unseen:
-        listed = "; ".join(f"{label} ({', '.join(names)})" for label, names in unseen.items())
-        yield message(
+    if not unseen:
+        return []
+    listed = "; ".join(f"{label} ({', '.join(names)})" for label, names in unseen.items())
+    return [
+        message(
             "fairque.W021",
             f"bulk_create, bulk_update and update of these managers fire no model event: {listed}",
             "Use EventQuerySet.as_manager(), or list EventQuerySetMixin before the base of the manager's queryset class. Silence "
             "this number if nothing changes these models in bulk.",
         )
+    ]
 
 
 def _label(model: type[models.Model]) -> str:

@@ -123,7 +123,7 @@ class TestUnseenBulkOperations:
     def test_a_manager_that_hides_them_is_named(self, work: AnyDefinition) -> None:
         on_update(Customer).enqueue(work, "pk")
         on_update(Order).enqueue(work, "pk")
-        (warning,) = found("W021")
+        (warning,) = found("W021", deploy=True)
         assert warning.level == checks.WARNING
         assert warning.msg.endswith(": shop.Customer (objects)")
         assert "EventQuerySet.as_manager(), or list EventQuerySetMixin before" in str(warning.hint)
@@ -132,19 +132,19 @@ class TestUnseenBulkOperations:
     def test_only_where_an_event_is_about_saving(self, work: AnyDefinition, declare: Any) -> None:
         declare(Order).enqueue(work, "pk")
         on_delete(Customer).enqueue(work, "pk")
-        assert found("W021") == []
+        assert found("W021", deploy=True) == []
 
     def test_each_manager_of_all_that_derives_from_it(
         self, work: AnyDefinition, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         on_create(Order).enqueue(work, "pk")
-        assert found("W021") == []
+        assert found("W021", deploy=True) == []
         hidden = models.Manager[Any]()
         hidden.name = "hidden"
         seen = EventQuerySet.as_manager()
         for model in (GiftOrder, RushOrder):
             monkeypatch.setitem(model._meta.__dict__, "managers", [seen, hidden])
-        (warning,) = found("W021")
+        (warning,) = found("W021", deploy=True)
         assert warning.msg.endswith(": shop.GiftOrder (hidden); shop.RushOrder (hidden)")
 
 

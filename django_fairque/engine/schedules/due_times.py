@@ -56,8 +56,8 @@ class Timing:
         if cron is not None and (count := len(cron.split())) != FIELDS:
             # The library would read a sixth field as seconds: a task each second where each minute was meant.
             raise TaskValidationError(
-                f"the cron expression {short(cron)} has {count} fields; expected five fields, minute hour day-of-month month "
-                "day-of-week, such as '*/5 * * * *'"
+                f"the cron expression {short(cron)} has {count} {'field' if count == 1 else 'fields'}; expected five fields, "
+                "minute hour day-of-month month day-of-week, such as '*/5 * * * *'"
             )
         timing = cls(cron, None if every is None else float(every), zone, start)
         find_zone(zone)
