@@ -77,9 +77,9 @@ def test_who_has_workers_of_its_own_gets_its_share_of_the_others(
     """However few of its tasks wait at once: what a list gives is no turn, and no right to one."""
     queue, now, has = make_queue(fair_by=fair_by), NOW, 0
     for user in "bc":
-        queue.push_batch([task(user) for _ in range(900)], now=NOW)
+        queue.push_batch([task(user) for _ in range(450)], now=NOW)
     got, running = Counter[str](), list[Any]()
-    while got.total() < 900:
+    while got.total() < 450:
         queue.push_batch([task("a") for _ in range(waiting - has)], now=now)
         has = waiting
         for kind, slots, users in (("own", dedicated, ["a"]), ("shared", 2, "*")):
