@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.records import Attempt, TaskState
 from tests.worker.conftest import eventually, recorded
 from tests.worker.project.tasks import STARTED
 
@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from tests.worker.conftest import Push, StartWorker
 
 LIMITS = {"FAIRQUE_WORKER__HARD_TIMEOUT_GRACE": "0.3"}
+
+
+def failures(queue: FairQueue, task_id: str) -> list[Attempt]:
+    """Its attempts that failed. A process that gets no processor for a second gives back tasks that have not begun, which is
+    no failure, and happens on a busy machine.
+    """
+    return [attempt for attempt in queue.history(task_id) if attempt.kind != "released"]
 
 
 @pytest.fixture
@@ -48,7 +55,7 @@ def test_the_loop_outlives_a_task_that_ends_it(
     assert entry.reason.startswith(error)
     for each in (*others, later):
         eventually(lambda each=each: queue.get_task(each).state is TaskState.FINISHED)  # type: ignore[misc]
-        assert queue.history(each) == []
+        assert failures(queue, each) == []
     assert len([each for each, _ in recorded(redis, STARTED) if each != culprit]) == 5
     assert len(worker.children()) == 1
     if name == "exits_in_gather":
@@ -73,7 +80,7 @@ def test_a_loop_that_broke_is_replaced_and_only_the_culprit_fails(
     assert queue.dlq.list().items[0].reason == "RuntimeError: the task broke the event loop that it ran on"
     for each in others:
         eventually(lambda each=each: queue.get_task(each).state is TaskState.FINISHED)  # type: ignore[misc]
-        assert queue.history(each) == []
+        assert failures(queue, each) == []
     starts = [each for each, _ in recorded(redis, STARTED)]
     assert [starts.count(each) for each in others] == [2] * 4
     later = push("nap_async", 0.01)
@@ -99,7 +106,7 @@ def test_a_blocked_loop_is_reported_with_its_task_and_stack(
     until.touch()
     for each in (culprit, other, *waiting):
         eventually(lambda each=each: queue.get_task(each).state is TaskState.FINISHED)  # type: ignore[misc]
-        assert queue.history(each) == []
+        assert failures(queue, each) == []
     assert all((queue.get_task(each).started_at or 0.0) >= until.stat().st_mtime for each in waiting)
     eventually(lambda: worker.health()["status"] == "healthy")
     assert "fetching tasks again" in worker.log
@@ -160,7 +167,7 @@ def test_whoever_cancels_all_coroutines_cancels_only_its_own(
     assert "CancelledError" in queue.dlq.list().items[0].reason
     for each in others:
         eventually(lambda each=each: queue.get_task(each).state is TaskState.FINISHED)  # type: ignore[misc]
-        assert queue.history(each) == []
+        assert failures(queue, each) == []
     starts = [each for each, _ in recorded(redis, STARTED)]
     assert [starts.count(each) for each in others] == [
         1,
