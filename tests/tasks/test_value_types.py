@@ -159,7 +159,7 @@ def test_a_value_arrives_as_what_it_was(
         (list[UUID], [KEY, "x"], r"expected list\[UUID\], got list .*at 1: Input should be an instance of UUID"),
         (UUID | None, "x", r"expected UUID \| None, got str"),
         (Line, {"sku": KEY}, "expected Line, got dict"),
-        (Line, Line("x", Decimal(1)), "Line .*can't be sent as Line: .*sku"),  # type: ignore[arg-type]
+        (Line, Line("x", Decimal(1)), "Line .*can't be sent as Line: .*(sku|uuid)"),  # type: ignore[arg-type]
         (Line, GiftLine(KEY, Decimal(1), text="for you"), "GiftLine .*it would arrive as Line"),
         (Point, Point.ORIGIN, r"can't be sent as Point: expected Point as JSON, got list"),
         (str | UUID, str(KEY), r"can't be sent as str \| UUID: it would arrive as UUID"),
