@@ -72,6 +72,7 @@ def test_a_burst_does_all_of_it(run_worker: RunWorker, queue: FairQueue, url: st
     assert queue.run("run").state == "finished"
 
 
+@pytest.mark.slow
 def test_ten_users_on_one_shard_and_one_on_another_get_the_same(
     run_worker: RunWorker, queue: FairQueue, redis: Any, url: str
 ) -> None:

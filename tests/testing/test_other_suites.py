@@ -13,11 +13,26 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from redis import Redis
 
+    from tests.conftest import MakeServer
     from tests.servers import Server
+
+
+@pytest.fixture
+def server(make_server: MakeServer) -> Server:
+    """One that no worker of another test writes to, to see that it stays empty."""
+    return make_server()
+
+
+@pytest.fixture
+def redis(server: Server) -> Iterator[Redis]:
+    with server.client() as client:
+        yield client
+
 
 MANAGE = """
 import multiprocessing, os, sys

@@ -40,6 +40,7 @@ def row(out: str, user: str) -> list[str]:
     return re.split(r" {2,}", line)
 
 
+@pytest.mark.slow
 def test_every_document_is_analysed_and_the_table_tells_of_every_user_again_and_again(
     demo: Callable[..., tuple[int, str, str]], database: Path, queue: FairQueue
 ) -> None:

@@ -53,8 +53,9 @@ def project(server: Server, redis: Redis, settings: Settings, monkeypatch: pytes
 
 
 @pytest.fixture
-def tasks() -> dict[str, list[int]]:
+def tasks() -> Iterator[dict[str, list[int]]]:
     """Tasks that note their argument."""
+    over, before = threading.Event(), set(threading.enumerate())
     noted: dict[str, list[int]] = {"plain": [], "awaited": [], "batch": [], "ended": []}
 
     @task(name="plain")
@@ -77,7 +78,7 @@ def tasks() -> dict[str, list[int]]:
     def long(number: int) -> None:
         noted["plain"].append(number)
         end = time.monotonic() + 60
-        while time.monotonic() < end:
+        while time.monotonic() < end and not over.is_set():
             time.sleep(0.005)
         noted["ended"].append(number)
 
@@ -87,7 +88,12 @@ def tasks() -> dict[str, list[int]]:
         await asyncio.sleep(60)
         noted["ended"].append(number)
 
-    return noted
+    yield noted
+    # What a stopped worker could not interrupt goes on, and is reported when it ends: now, and not in the middle of another test.
+    over.set()
+    for thread in set(threading.enumerate()) - before:
+        if thread.name.startswith("fairque-slot-"):
+            thread.join(5)
 
 
 @pytest.fixture

@@ -111,9 +111,8 @@ def setup(make_server: MakeServer, tmp_path: Path) -> Iterator[Setup]:
         yield Setup({ports[0]: primary, ports[1]: replica}, found)
 
 
-@pytest.mark.parametrize(
-    "event", [pytest.param(Setup.fail_over, marks=pytest.mark.slow), Setup.kill], ids=["failover", "kill"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("event", [Setup.fail_over, Setup.kill], ids=["failover", "kill"])
 def test_a_primary_is_replaced_under_load(setup: Setup, tmp_path: Path, event: Callable[[Setup], None]) -> None:
     before = setup.primary()
     worker = WorkerProcess(
