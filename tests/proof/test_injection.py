@@ -117,7 +117,12 @@ def test_every_place_where_a_call_is_written_has_a_scenario_that_comes_to_it(red
     logger.info("%s", {"scenarios": len(SCENARIOS), "places": len(all_places())})
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+@pytest.mark.parametrize(
+    "scenario",
+    # Every second one is a slow test: most scripts have several scenarios.
+    [pytest.param(each, marks=[pytest.mark.slow] * (number % 2)) for number, each in enumerate(SCENARIOS)],
+    ids=str,
+)
 def test_a_scenario_that_ends_anywhere_loses_nothing(
     redis: Redis, states: States, config: QueueConfig, scenario: Scenario
 ) -> None:

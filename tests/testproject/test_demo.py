@@ -91,7 +91,7 @@ class TestCutShort:
         ]
         return supervisor
 
-    @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+    @pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
     def test_it_stops_its_workers(
         self, process: subprocess.Popen[str], worker: psutil.Process, how: signal.Signals, queue: FairQueue
     ) -> None:
