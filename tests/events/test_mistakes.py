@@ -60,7 +60,7 @@ class TestMistakes:
         with pytest.raises(SystemCheckError):
             call_command("check", deploy=True, tags=["fairque"], stderr=StringIO())
 
-    @pytest.mark.django_db
+    @pytest.mark.django_db(databases="__all__")
     @pytest.mark.parametrize("command", ["check", "makemigrations"])
     def test_other_commands_run(self, command: str) -> None:
         options: dict[str, Any] = {"dry_run": True, "skip_checks": False} if command == "makemigrations" else {}
