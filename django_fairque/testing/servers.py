@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from django.test import override_settings
@@ -31,20 +34,29 @@ def private_server(**fairque: Any) -> Iterator[FairQueue]:
     """
     from django.conf import settings
 
-    # A thread that has just found it ended may make its directory again while that is removed: an empty one is left then.
-    with tempfile.TemporaryDirectory(prefix="fairque-", ignore_cleanup_errors=True) as directory:
-        server = EmbeddedServer(f"{directory}/server")
-        url = f"embedded://{directory}/server"
-        sections = {**(getattr(settings, "FAIRQUE", None) or {}), **fairque, "REDIS": {"URL": url}}
-        named = {"redis": {"url": url}}  # also where the environment names another server
-        _running.append(server)
-        try:
-            with intercepting(None), override_settings(FAIRQUE=sections), overriding(named):
-                yield get_queue()
-                close_queues()
-        finally:
-            _running.remove(server)
-            server.retire()  # threads may be using it still, such as a worker's that has just ended
+    directory = tempfile.mkdtemp(prefix="fairque-")
+    server = EmbeddedServer(f"{directory}/server")
+    url = f"embedded://{directory}/server"
+    sections = {**(getattr(settings, "FAIRQUE", None) or {}), **fairque, "REDIS": {"URL": url}}
+    named = {"redis": {"url": url}}  # also where the environment names another server
+    _running.append(server)
+    try:
+        with intercepting(None), override_settings(FAIRQUE=sections), overriding(named):
+            yield get_queue()
+            close_queues()
+    finally:
+        _running.remove(server)
+        server.retire()  # threads may be using it still, such as a worker's that has just ended
+        _remove(directory)
+
+
+def _remove(directory: str) -> None:
+    """Remove a directory in which threads may still create files: one that has just found its server ended, for example."""
+    for _ in range(100):
+        shutil.rmtree(directory, ignore_errors=True)
+        if not Path(directory).exists():
+            return
+        time.sleep(0.01)
 
 
 def run_tasks(*queues: str) -> int:
