@@ -41,11 +41,12 @@ MIDDLEWARE = [
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All of them wait for one browser: with `--dist loadgroup` in one process."""
+    """Count all of them as slow ones; with `--dist loadgroup` they run in one process, as they share one browser."""
     missing = executable() is None
     for item in items:
         if HERE not in item.path.parents:
             continue
+        item.add_marker(pytest.mark.slow)
         item.add_marker(pytest.mark.xdist_group("browser"))
         item.add_marker(pytest.mark.django_db(transaction=True))
         if missing:

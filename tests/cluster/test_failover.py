@@ -67,9 +67,8 @@ def is_done(queue: FairQueue) -> bool:
     return not (waiting or stats.missing_shards)
 
 
-@pytest.mark.parametrize(
-    "event", [pytest.param(fail_over, id="failover", marks=pytest.mark.slow), pytest.param(kill, id="kill")]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("event", [pytest.param(fail_over, id="failover"), pytest.param(kill, id="kill")])
 def test_nothing_that_was_confirmed_is_lost(six: Six, run_worker: RunWorker, event: Callable[[Six, int], None]) -> None:
     victim = six.primary_of(VICTIM)
     there = users_of(six, victim)
@@ -100,6 +99,7 @@ def test_nothing_that_was_confirmed_is_lost(six: Six, run_worker: RunWorker, eve
         assert worker.stop() == 0
 
 
+@pytest.mark.slow
 def test_other_shards_go_on_while_one_is_gone(six: Six, run_worker: RunWorker) -> None:
     victim = six.primary_of(VICTIM)
     (replica,) = six.replicas_of(victim)

@@ -93,6 +93,7 @@ async def test_coroutines_are_told_too(make_server: MakeServer) -> None:
     await aclose_client(client)
 
 
+@pytest.mark.slow
 def test_what_may_come_is_waited_for(make_server: MakeServer) -> None:
     ((port, server),) = make_cluster(make_server, 1)
     server.kill()
@@ -109,6 +110,7 @@ def test_what_may_come_is_waited_for(make_server: MakeServer) -> None:
         assert queue.get_stats().states["queued"] == 0
 
 
+@pytest.mark.slow
 def test_a_worker_may_be_there_before_its_cluster(make_server: MakeServer, tmp_path: Path) -> None:
     ((port, server),) = make_cluster(make_server, 1)
     server.kill()

@@ -89,7 +89,8 @@ def test_ten_users_on_one_shard_and_one_on_another_get_the_same(
     assert index >= 0.99
 
 
-@pytest.mark.parametrize("of_it", [pytest.param("a child", marks=pytest.mark.slow), "the supervisor"])
+@pytest.mark.slow
+@pytest.mark.parametrize("of_it", ["a child", "the supervisor"])
 def test_what_is_killed_loses_nothing(
     run_worker: RunWorker, queue: FairQueue, redis: Any, url: str, of_it: str
 ) -> None:

@@ -6,7 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
+
+@pytest.mark.slow
 def test_all_of_them_pass() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.observability"],

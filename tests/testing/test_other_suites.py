@@ -325,6 +325,7 @@ def test_parallel_tests_in_new_interpreters(project: Path, server: Server, redis
     assert redis.dbsize() == 0
 
 
+@pytest.mark.slow
 def test_with_pytest(project: Path, server: Server, redis: Redis) -> None:
     """The environment names a server, too, and it has the last word."""
     named = {"SERVER": "redis://127.0.0.1:1/0", "FAIRQUE_REDIS__URL": server.url}

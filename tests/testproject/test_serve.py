@@ -69,6 +69,7 @@ def test_the_admin_can_be_used_until_all_of_it_ends(
     assert queue.check_invariants() == []
 
 
+@pytest.mark.slow
 def test_it_says_that_the_site_died(start_demo: StartDemo, queue: FairQueue) -> None:
     process = start_demo("--serve", "--packages", "json")
     said(process)

@@ -46,6 +46,7 @@ def test_chosen_ids_are_found_on_living_shards(queue: FairQueue, away: Away) -> 
         queue.get_task("other")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["killed", "stopped"])
 def test_what_is_missing_is_waited_for_once(queue: FairQueue, away: Away, how: str) -> None:
     """Not for each of its shards, nor for each figure: whoever looks again at once doesn't wait at all."""

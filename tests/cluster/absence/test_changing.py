@@ -46,6 +46,7 @@ CHANGES: dict[str, Callable[[FairQueue], int]] = {
 """What each says, in the order in which none takes from another. Every user has one of each."""
 
 
+@pytest.mark.slow
 def test_all_that_lives_is_changed_and_the_rest_is_named(busy: FairQueue, patient_queue: FairQueue, away: Away) -> None:
     away.kill()
     for done, change in CHANGES.items():
@@ -63,6 +64,7 @@ def test_all_that_lives_is_changed_and_the_rest_is_named(busy: FairQueue, patien
     assert patient_queue.check_invariants() == []
 
 
+@pytest.mark.slow
 def test_those_that_are_named_are_changed_where_they_live(
     busy: FairQueue, patient_queue: FairQueue, away: Away
 ) -> None:
@@ -89,6 +91,7 @@ def test_those_that_are_named_are_changed_where_they_live(
     assert patient_queue.check_invariants() == []
 
 
+@pytest.mark.slow
 def test_who_wants_no_more_than_what_lives_is_told_of_nothing(busy: FairQueue, away: Away) -> None:
     away.kill()
     some = len(away.others) // 2
@@ -96,11 +99,13 @@ def test_who_wants_no_more_than_what_lives_is_told_of_nothing(busy: FairQueue, a
     assert busy.get_stats().states["queued"] == 2 * len(away.others) - some
 
 
+@pytest.mark.slow
 def test_nobody_waits_for_each_of_the_shards(busy: FairQueue, away: Away) -> None:
     with stopped(away), pytest.raises(ShardsAwayError), in_time():
         busy.purge()
 
 
+@pytest.mark.slow
 def test_alerts_are_handed_out_all_the_same(queue: FairQueue, patient_queue: FairQueue, away: Away) -> None:
     begun = time.time() + 1000
     for user in USERS:
@@ -124,6 +129,7 @@ def _alerts(queue: FairQueue, now: float) -> list[Alert]:
         return []
 
 
+@pytest.mark.slow
 async def test_coroutines_do_the_same(busy: FairQueue, away: Away) -> None:
     config = RedisConfig(url=away.url, cluster=True, socket_timeout=DEADLINE, socket_connect_timeout=DEADLINE)
     client = config.create_async_redis_client()

@@ -51,6 +51,7 @@ def test_commands_have_a_line_about_it(queue: FairQueue, away: Away, capsys: Any
     assert capsys.readouterr().out.startswith("degraded")
 
 
+@pytest.mark.slow
 def test_metrics_tell_each_shard(queue: FairQueue, away: Away) -> None:
     away.kill()
     lines = exposition("")[0].decode().splitlines()
@@ -61,6 +62,7 @@ def test_metrics_tell_each_shard(queue: FairQueue, away: Away) -> None:
     assert f'fairque_tasks{{queue="default",state="queued"}} {len(away.others)}.0' in lines
 
 
+@pytest.mark.slow
 def test_what_probes_see(queue: FairQueue, away: Away) -> None:
     away.kill()
     sight = Probe(judged).read(within=5)
@@ -92,6 +94,7 @@ def test_alerts_are_not_cleared_by_a_part(queue: FairQueue, away: Away) -> None:
     assert [each.state for each in monitor.check()] == ["cleared"]
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_the_admin_has_a_notice(queue: FairQueue, away: Away, admin_client: Any) -> None:
     away.kill()
@@ -104,6 +107,7 @@ def test_the_admin_has_a_notice(queue: FairQueue, away: Away, admin_client: Any)
     assert page.count("can't be reached for now</td>") == len(away.shards)
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_the_admin_changes_an_organization_where_it_can_and_says_where_not(
     queue: FairQueue, away: Away, admin_client: Any
@@ -128,6 +132,7 @@ def test_the_admin_changes_an_organization_where_it_can_and_says_where_not(
     assert {(each.weight, each.max_running) for each in held} == {(3, 2)}, "saving again tells those that were away"
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     ("action", "said"), [("pause", "paused without some"), ("purge", "tasks were canceled, and not")]

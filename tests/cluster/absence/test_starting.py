@@ -23,6 +23,7 @@ def away(six: Six) -> Away:
     return Away(six, 0)
 
 
+@pytest.mark.slow
 def test_the_others_say_how_many_shards_there_are(open_queue: Any, queue: FairQueue, away: Away) -> None:
     away.kill()
     late = open_queue()
@@ -36,6 +37,7 @@ def test_the_others_say_how_many_shards_there_are(open_queue: Any, queue: FairQu
         open_queue(24).push(task(away.others[0]))
 
 
+@pytest.mark.slow
 def test_where_nobody_knows_it_is_looked_up_later(open_queue: Any, queue: FairQueue, away: Away) -> None:
     """A queue of an earlier version has the number on its first shard only."""
     for shard in range(1, SHARDS):

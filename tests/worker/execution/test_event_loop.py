@@ -127,6 +127,7 @@ def test_tasks_that_a_blocked_loop_has_not_begun_run_elsewhere(
     assert all(attempt.kind != "failed" for each in others for attempt in queue.history(each))
 
 
+@pytest.mark.slow
 def test_the_hard_limit_of_the_task_that_blocks_the_loop_ends_its_process(
     queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
 ) -> None:

@@ -42,6 +42,7 @@ def test_a_copy_of_a_process_ends_with_it(queue: FairQueue, push: Push, start_wo
     eventually(lambda: not is_alive(copy))
 
 
+@pytest.mark.slow
 def test_a_copy_that_returns_from_its_task_runs_no_other(
     queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
 ) -> None:

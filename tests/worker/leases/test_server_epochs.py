@@ -62,6 +62,7 @@ def test_worker_processes_give_up_what_runs_and_go_on(make_server: MakeServer, t
         worker.close()
 
 
+@pytest.mark.slow
 def test_a_lease_that_only_the_server_knows_is_not_renewed_for_ever(make_server: MakeServer, tmp_path: Path) -> None:
     """As after a failover to a replica that was behind: the task had ended, and the server has it running again."""
     server = make_server()

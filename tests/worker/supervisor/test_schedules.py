@@ -7,6 +7,8 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+import pytest
+
 from django_fairque.engine.model.options import MAX_SWEEP_INTERVAL_SECONDS
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
@@ -41,6 +43,7 @@ def check_it_runs_every_second(queue: FairQueue) -> None:
     assert statistics.median(late) < 0.5, late
 
 
+@pytest.mark.slow
 def test_a_schedule_of_every_second_runs_every_second(queue: FairQueue, start_worker: StartWorker) -> None:
     worker = start_worker(FAIRQUE_QUEUE__SWEEP_INTERVAL="3600").wait_ready()
     queue.schedules.add("often", task=Task.create("ann", 3, {"args": [], "kwargs": {}}, name="noop"), every=1)

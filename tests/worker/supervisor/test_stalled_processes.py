@@ -137,7 +137,8 @@ def test_a_process_that_a_regular_expression_blocks_gives_back_what_it_has_not_b
     psutil.Process(blocked).kill()
 
 
-@pytest.mark.parametrize("count", [40, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [40, 1000])
 def test_no_task_starts_twice_however_often_a_process_is_stopped(
     queue: FairQueue, redis: Redis, start_worker: StartWorker, count: int
 ) -> None:

@@ -59,6 +59,7 @@ def portraits(queue: FairQueue, push: Push, worker: WorkerProcess) -> list[dict[
     return list(found.values())
 
 
+@pytest.mark.slow
 def test_forked_processes_are_like_spawned_ones(queue: FairQueue, push: Push, start_worker: StartWorker) -> None:
     alike: list[dict[str, Any]] = []
     for method in ("spawn", "forkserver"):
