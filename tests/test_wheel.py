@@ -64,7 +64,8 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("hatchling is not installed: there is nothing to build with")
     unpacked = tmp_path_factory.mktemp("unpacked")
     with tarfile.open(build(ROOT, tmp_path_factory.mktemp("sdist"), "sdist")) as archive:
-        archive.extractall(unpacked, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2 has none
+        archive.extractall(unpacked)
     (folder,) = unpacked.iterdir()
     return folder
 
