@@ -49,3 +49,11 @@ def test_what_the_files_refer_to_is_collected(collected: Path) -> None:
         text = file.read_text()
         assert "url(" not in text
         assert "//" not in re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE)
+
+
+def test_each_variable_of_the_stylesheet_has_a_fallback(collected: Path) -> None:
+    """Themes other than Django's own do not define its variables; without a value lines are invisible and areas black."""
+    (file,) = (collected / "django_fairque").glob("admin.*.css")
+    text = file.read_text()
+    defined = set(re.findall(r"(--[\w-]+):", text))
+    assert set(re.findall(r"var\((--[\w-]+)\)", text)) <= defined
