@@ -145,17 +145,6 @@ class QueueCommand(PrintingCommand):
         return add
 
     @staticmethod
-    def add_limit(parser: ArgumentParser) -> None:
-        parser.add_argument(
-            "--limit", type=positive, default=50, metavar="N", help="show at most N (default: %(default)s)"
-        )
-
-    @staticmethod
-    def add_json(parser: ArgumentParser, what: str) -> None:
-        """For a list of ``what``."""
-        parser.add_argument("--json", action="store_true", help=f"as one JSON object per line, a line per {what}")
-
-    @staticmethod
     def add_unredacted(parser: ArgumentParser) -> None:
         """For what shows payloads, results or errors."""
         parser.add_argument(

@@ -68,7 +68,10 @@ def test_what_is_shown_of_an_entry(run: Run, bury: Bury) -> None:
 def test_a_list_of_at_most_so_many(queue: FairQueue, run: Run, bury: Bury) -> None:
     entries = [bury() for _ in range(3)]
     assert [json.loads(line)["entry"] for line in run("list", "--json", "--limit", "2").splitlines()] == entries[:2]
-    assert run("list", "--limit", "2").splitlines()[-1] == "2 shown of 3 dead letters in queue 'default'"
+    assert run("list", "--limit", "2").splitlines()[-2:] == [
+        "2 shown; there are more",
+        "3 dead letters in queue 'default'",
+    ]
 
 
 def test_a_list_goes_on_over_pages_that_hold_nothing_of_what_is_asked_for(run: Run, bury: Bury) -> None:
@@ -83,9 +86,9 @@ def test_groups_say_how_many_were_looked_at(run: Run, bury: Bury) -> None:
     newest = bury("no order 4711")
     bury("timeout", user="bolt")
     lines = run("groups").splitlines()
-    assert lines[0].split()[0] == "2"
-    assert "no order <n>" in lines[0]
-    assert f"such as {newest})" in lines[0]
+    assert lines[1].split()[0] == "2"
+    assert "no order <n>" in lines[1]
+    assert newest in lines[1]
     assert lines[-1] == "2 groups of 3 dead letters"
     assert run("groups", "--user", "bolt").splitlines()[-1] == "1 groups of 1 dead letters, of 3 looked at"
 

@@ -37,12 +37,19 @@ def test_the_page_has_them_all() -> None:
     assert sorted(SAID) == sorted(with_json())
 
 
-@pytest.mark.parametrize("words", [words for words, said in SAID.items() if said.startswith("a line for each")])
+ELSEWHERE = {"fairque_events", "fairque_outbox"}
+"""Their rows are not in the queue: tests/events and tests/outbox have them."""
+
+
+@pytest.mark.parametrize(
+    "words", [words for words, said in SAID.items() if said.startswith("a line for each") and words not in ELSEWHERE]
+)
 def test_a_line_for_each(words: str, queue: FairQueue, run: Run, bury: Bury) -> None:
     command = [*words.split(), "--json"]
     assert run(*command) == ""
     for user in ("ann", "bob"):
-        bury(user=user)
+        bury(f"no such {user}", user=user)
+        queue.user(user).set_organization(user)
         queue.schedules.add(user, every=60, task=queue.dlq.list()[0].original_task)
     found = [json.loads(line) for line in run(*command).splitlines()]
     assert [type(each) for each in found] == [dict, dict]

@@ -86,6 +86,6 @@ def test_what_is_wrong_and_mended(run: Run, redis: Redis, first: str) -> None:
 
 def test_columns_stand_under_each_other(run: Run, first: str) -> None:
     head, row, _end = lines(run, "fairque_schedule", "list")
-    assert head.index("WHEN") == row.index("every 60 s")
+    assert head.index("when") == row.index("every 60 s")
     assert [len(line) for line in table([("id", "name"), (BAD, BAD)])] == [len(SHOWN) * 2 + 2] * 2
     assert all(map(str.isprintable, chain(*table([(BAD, BAD)]))))

@@ -24,7 +24,7 @@ def test_from_adding_to_removing(queue: FairQueue, run: Run) -> None:
     assert added.startswith("nightly: 30 4 * * * (Asia/Tokyo), next 20")
     assert added.rstrip().endswith("04:30:00+0900")
     header, row = run("fairque_schedule", "list").splitlines()
-    assert header.split() == ["NAME", "WHEN", "TASK", "USER", "NEXT", "LAST", "FROM"]
+    assert header.split() == ["name", "when", "task", "user", "next", "last", "from"]
     assert row.split()[-2:] == ["-", "command"]
     assert {"nightly", TASK, "acme"} <= set(row.split())
     assert run("fairque_schedule", "disable", "nightly") == "nightly: disabled, next never\n"

@@ -62,7 +62,7 @@ def test_how_often_a_task_was_given_back(queue: FairQueue, run: Run) -> None:
 
 @pytest.mark.usefixtures("graph")
 def test_a_run(run: Run) -> None:
-    head, *tasks = run("fairque_task", "run", "r1").splitlines()
+    head, _columns, *tasks = run("fairque_task", "run", "r1").splitlines()
     assert head == "run r1: running (1 queued, 2 deferred)"
     assert [line.split()[:2] for line in tasks] == [["a", "queued"], ["b", "deferred"], ["c", "deferred"]]
     assert run("fairque_task", "xcom", "r1") == "rows  [1, 2]\n1 values\n"
@@ -73,7 +73,7 @@ def test_a_run(run: Run) -> None:
 @pytest.mark.usefixtures("graph")
 def test_listing_and_canceling(run: Run) -> None:
     lines = run("fairque_task", "list", "--state", "deferred", "--user", "acme").splitlines()
-    assert [line.split()[0] for line in lines] == ["b", "c", "2"]
+    assert [line.split()[0] for line in lines] == ["task", "b", "c"]
     assert run("fairque_task", "list", "--limit", "1").endswith("1 shown; there are more\n")
     assert run("fairque_task", "cancel", "b") == "canceled\n"
     assert "dependency b was canceled" in run("fairque_task", "show", "c")

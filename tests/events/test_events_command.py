@@ -45,7 +45,7 @@ def test_what_is_declared_and_when_it_fired(queue: FairQueue, work: AnyDefinitio
     )
     assert re.search(r"^audit +work +2 +1 +0 +20", text, re.MULTILINE)
     assert "shop.Order:save:work: condition: changed('status')" in text
-    (first, second) = json.loads(run("--json"))
+    (first, second) = map(json.loads, run("--json").splitlines())
     assert (first["model"], first["queue"], first["fired"], second["coalesced"]) == ("shop.Order", "default", 1, 1)
 
 

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
-from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.dead_letters.dead_letters import DEAD_LETTERS_PER_CALL, MAX_DEAD_LETTERS_READ
-from django_fairque.engine.dead_letters.letters import DLQEntry, Filters
+from django_fairque.engine.dead_letters.letters import DLQEntry, DLQGroup, Filters
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.errors import short
 from django_fairque.engine.model.records import FailureType
 from django_fairque.management.base import Parser, QueueCommand, pages, positive, when
-from django_fairque.monitoring.formatting import plain, read_age
+from django_fairque.management.listing import Column, Listing, age
 from django_fairque.monitoring.redaction import HIDDEN, as_line
 
-
-def age(text: str) -> float:
-    """``90s``, ``10m``, ``2h``, ``7d`` in seconds."""
-    try:
-        return read_age(text)
-    except ValueError as error:
-        raise ArgumentTypeError(str(error)) from None
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
 
 
 def escaped(text: str) -> str:
@@ -41,10 +36,10 @@ class Command(QueueCommand):
         super().add_arguments(parser)
         add_action = self.add_actions(parser)
         listing = add_action("list", "the oldest first")
-        self.add_limit(listing)
-        self.add_json(listing, "letter")
         show = add_action("show", "one entry with its payload and history", entry="the entry's id")
         groups = add_action("groups", "what they died of: letters with the same error together")
+        _listing(str).add_options(listing)
+        _group_listing(str).add_options(groups)
         for showing in (show, listing, groups):
             self.add_unredacted(showing)
         add_action("count", "how many there are, by type")
@@ -62,37 +57,13 @@ class Command(QueueCommand):
         cleanup.add_argument("--older-than", type=age, required=True, metavar="AGE", help="such as 12h or 7d")
 
     def _list(self) -> Iterator[str]:
-        limit, shown = self.options["limit"], 0
-        size, filters = min(DEAD_LETTERS_PER_CALL, limit), self._filters()
-        for page in pages(lambda cursor: self.queue.dlq.list(size, cursor, **filters)):
-            for entry in page.items[: limit - shown]:
-                yield json.dumps(self._fields(entry)) if self.options["json"] else self._line(entry)
-                shown += 1
-            if shown == limit:
-                break
+        listing, filters = _listing(self.redact), self._filters()
+        size = listing.page_size(self.options, DEAD_LETTERS_PER_CALL)
+        found = pages(lambda cursor: self.queue.dlq.list(size, cursor, **filters))
+        yield from listing.lines((entry for page in found for entry in page.items), self.options)
         if not self.options["json"]:
             counts = self.queue.dlq.counts()
-            yield f"{shown:,} shown of {sum(counts.values()):,} dead letters in queue {self.queue.name!r}"
-
-    def _line(self, entry: DLQEntry) -> str:
-        task = entry.original_task
-        reason = self.redact(entry.reason).splitlines()[0] if entry.reason else ""
-        head = f"{entry.entry_id}  {entry.failure_type.value:8}  {when(entry.moved_at)}"
-        return f"{head}  {task.user_id}  {task.name or '-'}  {reason}"
-
-    def _fields(self, entry: DLQEntry) -> dict[str, Any]:
-        task = entry.original_task
-        return {
-            "entry": entry.entry_id,
-            "task": task.task_id,
-            "user": task.user_id,
-            "name": task.name,
-            "type": entry.failure_type.value,
-            "fingerprint": entry.fingerprint,
-            "reason": self.redact(entry.reason),
-            "died": entry.moved_at,
-            "attempts": len(entry.retry_history),
-        }
+            yield f"{sum(counts.values()):,} dead letters in queue {self.queue.name!r}"
 
     def _show(self) -> Iterator[str]:
         entry = self.queue.dlq.get(self.options["entry"])
@@ -116,10 +87,9 @@ class Command(QueueCommand):
 
     def _groups(self) -> Iterator[str]:
         found = self.queue.dlq.groups(MAX_DEAD_LETTERS_READ, **self._filters())
-        for group in found.groups:
-            head = f"{group.count:>7,}  {group.fingerprint}  {group.failure_type.value:8}  {group.name or '-'}"
-            span = f"{when(group.oldest)} to {when(group.newest)}, such as {group.example}"
-            yield f"{head}  {plain(self.redact(group.error))[:100]}  ({span})"
+        yield from _group_listing(self.redact).lines(found.groups, self.options)
+        if self.options["json"]:
+            return
         matching = sum(group.count for group in found.groups)
         looked = f", of {found.looked_at:,} looked at" if found.looked_at != matching else ""
         rest = "" if found.is_whole else ", the oldest; there are more"
@@ -185,7 +155,60 @@ def _add_filters(parser: ArgumentParser) -> None:
     add("--name", help="only of this task name")
     add("--fingerprint", help="only with this error (see groups)")
     add("--older-than", type=age, metavar="AGE", help="only those of at least this age, such as 12h or 7d")
-    add("--newer-than", type=age, metavar="AGE", help="only younger ones")
+    add("--newer-than", "--since", type=age, metavar="AGE", help="only younger ones")
+
+
+def _listing(redact: Callable[[str], str]) -> Listing[DLQEntry]:
+    """The list of dead letters, with errors as ``redact`` leaves them."""
+
+    def reason(entry: DLQEntry) -> str:
+        return redact(entry.reason).splitlines()[0] if entry.reason else ""
+
+    def fields(entry: DLQEntry) -> dict[str, Any]:
+        task = entry.original_task
+        return {
+            "entry": entry.entry_id,
+            "task": task.task_id,
+            "user": task.user_id,
+            "name": task.name,
+            "type": entry.failure_type.value,
+            "fingerprint": entry.fingerprint,
+            "reason": redact(entry.reason),
+            "died": entry.moved_at,
+            "attempts": len(entry.retry_history),
+        }
+
+    return Listing(
+        "letter",
+        [
+            Column("entry", lambda entry: entry.entry_id, lambda entry: entry.entry_id),
+            Column("type", lambda entry: entry.failure_type.value, lambda entry: entry.failure_type.value),
+            Column("died", lambda entry: when(entry.moved_at), lambda entry: entry.moved_at),
+            Column("user", lambda entry: entry.original_task.user_id, lambda entry: entry.original_task.user_id),
+            Column("name", lambda entry: entry.original_task.name or "-", lambda entry: entry.original_task.name),
+            Column("reason", reason),
+        ],
+        fields,
+        limit=50,
+    )
+
+
+def _group_listing(redact: Callable[[str], str]) -> Listing[DLQGroup]:
+    """The list of groups, with errors as ``redact`` leaves them."""
+    return Listing(
+        "group",
+        [
+            Column("count", lambda group: f"{group.count:,}", lambda group: group.count, is_number=True),
+            Column("fingerprint", lambda group: group.fingerprint),
+            Column("type", lambda group: group.failure_type.value, lambda group: group.failure_type.value),
+            Column("name", lambda group: group.name or "-", lambda group: group.name),
+            Column("oldest", lambda group: when(group.oldest), lambda group: group.oldest),
+            Column("newest", lambda group: when(group.newest), lambda group: group.newest),
+            Column("example", lambda group: group.example),
+            Column("error", lambda group: redact(group.error)[:100]),
+        ],
+        lambda group: {**asdict(group), "failure_type": group.failure_type.value, "error": redact(group.error)},
+    )
 
 
 def _json(text: str) -> bytes:

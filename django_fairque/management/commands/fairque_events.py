@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterable
 from datetime import datetime, timezone
 from typing import Any
+
+from django.core.management.base import CommandError
 
 from django_fairque.conf import get_queue
 from django_fairque.events.overview import EventFacts, overview
 from django_fairque.management.base import Parser, PrintingCommand
-from django_fairque.monitoring.formatting import number, table
+from django_fairque.management.listing import Column, Listing
+from django_fairque.monitoring.formatting import number
 from django_fairque.monitoring.redaction import redacted_text
 
 
@@ -20,30 +23,28 @@ class Command(PrintingCommand):
     )
 
     def add_arguments(self, parser: Parser) -> None:
-        parser.add_argument("--json", action="store_true", help="as one JSON list, an object per event")
+        EVENT_LIST.add_options(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         known = overview(get_queue)
-        about = [_about(event) for event in known.events]
-        if options["json"]:
-            self.write_lines(json.dumps(about))
-        else:
-            self._print(about)
-        for queue, error in known.unreachable.items():
-            self.stderr.write(f"queue {queue}: its counts are not known: {error}")
+        try:
+            if known.events or options["json"]:
+                self.write_lines(*EVENT_LIST.lines(known.events, options))
+            else:
+                self.write_lines(
+                    "No model events are declared: put them into a module events of an app (docs/events.md)."
+                )
+        except ValueError as error:
+            raise CommandError(str(error)) from error
+        if not options["json"]:
+            self._print_details(known.events)
+        for queue, reason in known.unreachable.items():
+            self.stderr.write(f"queue {queue}: its counts are not known: {reason}")
         if known.unreachable or any(event.problems for event in known.events):
             raise SystemExit(1)
 
-    def _print(self, about: list[dict[str, Any]]) -> None:
-        if not about:
-            self.write_lines("No model events are declared: put them into a module events of an app (docs/events.md).")
-            return
-        rows: list[tuple[str, ...]] = [("event", "task", "fired", "coalesced", "failed", "last fired")]
-        for each in about:
-            counts = (number(each[key]) for key in ("fired", "coalesced", "failed"))
-            rows.append((each["name"], each["task"], *counts, each["last"] or "-"))
-        self.write_lines(*table(rows))
-        for each in about:
+    def _print_details(self, events: Iterable[EventFacts]) -> None:
+        for each in map(_about, events):
             for what in ("condition", "error"):
                 if each[what]:
                     self.write_lines(f"{each['name']}: {what}: {each[what]}")
@@ -53,7 +54,6 @@ class Command(PrintingCommand):
 
 def _about(event: EventFacts) -> dict[str, Any]:
     count = event.count
-    last = count.last and datetime.fromtimestamp(count.last, timezone.utc).isoformat(timespec="seconds")
     return {
         "name": event.name,
         "model": event.model,
@@ -64,6 +64,27 @@ def _about(event: EventFacts) -> dict[str, Any]:
         "coalesced": count.coalesced,
         "failed": count.failed,
         "error": redacted_text(count.error),
-        "last": last,
+        "last": _last(event),
         "problems": list(event.problems),
     }
+
+
+def _last(event: EventFacts) -> str | None:
+    last = event.count.last
+    return datetime.fromtimestamp(last, timezone.utc).isoformat(timespec="seconds") if last else None
+
+
+EVENT_LIST: Listing[EventFacts] = Listing(
+    "event",
+    [
+        Column("event", lambda event: event.name, lambda event: event.name),
+        Column("task", lambda event: event.task, lambda event: event.task),
+        Column("fired", lambda event: number(event.count.fired), lambda event: event.count.fired, is_number=True),
+        Column("coalesced", lambda event: number(event.count.coalesced), is_number=True),
+        Column("failed", lambda event: number(event.count.failed), lambda event: event.count.failed, is_number=True),
+        Column("last fired", lambda event: _last(event) or "-"),
+    ],
+    fields=_about,
+    moment=lambda event: event.count.last or None,
+    moment_name="that fired last",
+)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from django_fairque.management.base import Parser, QueueCommand, limit_of, pages
+from django_fairque.management.listing import Column, Listing
 
 if TYPE_CHECKING:
     from django_fairque.engine.users.organizations import OrganizationStats
@@ -20,7 +22,8 @@ class Command(QueueCommand):
     def add_arguments(self, parser: Parser) -> None:
         super().add_arguments(parser)
         add_action = self.add_actions(parser)
-        add_action("list", "every organization with its members, running tasks, weight and limit")
+        listing = add_action("list", "every organization with its members, running tasks, weight and limit")
+        ORGANIZATION_LIST.add_options(listing)
         named = {"organization": "the organization's name"}
         add_action("pause", "start none of its members' tasks any more", **named)
         add_action("resume", "start them again", **named)
@@ -30,8 +33,10 @@ class Command(QueueCommand):
         limit.add_argument("running", metavar="N", help="tasks at once; 'none' for no limit")
 
     def _list(self) -> Iterator[str]:
-        for number, page in enumerate(pages(self.queue.organizations)):
-            yield from _lines(self.queue.organization_stats(page.items), heading=number == 0)
+        size = ORGANIZATION_LIST.page_size(self.options, 100)
+        found = pages(lambda cursor: self.queue.organizations(cursor, size))
+        stats = (each for page in found for each in self.queue.organization_stats(page.items))
+        return ORGANIZATION_LIST.lines(stats, self.options)
 
     def _change(self) -> Iterator[str]:
         action, organization = self.options["action"], self.queue.organization(self.options["organization"])
@@ -41,15 +46,21 @@ class Command(QueueCommand):
             organization.set_max_running(limit_of(self.options["running"]))
         else:
             getattr(organization, action)()
-        return _lines([organization.stats()])
+        return ORGANIZATION_LIST.table([organization.stats()])
 
     _pause = _resume = _weight = _limit = _change
 
 
-def _lines(organizations: list[OrganizationStats], *, heading: bool = True) -> Iterator[str]:
-    line = "{:30}  {:>7}  {:>9}  {:>7}  {:>7}  {:>7}  {}"
-    if heading:
-        yield line.format("organization", "members", "with work", "running", "weight", "at once", "").rstrip()
-    for each in organizations:
-        figures = (each.members, each.members_ready, each.running, f"{each.weight:g}", each.max_running or "-")
-        yield line.format(ascii(each.organization)[1:-1], *figures, "paused" if each.paused else "").rstrip()
+ORGANIZATION_LIST: Listing[OrganizationStats] = Listing(
+    "organization",
+    [
+        Column("organization", lambda each: each.organization, lambda each: each.organization),
+        Column("members", lambda each: str(each.members), lambda each: each.members, is_number=True),
+        Column("with work", lambda each: str(each.members_ready), is_number=True),
+        Column("running", lambda each: str(each.running), lambda each: each.running, is_number=True),
+        Column("weight", lambda each: f"{each.weight:g}", lambda each: each.weight, is_number=True),
+        Column("at once", lambda each: str(each.max_running or "-"), is_number=True),
+        Column("", lambda each: "paused" if each.paused else ""),
+    ],
+    fields=asdict,
+)

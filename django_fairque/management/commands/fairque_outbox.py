@@ -12,12 +12,11 @@ from django.utils import timezone
 
 from django_fairque.conf import get_config
 from django_fairque.management.base import PrintingCommand
+from django_fairque.management.listing import Column, Listing
 from django_fairque.models import OutboxEntry
-from django_fairque.monitoring.formatting import duration, number, table
+from django_fairque.monitoring.formatting import duration, number
 from django_fairque.monitoring.redaction import redacted_text
 from django_fairque.outbox.relay import outboxes, relay
-
-ENTRIES_SHOWN = 20
 
 
 class Command(PrintingCommand):
@@ -35,46 +34,52 @@ class Command(PrintingCommand):
             "--relay", action="store_true", help="relay all of it now, also what waits to be tried again later"
         )
 
+        OUTBOX_LIST.add_options(parser)
+
     def handle(self, *args: Any, **options: Any) -> None:
         known = outboxes()
         wanted = options["database"]
         if wanted and wanted not in known:
             raise CommandError(f"no outbox in a database {wanted!r}; there is one in {', '.join(map(repr, known))}")
         try:
-            stuck = sum(self._database(alias, relays=options["relay"]) for alias in ([wanted] if wanted else known))
+            stuck = sum(self._database(alias, options) for alias in ([wanted] if wanted else known))
+        except ValueError as error:
+            raise CommandError(str(error)) from error
         except DatabaseError as error:
             raise CommandError(f"{error}; has `migrate` run?") from error
-        if not get_config().outbox:
+        if not (get_config().outbox or options["json"]):
             self.write_lines("The outbox is off: nothing new is written into it (OUTBOX in settings.FAIRQUE).")
         if stuck:
             raise SystemExit(1)
 
-    def _database(self, alias: str, *, relays: bool) -> int:
+    def _database(self, alias: str, options: dict[str, Any]) -> int:
         """Relay what is there, if that is wanted, and show the rest; how many are stuck."""
         entries = OutboxEntry.objects.using(alias)
-        if relays:
+        is_json = options["json"]
+        if options["relay"]:
             entries.filter(retry_at__isnull=False).update(retry_at=None)
-            self.write_lines(f"database {alias}: {number(_relay_all(alias))} tasks relayed")
+            relayed = _relay_all(alias)
+            if not is_json:
+                self.write_lines(f"database {alias}: {number(relayed)} tasks relayed")
         facts = entries.aggregate(
             all=Count("pk"),
             stuck=Count("pk", filter=Q(is_stuck=True)),
             oldest=Min("created_at"),
             failing=Count("pk", filter=Q(attempts__gt=0)),
         )
-        if not facts["all"]:
+        if is_json:
+            self.write_lines(*OUTBOX_LIST.lines(entries.order_by("id").iterator(), options))
+        elif not facts["all"]:
             self.write_lines(f"database {alias}: nothing waits")
-            return 0
-        age = (timezone.now() - facts["oldest"]).total_seconds()
-        self.write_lines(
-            f"database {alias}: {number(facts['all'])} wait, the oldest for {duration(age)}; "
-            f"{number(facts['failing'])} have failed, {number(facts['stuck'])} are stuck"
-        )
-        rows: list[tuple[str, ...]] = [("task", "queue", "user", "id", "attempts", "last error")]
-        for each in entries.filter(attempts__gt=0).order_by("id")[:ENTRIES_SHOWN]:
-            error = redacted_text(each.last_error)
-            rows.append((each.name or "-", each.queue, each.user_id, each.task_id, number(each.attempts), error))
-        if len(rows) > 1:
-            self.write_lines(*(f"  {line}" for line in table(rows)))
+        else:
+            age = (timezone.now() - facts["oldest"]).total_seconds()
+            self.write_lines(
+                f"database {alias}: {number(facts['all'])} wait, the oldest for {duration(age)}; "
+                f"{number(facts['failing'])} have failed, {number(facts['stuck'])} are stuck"
+            )
+            failing = entries.filter(attempts__gt=0).order_by("id")
+            if facts["failing"]:
+                self.write_lines(*(f"  {line}" for line in OUTBOX_LIST.lines(failing.iterator(), options)))
         return int(facts["stuck"])
 
 
@@ -87,3 +92,34 @@ def _relay_all(alias: str) -> int:
             raise CommandError(f"database {alias}: {number(count)} tasks relayed, then: {relayed.error}")
         if not relayed.more:
             return count
+
+
+def _fields(entry: OutboxEntry) -> dict[str, Any]:
+    return {
+        "database": entry._state.db,
+        "task": entry.name,
+        "queue": entry.queue,
+        "user": entry.user_id,
+        "id": entry.task_id,
+        "created": entry.created_at.timestamp(),
+        "attempts": entry.attempts,
+        "is_stuck": entry.is_stuck,
+        "error": redacted_text(entry.last_error),
+    }
+
+
+OUTBOX_LIST: Listing[OutboxEntry] = Listing(
+    "task",
+    [
+        Column("task", lambda entry: entry.name or "-", lambda entry: entry.name),
+        Column("queue", lambda entry: entry.queue, lambda entry: entry.queue),
+        Column("user", lambda entry: entry.user_id, lambda entry: entry.user_id),
+        Column("id", lambda entry: entry.task_id),
+        Column("attempts", lambda entry: number(entry.attempts), lambda entry: entry.attempts, is_number=True),
+        Column("last error", lambda entry: redacted_text(entry.last_error)),
+    ],
+    fields=_fields,
+    limit=20,
+    moment=lambda entry: entry.created_at.timestamp(),
+    moment_name="that were written",
+)

@@ -14,7 +14,7 @@ from django_fairque.engine.model.errors import FairQueueError, short
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.schedules.due_times import find_zone
 from django_fairque.management.base import Parser, QueueCommand, positive
-from django_fairque.monitoring.formatting import table
+from django_fairque.management.listing import Column, Listing
 from django_fairque.tasks.schedules import make_step
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Command(QueueCommand):
         super().add_arguments(parser)
         add_action = self.add_actions(parser)
         listing = add_action("list", "every schedule: when, what, next and last")
-        self.add_json(listing, "schedule")
+        SCHEDULE_LIST.add_options(listing)
         named = {"name": "what the schedule is called"}
         add = add_action("add", "add a schedule, or change the one of this name", **named).add_argument
         add("--task", required=True, help="the name of a registered task")
@@ -86,27 +86,14 @@ class Command(QueueCommand):
 
     def _list(self) -> Iterator[str]:
         found = self.queue.schedules.list()
-        if self.options["json"]:
-            for schedule in found:
-                fields = dataclasses.asdict(schedule)
-                del fields["stored"], fields["signature"]
-                yield json.dumps(fields)
-        elif found:
-            yield from table([("NAME", "WHEN", "TASK", "USER", "NEXT", "LAST", "FROM"), *map(_row, found)], align="<")
-        else:
-            yield f"queue {self.queue.name!r} has no schedules"
+        if found or self.options["json"]:
+            return SCHEDULE_LIST.lines(found, self.options)
+        return iter([f"queue {self.queue.name!r} has no schedules"])
 
     def _next(self) -> Iterator[str]:
         schedule = self.queue.schedules.get(self.options["name"])
         for run_time in schedule.following(timezone.now().timestamp(), self.options["n"]):
             yield _local(run_time, schedule)
-
-
-def _row(schedule: Schedule) -> tuple[str, ...]:
-    last = "-" if schedule.last is None else _local(schedule.last.run_time, schedule)
-    following = _local(schedule.next_at, schedule) if schedule.enabled else "disabled"
-    task = schedule.task
-    return schedule.name, schedule.when, task.get("name") or "-", task["user_id"], following, last, schedule.source
 
 
 def _local(moment: float | None, schedule: Schedule) -> str:
@@ -124,3 +111,34 @@ def _json(text: str, kind: type) -> Any:
     if not isinstance(value, kind):
         raise FairQueueError(f"expected a JSON {'list' if kind is list else 'object'}, got {short(text)}")
     return value
+
+
+def _last(schedule: Schedule) -> float | None:
+    return None if schedule.last is None else schedule.last.run_time
+
+
+def _fields(schedule: Schedule) -> dict[str, Any]:
+    fields = dataclasses.asdict(schedule)
+    del fields["stored"], fields["signature"]
+    return fields
+
+
+SCHEDULE_LIST: Listing[Schedule] = Listing(
+    "schedule",
+    [
+        Column("name", lambda schedule: schedule.name, lambda schedule: schedule.name),
+        Column("when", lambda schedule: schedule.when),
+        Column("task", lambda schedule: schedule.task.get("name") or "-", lambda each: each.task.get("name") or ""),
+        Column("user", lambda schedule: schedule.task["user_id"], lambda schedule: schedule.task["user_id"]),
+        Column(
+            "next",
+            lambda schedule: _local(schedule.next_at, schedule) if schedule.enabled else "disabled",
+            lambda schedule: schedule.next_at if schedule.enabled else None,
+        ),
+        Column("last", lambda schedule: "-" if schedule.last is None else _local(_last(schedule), schedule), _last),
+        Column("from", lambda schedule: schedule.source, lambda schedule: schedule.source),
+    ],
+    fields=_fields,
+    moment=_last,
+    moment_name="with a last run time",
+)

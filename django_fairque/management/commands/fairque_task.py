@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.model.records import TaskState
 from django_fairque.management.base import Parser, QueueCommand, pages, when
+from django_fairque.management.listing import Column, Listing
 from django_fairque.monitoring.redaction import as_line, redacted
 from django_fairque.monitoring.wait_explanations import reasons
 from django_fairque.tasks import results
@@ -28,7 +29,7 @@ class Command(QueueCommand):
         states = [state.value for state in TaskState]
         listing.add_argument("--state", type=str.lower, choices=states, help="only in this state")
         listing.add_argument("--user", metavar="ID", help="only of this user")
-        self.add_limit(listing)
+        TASK_LIST.add_options(listing)
         for name, text in (
             ("show", "a task: its record, why it waits, its history and dependencies"),
             ("cancel", "cancel a task, and what depends on it"),
@@ -41,15 +42,9 @@ class Command(QueueCommand):
                 self.add_unredacted(action)
 
     def _list(self) -> Iterator[str]:
-        state, user, limit = (self.options[name] for name in ("state", "user", "limit"))
-        shown = 0
-        for page in pages(lambda cursor: self.queue.tasks(state, user, min(1000, limit), cursor)):
-            for task in page.items[: limit - shown]:
-                yield _line(task)
-                shown += 1
-            if shown == limit:
-                break
-        yield f"{shown:,} shown" + ("; there are more" if page.cursor is not None else "")
+        state, user, size = self.options["state"], self.options["user"], TASK_LIST.page_size(self.options)
+        found = pages(lambda cursor: self.queue.tasks(state, user, size, cursor))
+        return TASK_LIST.lines((task for page in found for task in page.items), self.options)
 
     def _cancel(self) -> Iterator[str]:
         yield "canceled" if results.cancel(self.queue, self.options["id"]) else "it had ended before"
@@ -94,8 +89,7 @@ class Command(QueueCommand):
         view = self.queue.run(self.options["id"])
         states = ", ".join(f"{number:,} {state.value}" for state, number in view.states.items())
         yield f"run {self.options['id']}: {view.state} ({states})"
-        for task in view.tasks:
-            yield _line(task)
+        yield from TASK_LIST.table(view.tasks)
 
     def _xcom(self) -> Iterator[str]:
         found = self.queue.xcom(self.options["id"]).items()
@@ -120,6 +114,33 @@ def _named(what: str, ids: tuple[str, ...], count: int, nodes: dict[str, Any]) -
         yield f"  and {count - DEPENDENTS_SHOWN:,} more"
 
 
-def _line(task: Task) -> str:
-    head = f"{task.task_id}  {task.state.value:9}  {task.priority.name:9}  {when(task.created_at)}"
-    return f"{head}  {task.user_id}  {task.name or '-'}"
+def _fields(task: Task) -> dict[str, Any]:
+    return {
+        "task": task.task_id,
+        "state": task.state.value,
+        "priority": task.priority.name,
+        "created": task.created_at,
+        "due": task.execute_after,
+        "started": task.started_at,
+        "ended": task.ended_at,
+        "user": task.user_id,
+        "name": task.name,
+        "run": task.run_id,
+    }
+
+
+TASK_LIST: Listing[Task] = Listing(
+    "task",
+    [
+        Column("task", lambda task: task.task_id, lambda task: task.task_id),
+        Column("state", lambda task: task.state.value, lambda task: task.state.value),
+        Column("priority", lambda task: task.priority.name, lambda task: task.priority),
+        Column("created", lambda task: when(task.created_at), lambda task: task.created_at),
+        Column("user", lambda task: task.user_id, lambda task: task.user_id),
+        Column("name", lambda task: task.name or "-", lambda task: task.name),
+    ],
+    fields=_fields,
+    limit=50,
+    moment=lambda task: task.created_at,
+    moment_name="that were created",
+)

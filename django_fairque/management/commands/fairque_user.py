@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from django_fairque.engine.model.errors import short
 from django_fairque.management.base import NO_LIMIT, Parser, QueueCommand, limit_of, pages
+from django_fairque.management.listing import Column, Listing
 from django_fairque.tasks import results
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
+    from django_fairque.engine.inspection.pages import ResultPage
     from django_fairque.engine.users.users import UserQueue, UserStats
 
 
@@ -25,7 +26,7 @@ class Command(QueueCommand):
         add_action = self.add_actions(parser)
         listing = add_action("list", "every user with its backlog, running tasks, weight and limits")
         listing.add_argument("--organization", metavar="NAME", help="the members of this organization only")
-        self.add_json(listing, "user")
+        USER_LIST.add_options(listing)
 
         def add_changing(name: str, text: str) -> ArgumentParser:
             action = add_action(name, text, user="the user's id")
@@ -52,14 +53,15 @@ class Command(QueueCommand):
         add("--sla", metavar="SECONDS", help="within which tasks should start, of any priority")
 
     def _list(self) -> Iterator[str]:
-        name = self.options["organization"]
-        names = self.queue.users if name is None else self.queue.organization(name).members
-        for number, page in enumerate(pages(names)):
-            users = self.queue.user_stats(page.items)
-            if self.options["json"]:
-                yield from (json.dumps(asdict(stats)) for stats in users)
-            else:
-                yield from _lines(users, heading=number == 0)
+        name, size = self.options["organization"], USER_LIST.page_size(self.options, 100)
+        organization = None if name is None else self.queue.organization(name)
+
+        def read(cursor: str | None) -> ResultPage[str]:
+            return self.queue.users(cursor, size) if organization is None else organization.members(cursor, size)
+
+        return USER_LIST.lines(
+            (user for page in pages(read) for user in self.queue.user_stats(page.items)), self.options
+        )
 
     def _user(self) -> UserQueue:
         user = self.queue.user(self.options["user"])
@@ -82,7 +84,7 @@ class Command(QueueCommand):
             getattr(user, f"set_{action}")(self.options[action])
         else:
             getattr(user, action)()
-        return _lines([user.stats()])
+        return USER_LIST.table([user.stats()])
 
     _pause = _resume = _weight = _organization = _limit = _change
 
@@ -102,15 +104,27 @@ class Command(QueueCommand):
                 getattr(user, f"set_max_{name}")(limit_of(options[name]))
 
 
-def _lines(users: list[UserStats], *, heading: bool = True) -> Iterator[str]:
-    line = "{:30}  {:>8}  {:>7}  {:>8}  {:>8}  {:>7}  {:>10}  {:>9}  {}"
-    if heading:
-        yield line.format("user", "waiting", "running", "finished", "dead", "weight", "at once", "rate", "").rstrip()
-    for stats in users:
-        waiting = stats.sizes.total - stats.sizes.running
-        state = ", ".join(
-            ["paused"] * stats.paused + [f"organization {stats.organization!a}"] * (stats.organization is not None)
-        )
-        figures = (waiting, stats.sizes.running, stats.finished, stats.dead, f"{stats.weight:g}")
-        limits = (stats.max_running or "-", stats.rate or "-")
-        yield line.format(ascii(stats.user_id)[1:-1], *figures, *limits, state).rstrip()
+def _waiting(stats: UserStats) -> int:
+    return stats.sizes.total - stats.sizes.running
+
+
+def _state(stats: UserStats) -> str:
+    organization = [] if stats.organization is None else [f"organization {stats.organization!a}"]
+    return ", ".join(["paused"] * stats.paused + organization)
+
+
+USER_LIST: Listing[UserStats] = Listing(
+    "user",
+    [
+        Column("user", lambda stats: stats.user_id, lambda stats: stats.user_id),
+        Column("waiting", lambda stats: str(_waiting(stats)), _waiting, is_number=True),
+        Column("running", lambda stats: str(stats.sizes.running), lambda stats: stats.sizes.running, is_number=True),
+        Column("finished", lambda stats: str(stats.finished), lambda stats: stats.finished, is_number=True),
+        Column("dead", lambda stats: str(stats.dead), lambda stats: stats.dead, is_number=True),
+        Column("weight", lambda stats: f"{stats.weight:g}", lambda stats: stats.weight, is_number=True),
+        Column("at once", lambda stats: str(stats.max_running or "-"), is_number=True),
+        Column("rate", lambda stats: stats.rate or "-", is_number=True),
+        Column("", _state),
+    ],
+    fields=asdict,
+)

@@ -1,0 +1,145 @@
+"""Lists that commands print: a table with a head, or a JSON object per line, with the same options for every list."""
+
+from __future__ import annotations
+
+import json
+import time
+from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Generic, TypeVar
+
+from django_fairque.management.base import positive
+from django_fairque.monitoring.formatting import plain, read_age
+
+T = TypeVar("T")
+
+MAX_SORTED_ROWS = 10_000
+"""Rows that are read to sort them. Of a longer list the first ones are sorted, and a line reports that there are more."""
+ROWS_PER_BLOCK = 1000
+"""Rows for which the widths of columns are computed together: a list of any length is printed while it is read."""
+
+
+def age(text: str) -> float:
+    """``90s``, ``10m``, ``2h``, ``7d`` in seconds, as ``type`` of an argument."""
+    try:
+        return read_age(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
+
+
+@dataclass(frozen=True)
+class Column(Generic[T]):
+    """A column of a list.
+
+    Args:
+        name: its heading, and its value for ``--sort``.
+        cell: what is printed of a row.
+        key: by what ``--sort`` sorts; None (the default) if it does not sort by this column.
+        is_number: whether cells are aligned to the right. Default: False.
+    """
+
+    name: str
+    cell: Callable[[T], str]
+    key: Callable[[T], Any] | None = None
+    is_number: bool = False
+
+
+@dataclass(frozen=True)
+class Listing(Generic[T]):
+    """What a command lists.
+
+    Args:
+        thing: what a row is, in the help.
+        columns: the columns of its table.
+        fields: the JSON object of a row.
+        limit: how many rows are printed by default; None (the default) for all.
+        moment: the Unix time of a row for ``--since``, None if it has none; without it (the default) there is no ``--since``.
+        moment_name: what that time is, in the help.
+    """
+
+    thing: str
+    columns: Sequence[Column[T]]
+    fields: Callable[[T], dict[str, Any]]
+    limit: int | None = None
+    moment: Callable[[T], float | None] | None = None
+    moment_name: str = ""
+
+    def add_options(self, parser: ArgumentParser) -> None:
+        """Add ``--limit``, ``--sort``, ``--reverse``, ``--json``, and ``--since`` if a row has a time."""
+        add = parser.add_argument
+        default = "all" if self.limit is None else self.limit
+        add("--limit", type=positive, default=self.limit, metavar="N", help=f"show at most N (default: {default})")
+        names = [column.name for column in self.columns if column.key]
+        sort = f"sort by {', '.join(names)} (of at most {MAX_SORTED_ROWS:,} that are read)"
+        add("--sort", choices=names, metavar="COLUMN", help=sort)
+        add("--reverse", action="store_true", help="with --sort: the largest first")
+        add("--json", action="store_true", help=f"as one JSON object per line, a line per {self.thing}")
+        if self.moment:
+            since = f"only those {self.moment_name} within this age, such as 10m, 12h or 7d"
+            add("--since", type=age, metavar="AGE", help=since)
+
+    def page_size(self, options: dict[str, Any], most: int = 1000) -> int:
+        """How many rows to read at once: at most ``most``, and one more than are shown if none are left out."""
+        is_whole = options["sort"] is not None or options.get("since") is not None
+        return most if is_whole or options["limit"] is None else min(most, options["limit"] + 1)
+
+    def lines(self, items: Iterable[T], options: dict[str, Any]) -> Iterator[str]:
+        """Yield the lines of a list.
+
+        Args:
+            items: the rows; no more of them are read than are needed.
+            options: what the command was given.
+
+        Raises:
+            ValueError: ``--reverse`` was given without ``--sort``.
+        """
+        if options["reverse"] and options["sort"] is None:
+            raise ValueError("--reverse belongs to --sort: give both")
+        rows, limit = iter(items), options["limit"]
+        if self.moment and options["since"] is not None:
+            rows = self._since(rows, time.time() - options["since"])
+        is_cut = False
+        if options["sort"] is not None:
+            read = list(islice(rows, MAX_SORTED_ROWS))
+            is_cut = next(rows, None) is not None
+            rows = iter(self._sorted(read, options["sort"], reverse=options["reverse"]))
+        shown = rows if limit is None else islice(rows, limit)
+        if options["json"]:
+            yield from (json.dumps(self.fields(row)) for row in shown)
+            return
+        yield from self.table(shown)
+        if is_cut:
+            yield f"there are more than the {MAX_SORTED_ROWS:,} that were sorted"
+        elif limit is not None and next(rows, None) is not None:
+            yield f"{limit:,} shown; there are more"
+
+    def _since(self, rows: Iterator[T], begin: float) -> Iterator[T]:
+        assert self.moment is not None  # noqa: S101 - the caller looked
+        for row in rows:
+            moment = self.moment(row)
+            if moment is not None and moment >= begin:
+                yield row
+
+    def _sorted(self, rows: list[T], name: str, *, reverse: bool) -> list[T]:
+        (key,) = (column.key for column in self.columns if column.name == name and column.key)
+        known = sorted((row for row in rows if key(row) is not None), key=key, reverse=reverse)
+        return known + [row for row in rows if key(row) is None]
+
+    def table(self, items: Iterable[T]) -> Iterator[str]:
+        """The head and a line for each row; nothing but the head if there are none."""
+        rows = iter(items)
+        block = [tuple(column.name for column in self.columns)]
+        widths = [0] * len(self.columns)
+        is_end = False
+        while not is_end:
+            read = list(islice(rows, ROWS_PER_BLOCK))
+            is_end = len(read) < ROWS_PER_BLOCK
+            block += [tuple(plain(column.cell(row)) for column in self.columns) for row in read]
+            widths = [max(map(len, cells)) for cells in zip(*block, (" " * width for width in widths), strict=True)]
+            for cells in block:
+                parts = zip(cells, widths, self.columns, strict=True)
+                aligned = (f"{cell:{'>' if column.is_number else '<'}{width}}" for cell, width, column in parts)
+                yield "  ".join(aligned).rstrip()
+            block = []

@@ -1,0 +1,83 @@
+"""Options that every list has: `--limit`, `--sort`, `--reverse`, `--since` and `--json`."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from django.core.management import CommandError, get_commands, load_command_class
+from fairque_docs import commands
+
+from django_fairque.engine.model.task import Task
+from django_fairque.management import listing
+
+if TYPE_CHECKING:
+    from django_fairque.engine.queue.queue import FairQueue
+
+    from .conftest import Bury, Push, Run
+
+NAMES = [name for name, app in get_commands().items() if app == "django_fairque"]
+
+
+def test_every_list_has_the_options() -> None:
+    lists = []
+    for name in NAMES:
+        parser = load_command_class("django_fairque", name).create_parser("manage.py", name)
+        for action, _, each in commands.actions(parser):
+            if action in ("list", "groups"):
+                lists.append(f"{name} {action}")
+                options = each.format_help()
+                assert all(f"--{option}" in options for option in ("limit", "sort", "reverse", "json")), lists[-1]
+    assert len(lists) == 6
+
+
+def test_users_are_sorted_by_a_figure(run: Run, push: Push) -> None:
+    for user, tasks in (("bob", 1), ("ann", 3), ("cid", 2)):
+        for _ in range(tasks):
+            push(user)
+    lines = run("fairque_user", "list", "--sort", "waiting", "--reverse", "--limit", "2").splitlines()
+    assert [line.split()[0] for line in lines[1:3]] == ["ann", "cid"]
+    assert lines[3] == "2 shown; there are more"
+    by_name = run("fairque_user", "list", "--sort", "user", "--json").splitlines()
+    assert [json.loads(line)["user_id"] for line in by_name] == ["ann", "bob", "cid"]
+
+
+def test_tasks_since_an_age(run: Run, queue: FairQueue, push: Push) -> None:
+    task = Task.create("ann", 3, {}, name="mail.send")
+    old = queue.push(task, now=time.time() - 7200).task_id
+    new = push("ann")
+    assert old in run("fairque_task", "list")
+    (line,) = run("fairque_task", "list", "--since", "1h", "--json").splitlines()
+    assert json.loads(line)["task"] == new
+
+
+def test_dead_letters_since_an_age(run: Run, bury: Bury) -> None:
+    entry = bury()
+    assert entry in run("fairque_dlq", "list", "--since", "1h")
+    assert len(run("fairque_dlq", "groups", "--since", "1h", "--json").splitlines()) == 1
+
+
+def test_no_more_rows_are_sorted_than_the_limit(run: Run, push: Push, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "MAX_SORTED_ROWS", 2)
+    for user in ("ann", "bob", "cid"):
+        push(user)
+    assert (
+        run("fairque_user", "list", "--sort", "user").splitlines()[-1] == "there are more than the 2 that were sorted"
+    )
+
+
+@pytest.mark.usefixtures("queue")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("fairque_user", "list", "--sort", "height"), "invalid choice: 'height'"),
+        (("fairque_user", "list", "--reverse"), "--reverse belongs to --sort"),
+        (("fairque_task", "list", "--since", "yesterday"), "expected an age such as 90s"),
+        (("fairque_organization", "list", "--limit", "0"), "at least 1, got '0'"),
+    ],
+)
+def test_mistakes_in_options_end_it_with_one_line(run: Run, words: tuple[str, ...], said: str) -> None:
+    with pytest.raises(CommandError, match=said):
+        run(*words)
