@@ -82,7 +82,7 @@ class Core:
         self._on_separate = None if options.one_task else on_separate
         self._has_started_its_task = False
         """The one task that it is for was begun (`run_one`)."""
-        self._reporter = OutcomeReporter()
+        self._reporter = OutcomeReporter(options.worker_id)
         self._memory_check_due = 0.0
         self._handler = import_handler(options.handler)
         self._middleware = import_middleware()
@@ -198,6 +198,7 @@ class Core:
         self._outbox_thread.end(5.0)
         self.slot_pool.end()
         self._reporter.flush()
+        self._reporter.summarize(at_end=True)
 
     def report_stopped(self) -> None:
         """Send the signals that are left, and the one that the worker has stopped. Call this when no more signals will come."""
@@ -231,6 +232,7 @@ class Core:
             self.unknown_tasks = unknown
             self._on_unknown(unknown)
         self._check_memory()
+        self._reporter.summarize()
 
     def _loop_changed(self, blocked: BlockedLoop | None) -> None:
         """A task blocks the event loop, or none does any more. While one does, fetch nothing and keep nothing that has not

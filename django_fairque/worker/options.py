@@ -75,6 +75,8 @@ class WorkerOptions:
     alert_email: tuple[str, ...] = ()
     one_task: bool = False
     """The process runs one task, which another one has fetched, and ends."""
+    logs_tasks: bool = False
+    """Each task that ended well has a log line."""
     overrides: dict[str, Any] = field(default_factory=dict)
     """What the command was given, for the children's own configuration."""
 

@@ -150,7 +150,7 @@ def test_in_tests_of_a_project(note: Any, spawns: Any) -> None:
 
 
 def test_the_worker_s_log_has_it(note: Any, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "django_fairque.worker")
+    caplog.set_level(logging.DEBUG, "django_fairque.worker")
     with in_trace(Trace(PARENT)):
         traced = note.enqueue()
     untraced = note.enqueue()

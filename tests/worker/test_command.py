@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING
 from unittest.mock import ANY
@@ -66,15 +67,28 @@ def test_an_undecodable_task_and_an_unknown_one_harm_nobody(
 def test_it_says_what_it_does_in_lines_a_person_can_read(push: Push, start_worker: StartWorker) -> None:
     push("add", 1, 2, user="ann", task_id="one")
     push("fails", "secret in here? no: boom", user="x\ny", max_retries=0)
-    worker = start_worker("--burst")
+    worker = start_worker("--burst", "-v", "2")
     assert worker.wait() == 0
     log = worker.log
     assert "queues default; users *; 1 processes of 8 tasks" in log
-    assert " INFO    task one add of user ann finished after " in log
+    assert re.search(r" tasks found: .*\badd, .* and \d+ more; reload when code changes: off\n", log)
+    assert " DEBUG   task one add of user ann finished after " in log
+    assert re.search(r" INFO    process \S+, last \d s: 1 finished, 1 failed for good\n", log)
     assert " ERROR   task " in log
     assert "fails of user 'x\\ny' failed for good after " in log
     assert ": ValueError: secret in here? no: boom" in log
-    assert "Traceback" not in log
+    assert "Traceback" in log
+
+
+def test_without_verbosity_only_failures_have_lines(push: Push, start_worker: StartWorker) -> None:
+    push("add", 1, 2, user="ann", task_id="one")
+    push("fails", "boom", user="bob", max_retries=0)
+    worker = start_worker("--burst")
+    assert worker.wait() == 0
+    assert "of user ann" not in worker.log
+    assert "of user bob failed for good after " in worker.log
+    assert re.search(r" INFO    process \S+, last \d s: 1 finished, 1 failed for good\n", worker.log)
+    assert "Traceback" not in worker.log
 
 
 def test_a_burst_ends_when_nothing_is_left_to_do_now(queue: FairQueue, push: Push, start_worker: StartWorker) -> None:

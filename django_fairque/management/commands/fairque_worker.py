@@ -43,7 +43,7 @@ class Command(BaseCommand):
     help = (
         "Run tasks, in processes that this one watches over, until SIGTERM or SIGINT: then running tasks are given "
         "time to end (a second signal ends them at once). Every option wins over FAIRQUE['WORKER'] and the "
-        "environment. See docs/worker.md."
+        "environment. -v 2 logs a line for each task that ends. See docs/worker.md."
     )
     requires_system_checks = ()
 
@@ -87,7 +87,7 @@ class Command(BaseCommand):
     def handle(self, **options: Any) -> None:
         if is_imported_by_child():
             return
-        log.set_up_logging()
+        log.set_up_logging(with_tasks=options["verbosity"] > 1)
         try:
             made = _worker_options(options)
             load_all(get_config().middleware)  # each process would report the mistake, and the last one give up
@@ -174,7 +174,9 @@ def _worker_options(options: dict[str, Any]) -> WorkerOptions:
         config = get_config().worker
     except InvalidOptionsError as error:
         raise InvalidOptionsError(_as_typed(mistake, options) for mistake in error.mistakes) from None
-    return WorkerOptions.from_config(config, burst=options["burst"], overrides=overrides)
+    return WorkerOptions.from_config(
+        config, burst=options["burst"], logs_tasks=options["verbosity"] > 1, overrides=overrides
+    )
 
 
 def _supervisor(made: WorkerOptions, options: dict[str, Any], *, copied: bool) -> Supervisor:

@@ -1,5 +1,7 @@
-"""Log lines about tasks: one for each task while there are few, and sums when there are many. No user's lines push out those of
-others.
+"""Log lines about tasks: a summary of each minute, and a line for each task while there are few, and sums when there are many.
+No user's lines push out those of others.
+
+A task that fails has a line at WARNING or ERROR; the lines of other tasks are at DEBUG, which ``fairque_worker -v 2`` shows.
 
 Names, ids and users are logged as they are only if they are plain text. Arguments and results are never logged.
 """
@@ -20,16 +22,26 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.task import Task
 
 logger = logging.getLogger("django_fairque.worker")
+task_logger = logging.getLogger("django_fairque.worker.tasks")
+"""For the lines about single tasks, so that a project can switch them on and off."""
 
 LOG_LINES_PER_SECOND = 100
 """Of each kind (done, not done), for all users together: 100 lines cost 4 ms, the 10,000 tasks that a process may finish in a
 second 0.4 s. A single user gets half of them (see `_Lines`)."""
 
+SUMMARY_SECONDS = 60.0
+"""Seconds between two summaries of a process. A minute without an outcome has none."""
 MAX_LOGGED_ID_CHARACTERS = 80
 
 
-def set_up_logging() -> None:
-    """Write to stderr if the project says nothing of where this package's messages go."""
+def set_up_logging(*, with_tasks: bool = False) -> None:
+    """Write to stderr if the project's settings do not set where this package's messages go.
+
+    Args:
+        with_tasks: also write a line for each task that ended well. Default: False.
+    """
+    if with_tasks:
+        task_logger.setLevel(logging.DEBUG)
     package = logging.getLogger("django_fairque")
     if package.hasHandlers():
         return
@@ -66,7 +78,7 @@ def log_ending(task: Task, status: str, error: str, delay: float | None) -> None
     if not kind.endswith((".TaskTimeoutError", ".TaskMemoryError")):
         return
     words = "failed for good" if delay is None or status == "dead" else f"failed, again in {delay:.3g} s"
-    logger.error(
+    task_logger.error(
         "task %s %s of user %s was ended with its process and %s: %s",
         *(printable(task.task_id), printable(task.name) or "(payload)", printable(task.user_id), words),
         _first_line(error.encode(errors="replace")),
@@ -105,23 +117,32 @@ class _Lines:
 
 
 class OutcomeReporter:
-    """Logs the outcomes of tasks. Thread-safe."""
+    """Logs the outcomes of tasks. Thread-safe.
 
-    def __init__(self) -> None:
+    Args:
+        worker_id: the process, in its summaries.
+    """
+
+    def __init__(self, worker_id: str = "") -> None:
+        self._worker_id = worker_id
         self._lock = threading.Lock()
+        self._counts: Counter[str] = Counter()
+        """Outcomes since the last summary, by what became of the task."""
+        self._summarized_at = monotonic()
         self._second = 0
         self._lines = {True: _Lines(), False: _Lines()}
 
     def report(self, outcomes: Sequence[Outcome], statuses: Sequence[str]) -> None:
-        if not logger.isEnabledFor(logging.ERROR):
-            return
         with self._lock:
+            self._counts.update(statuses)
+            if not task_logger.isEnabledFor(logging.ERROR):
+                return
             if (second := int(monotonic())) != self._second:
                 self.flush()
                 self._second = second
             for outcome, status in zip(outcomes, statuses, strict=True):
                 done = status == "finished"
-                if status == "released" or (done and not logger.isEnabledFor(logging.INFO)):
+                if status == "released" or (done and not task_logger.isEnabledFor(logging.DEBUG)):
                     continue
                 if self._lines[done].take(outcome.lease.user_id):
                     self._log_line(outcome, status)
@@ -129,26 +150,38 @@ class OutcomeReporter:
     def flush(self) -> None:
         """Log how many outcomes got no line of their own."""
         if done := self._lines[True].omitted:
-            logger.info("... and %d more finished, %d of them of user %s", *_summed(done))
+            task_logger.debug("... and %d more finished, %d of them of user %s", *_summed(done))
         if not_done := self._lines[False].omitted:
-            logger.warning("... and %d more did not finish, %d of them of user %s", *_summed(not_done))
+            task_logger.warning("... and %d more did not finish, %d of them of user %s", *_summed(not_done))
         self._lines = {True: _Lines(), False: _Lines()}
+
+    def summarize(self, *, at_end: bool = False) -> None:
+        """Log how many tasks ended, and how, if the last summary is a minute old, or the process ends."""
+        now = monotonic()
+        if not at_end and now - self._summarized_at < SUMMARY_SECONDS:
+            return
+        with self._lock:
+            counts, self._counts = self._counts, Counter()
+            seconds, self._summarized_at = now - self._summarized_at, now
+        parts = [f"{counts[status]:,} {words}" for status, words in SUMMARY_WORDS.items() if counts[status]]
+        if parts:
+            logger.info("process %s, last %.0f s: %s", self._worker_id, seconds, ", ".join(parts))
 
     def _log_line(self, outcome: Outcome, status: str) -> None:
         lease = outcome.lease
-        level, words = _WORDS.get(status, (logging.INFO, status))
+        level, words = _WORDS.get(status, (logging.DEBUG, status))
         if status == "stale":
             if outcome.kind == "release":
-                level, words = logging.INFO, "stopped: it is not this worker's any more (canceled?)"
+                level, words = logging.DEBUG, "stopped: it is not this worker's any more (canceled?)"
             elif outcome.kind == "finish":
                 level = logging.WARNING
         if outcome.kind == "later" and status == "retried":
-            level, words = logging.INFO, "snoozed"
+            level, words = logging.DEBUG, "snoozed"
         if status == "retried" and outcome.delay is not None:
             words += f" for {outcome.delay:.3g} s" if outcome.kind == "later" else f", again in {outcome.delay:.3g} s"
         took = "" if outcome.took is None else f" after {_duration(outcome.took)}"
         error = _first_line(outcome.body) if outcome.kind not in ("finish", "release") else ""
-        logger.log(
+        task_logger.log(
             level,
             "task %s %s of user %s %s%s%s",
             *(printable(lease.task_id), printable(lease.name) or "(payload)", printable(lease.user_id), words, took),
@@ -162,8 +195,8 @@ class OutcomeReporter:
                 "error_type": error_type(error),
             },
         )
-        if error and outcome.trace and logger.isEnabledFor(logging.DEBUG):
-            logger.debug("%s", outcome.trace.decode("utf-8", "replace"))
+        if error and outcome.trace and task_logger.isEnabledFor(logging.DEBUG):
+            task_logger.debug("%s", outcome.trace.decode("utf-8", "replace"))
 
 
 def error_type(text: str) -> str:
@@ -180,12 +213,22 @@ def _summed(omitted: Counter[str]) -> tuple[int, int, str]:
 
 
 _WORDS = {
-    "finished": (logging.INFO, "finished"),
+    "finished": (logging.DEBUG, "finished"),
     "retried": (logging.WARNING, "failed"),
     "dead": (logging.ERROR, "failed for good"),
-    "canceled": (logging.INFO, "was discarded"),
+    "canceled": (logging.DEBUG, "was discarded"),
     "stale": (logging.WARNING, "ended, but not as this worker's task: its lease was over"),
 }
+
+
+SUMMARY_WORDS = {
+    "finished": "finished",
+    "retried": "to be tried again",
+    "dead": "failed for good",
+    "canceled": "discarded",
+    "stale": "ended after their lease",
+}
+"""What became of tasks, in a summary. Tasks that were given back have not ended."""
 
 
 def _duration(seconds: float) -> str:

@@ -49,7 +49,7 @@ def load_project(options: WorkerOptions) -> None:
         django.setup()
     from django_fairque.conf import set_overrides
 
-    set_up_logging()
+    set_up_logging(with_tasks=options.logs_tasks)
     set_overrides(options.overrides)
 
 

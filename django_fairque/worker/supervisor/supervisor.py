@@ -210,6 +210,8 @@ class Reloader(autoreload.StatReloader):
             self._wake()
 
 
+MAX_LOGGED_TASK_NAMES = 20
+"""Names of tasks in the line with which a worker starts."""
 STARTUP_RETRY_SECONDS = 0.5
 """Seconds for which a call is repeated that all else waits for."""
 SCHEDULE_SYNC_PAUSE_SECONDS = 1.0
@@ -320,6 +322,13 @@ class Supervisor:
                 f" (steals from {describe_users(options.steal)})" if options.steal else "",
             ),
             *(options.processes, options.concurrency),
+        )
+        names = registry.names()
+        more = f" and {len(names) - MAX_LOGGED_TASK_NAMES:,} more" if len(names) > MAX_LOGGED_TASK_NAMES else ""
+        logger.info(
+            "worker %s: %d tasks found: %s%s; reload when code changes: %s",
+            *(options.worker_id, len(names), ", ".join(map(printable, names[:MAX_LOGGED_TASK_NAMES])) or "none", more),
+            "off" if self._reloader is None else "on",
         )
         # The first attempt to declare the schedules is made here, so that a burst finds them.
         if self._outages.is_ongoing or not sync_or_log(STARTUP_RETRY_SECONDS):

@@ -13,7 +13,7 @@ from tests.worker.fetching.planners import lease
 
 @pytest.fixture(autouse=True)
 def listen(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "django_fairque.worker")
+    caplog.set_level(logging.DEBUG, "django_fairque.worker")
 
 
 def test_each_task_has_a_line(caplog: pytest.LogCaptureFixture) -> None:
@@ -26,7 +26,7 @@ def test_each_task_has_a_line(caplog: pytest.LogCaptureFixture) -> None:
     ]
     OutcomeReporter().report(outcomes, ["finished", "retried", "dead"])
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
-        ("INFO", f"task {done.task_id} mail.send of user ann finished after 12.3 ms"),
+        ("DEBUG", f"task {done.task_id} mail.send of user ann finished after 12.3 ms"),
         (
             "WARNING",
             f"task {failed.task_id} mail.send of user bob failed, again in 2 s after 61.0 s: ValueError: first line",
@@ -34,6 +34,19 @@ def test_each_task_has_a_line(caplog: pytest.LogCaptureFixture) -> None:
         ("ERROR", f"task {dead.task_id} mail.send of user cid failed for good after 5.0 min: no"),
     ]
     assert [record.__dict__["action"] for record in caplog.records] == ["finished", "retried", "dead"]
+
+
+def test_the_tasks_of_a_process_have_a_summary(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "django_fairque.worker")
+    reporter = OutcomeReporter("w.0.1")
+    reporter.report([Outcome.finish(lease()) for _ in range(3)], ["finished"] * 3)
+    reporter.report([Outcome.fail(lease(), "no", delay=2.0), Outcome.release(lease())], ["retried", "released"])
+    reporter.summarize()
+    assert [record.levelname for record in caplog.records] == ["WARNING"]  # a minute has not passed
+    reporter.summarize(at_end=True)
+    assert caplog.records[-1].getMessage() == "process w.0.1, last 0 s: 3 finished, 1 to be tried again"
+    reporter.summarize(at_end=True)
+    assert len(caplog.records) == 2
 
 
 def test_many_are_summed_up(caplog: pytest.LogCaptureFixture) -> None:
