@@ -32,6 +32,7 @@ LAYERS = {
     "migrations": 1,
     "models": 1,
     "otel_metrics": 3,
+    "webhook": 3,
     "outbox": 4,
     "signals": 1,
     "tasks": 5,

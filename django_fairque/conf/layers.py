@@ -48,7 +48,7 @@ _NESTING: dict[KeyPath, type[Options] | None] = {
     **{(name,): SECTIONS.get(name) for name in SECTION_NAMES},
     ("workers", "*"): WorkerConfig,
     ("queues", "*"): QueueConfig,
-    **dict.fromkeys((("schedules", "*"), ("redis", "sentinel"), ("monitor", "limits"))),
+    **dict.fromkeys((("schedules", "*"), ("redis", "sentinel"), ("monitor", "limits"), ("monitor", "webhook"))),
     **{(*queue, option): None for queue in (("queue",), ("queues", "*")) for option in ("sla", "starvation")},
 }
 
@@ -89,7 +89,8 @@ class Layer:
         if nests(path):
             value = {} if value is None else value
             if not isinstance(value, Mapping):
-                came = "a value that is not shown" if path[:1] == ("redis",) else shown(value)
+                is_secret = path[:1] == ("redis",) or path == ("monitor", "webhook")
+                came = "a value that is not shown" if is_secret else shown(value)
                 self.mistakes.append(Mistake("value", path, f"expected a mapping; got {came}", key=key))
                 return
             chosen_by_user = (*path, "*") in _NESTING

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from importlib.util import find_spec
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, SecretStr, field_validator
 
 from django_fairque.conf.redis import RedisConfig, Secret
 from django_fairque.engine.model.errors import TaskValidationError
@@ -227,6 +228,32 @@ def _token(value: SecretStr) -> SecretStr:
     return value
 
 
+WEBHOOK_URL_WORDS = "an http:// or https:// URL with a host, and without user name, password, fragment and spaces"
+
+
+def _webhook_url(value: SecretStr) -> SecretStr:
+    text = value.get_secret_value()
+    try:
+        url = urlsplit(text)
+        is_right = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:  # a port that is none, or brackets
+        is_right = False
+    if not (is_right and re.fullmatch(r"[!-~]+", text)) or "@" in url.netloc or url.fragment:
+        raise ValueError(f"expected {WEBHOOK_URL_WORDS}")
+    return value
+
+
+class WebhookConfig(BaseModel):
+    """``MONITOR["WEBHOOK"]``: where alerts are sent."""
+
+    model_config = Options.model_config
+
+    url: Annotated[Secret, AfterValidator(_webhook_url)] = Field(repr=False, description=WEBHOOK_URL_WORDS)
+    """Where alerts are posted. It is a secret."""
+    format: Literal["slack", "json"] = Field(default="json", description='"slack" or "json"')
+    """The form of the messages: "json" (the default), or "slack" for Slack and receivers of the same format."""
+
+
 class MonitorConfig(Options):
     """``MONITOR``: the limits beyond which a queue is not well, and the tokens that `django_fairque.urls` requires
     (without one nobody can read figures there).
@@ -243,6 +270,9 @@ class MonitorConfig(Options):
         title=f"a token: {TOKEN_WORDS}",
     )
     """The tokens; none by default."""
+
+    webhook: WebhookConfig | None = Field(default=None, repr=False, description="a mapping with URL and FORMAT")
+    """The receiver of alerts; None (the default) for none."""
 
     def contradictions(self) -> Iterator[Mistake]:
         """Yield what is wrong between fields that are right one by one."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from django_fairque.conf import get_config
 from django_fairque.engine.model.errors import ConfigurationError, short, suggestion
+from django_fairque.webhook import WebhookError, send_alerts
 
 from .formatting import duration, number, share
 
@@ -112,7 +113,8 @@ class StatsMonitor:
 
     Args:
         rules: what to look at; by default those of the configuration (``MONITOR``).
-        on_alert: called with each `MonitorAlert`; by default they are logged. If it fails, that is logged, and the next
+        on_alert: called with each `MonitorAlert`; by default they are logged, and sent to the webhook of the configuration
+            (``MONITOR["WEBHOOK"]``) if there is one. If it fails, that is logged, and the next
             alert is passed to it.
     """
 
@@ -142,6 +144,8 @@ class StatsMonitor:
                 self._on_alert(change)
             except Exception:  # noqa: PERF203 - the others are still reported
                 logger.exception("on_alert failed for: %s", change)
+        if changes and self._on_alert is _log and get_config().monitor.webhook is not None:
+            _send(changes)
         return changes
 
     @property
@@ -182,3 +186,15 @@ def _configured() -> list[AlertRule]:
 
 def _log(alert: MonitorAlert) -> None:
     (logger.warning if alert.state == "raised" else logger.info)("%s", alert)
+
+
+def _send(alerts: Sequence[MonitorAlert]) -> None:
+    """One message, whatever their number: a receiver that hangs delays a check once."""
+    fields = [
+        {"kind": each.state, "queue": each.queue, "rule": each.rule.name, "value": each.value, "since": each.since}
+        for each in alerts
+    ]
+    try:
+        send_alerts([{**known, "text": str(each)} for known, each in zip(fields, alerts, strict=True)])
+    except WebhookError as error:
+        logger.warning("alerts were not sent: %s", error)

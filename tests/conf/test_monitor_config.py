@@ -61,3 +61,49 @@ def test_they_are_written_to_files_and_never_shown(configure: Configure, tmp_pat
     assert ONE not in f"{config!r} {config} {config.model_dump()} {config.model_dump_json()}"
     config.to_yaml(tmp_path / "fairque.yaml")
     assert FairQueueConfig.from_yaml(tmp_path / "fairque.yaml") == config
+
+
+WEBHOOK = "https://hooks.example.com/services/T0/B0/secret-part"
+
+
+def test_a_webhook(configure: Configure) -> None:
+    webhook = configure({"REDIS": SERVER, "MONITOR": {"WEBHOOK": {"URL": WEBHOOK, "FORMAT": "slack"}}}).monitor.webhook
+    assert webhook is not None
+    assert (webhook.url.get_secret_value(), webhook.format) == (WEBHOOK, "slack")
+    later = configure({"REDIS": SERVER}, FAIRQUE_MONITOR__WEBHOOK__URL=WEBHOOK).monitor.webhook
+    assert later is not None
+    assert later.format == "json"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "",
+        "hooks.example.com/secret-part",
+        "ftp://hooks.example.com/secret-part",
+        "https:///secret-part",
+        "https://user:secret-part@hooks.example.com/",
+        "https://hooks.example.com:port/secret-part",
+        "https://hooks.example.com/secret-part#there",
+        "https://hooks.example.com/secret-part\r\nHost: other",
+        5,
+    ],
+)
+def test_a_wrong_webhook_is_explained_and_not_shown(configure: Configure, wrong: Any) -> None:
+    error = configure.error({"REDIS": SERVER, "MONITOR": {"WEBHOOK": {"URL": wrong}}})
+    assert 'settings.FAIRQUE["MONITOR"]["WEBHOOK"]["URL"]: expected an http:// or https:// URL' in error
+    assert "secret-part" not in error
+
+
+@pytest.mark.parametrize("wrong", [{"FORMAT": "teams", "URL": WEBHOOK}, {"URI": WEBHOOK}, WEBHOOK, {"FORMAT": "json"}])
+def test_a_mistake_in_a_webhook_does_not_show_its_url(configure: Configure, wrong: Any) -> None:
+    error = configure.error({"REDIS": SERVER, "MONITOR": {"WEBHOOK": wrong}})
+    assert "WEBHOOK" in error
+    assert "secret-part" not in error
+
+
+def test_a_webhook_is_not_shown(configure: Configure, tmp_path: Path) -> None:
+    config = configure({"REDIS": SERVER, "MONITOR": {"WEBHOOK": {"URL": WEBHOOK}}})
+    assert "secret-part" not in f"{config!r} {config} {config.model_dump()} {config.model_dump_json()}"
+    config.to_yaml(tmp_path / "fairque.yaml")
+    assert FairQueueConfig.from_yaml(tmp_path / "fairque.yaml") == config

@@ -9,9 +9,11 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from django_fairque.admin.charts import Bar, Bars, LineChart, Series
-from django_fairque.admin.pages.base import AdminPage, NotHereError
+from django_fairque.admin.pages.base import Action, AdminPage, NotHereError
+from django_fairque.conf import get_config
 from django_fairque.monitoring.formatting import duration, per_minute
 from django_fairque.monitoring.report import top_users
+from django_fairque.webhook import send_test_alert
 
 if TYPE_CHECKING:
     from django_fairque.engine.statistics.queue_stats import Activity, QueueStats, Span
@@ -68,7 +70,13 @@ class OverviewPage(AdminPage):
             # What the counters say is of few that were looked at: a table below that knows more is not contradicted.
             "oldest": max(stats.oldest_wait_seconds, *(seconds for _user, _since, seconds in longest), 0.0),
             "longest": longest,
+            "has_webhook": get_config().monitor.webhook is not None,
         }
+
+    @Action("change_queue")
+    def test_alert(self) -> str:
+        send_test_alert(self.queue_name)
+        return gettext("The webhook has accepted a test alert.")
 
     def _tiles(self, stats: QueueStats) -> list[tuple[str, int, str]]:
         """What there is now, in words and numbers, and the URL of the page that says which."""

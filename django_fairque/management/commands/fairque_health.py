@@ -8,12 +8,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from django.core.management.base import CommandError
+
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.engine.statistics.health import Health
 from django_fairque.management.base import Parser, QueueCommand
 from django_fairque.monitoring.formatting import size
 from django_fairque.monitoring.health import examined, worker_health
+from django_fairque.webhook import send_test_alert
 
 EXIT = {"good": 0, "degraded": 1, "down": 2}
 
@@ -28,6 +31,9 @@ class Command(QueueCommand):
         super().add_arguments(parser)
         parser.add_argument("--json", action="store_true", help="as one JSON object")
         parser.add_argument(
+            "--test-alert", action="store_true", help="only send a test alert to the webhook (MONITOR['WEBHOOK'])"
+        )
+        parser.add_argument(
             "--worker-file",
             metavar="PATH",
             type=Path,
@@ -36,6 +42,12 @@ class Command(QueueCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         path = options["worker_file"]
+        if options["test_alert"]:
+            if path is not None or options["json"]:
+                raise CommandError("--test-alert can't be combined with --json and --worker-file")
+            send_test_alert(options["queue"])
+            self.write_lines("the webhook has accepted a test alert")
+            return
         health = worker_health(path) if path else _of_queue(options["queue"])
         if options["json"]:
             self.write_lines(json.dumps(dataclasses.asdict(health)))

@@ -1,4 +1,5 @@
-"""Sends Django signals about tasks, from a thread. Alerts also go to the log, to a callable of the application, and by e-mail.
+"""Sends Django signals about tasks, from a thread. Alerts also go to the log, to a callable of the application, by e-mail, and to
+a webhook.
 
 `TaskEnding` describes the end of a task that its own worker can't report, because its process was killed or no worker ran the
 task.
@@ -17,6 +18,7 @@ from django.conf import settings
 
 from django_fairque import signals
 from django_fairque.engine.model.errors import TaskNotFoundError
+from django_fairque.webhook import WebhookSender
 from django_fairque.worker.execution import isolation
 from django_fairque.worker.reporting.log import log_ending, logger
 
@@ -86,11 +88,13 @@ class SignalThread:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._ended = False
+        self._webhook = WebhookSender()
 
     def announce(self, announcements: Sequence[Alert | TaskEnding]) -> None:
         """From any thread; returns at once."""
         alerts = [each for each in announcements if not isinstance(each, TaskEnding)]
         if alerts:
+            self._webhook.put(alert for alert in alerts if alert.kind != "died")
             self._put([partial(report_alerts, alerts, self._options.alert_email)])
         if endings := [each for each in announcements if isinstance(each, TaskEnding)]:
             self._put(partial(self._report_ending, each, is_logged=False) for each in endings)
@@ -133,6 +137,7 @@ class SignalThread:
             thread = self._thread
         if thread is not None:
             thread.join(seconds)
+        self._webhook.end(seconds)
 
     def _put(self, calls: Any) -> None:
         with self._changed:

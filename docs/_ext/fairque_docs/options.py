@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 DOCS = Path(__file__).parents[2]
-EXPLAINED = {"SCHEDULES": "schedules.md", "MONITOR": "monitoring.md"}
+EXPLAINED = {"SCHEDULES": "schedules.md", "MONITOR": "monitoring.md", "MONITOR.WEBHOOK": "monitoring.md"}
 """Where a section's options are explained; those of the others under a heading of docs/configuration.md."""
 ELSEWHERE = ("see above", "see below")
 LINK = re.compile(r"\]\((?![a-z]+:)([^)]*)\)")
@@ -25,7 +25,7 @@ def sections() -> dict[str, type[BaseModel]]:
     """The sections by the heading under which they stand; an empty one is the top level."""
     from django_fairque.conf import FairQueueConfig, QueueConfig, RedisConfig, WorkerConfig
     from django_fairque.conf.redis import SentinelConfig
-    from django_fairque.conf.sections import MonitorConfig, ScheduleConfig
+    from django_fairque.conf.sections import MonitorConfig, ScheduleConfig, WebhookConfig
 
     return {
         "": FairQueueConfig,
@@ -35,6 +35,7 @@ def sections() -> dict[str, type[BaseModel]]:
         "QUEUE": QueueConfig,
         "SCHEDULES": ScheduleConfig,
         "MONITOR": MonitorConfig,
+        "MONITOR.WEBHOOK": WebhookConfig,
     }
 
 

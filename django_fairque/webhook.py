@@ -1,0 +1,230 @@
+"""Sends alerts to the webhook that ``MONITOR["WEBHOOK"]`` names.
+
+The URL is a secret, because everyone who knows it can post there: it is in no message of this module. A receiver that hangs costs
+at most `WEBHOOK_DEADLINE_SECONDS`, however slowly it answers, and no redirect is followed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import ssl
+import threading
+from collections import deque
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError  # the built-in one only since Python 3.11
+from contextlib import suppress
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from django_fairque.conf import get_config
+from django_fairque.engine.model.errors import ConfigurationError, FairQueueError
+from django_fairque.version import __version__
+
+if TYPE_CHECKING:
+    from django_fairque.conf.sections import WebhookConfig
+    from django_fairque.engine.statistics.health import Alert
+
+logger = logging.getLogger("django_fairque.monitoring")
+
+WEBHOOK_DEADLINE_SECONDS = 5.0
+"""Seconds for one message: connecting, sending it, and the status of the answer."""
+MAX_ALERTS_PER_MESSAGE = 50
+"""Alerts named in one message; the rest are counted."""
+MAX_WAITING_ALERTS = 1000
+"""Alerts kept while the receiver fails; later ones replace the oldest."""
+MIN_RETRY_PAUSE_SECONDS = 5.0
+MAX_RETRY_PAUSE_SECONDS = 60.0
+WEBHOOK_WARNING_SECONDS = 60.0
+"""Seconds between two log lines about a receiver that keeps failing."""
+
+
+class WebhookError(FairQueueError):
+    """The receiver has not accepted a message. ``is_final``: it would not accept it later either."""
+
+    def __init__(self, text: str, *, is_final: bool = False) -> None:
+        super().__init__(f"the webhook failed: {text}")
+        self.is_final = is_final
+
+
+def describe_alert(alert: Alert) -> dict[str, Any]:
+    """Return an alert as an object of the JSON format."""
+    return {
+        "kind": alert.kind,
+        "queue": alert.queue,
+        "at": alert.at,
+        "task_id": alert.task_id,
+        "task_name": alert.name,
+        "user_id": alert.user_id,
+        "priority": alert.priority.name if alert.task_id else "",
+        "text": str(alert),
+    }
+
+
+def send_alerts(alerts: Sequence[dict[str, Any]]) -> None:
+    """Send one message with these alerts.
+
+    Args:
+        alerts: objects with at least ``queue`` and ``text``; beyond `MAX_ALERTS_PER_MESSAGE` they are counted.
+
+    Raises:
+        ConfigurationError: no webhook is configured.
+        WebhookError: the receiver has not accepted it within `WEBHOOK_DEADLINE_SECONDS`.
+    """
+    webhook = get_config().monitor.webhook
+    if webhook is None:
+        raise ConfigurationError("no webhook is configured: set FAIRQUE['MONITOR']['WEBHOOK'] = {'URL': …}")
+    _post(webhook, _body(webhook, alerts))
+
+
+def send_test_alert(queue: str) -> None:
+    """Send a test alert about ``queue``. Raises as `send_alerts` does."""
+    text = "This is a test alert of django_fairque. No action is necessary."
+    send_alerts([{"kind": "test", "queue": queue, "text": text}])
+
+
+def _body(webhook: WebhookConfig, alerts: Sequence[dict[str, Any]]) -> bytes:
+    shown = alerts[:MAX_ALERTS_PER_MESSAGE]
+    omitted = len(alerts) - len(shown)
+    if webhook.format == "json":
+        content: dict[str, Any] = {"source": "django_fairque", "alerts": shown, "omitted": omitted}
+    else:
+        lines = [_for_slack(f"queue {each['queue']}: {each['text']}") for each in shown]
+        if omitted:
+            lines.append(f"and {omitted:,} more")
+        content = {"text": "\n".join(lines), "mrkdwn": False}
+    return json.dumps(content).encode()
+
+
+def _for_slack(text: str) -> str:
+    """One line, in which nothing mentions a channel or is a link: names and ids are text of users."""
+    line = "".join(char if char.isprintable() else "?" for char in text)
+    return line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _post(webhook: WebhookConfig, body: bytes) -> None:
+    url = urlsplit(webhook.url.get_secret_value())
+    kind = HTTPSConnection if url.scheme == "https" else HTTPConnection
+    connection = kind(str(url.hostname), url.port, timeout=WEBHOOK_DEADLINE_SECONDS)
+    target = f"{url.path or '/'}?{url.query}" if url.query else url.path or "/"
+    answer: Future[int] = Future()
+    # A name server, and a receiver that sends a byte per second, take longer than any time-out of a socket.
+    arguments = (connection, target, body, answer)
+    threading.Thread(target=_request, args=arguments, name="fairque-webhook-request", daemon=True).start()
+    try:
+        status = answer.result(WEBHOOK_DEADLINE_SECONDS)
+    except FutureTimeoutError:
+        connected = connection.sock
+        if connected is not None:
+            with suppress(OSError):  # it has ended meanwhile
+                connected.shutdown(socket.SHUT_RDWR)
+        raise WebhookError(f"no answer within {WEBHOOK_DEADLINE_SECONDS:g} s") from None
+    except Exception as error:  # noqa: BLE001 - a client may raise anything about an answer
+        raise WebhookError(_reason(error)) from None
+    if 300 <= status < 400:
+        raise WebhookError(f"it answered with a redirect ({status}), which is not followed", is_final=True)
+    if not 200 <= status < 300:
+        raise WebhookError(
+            f"it answered with status {status}", is_final=400 <= status < 500 and status not in (408, 429)
+        )
+
+
+def _request(connection: HTTPConnection, target: str, body: bytes, answer: Future[int]) -> None:
+    try:
+        headers = {"Content-Type": "application/json", "User-Agent": f"django_fairque/{__version__}"}
+        connection.request("POST", target, body, headers)
+        answer.set_result(connection.getresponse().status)
+    except Exception as error:  # noqa: BLE001 - the caller decides
+        answer.set_exception(error)
+    finally:
+        connection.close()
+
+
+def _reason(error: Exception) -> str:
+    """Why a request failed, without the address that the client's texts may contain."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate can't be verified ({error.verify_message})"
+    if isinstance(error, socket.gaierror):
+        return "its host name can't be resolved"
+    if isinstance(error, TimeoutError):
+        return f"no answer within {WEBHOOK_DEADLINE_SECONDS:g} s"
+    if isinstance(error, HTTPException):
+        return "its answer is not HTTP"
+    return getattr(error, "strerror", None) or type(error).__name__
+
+
+class WebhookSender:
+    """Sends alerts in a thread, which begins with the first alert. A message that the receiver has not accepted is sent again."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[dict[str, Any]] = deque(maxlen=MAX_WAITING_ALERTS)
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._is_ending = False
+        self._pause = 0.0
+        self._next_warning_at = 0.0
+
+    def put(self, alerts: Iterable[Alert]) -> None:
+        """Send these alerts soon. Returns at once; does nothing without a webhook."""
+        try:
+            if get_config().monitor.webhook is None:
+                return
+        except ConfigurationError:  # a queue that was made by hand needs no configuration
+            return
+        with self._changed:
+            self._waiting.extend(map(describe_alert, alerts))
+            if self._thread is None and self._waiting:
+                self._thread = threading.Thread(target=self._run, name="fairque-webhook", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def end(self, seconds: float) -> None:
+        """Send what is waiting, in one attempt that may take at most ``seconds``."""
+        with self._changed:
+            self._is_ending = True
+            self._changed.notify()
+            thread = self._thread
+        if thread is not None:
+            thread.join(seconds)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                if self._pause:
+                    self._changed.wait_for(lambda: self._is_ending, self._pause)
+                self._changed.wait_for(lambda: self._waiting or self._is_ending)
+                alerts = list(self._waiting)
+                self._waiting.clear()
+                is_last = self._is_ending
+                if not alerts:
+                    self._thread = None
+                    return
+            is_sent = self._send(alerts)
+            with self._changed:
+                if not is_sent:  # those that came meanwhile follow them; if there are too many, the oldest are dropped
+                    self._waiting = deque([*alerts, *self._waiting], maxlen=MAX_WAITING_ALERTS)
+                if is_last:
+                    self._thread = None
+                    return
+
+    def _send(self, alerts: list[dict[str, Any]]) -> bool:
+        """Whether these alerts need not be sent again."""
+        try:
+            send_alerts(alerts)
+        except Exception as error:  # noqa: BLE001 - whatever it is, alerts to come are sent
+            is_final = isinstance(error, ConfigurationError) or getattr(error, "is_final", False)
+            self._pause = min(MAX_RETRY_PAUSE_SECONDS, 2 * self._pause or MIN_RETRY_PAUSE_SECONDS)
+            if monotonic() >= self._next_warning_at:
+                self._next_warning_at = monotonic() + WEBHOOK_WARNING_SECONDS
+                text = (
+                    str(error) if isinstance(error, FairQueueError) else f"the webhook failed: {type(error).__name__}"
+                )
+                outcome = "dropped" if is_final else "sent again later"
+                logger.warning("alerts were not sent: %s; %d alerts are %s", text, len(alerts), outcome)
+            return is_final
+        self._pause = 0.0
+        return True

@@ -1,0 +1,267 @@
+"""Alerts to a webhook, with real receivers: some accept, some refuse, redirect or hang."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.urls import reverse
+
+from django_fairque import webhook
+from django_fairque.conf import get_queue
+from django_fairque.engine.model.priority import Priority
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.statistics.health import Alert
+from django_fairque.monitoring.monitor import AlertRule, StatsMonitor
+from django_fairque.signals import sla_at_risk
+from django_fairque.worker.options import WorkerOptions
+from django_fairque.worker.reporting.signal_thread import SignalThread
+from tests.admin.page_reader import messages_of
+from tests.tls import Authority
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from django.test import Client
+    from pytest_django import Settings
+    from redis import Redis
+
+    from tests.servers import Server
+
+SECRET = "/services/secret-part"
+ALERT = Alert("at_risk", 100.0, "default", "t1", "<!channel>", "app.report", Priority.HIGH, deadline=130.0)
+
+
+class Receiver(ThreadingHTTPServer):
+    """Keeps what was posted, and answers with ``status``; with ``drips`` it sends its answer byte by byte, without an end."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.posted: list[dict[str, Any]] = []
+        self.status = 200
+        self.drips = False
+        self.ended = threading.Event()
+
+    def handle_error(self, *_: Any) -> None:
+        """A client that gives up is what some tests are about."""
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}{SECRET}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Receiver
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        assert self.path == SECRET
+        self.server.posted.append(body)
+        if self.server.drips:
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Endless: ")
+            while not self.server.ended.wait(0.05):
+                self.wfile.write(b"x")
+            return
+        self.send_response(self.server.status)
+        if self.server.status == 302:
+            self.send_header("Location", "http://127.0.0.1:1/elsewhere")
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+@pytest.fixture
+def receiver(server: Server, redis: Redis, settings: Settings) -> Iterator[Receiver]:
+    made = Receiver()
+    thread = threading.Thread(target=made.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}, "MONITOR": {"WEBHOOK": {"URL": made.url, "FORMAT": "json"}}}
+    yield made
+    made.ended.set()
+    made.shutdown()
+    made.server_close()
+
+
+@pytest.fixture
+def use_slack(settings: Settings, receiver: Receiver) -> None:
+    settings.FAIRQUE = {**settings.FAIRQUE, "MONITOR": {"WEBHOOK": {"URL": receiver.url, "FORMAT": "slack"}}}
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def announce(*alerts: Alert) -> SignalThread:
+    signal_thread = SignalThread(WorkerOptions("w"), [])
+    signal_thread.announce(alerts)
+    return signal_thread
+
+
+def test_a_worker_s_alerts_as_json(receiver: Receiver) -> None:
+    announce(ALERT).end(10)
+    (posted,) = receiver.posted
+    assert posted == {
+        "source": "django_fairque",
+        "omitted": 0,
+        "alerts": [
+            {
+                "kind": "at_risk",
+                "queue": "default",
+                "at": 100.0,
+                "task_id": "t1",
+                "task_name": "app.report",
+                "user_id": "<!channel>",
+                "priority": "HIGH",
+                "text": str(ALERT),
+            }
+        ],
+    }
+
+
+@pytest.mark.usefixtures("use_slack")
+def test_in_slack_s_format_no_name_mentions_a_channel(receiver: Receiver) -> None:
+    announce(*[ALERT] * (webhook.MAX_ALERTS_PER_MESSAGE + 5)).end(10)
+    (posted,) = receiver.posted
+    lines = posted["text"].splitlines()
+    assert lines[0].startswith("queue default: task t1 (app.report, HIGH) of user '&lt;!channel&gt;' has 30 s left")
+    assert lines[-1] == "and 5 more"
+
+
+def test_a_receiver_that_hangs_delays_no_signal(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhook, "WEBHOOK_DEADLINE_SECONDS", 0.5)
+    receiver.drips = True
+    received: list[Alert] = []
+
+    def on_alert(alert: Alert, **_: Any) -> None:
+        received.append(alert)
+
+    sla_at_risk.connect(on_alert, sender="app.report")
+    try:
+        signal_thread = announce(ALERT)
+        wait_until(lambda: bool(receiver.posted))
+        signal_thread.announce([ALERT])
+        wait_until(lambda: len(received) == 2)
+        begun = time.monotonic()
+        signal_thread.end(10)
+        assert time.monotonic() - begun < 5
+    finally:
+        sla_at_risk.disconnect(on_alert, sender="app.report")
+
+
+def test_what_was_not_accepted_is_sent_again(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(webhook, "MIN_RETRY_PAUSE_SECONDS", 0.05)
+    receiver.status = 503
+    signal_thread = announce(ALERT)
+    wait_until(lambda: len(receiver.posted) > 1)
+    receiver.status = 200
+    signal_thread.end(10)
+    last = len(receiver.posted)
+    assert receiver.posted[-1]["alerts"][0]["task_id"] == "t1"
+    signal_thread.end(10)
+    assert len(receiver.posted) == last
+    assert (
+        "alerts were not sent: the webhook failed: it answered with status 503; 1 alerts are sent again" in caplog.text
+    )
+    assert SECRET not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [(302, "it answered with a redirect (302), which is not followed"), (404, "it answered with status 404")],
+)
+def test_a_final_refusal_is_not_repeated(
+    receiver: Receiver, caplog: pytest.LogCaptureFixture, status: int, said: str
+) -> None:
+    receiver.status = status
+    signal_thread = announce(ALERT)
+    wait_until(lambda: "dropped" in caplog.text)
+    signal_thread.end(10)
+    assert len(receiver.posted) == 1
+    assert said in caplog.text
+
+
+def test_changes_of_a_monitor_are_one_message(receiver: Receiver) -> None:
+    queue = get_queue()
+    queue.push(Task.create("acme", 3, 1))
+    monitor = StatsMonitor(queue, [AlertRule("depth", 0), AlertRule("idle_backlog", 0)])
+    assert len(monitor.check()) == 2
+    (posted,) = receiver.posted
+    assert [each["kind"] for each in posted["alerts"]] == ["raised", "raised"]
+    assert posted["alerts"][0]["text"] == "queue default: ready tasks 1, over 0"
+    receiver.status = 500
+    queue.user("acme").purge()
+    assert len(monitor.check()) == 2  # it failed, and the check is not affected
+
+
+def test_the_command_sends_a_test_alert(receiver: Receiver) -> None:
+    out = StringIO()
+    call_command("fairque_health", "--test-alert", stdout=out)
+    assert out.getvalue() == "the webhook has accepted a test alert\n"
+    assert receiver.posted[0]["alerts"][0]["kind"] == "test"
+    receiver.status = 500
+    with pytest.raises(CommandError, match="the webhook failed: it answered with status 500"):
+        call_command("fairque_health", "--test-alert")
+
+
+def test_the_command_without_a_webhook(server: Server, settings: Settings) -> None:
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}}
+    with pytest.raises(CommandError, match="no webhook is configured"):
+        call_command("fairque_health", "--test-alert")
+
+
+def test_why_a_receiver_can_not_be_reached_without_its_address(server: Server, settings: Settings) -> None:
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}, "MONITOR": {"WEBHOOK": {"URL": f"http://127.0.0.1:1{SECRET}"}}}
+    with pytest.raises(webhook.WebhookError, match=r"^the webhook failed: Connection refused$"):
+        webhook.send_test_alert("default")
+
+
+def test_a_certificate_is_verified(receiver: Receiver, settings: Settings, tmp_path: Path) -> None:
+    receiver.socket = Authority(tmp_path).issue("127.0.0.1").wrap_socket(receiver.socket, server_side=True)
+    settings.FAIRQUE = {**settings.FAIRQUE, "MONITOR": {"WEBHOOK": {"URL": receiver.url.replace("http:", "https:")}}}
+    with pytest.raises(webhook.WebhookError, match="its certificate can't be verified"):
+        webhook.send_test_alert("default")
+    assert receiver.posted == []
+
+
+@pytest.mark.django_db
+class TestButton:
+    URL = "admin:django_fairque_overview"
+
+    def test_sends_a_test_alert(self, admin_client: Client, receiver: Receiver) -> None:
+        page = admin_client.get(reverse(self.URL)).content.decode()
+        assert 'value="test_alert"' in page
+        assert "secret-part" not in page
+        answer = admin_client.post(reverse(self.URL), {"action": "test_alert"}, follow=True)
+        assert "The webhook has accepted a test alert." in answer.content.decode()
+        assert len(receiver.posted) == 1
+        receiver.status = 500
+        answer = admin_client.post(reverse(self.URL), {"action": "test_alert"}, follow=True)
+        assert messages_of(answer) == "the webhook failed: it answered with status 500"
+
+    def test_needs_the_permission_and_a_webhook(self, client: Client, receiver: Receiver, settings: Settings) -> None:
+        from django.contrib.auth.models import Permission, User
+
+        viewer = User.objects.create_user("viewer", is_staff=True)
+        viewer.user_permissions.add(Permission.objects.get(codename="view_queue"))
+        client.force_login(viewer)
+        assert 'value="test_alert"' not in client.get(reverse(self.URL)).content.decode()
+        assert client.post(reverse(self.URL), {"action": "test_alert"}).status_code == 403
+        assert receiver.posted == []
+
+    def test_is_not_there_without_a_webhook(self, admin_client: Client, receiver: Receiver, settings: Settings) -> None:
+        settings.FAIRQUE = {"REDIS": settings.FAIRQUE["REDIS"]}
+        assert 'value="test_alert"' not in admin_client.get(reverse(self.URL)).content.decode()
