@@ -87,6 +87,38 @@ class TestTable:
         queue.schedules.fire_due(now=1.9e9 + 61)
         assert "T17:47:40+00:00" in admin_client.get(url()).content.decode(), "1.9e9 + 60"
 
+    def test_shows_the_last_task_and_what_became_of_it(self, admin_client: Client, queue: FairQueue) -> None:
+        task = Task.create("ann", 3, {"args": [], "kwargs": {}}, name=TASK)
+        for name in ("a", "b"):
+            queue.schedules.add(name, task=task, every=60, start=1.9e9, now=1.9e9)
+        queue.schedules.fire_due(now=1.9e9 + 61)
+        lease = queue.pop("w", ["ann"])
+        assert lease is not None
+        queue.finish(lease)
+        shown = rows(admin_client)
+        assert sorted(row["last_task"].state.value for row in shown.values()) == ["finished", "queued"]
+        (link,) = (row["last_url"] for row in shown.values() if row["last_task"].task_id == lease.task_id)
+        assert f'<a href="{link}">finished</a>' in admin_client.get(url()).content.decode()
+        assert lease.task_id in admin_client.get(link).content.decode()
+
+    def test_says_that_the_last_task_is_gone(self, admin_client: Client, queue: FairQueue, redis: Redis) -> None:
+        queue.schedules.add("a", task=Task.create("ann", 3, 1), every=60, start=1.9e9, now=1.9e9)
+        queue.schedules.fire_due(now=1.9e9 + 61)
+        last = queue.schedules.get("a").last
+        assert last is not None
+        redis.delete(f"fq:{{default:0}}:task:{last.task_id}")
+        assert rows(admin_client)["a"]["last_task"] is None
+        assert "its task is not kept any more" in admin_client.get(url()).content.decode()
+        redis.flushall()
+
+    def test_shows_the_next_five_run_times(self, admin_client: Client, queue: FairQueue) -> None:
+        task = Task.create("ann", 3, 1)
+        queue.schedules.add("a", task=task, cron="0 9 * * *", timezone="Asia/Tokyo")
+        queue.schedules.add("b", task=task, every=60, enabled=False)
+        shown = rows(admin_client)
+        assert (len(shown["a"]["next"]), shown["b"]["next"]) == (5, [])
+        assert admin_client.get(url()).content.decode().count("T09:00:00+09:00") == 6
+
     def test_one_that_another_version_has_written_is_shown_as_it_is(
         self, admin_client: Client, queue: FairQueue, redis: Redis
     ) -> None:
@@ -311,3 +343,52 @@ class TestActs:
         for action in ("run", "enable", "disable", "remove"):
             assert "has no schedule 'gone'" in messages_of(act(admin_client, action, "gone"))
         assert not LogEntry.objects.exists()
+
+
+class TestPreview:
+    def test_of_what_is_typed(self, admin_client: Client, queue: FairQueue) -> None:
+        answer = admin_client.get(url(preview="1", cron="0 9 * * 1-5", timezone="Asia/Tokyo"))
+        text = answer.content.decode()
+        assert "At 09:00 on Monday through Friday" in text
+        assert text.count("T09:00:00+09:00") == 5
+        assert "<html" not in text
+        assert "Every 5 min" in admin_client.get(url(preview="1", every="300", timezone="UTC")).content.decode()
+
+    @pytest.mark.parametrize(
+        ("fields", "said"),
+        [
+            ({"cron": "nightly"}, "expected five fields"),
+            ({"cron": "0 0 30 2 *"}, "never fires"),
+            ({"cron": "0 9 * * *", "every": "5"}, "one of"),
+            ({"every": "0"}, "from 1 to ten years"),
+            ({"every": "1e999"}, "Enter a number"),
+            ({"cron": "0 9 * * *", "timezone": "Moon/Tranquility"}, "Moon/Tranquility"),
+            ({"cron": f"{HOSTILE} * * * *"}, "&lt;script&gt;"),
+            ({"cron": "9" * 5000}, "at most 200 characters"),
+        ],
+    )
+    def test_of_a_mistake(self, admin_client: Client, queue: FairQueue, fields: dict[str, str], said: str) -> None:
+        text = admin_client.get(url(preview="1", **{"timezone": "UTC", **fields})).content.decode()
+        assert said in text
+        assert "fq-error" in text
+        assert HOSTILE not in text
+
+    def test_of_nothing(self, admin_client: Client, queue: FairQueue) -> None:
+        assert admin_client.get(url(preview="1", timezone="UTC")).content.decode().strip() == ""
+
+    def test_is_in_the_form_of_a_known_schedule(self, admin_client: Client, queue: FairQueue) -> None:
+        queue.schedules.add("a", task=Task.create("ann", 3, 1), cron="0 9 * * *", timezone="Asia/Tokyo")
+        text = admin_client.get(url(edit="a")).content.decode()
+        assert text.count("T09:00:00+09:00") == 5
+        assert "django_fairque/schedule_form.js" in text
+        assert "schedule_form.js" not in admin_client.get(url()).content.decode()
+
+    def test_needs_the_permission_to_change(self, client: Client, queue: FairQueue) -> None:
+        viewer = User.objects.create_user("viewer", is_staff=True)
+        viewer.user_permissions.add(Permission.objects.get(codename="view_schedule"))
+        client.force_login(viewer)
+        assert client.get(url(preview="1", every="300")).status_code == 403
+
+    def test_needs_no_server(self, admin_client: Client, settings: Settings) -> None:
+        settings.FAIRQUE = {"REDIS": {"URL": "redis://127.0.0.1:1/0"}}
+        assert "Every 5 min" in admin_client.get(url(preview="1", every="300", timezone="UTC")).content.decode()

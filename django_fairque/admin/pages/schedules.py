@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from bisect import bisect_right
 from collections.abc import Mapping
 from datetime import datetime, timezone, tzinfo
@@ -11,26 +12,31 @@ from typing import TYPE_CHECKING, Any
 
 from cronsim import CronSim, CronSimError
 from django import forms
+from django.contrib.admin.utils import quote as quote_key
+from django.core.exceptions import PermissionDenied
+from django.template.response import TemplateResponse
+from django.utils.cache import patch_cache_control
 from django.utils.dates import WEEKDAYS
 from django.utils.timezone import get_default_timezone_name
 from django.utils.translation import get_language, gettext_lazy, ngettext
 from django.utils.translation import gettext as _
 
-from django_fairque.admin.pages.base import Action, AdminPage, InvalidForm, accepted, refusal
+from django_fairque.admin.pages.base import APP, Action, AdminPage, InvalidForm, accepted, refusal
 from django_fairque.engine.model.errors import FairQueueError, TaskValidationError
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.schedules.due_times import Timing, find_zone
+from django_fairque.engine.schedules.schedules import Schedule
 from django_fairque.monitoring.formatting import duration
 from django_fairque.tasks import registry
 from django_fairque.tasks.schedules import SOURCE as FROM_SETTINGS
 from django_fairque.tasks.schedules import make_step
 
 if TYPE_CHECKING:
+    from django.http import HttpRequest, HttpResponse
     from django_stubs_ext import StrOrPromise
 
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.engine.schedules.schedules import Schedule
     from django_fairque.tasks.pipelines import Step
 
 KEPT = {
@@ -206,6 +212,8 @@ def _json(text: str, kind: type, words: str) -> Any:
 
 
 SCHEDULES_PER_PAGE = 100
+NEXT_TIMES_SHOWN = 5
+"""Run times of a schedule that are shown in advance."""
 
 
 def in_words(schedule: Schedule) -> str:
@@ -229,8 +237,37 @@ def _zone(schedule: Schedule) -> tzinfo:
         return timezone.utc
 
 
+def next_times(schedule: Schedule, after: float) -> list[float]:
+    """The next run times after a Unix time; none if another version has written what this one can't read."""
+    try:
+        return list(schedule.following(after, NEXT_TIMES_SHOWN))
+    except TaskValidationError:
+        return []
+
+
+TIMING_FIELDS = ("cron", "every", "timezone")
+
+
+def _preview(given: Mapping[str, Any]) -> dict[str, Any]:
+    """When a schedule with these fields of the form would be due, or what is wrong with them; nothing as long as neither
+    ``cron`` nor ``every`` is given."""
+    fields = {name: str(given.get(name, "")) for name in TIMING_FIELDS}
+    if not (fields["cron"].strip() or fields["every"].strip()):
+        return {}
+    form = ScheduleForm(fields)
+    mistakes = [error for name in TIMING_FIELDS for error in form.errors.get(name, ())]
+    if mistakes:
+        return {"preview_error": mistakes[0]}
+    found, now = form.cleaned_data, time.time()
+    # Run times of ``every`` count from the moment at which the schedule is saved.
+    schedule = Schedule("", {}, cron=found["cron"] or None, every=found["every"], timezone=found["timezone"], start=now)
+    return {"preview_when": in_words(schedule), "preview_times": next_times(schedule, now), "zone": _zone(schedule)}
+
+
 class SchedulesPage(AdminPage):
-    """A table of schedules; with ``?edit=`` the form of one, with ``?add=1`` of a new one."""
+    """A table of schedules; with ``?edit=`` the form of one, with ``?add=1`` of a new one; with ``?preview=1`` when a
+    schedule with the given ``cron``, ``every`` and ``timezone`` would be due, for the script of the form.
+    """
 
     name = "schedules"
     title = gettext_lazy("Schedules")
@@ -246,18 +283,44 @@ class SchedulesPage(AdminPage):
     def subject(self) -> str:
         return self.edited or super().subject
 
+    def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
+        if "preview" not in request.GET:
+            return super().get(request, **kwargs)
+        if not self.may("change_schedule"):
+            raise PermissionDenied
+        response = TemplateResponse(request, f"admin/{APP}/schedule_preview.html", _preview(request.GET))
+        patch_cache_control(response, private=True, no_cache=True, no_store=True)
+        return response
+
     def template_context(self) -> dict[str, Any]:
         if self.may("change_schedule") and (self.edited or "add" in self.request.GET or self.form):
             self.refreshes = False
             known = self.queue.schedules.get(self.edited) if self.edited else None
             form = self.form or ScheduleForm(known=known)
-            return {"form": form, "edited": known, "all": self.url(self.name), "names": registry.names()}
+            return {
+                "form": form,
+                "edited": known,
+                "all": self.url(self.name),
+                "names": registry.names(),
+                "preview": self.url(self.name, preview="1"),
+                **_preview({name: form[name].value() or "" for name in TIMING_FIELDS}),
+            }
         found = self.queue.schedules.list()
         begin = bisect_right([each.name for each in found], self.request.GET.get("after", ""))
         shown = found[begin : begin + SCHEDULES_PER_PAGE]
         more = shown[-1].name if len(found) > begin + SCHEDULES_PER_PAGE else None
+        fired = self.queue.get_tasks([each.last.task_id for each in shown if each.last])
+        now = time.time()
         rows = [
-            {"schedule": each, "when": in_words(each), "zone": _zone(each), "edit": self.url(self.name, edit=each.name)}
+            {
+                "schedule": each,
+                "when": in_words(each),
+                "zone": _zone(each),
+                "edit": self.url(self.name, edit=each.name),
+                "next": next_times(each, now) if each.enabled else [],
+                "last_task": fired.get(each.last.task_id) if each.last else None,
+                "last_url": self.link("task", quote_key(each.last.task_id)) if each.last else "",
+            }
             for each in shown
         ]
         return {"table": rows, "add": self.url(self.name, add="1"), **self.paging(more, "after")}
