@@ -25,7 +25,7 @@ WAIT = 15
 
 
 def main() -> None:
-    command = [sys.executable, "testproject/manage.py", "demo", "--serve", "--noisy", "20000"]
+    command = [sys.executable, "testproject/manage.py", "demo", "--serve", "--no-browser", "--noisy", "20000"]
     demo = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         address, name, password = _told(demo)

@@ -38,6 +38,10 @@ class Child:
         """What ``manage.py`` is given; the directory is this process's own, and is gone with it."""
         raise NotImplementedError
 
+    def environment(self) -> dict[str, str]:
+        """Environment variables that it has in addition to this process's."""
+        return {}
+
     def is_ready(self) -> bool:
         raise NotImplementedError
 
@@ -48,6 +52,7 @@ class Child:
             log = stack.enter_context(self._log.open("wb"))
             self._process = subprocess.Popen(  # noqa: S603 - this project's own command
                 [sys.executable, str(settings.BASE_DIR / "manage.py"), *self.arguments(directory)],
+                env={**os.environ, **self.environment()},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

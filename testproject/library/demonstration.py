@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
-import time
+import webbrowser
 from typing import TYPE_CHECKING
 
 from django.contrib.auth import get_user_model
@@ -15,14 +14,15 @@ from django.utils import timezone
 from django_fairque import get_queue
 
 from . import report
+from .endless_day import DOCUMENTS, NOISY, EndlessDay, end_day
 from .errors import IncompleteError, NoSourcesError
-from .loading import load_files, send_errands
+from .loading import load_files, send_errands, store_files
 from .models import Document
+from .pipelines import package_pipeline
 from .progress import follow, unfinished
 from .report import plural
 from .serving import Site
 from .sources import packages, standard_library
-from .tasks import send_reminder
 from .timings import runs_of
 from .workers import Worker
 
@@ -35,14 +35,12 @@ if TYPE_CHECKING:
 
     from .fcfs import Run
 
-NOISY = "noisy"
 LOGIN = "demo"
 """Name and password of the demonstration's administrator."""
-ERRANDS = 20
-"""Of one user at once, while the site is up."""
-FAILS_EVERY = 5
-PAUSE = 1.0
-"""Seconds between two users' errands."""
+SLOTS_PER_PROCESS = 4
+"""While the site is up; its tasks mostly wait for others."""
+SHUTDOWN_SECONDS = 2
+"""For which running tasks may go on after Ctrl-C; one of them runs for two minutes."""
 MOST_NAMED = 10
 """Documents that an error names."""
 
@@ -85,38 +83,47 @@ class Demonstration:
         self._tell(runs)
         self._invite()
 
-    def serve(self) -> None:
-        """Bring up the site with a worker and work for it, until somebody interrupts."""
+    def serve(self, *, pipeline: bool = False, browser: bool = True) -> None:
+        """Bring up the site with a worker and work for it, until somebody interrupts.
+
+        Parameters
+        ----------
+        pipeline
+            Begin with a pipeline for each package instead of analysing its documents.
+        browser
+            Open the admin in the desktop's browser, if there is one.
+        """
         self._prepare()
-        with Worker(self._processes) as worker, Site() as site:
+        with Worker(self._processes, SLOTS_PER_PROCESS, SHUTDOWN_SECONDS) as worker, Site() as site:
             worker.wait_until_ready()
             site.wait_until_ready()
             self._say(
                 f"The admin is at {site.address} as {LOGIN!r} with the password {LOGIN!r}. Ctrl-C ends all of it."
             )
+
+            def check() -> None:
+                worker.check()
+                site.check()
+
             try:
-                for _some in self._send():
-                    worker.check()
-                self._go_on(worker, site)
+                if browser:
+                    open_browser(site.first_page)
+                for _some in self._send_pipelines() if pipeline else self._send():
+                    check()
+                self._endless_day().play(check)
             except KeyboardInterrupt:
                 self._say("\nStopping.")
+        end_day(self._queue)
         self._say("Stopped. What is left stays in the queue, for the next demo or fairque_worker.")
 
-    def _go_on(self, worker: Worker, site: Site) -> None:
-        """A little to do all the time, and now and then something that fails, so that there is something to see."""
-        owners = list(self._files)
-        for number in itertools.count():
-            worker.check()
-            site.check()
-            owner = owners[number % len(owners)]
-            for _some in send_errands(owner, ERRANDS):
-                pass
-            if number % FAILS_EVERY == 0:
-                send_reminder.enqueue(owner, f"nobody-{number}", api_token="t0ps3cret")  # noqa: S106 - none
-            time.sleep(PAUSE)
+    def _endless_day(self) -> EndlessDay:
+        owner, files = next(iter(self._files.items()))
+        documents = store_files(owner, files[:DOCUMENTS], self._root)
+        return EndlessDay(self._queue, self._processes * SLOTS_PER_PROCESS, owner, documents)
 
     def _prepare(self) -> None:
         call_command("migrate", verbosity=0, interactive=False)
+        end_day(self._queue)  # of a demonstration that was killed
         accounts = get_user_model().objects
         if not accounts.filter(username=LOGIN).exists():
             accounts.create_superuser(LOGIN, password=LOGIN)
@@ -131,6 +138,12 @@ class Demonstration:
             yield from send_errands(NOISY, self._noisy)
         for owner, files in self._files.items():
             yield from load_files(owner, files, self._root)
+
+    def _send_pipelines(self) -> Iterator[list[str]]:
+        """The ids of the tasks of each package's pipeline, run by run as they are sent."""
+        for owner, files in self._files.items():
+            run = package_pipeline(owner, store_files(owner, files, self._root)).enqueue()
+            yield [result.id for result in run.results]
 
     def _check(self, runs: Sequence[Run], sent: Sequence[str], began: datetime) -> None:
         of_now = Document.objects.filter(owner__in=self._files, queued_at__gte=began)
@@ -161,6 +174,16 @@ class Demonstration:
 
     def _say(self, text: str) -> None:
         self._out.write(text)
+
+
+def open_browser(address: str) -> None:
+    """Show a page in the desktop's browser; do nothing where there is none, or only one that needs the terminal."""
+    try:
+        found = webbrowser.get()
+        if type(found) is not webbrowser.GenericBrowser:
+            found.open(address)
+    except webbrowser.Error:
+        pass
 
 
 def find_files(root: Path, only: Sequence[str]) -> dict[str, list[Path]]:

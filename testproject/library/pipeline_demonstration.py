@@ -10,6 +10,7 @@ from django.core.management import call_command
 from django_fairque import TaskState, get_queue
 
 from .demonstration import find_files
+from .endless_day import end_day
 from .errors import IncompleteError, StalledError
 from .loading import store_files
 from .pipelines import package_pipeline
@@ -46,6 +47,7 @@ class PipelineDemonstration:
 
     def play(self) -> None:
         call_command("migrate", verbosity=0, interactive=False)
+        end_day(self._queue)  # of a demonstration that was killed
         count = sum(map(len, self._files.values()))
         self._say(f"{plural(count, 'source file')} of {plural(len(self._files), 'package')} in {self._root}")
         documents = {owner: store_files(owner, files, self._root) for owner, files in self._files.items()}

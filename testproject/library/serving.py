@@ -25,6 +25,11 @@ class Site(Child):
     def address(self) -> str:
         return f"http://{HOST}:{self.port}/admin/"
 
+    @property
+    def first_page(self) -> str:
+        """The page to look at first."""
+        return f"{self.address}django_fairque/queue/overview/"
+
     def arguments(self, directory: Path) -> list[str]:  # noqa: ARG002 - it has no files
         return ["runserver", f"{HOST}:{self.port}", "--noreload"]
 

@@ -64,6 +64,31 @@ def send_reminder(owner: str, address: str, *, api_token: str) -> None:  # noqa:
         raise ValueError(f"{address!r} is no address")
 
 
+@task(user="owner")
+def serve_customer(owner: str, number: int, seconds: float) -> Timing:  # noqa: ARG001 - whose turn it takes
+    """Wait for another service, for so many seconds, as most tasks of a real site do most of the time."""
+    started = time.time()
+    time.sleep(seconds)
+    return Timing(started=started, took=time.time() - started)
+
+
+@task(user="owner", max_retries=3, backoff={"base": 2.0, "cap": 5.0})
+def fetch_rates(owner: str) -> str:
+    """What fails at first and works when it is tried again."""
+    if current_task().attempt == 1:
+        raise ConnectionError("the exchange did not answer")
+    return f"rates for {owner}"
+
+
+@task(user="owner", timeout=600)
+def rebuild_search_index(owner: str, seconds: int) -> str:
+    """What runs for minutes and reports how far it is."""
+    for second in range(seconds):
+        time.sleep(1)
+        current_task().progress(second + 1, seconds, f"documents of {owner}")
+    return f"index of {owner}"
+
+
 class Report(TypedDict):
     """What is known about a package in the end."""
 

@@ -12,17 +12,27 @@ if TYPE_CHECKING:
 
 
 class Worker(Child):
-    """`processes` processes that run one task at a time each. It is ready when each of them can take tasks."""
+    """``processes`` processes that run ``concurrency`` tasks at a time each. It is ready when each of them can take tasks.
+
+    Running tasks may go on for ``shutdown_timeout`` seconds after the end; None for the configured time.
+    """
 
     what = "the worker"
 
-    def __init__(self, processes: int) -> None:
+    def __init__(self, processes: int, concurrency: int = 1, shutdown_timeout: int | None = None) -> None:
         self._processes = processes
+        self._concurrency = concurrency
+        self._shutdown_timeout = shutdown_timeout
 
     def arguments(self, directory: Path) -> list[str]:
         self._health = directory / "health.json"
-        processes = ["--processes", str(self._processes), "--concurrency", "1"]
+        processes = ["--processes", str(self._processes), "--concurrency", str(self._concurrency)]
         return ["fairque_worker", *processes, "--health-file", str(self._health)]
+
+    def environment(self) -> dict[str, str]:
+        if self._shutdown_timeout is None:
+            return {}
+        return {"FAIRQUE_WORKER__SHUTDOWN_TIMEOUT": str(self._shutdown_timeout)}
 
     def is_ready(self) -> bool:
         if not self._health.exists():

@@ -49,7 +49,7 @@ def said(process: subprocess.Popen[str]) -> tuple[str, str]:
 def test_the_admin_can_be_used_until_all_of_it_ends(
     start_demo: StartDemo, queue: FairQueue, how: signal.Signals
 ) -> None:
-    process = start_demo("--serve", "--packages", "json,html")
+    process = start_demo("--serve", "--no-browser", "--packages", "json,html")
     address, login = said(process)
     browser = log_in(address, login)
     assert "/admin/django_fairque/queue/" in browser.open(address, timeout=LIMIT).read().decode()
@@ -71,7 +71,7 @@ def test_the_admin_can_be_used_until_all_of_it_ends(
 
 @pytest.mark.slow
 def test_it_says_that_the_site_died(start_demo: StartDemo, queue: FairQueue) -> None:
-    process = start_demo("--serve", "--packages", "json")
+    process = start_demo("--serve", "--no-browser", "--packages", "json")
     said(process)
     (site,) = (child for child in psutil.Process(process.pid).children() if "runserver" in child.cmdline())
     site.kill()
@@ -80,8 +80,20 @@ def test_it_says_that_the_site_died(start_demo: StartDemo, queue: FairQueue) -> 
     assert "the site ended with exit code -9" in err
 
 
-def test_it_is_no_pipeline(start_demo: StartDemo) -> None:
-    process = start_demo("--serve", "--pipeline")
+@pytest.mark.slow
+def test_it_begins_with_pipelines(start_demo: StartDemo, queue: FairQueue) -> None:
+    process = start_demo("--serve", "--no-browser", "--pipeline", "--packages", "json,html")
+    said(process)
+    wait_until(lambda: queue.get_stats().totals.get("finished", 0) > 10, process)
+    names = {task.name for task in queue.tasks("finished", limit=1000)}
+    assert "library.tasks.parse_document" in names
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=LIMIT)
+    assert (process.returncode, err) == (0, "")
+
+
+def test_no_browser_goes_with_the_site(start_demo: StartDemo) -> None:
+    process = start_demo("--no-browser")
     _, err = process.communicate(timeout=LIMIT)
     assert process.returncode == 1
-    assert "--serve and --pipeline are two demonstrations" in err
+    assert "--no-browser goes with --serve" in err

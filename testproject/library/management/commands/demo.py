@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from django.core.management.base import BaseCommand, CommandError
 
 from django_fairque import FairQueueError
-from library.demonstration import NOISY, Demonstration
+from library.demonstration import Demonstration
+from library.endless_day import NOISY
 from library.errors import DemonstrationError
 from library.pipeline_demonstration import PipelineDemonstration
 
@@ -55,7 +56,16 @@ class Command(BaseCommand):
         parser.add_argument(
             "--serve",
             action="store_true",
-            help="instead: bring up the admin on a free port, with a worker and something to do, until Ctrl-C",
+            help=(
+                "instead: bring up the admin on a free port, with a worker and customers who never stop sending tasks, "
+                "until Ctrl-C; with --pipeline it begins with the pipelines"
+            ),
+        )
+        parser.add_argument(
+            "--no-browser",
+            action="store_false",
+            dest="browser",
+            help="with --serve: do not open the admin in a browser",
         )
         parser.add_argument(
             "--packages",
@@ -66,19 +76,28 @@ class Command(BaseCommand):
         )
 
     def handle(
-        self, *, noisy: int, processes: int, packages: list[str], pipeline: bool, serve: bool, **options: Any
+        self,
+        *,
+        noisy: int,
+        processes: int,
+        packages: list[str],
+        pipeline: bool,
+        serve: bool,
+        browser: bool,
+        **options: Any,
     ) -> None:
-        if pipeline and (noisy or serve):
-            other = "--noisy" if noisy else "--serve"
-            raise CommandError(f"{other} and --pipeline are two demonstrations: give one of them")
+        if pipeline and noisy:
+            raise CommandError("--noisy and --pipeline are two demonstrations: give one of them")
+        if not (browser or serve):
+            raise CommandError("--no-browser goes with --serve, which is not given")
         try:
             with stopped_like_ctrl_c():
-                if pipeline:
+                if pipeline and not serve:
                     PipelineDemonstration(self.stdout, processes=processes, only=packages).play()
                     return
                 demonstration = Demonstration(self.stdout, processes=processes, noisy=noisy, only=packages)
                 if serve:
-                    demonstration.serve()
+                    demonstration.serve(pipeline=pipeline, browser=browser)
                 else:
                     demonstration.play()
         except (FairQueueError, DemonstrationError) as error:

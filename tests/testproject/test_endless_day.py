@@ -1,0 +1,73 @@
+"""What ``manage.py demo --serve`` sends: something for every page of the admin, and never too much."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+from library.endless_day import (
+    BURST_EVERY,
+    LIMITED,
+    LIMITED_BACKLOG,
+    MEMBERS,
+    NOISY,
+    ORGANIZATION,
+    PAUSED,
+    PAUSED_BACKLOG,
+    WEIGHTS,
+    EndlessDay,
+    end_day,
+)
+
+if TYPE_CHECKING:
+    from django_fairque import FairQueue
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SLOTS = 2
+
+
+@pytest.fixture
+def day(queue: FairQueue) -> EndlessDay:
+    day = EndlessDay(queue, SLOTS, "json", [1, 2, 3])
+    day.begin()
+    return day
+
+
+def test_a_quarter_of_a_minute_has_everything(queue: FairQueue, day: EndlessDay) -> None:
+    for second in range(BURST_EVERY // 4 + 1):
+        day.step(second)
+    sizes = queue.get_queue_sizes_batch([*WEIGHTS, NOISY, LIMITED, PAUSED])
+    assert all(size.ready for size in sizes.values())
+    assert sizes[NOISY].ready > 5 * max(sizes[name].ready for name in WEIGHTS)
+    assert (sizes[LIMITED].ready, sizes[PAUSED].ready) == (LIMITED_BACKLOG, PAUSED_BACKLOG)
+    names = Counter(task.name.rpartition(".")[2] for task in queue.tasks("queued", limit=1000))
+    assert {"serve_customer", "parse_document", "rebuild_search_index", "fetch_rates", "send_reminder"} <= names.keys()
+    assert queue.get_stats().states["deferred"] > 0
+    stats = {each.user_id: each for each in queue.user_stats([*WEIGHTS, LIMITED, PAUSED])}
+    assert [stats[name].weight for name in WEIGHTS] == list(WEIGHTS.values())
+    assert [stats[name].organization for name in MEMBERS] == [ORGANIZATION, ORGANIZATION]
+    assert stats[LIMITED].max_running == 1
+    assert stats[LIMITED].sla
+    assert stats[PAUSED].paused
+    assert len(queue.schedules.list()) == 2
+
+
+def test_nothing_is_added_while_too_much_waits(queue: FairQueue, day: EndlessDay) -> None:
+    """Without a worker nothing is done, so after some minutes the day stands still."""
+    for minute in range(20):
+        day.step(minute * BURST_EVERY + BURST_EVERY // 4)
+    before = queue.get_stats().states["queued"]
+    day.step(BURST_EVERY // 4)
+    assert queue.get_stats().states["queued"] == before
+
+
+def test_the_end_of_the_day_leaves_nothing_that_would_wait_for_ever(queue: FairQueue, day: EndlessDay) -> None:
+    day.step(0)
+    end_day(queue)
+    end_day(queue)
+    assert queue.get_stats().states["queued"] == 0
+    assert list(queue.schedules.list()) == []
+    assert not queue.user_stats([PAUSED])[0].paused
+    assert queue.check_invariants() == []
