@@ -26,6 +26,7 @@ from django_fairque.worker.leases.outage import Outages
 from django_fairque.worker.reporting.log import OutcomeReporter, logger
 from django_fairque.worker.reporting.outbox_thread import OutboxThread
 from django_fairque.worker.reporting.signal_thread import SignalThread
+from django_fairque.worker.reporting.slot_sampler import SlotSampler
 from django_fairque.worker.supervisor.separate_tasks import SeparateTask, separate_task
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ class Core:
         self.slot_pool = SlotPool(
             contexts, options.concurrency, status_board, close_connections=options.close_database_connections
         )
+        self._sampler = SlotSampler(self.slot_pool.slots, status_board.set_activity)
         self._time_limits = TimeLimitThread([slot.guard for slot in self.slot_pool.slots], self._tick)
         services = FetchServices(
             options=options,
@@ -233,6 +235,7 @@ class Core:
             self._on_unknown(unknown)
         self._check_memory()
         self._reporter.summarize()
+        self._sampler.update()
 
     def _loop_changed(self, blocked: BlockedLoop | None) -> None:
         """A task blocks the event loop, or none does any more. While one does, fetch nothing and keep nothing that has not

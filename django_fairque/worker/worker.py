@@ -131,4 +131,5 @@ class Worker:
             status=status,
             unknown_tasks=core.unknown_tasks,
             blocked_by=core.blocked_by,
+            activity=core.status_board.activity(),
         )

@@ -11,11 +11,14 @@ from django.contrib.auth.models import Permission, User
 from django.urls import reverse
 
 from django_fairque.admin.pages.workers import WORKERS_PER_PAGE
+from django_fairque.engine.inspection.worker_activity import ProcessDeath, ReportedTask, encode_activity
 from django_fairque.worker.leases.heartbeat import worker_info
 from django_fairque.worker.options import WorkerOptions
 from tests.admin.page_reader import messages_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from django.test import Client
 
     from django_fairque.engine.leasing.lease_ops import WorkerCommand
@@ -24,6 +27,21 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.django_db
 
 HOSTILE = "<script>alert(1)</script>"
+
+
+def beat_with(
+    queue: FairQueue, *slots: tuple[list[str], ReportedTask | None], deaths: Sequence[ProcessDeath] = ()
+) -> None:
+    """A heartbeat with a report about slots."""
+    info = worker_info(
+        WorkerOptions("w1", queues=("default",), concurrency=len(slots)),
+        done=0,
+        running=0,
+        status="working",
+        activity=encode_activity(time.time(), slots),
+        deaths=deaths,
+    )
+    queue.heartbeat("w1", info)
 
 
 def url(**query: str) -> str:
@@ -153,3 +171,65 @@ def test_who_may_only_look_asks_for_nothing(client: Client, queue: FairQueue) ->
     for action in ("drain", "work", "stop"):
         assert client.post(url(), {"action": action, "worker": "w1", "confirm": "yes"}).status_code == 403
     assert beat(queue) is None
+
+
+def test_slots_show_what_they_run_for_whom_and_how_long(admin_client: Client, queue: FairQueue) -> None:
+    task = ReportedTask("id/1", "shop.send", HOSTILE, time.time() - 75)
+    beat_with(
+        queue,
+        ([""] * 45 + [HOSTILE] * 15, task),
+        ([""] * 60, None),
+        (["ann"] * 60, ReportedTask("b", "", "ann", time.time(), 3)),
+    )
+    response = admin_client.get(url())
+    text = response.content.decode()
+    first, second, batch = response.context["slots"]
+    assert (first.name, first.user_id, first.utilization, first.is_busy) == ("shop.send", HOSTILE, "25 %", True)
+    assert 74 < first.seconds < 80
+    assert (second.is_busy, second.seconds, second.utilization) == (False, None, "0 %")
+    assert batch.count == 3
+    assert "3 tasks" in text
+    assert reverse("admin:django_fairque_task", args=["id_2F1"]) in text
+    assert HOSTILE not in text
+    assert "41.7 % busy" in text
+
+
+def test_slots_hide_tasks_from_users_who_may_not_see_them(client: Client, queue: FairQueue) -> None:
+    beat_with(
+        queue,
+        (["ann-secret"] * 60, ReportedTask("id-1", "shop.send", "ann-secret", time.time())),
+        deaths=[ProcessDeath(time.time() - 5, "w1.0.1", "signal 9", ("id-2",))],
+    )
+    user = User.objects.create_user("viewer", password="x", is_staff=True)
+    user.user_permissions.add(Permission.objects.get(codename="view_worker"))
+    client.force_login(user)
+    text = client.get(url()).content.decode()
+    assert "a task" in text
+    assert "SIGKILL" in text
+    for hidden in ("ann-secret", "shop.send", "id-1", "id-2"):
+        assert hidden not in text
+
+
+def test_processes_that_died_are_listed_with_the_reason(admin_client: Client, queue: FairQueue) -> None:
+    now = time.time()
+    deaths = [
+        ProcessDeath(now - 4000, "w1.0.1", "signal 9"),
+        ProcessDeath(now - 60, "w1.0.2", "a task ran beyond its hard time limit", ("id-2",)),
+        ProcessDeath(now - 30, "w1.0.3", "exit code 3"),
+        ProcessDeath(now - 20, "w1.0.4", HOSTILE),
+    ]
+    beat_with(queue, deaths=deaths)
+    response = admin_client.get(url())
+    text = response.content.decode()
+    assert [row.death.worker for row in response.context["deaths"]] == ["w1.0.4", "w1.0.3", "w1.0.2"]
+    assert "a task ran beyond its hard time limit" in text
+    assert "exited with code 3" in text
+    assert reverse("admin:django_fairque_task", args=["id-2"]) in text
+    assert HOSTILE not in text
+
+
+def test_a_damaged_report_leaves_the_worker_in_the_list(admin_client: Client, queue: FairQueue) -> None:
+    queue.heartbeat("w1", {"activity": '{"slots": [[1]]}', "deaths": "[[]]", "status": "working"})
+    response = admin_client.get(url())
+    assert [row.record.worker for row in response.context["table"]] == ["w1"]
+    assert (response.context["slots"], response.context["deaths"]) == ([], [])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from django_fairque.engine.inspection.worker_activity import ReportedTask, encode_activity
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.task import Task
 from django_fairque.worker.leases.heartbeat import worker_info
@@ -60,10 +62,15 @@ def fill(queue: FairQueue, scale: Scale) -> None:
     queue.push(task(NOISY, 0, task_id="awaited"))
     push(queue, (task(f"waits{n % 100}", n, depends_on=["awaited"]) for n in range(scale.some)))
     _graph(queue, scale.run)
+    activity = encode_activity(
+        time.time(), [([NOISY, "ann", "bob"] * 20, ReportedTask(f"id-{n}", "a.b", "ann", 1.0)) for n in range(8)]
+    )
     for n in range(scale.few):
         queue.schedules.add(f"schedule{n:03}", task=task("cron", n), cron=f"{n % 60} 3 * * *")
         options = WorkerOptions(f"worker-{n}", queues=("default",), users=("ann", "bob"), concurrency=4)
-        queue.heartbeat(f"worker-{n}", worker_info(options, done=n, running=2, status="working"), ttl=LEASE)
+        queue.heartbeat(
+            f"worker-{n}", worker_info(options, done=n, running=2, status="working", activity=activity), ttl=LEASE
+        )
 
 
 def task(user: str, n: int, *, name: str = "shop.send", **options: Any) -> Task:

@@ -1,21 +1,31 @@
-"""Workers: where they run, how they are, whom they serve; and the commands to drain, to work again, and to stop."""
+"""Workers: where they run, how they are, what each slot runs, which processes died; and the commands to drain, to work again, and
+to stop."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from django.contrib.admin.utils import quote
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_fairque.admin.pages.base import Action, AdminPage
+from django_fairque.engine.inspection.worker_activity import ActivityReport, ProcessDeath, activity_of, deaths_of
+from django_fairque.monitoring.formatting import share
 
 if TYPE_CHECKING:
     from django_fairque.engine.inspection.pages import WorkerRecord
 
 WORKERS_PER_PAGE = 100
+SLOTS_SHOWN = 200
+"""Of the workers of one page."""
+DEATHS_SHOWN = 20
 DEFAULT_LEASE_SECONDS = 30.0
 """Seconds, for a worker that does not report its own."""
 
@@ -63,11 +73,67 @@ class WorkerRow:
         reported = self.record.info.get("memory_mb", "")
         return float(reported) * 2**20 if reported else None
 
+    @cached_property
+    def activity(self) -> ActivityReport | None:
+        """What it reported about its slots; None if it reported nothing."""
+        return activity_of(self.record)
+
+    @property
+    def utilization(self) -> str:
+        """The part of the last minute in which its slots were busy; empty if unknown."""
+        used = None if self.activity is None else self.activity.utilization
+        return "" if used is None else share(used)
+
     @property
     def up(self) -> float | None:
         """Seconds since it was started."""
         reported = self.record.info.get("started", "")
         return max(0.0, self.now - float(reported)) if reported else None
+
+
+@dataclass(frozen=True)
+class SlotRow:
+    """One slot, as its process reported it with its last heartbeat. Without the permission ``view_task`` names are empty."""
+
+    worker: str
+    number: int
+    is_busy: bool
+    """Whether a task ran in it in the last second of the report."""
+    utilization: str
+    """The part of the last minute in which it was busy."""
+    name: str = ""
+    user_id: str = ""
+    count: int = 1
+    seconds: float | None = None
+    """For how long its task had run; None if that was not reported."""
+    url: str = ""
+    """Of the task's page."""
+
+
+@dataclass(frozen=True)
+class DeathRow:
+    """A process that died, and the tasks that it was running: ids with the URLs of their pages, empty without ``view_task``."""
+
+    death: ProcessDeath
+    tasks: Sequence[tuple[str, str]]
+
+    @property
+    def reason(self) -> str:
+        reported = self.death.reason
+        known = {
+            "a task ran beyond its hard time limit": _("a task ran beyond its hard time limit"),
+            "its task exceeded its max_memory": _("its task exceeded its max_memory"),
+            "its leases could not be renewed": _("its leases could not be renewed"),
+            "its event loop was blocked": _("its event loop was blocked"),
+            "its fetch loop made no progress": _("its fetch loop made no progress"),
+            "signal 9": _("killed with SIGKILL, by the system if memory ran out"),
+        }
+        kind, _space, number = reported.rpartition(" ")
+        if reported in known:
+            return known[reported]
+        if kind == "exit code":
+            return _("exited with code %(code)s") % {"code": number}
+        return _("ended by signal %(number)s") % {"number": number} if kind == "signal" else reported
 
 
 class WorkersPage(AdminPage):
@@ -82,10 +148,35 @@ class WorkersPage(AdminPage):
         records = sorted(self.queue.workers(), key=lambda each: each.worker)
         following = [each for each in records if each.worker > self.request.GET.get("after", "")]
         shown = following[:WORKERS_PER_PAGE]
+        now = time.time()
+        table = [WorkerRow(each, now) for each in shown]
+        slots = list(islice(self._slots(table), SLOTS_SHOWN + 1))
         return {
-            "table": [WorkerRow(each, time.time()) for each in shown],
+            "table": table,
+            "slots": slots[:SLOTS_SHOWN],
+            "slots_shown": SLOTS_SHOWN if len(slots) > SLOTS_SHOWN else 0,
+            "deaths": [self._death_row(each) for each in deaths_of(records, now)[:DEATHS_SHOWN]],
             **self.paging(shown[-1].worker if len(following) > WORKERS_PER_PAGE else None, "after"),
         }
+
+    def _slots(self, table: Sequence[WorkerRow]) -> Iterator[SlotRow]:
+        may_view_task = self.may("view_task")
+        for row in table:
+            for index, slot in enumerate(row.activity.slots if row.activity else ()):
+                used = share(slot.busy_seconds / len(slot.users)) if slot.users else ""
+                is_busy = slot.task is not None or slot.users[-1:] not in ((), ("",))
+                common = (row.record.worker, index + 1, is_busy, used)
+                task = slot.task
+                seconds = None if task is None or row.activity is None else max(0.0, row.activity.at - task.started_at)
+                if task is None or not may_view_task:
+                    yield SlotRow(*common, seconds=seconds)
+                else:
+                    url = self.link("task", quote(task.task_id)) if task.task_id else ""
+                    yield SlotRow(*common, task.name, task.user_id, task.count, seconds, url)
+
+    def _death_row(self, death: ProcessDeath) -> DeathRow:
+        task_ids = death.task_ids if self.may("view_task") else ()
+        return DeathRow(death, [(task_id, self.link("task", quote(task_id))) for task_id in task_ids if task_id])
 
     @Action("change_worker")
     def drain(self) -> str:

@@ -44,11 +44,14 @@ OUTCOME_LOG_HALF_BYTES = 32_768
 The task of a larger one runs again."""
 MAX_REPORTED_OUTCOMES = 1000
 """Outcomes of a shard that are reported for a dead process, the latest ones: more than two calls take at once."""
+ACTIVITY_BYTES = 8_192
+"""Room for a report of a process about its slots, which has 6,000 bytes at most (`MAX_ACTIVITY_BYTES`)."""
 SHARD_INDEX_BITS = 16
 """A token of that ring is shifted left by this, and its shard index is in these bits."""
 _ONE = struct.Struct("<ddHHqHH")
 _RECORD = struct.Struct("<ddHH")
 _TIMEOUT = struct.Struct("<d")
+_STARTED = struct.Struct("<d")
 _ENTRY = struct.Struct("<qHH")
 _LENGTH = struct.Struct("<I")
 
@@ -169,6 +172,9 @@ class StatusBoard:
         self.fences = take(8 * shard_count).cast("q")
         """For each shard the fence's number, which grows each time the supervisor raises it."""
         self._lowered = take(8 * shard_count).cast("q")
+        self._activity_header = take(16).cast("q")
+        """The version, which is odd while the report is replaced, and its length."""
+        self._activity = take(ACTIVITY_BYTES)
         self._versions = take(8 * slots).cast("q")
         self._started_tokens = [take(8 * STARTED_TOKENS_PER_SLOT).cast("q") for _ in range(slots)]
         self._records = [take(SLOT_BYTES) for _ in range(slots)]
@@ -197,7 +203,12 @@ class StatusBoard:
     @staticmethod
     def size(slots: int, shard_count: int) -> int:
         """Bytes."""
-        return 16 + 24 * shard_count + (8 + SLOT_BYTES + 8 * STARTED_TOKENS_PER_SLOT + OutcomeLog.BYTES) * slots
+        return (
+            32
+            + ACTIVITY_BYTES
+            + 24 * shard_count
+            + (8 + SLOT_BYTES + 8 * STARTED_TOKENS_PER_SLOT + OutcomeLog.BYTES) * slots
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return StatusBoard, (self._memory, self.slots, self.shard_count)
@@ -259,6 +270,18 @@ class StatusBoard:
     def add_done(self, tasks: int) -> None:
         self._done[0] += tasks
 
+    def started_at(self, slot: int) -> float | None:
+        """When what the slot runs began; None while it runs nothing."""
+        started: float = _STARTED.unpack_from(self._records[slot], 0)[0]
+        return started if self._versions[slot] & 1 else None
+
+    def set_activity(self, report: bytes) -> None:
+        """Replace the report about the slots. By one thread."""
+        self._activity_header[0] += 1
+        self._activity[: len(report)] = report
+        self._activity_header[1] = len(report)
+        self._activity_header[0] += 1
+
     # --- the supervisor's side ---
 
     @property
@@ -303,6 +326,15 @@ class StatusBoard:
     def oldest_poll_at(self, without: Sequence[int] = ()) -> float:
         """When the fetch loop that is furthest behind last made progress, without these shards; 0 before all have."""
         return min((at for shard_index, at in enumerate(self._polled) if shard_index not in without), default=math.inf)
+
+    def activity(self) -> bytes:
+        """The process's last report about its slots; empty if there is none, or the process died while it replaced it."""
+        for _ in range(100):
+            version = self._activity_header[0]
+            report = bytes(self._activity[: self._activity_header[1]])
+            if version == self._activity_header[0] and not version & 1:
+                return report
+        return b""
 
     def running(self) -> list[OccupiedSlot]:
         found = (self._read(slot) for slot in range(self.slots))

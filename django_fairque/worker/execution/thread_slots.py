@@ -189,6 +189,16 @@ class Slot(threading.Thread):
         self._fence = 0
         """The planner's fence number before the work was taken."""
 
+    @property
+    def work(self) -> Work | None:
+        """What it has taken and not ended; None while it is idle. For any thread."""
+        return self._work
+
+    @property
+    def started(self) -> float | None:
+        """When what it runs began (`time.monotonic()`); None if nothing has. For any thread."""
+        return self._status_board.started_at(self.index)
+
     def run(self) -> None:
         try:
             while True:

@@ -8,10 +8,11 @@ import os
 import platform
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.inspection.pages import UNKNOWN_TASKS_FIELD
+from django_fairque.engine.inspection.worker_activity import ACTIVITY_FIELD, DEATHS_FIELD, encode_deaths
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.statistics.health import Alert, AlertKind
 from django_fairque.version import __version__
@@ -20,6 +21,7 @@ from django_fairque.worker.options import WorkerOptions, describe_users
 from django_fairque.worker.reporting.log import logger
 
 if TYPE_CHECKING:
+    from django_fairque.engine.inspection.worker_activity import ProcessDeath
     from django_fairque.engine.leasing.lease_ops import Heartbeat, WorkerCommand
 
 _process_started_at = time.time()
@@ -42,10 +44,15 @@ def worker_info(
     started: float | None = None,
     unknown_tasks: Sequence[str] | None = None,
     blocked_by: str | None = None,
+    activity: bytes = b"",
+    deaths: Collection[ProcessDeath] = (),
 ) -> dict[str, str]:
-    """The fields of its heartbeat; all text. ``status`` is working, draining or stopping."""
+    """The fields of its heartbeat; all text. ``status`` is working, draining or stopping. ``activity`` is its report about its
+    slots, and ``deaths`` are those of its worker's processes."""
     # An empty list or text replaces one that was sent before: what is not sent stays in the record.
     blocked = {} if blocked_by is None else {"blocked_by": blocked_by}
+    reported = {ACTIVITY_FIELD: activity.decode(errors="replace")} if activity else {}
+    died = {DEATHS_FIELD: encode_deaths(deaths)} if deaths else {}
     unknown = {} if unknown_tasks is None else {UNKNOWN_TASKS_FIELD: json.dumps(unknown_tasks[:MAX_UNKNOWN_TASK_NAMES])}
     return {
         "host": socket.gethostname(),
@@ -64,6 +71,8 @@ def worker_info(
         "version": __version__,
         **unknown,
         **blocked,
+        **reported,
+        **died,
     }
 
 

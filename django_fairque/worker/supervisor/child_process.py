@@ -29,6 +29,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from django_fairque.engine.inspection.worker_activity import ProcessDeath
 from django_fairque.engine.model.outcome import Outcome, queue_retry_delay
 from django_fairque.tasks.errors import TaskMemoryError, TaskTimeoutError
 from django_fairque.worker.execution.limits import BYTES_PER_MB, resident_mb
@@ -102,6 +103,8 @@ class ChildProcess:
         self.unknown_tasks: list[str] | None = None
         """Names of tasks that its supervisor's processes were handed lately and do not know: they all have the same code. None as
         long as there were none."""
+        self.deaths: Collection[ProcessDeath] = ()
+        """The last deaths of processes of its worker, which are reported with its heartbeats."""
         self.started = time.time()
         self.started_at = monotonic()
 
@@ -147,6 +150,8 @@ class ChildProcess:
             started=self.started,
             unknown_tasks=self.unknown_tasks,
             blocked_by=self.blocked_by,
+            activity=self.status_board.activity(),
+            deaths=self.deaths,
         )
 
     def messages(self) -> Iterator[tuple[Any, ...]]:
@@ -208,6 +213,13 @@ class ChildProcess:
         self.process.close()
 
 
+STOPPED_REASON = "worker stopped"
+HARD_LIMIT_REASON = "another task ran beyond its hard time limit"
+"""Reasons for which a process is killed, as its other tasks' histories have them."""
+MAX_DEATH_TASKS = 3
+"""Tasks of a dead process that are reported."""
+
+
 class ChildLimits:
     """Looks at the children; kills those that must not go on."""
 
@@ -231,7 +243,7 @@ class ChildLimits:
                         *(printable(task_id), child.worker_id, now - running.started, running.timeout),
                         extra={"task_id": task_id, "action": "ending"},
                     )
-            child.kill("another task ran beyond its hard time limit")
+            child.kill(HARD_LIMIT_REASON)
         elif child.task is not None and self._exceeds_memory(child, child.task.max_memory):
             used, limit = child.memory_used / BYTES_PER_MB, child.task.max_memory / BYTES_PER_MB
             logger.error(
@@ -248,7 +260,7 @@ class ChildLimits:
             count = sum(len(running.tasks) for running in child.status_board.running())
             words = f"is ended; {count} running tasks are given back" if count else "is ended: it has not exited"
             logger.warning("worker process %s %s", child.worker_id, words)
-            child.kill("worker stopped")
+            child.kill(STOPPED_REASON)
         elif child.is_held_up_at(now):
             logger.error("restarting worker process %s: its event loop is blocked by an unknown task", child.worker_id)
             child.kill("its event loop was blocked")
@@ -291,16 +303,36 @@ class ChildLimits:
         ]
 
 
+def has_died_by_itself(child: ChildProcess) -> bool:
+    """Whether a child that has ended was neither killed by its supervisor nor has stopped as it was meant to."""
+    return not child.kill_reason and not (child.is_stopping and child.exitcode == 0)
+
+
+def how_ended(child: ChildProcess) -> str:
+    """Its exit code or signal."""
+    code = child.exitcode
+    return f"exit code {code}" if code is None or code >= 0 else f"signal {-code}"
+
+
+def death_of(child: ChildProcess) -> ProcessDeath | None:
+    """The report about a child that has ended; None if it has stopped, or was stopped, as it was meant to."""
+    if child.is_done or child.kill_reason.startswith(STOPPED_REASON):
+        return None
+    if not child.kill_reason and (not has_died_by_itself(child) or child.exitcode == 0):
+        return None
+    reason = child.kill_reason.replace(HARD_LIMIT_REASON, "a task ran beyond its hard time limit") or how_ended(child)
+    task_ids = [name for each in child.status_board.running() for _, _, name in each.tasks]
+    return ProcessDeath(time.time(), child.worker_id, reason, tuple(task_ids[:MAX_DEATH_TASKS]))
+
+
 def leases_to_return(child: ChildProcess, shards: Sequence[FairQueue]) -> list[LeaseReturn]:
     """What a child that has ended leaves behind, per shard.
 
     Only if it died by itself do the tasks that ran in it count as crashed. Those beyond their hard limit have failed.
     """
     running = child.status_board.running()
-    died = not child.kill_reason and not (child.is_stopping and child.exitcode == 0)
-    code = child.exitcode
-    how = f"exit code {code}" if code is None or code >= 0 else f"signal {-code}"
-    reason = child.kill_reason or (f"worker process died ({how})" if died else "worker stopped")
+    died = has_died_by_itself(child)
+    reason = child.kill_reason or (f"worker process died ({how_ended(child)})" if died else STOPPED_REASON)
     returns = []
     for shard_index, shard in enumerate(shards):
         tokens = [token for each in running if each.shard_index == shard_index for token in each.tokens]

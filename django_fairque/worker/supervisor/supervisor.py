@@ -29,6 +29,7 @@ from django.utils import autoreload
 
 from django_fairque.conf import get_config, get_queue
 from django_fairque.early_signals import exit_early, received
+from django_fairque.engine.inspection.worker_activity import MAX_REPORTED_DEATHS, ProcessDeath
 from django_fairque.engine.model.errors import ConfigurationError, RedisConnectionError, UnsupportedServerError
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.tasks import registry
@@ -42,7 +43,13 @@ from django_fairque.worker.options import WorkerOptions, describe_users
 from django_fairque.worker.reporting.log import logger, printable
 from django_fairque.worker.reporting.signal_thread import MAX_WAITING_SIGNALS, TaskEnding
 from django_fairque.worker.supervisor import child_main
-from django_fairque.worker.supervisor.child_process import ChildLimits, ChildProcess, StalledProcesses, leases_to_return
+from django_fairque.worker.supervisor.child_process import (
+    ChildLimits,
+    ChildProcess,
+    StalledProcesses,
+    death_of,
+    leases_to_return,
+)
 from django_fairque.worker.supervisor.process_factory import ForkServerGoneError, ProcessFactory
 from django_fairque.worker.supervisor.separate_tasks import SUSPECT_RETURN_SECONDS, SeparateTask, SeparateTasks
 
@@ -276,6 +283,8 @@ class Supervisor:
         """Per place without a child: when to fill it."""
         self._unknown_tasks: dict[str, list[str]] = {}
         """Per process, the names of tasks that it was handed lately and does not know."""
+        self._deaths: deque[ProcessDeath] = deque(maxlen=MAX_REPORTED_DEATHS)
+        """Of processes, the last ones; all children report them, so that they are known when the next one dies."""
         self._incarnation = 0
         self._failures = 0
         self._unfit = 0
@@ -513,6 +522,7 @@ class Supervisor:
             child = ChildProcess(self._process_factory, self.options, index, self._incarnation, task)
         except ForkServerGoneError:  # `ProcessFactory.read_messages` starts another server
             return None
+        child.deaths = self._deaths
         if self._is_draining and task is None:
             child.set_draining(is_draining=True)
         self._children.append(child)
@@ -548,6 +558,8 @@ class Supervisor:
         self._children.remove(child)
         self._lease_renewal.remove(child.worker_id)
         self._unknown_tasks.pop(child.worker_id, None)
+        if death := death_of(child):
+            self._deaths.append(death)
         self._lease_renewal.give_back(leases_to_return(child, self._shards))
         self._separate.forget(child.worker_id)
         if child.task is not None:

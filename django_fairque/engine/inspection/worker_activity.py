@@ -1,0 +1,174 @@
+"""What workers report about their slots and about processes that died: fields of their records, as JSON of bounded size.
+
+A process samples its slots once a second, so a report costs a task nothing. A slot's samples are a text with a character for each
+second: a letter for one of the users that are named in the report, `IDLE` or `OTHER_USERS`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from django_fairque.engine.inspection.pages import WorkerRecord
+
+ACTIVITY_FIELD, DEATHS_FIELD = "activity", "deaths"
+"""Fields of a worker's record."""
+ACTIVITY_SECONDS = 60
+MAX_REPORTED_SLOTS = 16
+"""Of a process; it reports how many it has in the field ``concurrency``."""
+MAX_ACTIVITY_BYTES = 6_000
+"""Bytes of a report. Without running tasks it always fits; those that do not fit are left out."""
+MAX_NAME_CHARACTERS = 100
+"""Longer names of running tasks and their users are shortened."""
+MAX_USER_BYTES = 300
+"""Users whose ids are longer, written as JSON, count as other users."""
+MAX_REPORTED_DEATHS = 5
+DEATHS_SECONDS = 3_600.0
+"""Seconds for which the death of a process is reported."""
+IDLE, OTHER_USERS = ".", "+"
+_LETTERS = "abcdefghijkl"
+
+
+@dataclass(frozen=True)
+class ReportedTask:
+    """A task that a slot runs, ``count`` of them if it is a batch; ``started_at`` is a Unix time of the worker."""
+
+    task_id: str
+    name: str
+    user_id: str
+    started_at: float
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class SlotReport:
+    """One slot of a process. ``users`` are those whose tasks it ran, one for each of the last seconds, the latest one last: empty
+    when it was idle, None for one of the users that the report does not name. ``task`` is what it ran last, None when idle.
+    """
+
+    users: tuple[str | None, ...]
+    task: ReportedTask | None
+
+    @property
+    def busy_seconds(self) -> int:
+        """How many of its ``users`` had a task in it."""
+        return sum(user != "" for user in self.users)
+
+
+@dataclass(frozen=True)
+class ActivityReport:
+    """The slots of one process at ``at`` (a Unix time of the worker)."""
+
+    at: float
+    slots: tuple[SlotReport, ...]
+
+    @property
+    def utilization(self) -> float | None:
+        """The part of the reported slots' time in which tasks ran, from 0 to 1; None if nothing was sampled."""
+        seconds = sum(len(slot.users) for slot in self.slots)
+        return sum(slot.busy_seconds for slot in self.slots) / seconds if seconds else None
+
+
+@dataclass(frozen=True)
+class ProcessDeath:
+    """A worker process that ended unexpectedly: ``at`` (a Unix time), ``worker`` (its id), the ``reason``, and a few of the
+    ``task_ids`` that it was running.
+    """
+
+    at: float
+    worker: str
+    reason: str
+    task_ids: tuple[str, ...] = ()
+
+
+def encode_activity(at: float, slots: Sequence[tuple[Sequence[str], ReportedTask | None]]) -> bytes:
+    """A report of slots: their samples (user ids, empty when idle) and what they run."""
+    shown = slots[:MAX_REPORTED_SLOTS]
+    count = Counter(user for samples, _ in shown for user in samples if user)
+    named = [user for user, _ in count.most_common() if len(_as_json(user)) <= MAX_USER_BYTES][: len(_LETTERS)]
+    letters = {"": IDLE, **dict(zip(named, _LETTERS, strict=False))}
+    rows = [["".join([letters.get(user, OTHER_USERS) for user in samples]), _details(task)] for samples, task in shown]
+    report = _as_json({"at": round(at, 1), "users": named, "slots": rows})
+    for row in reversed(rows):
+        if len(report) <= MAX_ACTIVITY_BYTES:
+            break
+        row[1] = None
+        report = _as_json({"at": round(at, 1), "users": named, "slots": rows})
+    return report
+
+
+def _as_json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+
+
+def _details(task: ReportedTask | None) -> list[Any] | None:
+    if task is None:
+        return None
+    return [task.task_id, short_name(task.name), short_name(task.user_id), round(task.started_at, 1), task.count]
+
+
+def short_name(name: str) -> str:
+    """A name of at most `MAX_NAME_CHARACTERS`."""
+    return name if len(name) <= MAX_NAME_CHARACTERS else f"{name[: MAX_NAME_CHARACTERS - 1]}…"
+
+
+def encode_deaths(deaths: Iterable[ProcessDeath]) -> str:
+    """The last few deaths as the value of `DEATHS_FIELD`."""
+    latest = list(deaths)[-MAX_REPORTED_DEATHS:]
+    return json.dumps([[round(each.at, 1), each.worker, each.reason, list(each.task_ids)] for each in latest])
+
+
+def activity_of(record: WorkerRecord) -> ActivityReport | None:
+    """What a worker reported about its slots; None if it reported nothing, or nothing that can be read."""
+    try:
+        report = json.loads(record.info.get(ACTIVITY_FIELD, ""))
+        names = dict(zip(_LETTERS, map(_text, report["users"]), strict=False))
+        names[IDLE] = ""
+        slots = tuple(
+            SlotReport(
+                tuple(names.get(letter) for letter in _text(samples)[-ACTIVITY_SECONDS:]),
+                None if task is None else _running_task(*task),
+            )
+            for samples, task in report["slots"][:MAX_REPORTED_SLOTS]
+        )
+        return ActivityReport(_finite(report["at"]), slots)
+    except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
+        return None
+
+
+def deaths_of(records: Iterable[WorkerRecord], now: float) -> list[ProcessDeath]:
+    """The deaths of the last hour that workers reported, each once, the latest first."""
+    found = {death for record in records for death in _deaths(record) if 0 <= now - death.at <= DEATHS_SECONDS}
+    return sorted(found, key=lambda death: (-death.at, death.worker))
+
+
+def _deaths(record: WorkerRecord) -> list[ProcessDeath]:
+    try:
+        return [
+            ProcessDeath(_finite(at), _text(worker), _text(reason), tuple(map(_text, task_ids)))
+            for at, worker, reason, task_ids in json.loads(record.info.get(DEATHS_FIELD, "[]"))[-MAX_REPORTED_DEATHS:]
+        ]
+    except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
+        return []
+
+
+def _running_task(task_id: Any, name: Any, user_id: Any, started_at: Any, count: Any) -> ReportedTask:
+    return ReportedTask(_text(task_id), _text(name), _text(user_id), _finite(started_at), int(count))
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError  # the record is damaged
+    return value
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError  # the record is damaged
+    return number

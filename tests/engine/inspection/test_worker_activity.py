@@ -1,0 +1,87 @@
+"""What workers report about their slots: bounded whatever names contain, and harmless whatever a record contains."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from django_fairque.engine.inspection.pages import WorkerRecord
+from django_fairque.engine.inspection.worker_activity import (
+    ACTIVITY_FIELD,
+    DEATHS_FIELD,
+    MAX_ACTIVITY_BYTES,
+    MAX_REPORTED_SLOTS,
+    ProcessDeath,
+    ReportedTask,
+    activity_of,
+    deaths_of,
+    encode_activity,
+    encode_deaths,
+)
+
+
+def record(activity: bytes = b"", deaths: str = "") -> WorkerRecord:
+    return WorkerRecord("w", 0.0, 0, {ACTIVITY_FIELD: activity.decode(), DEATHS_FIELD: deaths})
+
+
+def test_a_report_comes_back() -> None:
+    task = ReportedTask("id-1", "shop.send", "ann", 95.0)
+    report = activity_of(record(encode_activity(100.0, [(["", "ann", "ann", "bob"], task), ([""], None)])))
+    assert report is not None
+    assert report.at == 100.0
+    first, second = report.slots
+    assert (first.users, first.task, first.busy_seconds) == (("", "ann", "ann", "bob"), task, 3)
+    assert (second.users, second.task) == (("",), None)
+    assert report.utilization == 3 / 5
+
+
+def test_the_most_frequent_users_are_named() -> None:
+    samples = [f"user{n}" for n in range(30)] + 30 * ["noisy"]
+    report = activity_of(record(encode_activity(1.0, [(samples, None)])))
+    assert report is not None
+    (slot,) = report.slots
+    assert slot.users[-1] == "noisy"
+    assert len({user for user in slot.users if user is not None}) == 12
+    assert None in slot.users
+    assert slot.busy_seconds == 60
+
+
+@pytest.mark.parametrize("char", ["x", "\0", '"', "\U0001f600", "\\", "\udcff"])
+def test_hostile_names_make_no_report_too_long(char: str) -> None:
+    users = [f"{n}{char * 70}" for n in range(40)]
+    task = ReportedTask(char * 200, char * 500, char * 500, 1.0, 1000)
+    text = encode_activity(1.0, [((users * 2)[:60], task)] * 100)
+    assert len(text) <= MAX_ACTIVITY_BYTES
+    report = activity_of(record(text))
+    assert report is not None
+    assert len(report.slots) == MAX_REPORTED_SLOTS
+    assert report.utilization == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "nonsense",
+        "[]",
+        "3",
+        '{"at": 1}',
+        '{"at": NaN, "users": [], "slots": []}',
+        '{"at": 1, "users": [3], "slots": []}',
+        '{"at": 1, "users": [], "slots": [["a", ["id"]]]}',
+        '{"at": 1, "users": [], "slots": [["a", ["id", "n", "u", Infinity, 1]]]}',
+        '{"at": 1e999, "users": [], "slots": []}',
+        "[" * 100_000,
+    ],
+)
+def test_a_damaged_record_is_none(text: str) -> None:
+    assert activity_of(record(text.encode(), text)) is None
+    assert deaths_of([record(b"", text)], 1.0) == []
+
+
+def test_deaths_are_listed_once_for_an_hour() -> None:
+    old, first, last = (ProcessDeath(at, f"w.{at}", "signal 9", ("id",)) for at in (1.0, 5_000.0, 6_000.0))
+    text = encode_deaths([old, first, last])
+    assert deaths_of([record(b"", text), record(b"", text)], 6_001.0) == [last, first]
+    assert len(json.loads(encode_deaths([old] * 50))) == 5

@@ -1,0 +1,68 @@
+"""What a worker's slots run, and why its processes died, is in the records of its processes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from django_fairque import Worker
+from django_fairque.engine.inspection.worker_activity import ActivityReport, activity_of, deaths_of
+from tests.worker.conftest import eventually
+
+if TYPE_CHECKING:
+    from pytest_django import Settings
+
+    from django_fairque.engine.queue.queue import FairQueue
+    from tests.servers import Server
+    from tests.worker.conftest import Push, StartWorker
+
+
+def reports(queue: FairQueue) -> list[ActivityReport]:
+    return list(filter(None, map(activity_of, queue.workers())))
+
+
+def test_running_tasks_and_deaths_are_reported(queue: FairQueue, push: Push, start_worker: StartWorker) -> None:
+    worker = start_worker("--processes", "2", "--concurrency", "2", FAIRQUE_WORKER__LEASE_SECONDS="2").wait_ready(2)
+    task_id = push("nap", 60.0)
+    (running,) = eventually(
+        lambda: [slot for report in reports(queue) for slot in report.slots if slot.task and slot.busy_seconds > 1]
+    )
+    assert (running.task.task_id, running.task.name) == (task_id, "nap")
+    assert running.users[-1] == running.task.user_id == queue.get_task(task_id).user_id
+    assert 0 < time.time() - running.task.started_at < 60
+    assert [len(report.slots) for report in reports(queue)] == [2, 2]
+    (owner,) = [record.worker for record in queue.workers() if record.info["running"] == "1"]
+    (child,) = [each for each in worker.children() if str(each.pid) == pid_of(queue, owner)]
+    child.kill()
+    (death,) = eventually(lambda: deaths_of(queue.workers(), time.time()))
+    assert (death.worker, death.reason, death.task_ids) == (owner, "signal 9", (task_id,))
+
+
+def pid_of(queue: FairQueue, worker: str) -> str:
+    return {record.worker: record.info["pid"] for record in queue.workers()}[worker]
+
+
+def test_a_process_that_stops_as_it_is_meant_to_is_no_death(
+    queue: FairQueue, push: Push, start_worker: StartWorker
+) -> None:
+    for _ in range(3):
+        push("add", 1, 1)
+    start_worker("--processes", "1", "--max-tasks", "1", FAIRQUE_WORKER__LEASE_SECONDS="2").wait_ready()
+    eventually(lambda: queue.get_stats().states["finished"] == 3)
+    eventually(lambda: len(queue.workers()) == 1 and queue.workers()[0].info["done"] == "0")
+    assert deaths_of(queue.workers(), time.time()) == []
+
+
+def test_a_worker_without_supervisor_reports_its_slots(queue: FairQueue, server: Server, settings: Settings) -> None:
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}}
+    worker = Worker([queue], concurrency=3, lease_seconds=1.0)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    try:
+        found = eventually(lambda: reports(queue))
+    finally:
+        worker.stop()
+        thread.join()
+    assert len(found[0].slots) == 3
+    assert found[0].utilization == 0
