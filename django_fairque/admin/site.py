@@ -12,6 +12,7 @@ from django.urls import URLPattern, path, reverse
 from django_fairque.admin.pages.base import APP, AdminPage
 from django_fairque.admin.pages.dead_letters import DeadLetterPage, DeadLettersPage
 from django_fairque.admin.pages.dependencies import DependenciesPage
+from django_fairque.admin.pages.live import LivePage
 from django_fairque.admin.pages.model_events import ModelEventsPage
 from django_fairque.admin.pages.organizations import OrganizationsPage
 from django_fairque.admin.pages.overview import OverviewPage
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 PAGES: tuple[type[AdminPage], ...] = (
-    *(OverviewPage, QueuesPage, UsersPage, OrganizationsPage, TasksPage),
+    *(OverviewPage, LivePage, QueuesPage, UsersPage, OrganizationsPage, TasksPage),
     *(TaskPage, DeadLettersPage, DeadLetterPage, DependenciesPage),
     *(SchedulesPage, WorkersPage, ModelEventsPage),
 )

@@ -28,7 +28,7 @@ class Site(Child):
     @property
     def first_page(self) -> str:
         """The page to look at first."""
-        return f"{self.address}django_fairque/queue/overview/"
+        return f"{self.address}django_fairque/queue/live/"
 
     def arguments(self, directory: Path) -> list[str]:  # noqa: ARG002 - it has no files
         return ["runserver", f"{HOST}:{self.port}", "--noreload"]

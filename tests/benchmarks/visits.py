@@ -60,6 +60,7 @@ def visits(queue: FairQueue, client: Client) -> Iterator[Visit]:
 def _lists(client: Client) -> Iterator[Visit]:
     yield Visit("overview", "", url("overview"))
     yield Visit("overview", "24 hours", url("overview", hours="24"))
+    yield Visit("live", "", url("live"))
     yield Visit("queues", "", url("queues"))
     yield from _with_next(client, "users", "")
     yield Visit("users", "page 1000", url("users", cursor="0:50000"))

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from django_fairque.engine.inspection.pages import WorkerRecord
 
-ACTIVITY_FIELD, DEATHS_FIELD = "activity", "deaths"
-"""Fields of a worker's record."""
+ACTIVITY_FIELD, DEATHS_FIELD, SENT_FIELD = "activity", "deaths", "sent"
+"""Fields of a worker's record. The last one is the worker's time when it sent them: its clock may differ from the server's."""
 ACTIVITY_SECONDS = 60
 MAX_REPORTED_SLOTS = 16
 """Of a process; it reports how many it has in the field ``concurrency``."""
@@ -36,7 +36,7 @@ _LETTERS = "abcdefghijkl"
 
 @dataclass(frozen=True)
 class ReportedTask:
-    """A task that a slot runs, ``count`` of them if it is a batch; ``started_at`` is a Unix time of the worker."""
+    """A task that a slot runs, ``count`` of them if it is a batch; ``started_at`` is a Unix time."""
 
     task_id: str
     name: str
@@ -62,7 +62,7 @@ class SlotReport:
 
 @dataclass(frozen=True)
 class ActivityReport:
-    """The slots of one process at ``at`` (a Unix time of the worker)."""
+    """The slots of one process at ``at``, a Unix time of the server that is not later than the heartbeat's."""
 
     at: float
     slots: tuple[SlotReport, ...]
@@ -127,16 +127,18 @@ def activity_of(record: WorkerRecord) -> ActivityReport | None:
     """What a worker reported about its slots; None if it reported nothing, or nothing that can be read."""
     try:
         report = json.loads(record.info.get(ACTIVITY_FIELD, ""))
+        sent = record.info.get(SENT_FIELD)
+        skew = 0.0 if sent is None else record.seen_at - _finite(sent)
         names = dict(zip(_LETTERS, map(_text, report["users"]), strict=False))
         names[IDLE] = ""
         slots = tuple(
             SlotReport(
                 tuple(names.get(letter) for letter in _text(samples)[-ACTIVITY_SECONDS:]),
-                None if task is None else _running_task(*task),
+                None if task is None else _running_task(skew, *task),
             )
             for samples, task in report["slots"][:MAX_REPORTED_SLOTS]
         )
-        return ActivityReport(_finite(report["at"]), slots)
+        return ActivityReport(min(_finite(report["at"]) + skew, record.seen_at), slots)
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
         return None
 
@@ -157,13 +159,14 @@ def _deaths(record: WorkerRecord) -> list[ProcessDeath]:
         return []
 
 
-def _running_task(task_id: Any, name: Any, user_id: Any, started_at: Any, count: Any) -> ReportedTask:
-    return ReportedTask(_text(task_id), _text(name), _text(user_id), _finite(started_at), int(count))
+def _running_task(skew: float, task_id: Any, name: Any, user_id: Any, started_at: Any, count: Any) -> ReportedTask:
+    return ReportedTask(_text(task_id), _text(name), _text(user_id), _finite(started_at) + skew, int(count))
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError  # the record is damaged
+    value.encode()  # raises a ValueError for half a surrogate pair, which no id or name contains
     return value
 
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.inspection.pages import UNKNOWN_TASKS_FIELD
-from django_fairque.engine.inspection.worker_activity import ACTIVITY_FIELD, DEATHS_FIELD, encode_deaths
+from django_fairque.engine.inspection.worker_activity import ACTIVITY_FIELD, DEATHS_FIELD, SENT_FIELD, encode_deaths
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.statistics.health import Alert, AlertKind
 from django_fairque.version import __version__
@@ -51,7 +51,7 @@ def worker_info(
     slots, and ``deaths`` are those of its worker's processes."""
     # An empty list or text replaces one that was sent before: what is not sent stays in the record.
     blocked = {} if blocked_by is None else {"blocked_by": blocked_by}
-    reported = {ACTIVITY_FIELD: activity.decode(errors="replace")} if activity else {}
+    reported = {ACTIVITY_FIELD: activity.decode(errors="replace"), SENT_FIELD: f"{time.time():.3f}"} if activity else {}
     died = {DEATHS_FIELD: encode_deaths(deaths)} if deaths else {}
     unknown = {} if unknown_tasks is None else {UNKNOWN_TASKS_FIELD: json.dumps(unknown_tasks[:MAX_UNKNOWN_TASK_NAMES])}
     return {

@@ -12,6 +12,7 @@ from django_fairque.engine.inspection.worker_activity import (
     DEATHS_FIELD,
     MAX_ACTIVITY_BYTES,
     MAX_REPORTED_SLOTS,
+    SENT_FIELD,
     ProcessDeath,
     ReportedTask,
     activity_of,
@@ -22,7 +23,7 @@ from django_fairque.engine.inspection.worker_activity import (
 
 
 def record(activity: bytes = b"", deaths: str = "") -> WorkerRecord:
-    return WorkerRecord("w", 0.0, 0, {ACTIVITY_FIELD: activity.decode(), DEATHS_FIELD: deaths})
+    return WorkerRecord("w", 1_000.0, 0, {ACTIVITY_FIELD: activity.decode(), DEATHS_FIELD: deaths})
 
 
 def test_a_report_comes_back() -> None:
@@ -72,6 +73,7 @@ def test_hostile_names_make_no_report_too_long(char: str) -> None:
         '{"at": 1, "users": [], "slots": [["a", ["id"]]]}',
         '{"at": 1, "users": [], "slots": [["a", ["id", "n", "u", Infinity, 1]]]}',
         '{"at": 1e999, "users": [], "slots": []}',
+        '{"at": 1, "users": ["\\ud800"], "slots": []}',
         "[" * 100_000,
     ],
 )
@@ -85,3 +87,16 @@ def test_deaths_are_listed_once_for_an_hour() -> None:
     text = encode_deaths([old, first, last])
     assert deaths_of([record(b"", text), record(b"", text)], 6_001.0) == [last, first]
     assert len(json.loads(encode_deaths([old] * 50))) == 5
+
+
+def test_times_are_those_of_the_server() -> None:
+    """The worker's clock is an hour ahead."""
+    text = encode_activity(4_598.0, [(["ann"], ReportedTask("id", "n", "ann", 4_590.0))]).decode()
+    report = activity_of(WorkerRecord("w", 1_000.0, 0, {ACTIVITY_FIELD: text, SENT_FIELD: "4600.0"}))
+    assert report is not None
+    assert report.at == 998.0
+    assert report.slots[0].task is not None
+    assert report.slots[0].task.started_at == 990.0
+    early = activity_of(WorkerRecord("w", 1_000.0, 0, {ACTIVITY_FIELD: text}))
+    assert early is not None
+    assert early.at == 1_000.0, "no report is from the future"

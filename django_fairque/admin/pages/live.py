@@ -1,0 +1,180 @@
+"""Live: what the slots of all workers ran in the last minute, by user, and who is waiting now."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from django_fairque.admin.pages.base import AdminPage
+from django_fairque.engine.inspection.worker_activity import ACTIVITY_SECONDS, ActivityReport, activity_of
+from django_fairque.engine.model.ids import MAX_ID_BYTES
+from django_fairque.monitoring.formatting import share
+
+if TYPE_CHECKING:
+    from django_fairque.engine.inspection.pages import WorkerRecord
+    from django_fairque.engine.users.users import UserStats
+
+LIVE_REFRESH_SECONDS = 2
+SLOTS_DRAWN = 48
+USERS_COLORED = 8
+"""Users with a color of their own, for which admin.css has the classes; all others share one."""
+USERS_LISTED = 15
+WAITING_SAMPLE = 50
+"""Waiting tasks of each state from which the users who wait are drawn."""
+OTHERS_CLASS = "fq-user-others"
+
+
+@dataclass(frozen=True)
+class DrawnSlot:
+    """One slot of the chart. ``paths`` are the class and the SVG path of each color, in seconds from the left edge; ``reported``
+    is the path of all seconds that were reported."""
+
+    worker: str
+    number: int
+    utilization: str
+    reported: str
+    paths: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class LiveUser:
+    """A user who ran something in the last minute, or waits. Without a class it has no part in the chart."""
+
+    stats: UserStats
+    seconds: int
+    """Of the drawn slots' time, in the last minute."""
+    part: str
+    """Of the time in which they were busy."""
+    css_class: str
+
+    @property
+    def held_back(self) -> str:
+        """What keeps its tasks from starting, apart from its turn; empty if nothing does, or none is ready."""
+        stats = self.stats
+        if not stats.sizes.ready:
+            return ""
+        if stats.paused:
+            return _("paused")
+        if stats.organization_paused:
+            return _("organization paused")
+        if stats.organization_is_full:
+            return _("organization at its limit")
+        if stats.max_running is not None and stats.sizes.running >= stats.max_running:
+            return _("at its limit")
+        return ""
+
+
+class LivePage(AdminPage):
+    """Renewed every two seconds. A process reports with its heartbeats, so the right edge is as old as the latest of those."""
+
+    name = "live"
+    title = gettext_lazy("Live")
+    permission = "view_user"
+
+    def template_context(self) -> dict[str, Any]:
+        records = sorted(self.queue.workers(), key=lambda each: each.worker)
+        reports, left_out = reported_slots(records)
+        end = max((math.ceil(report.at) for _worker, report in reports), default=0)
+        seconds = seconds_by_user(reports, end)
+        colors = user_classes(seconds)
+        busy = sum(seconds.values())
+        total = sum(_shown_seconds(report, end) for _worker, report in reports)
+        return {
+            "slots": [each for worker, report in reports for each in drawn_slots(worker, report, end, colors)],
+            "slots_left_out": left_out,
+            "has_workers": bool(records),
+            "end": end,
+            "window": ACTIVITY_SECONDS,
+            "users": self._users(seconds, busy, colors),
+            "others": sum(count for user, count in seconds.items() if user is None or user not in colors),
+            "others_class": OTHERS_CLASS,
+            "utilization": share(busy / total) if total else "",
+            "refresh": LIVE_REFRESH_SECONDS,
+        }
+
+    def _users(self, seconds: Counter[str | None], busy: int, colors: Mapping[str, str]) -> list[LiveUser]:
+        waiting = self.queue.busiest_users(WAITING_SAMPLE)
+        known = [name for name in dict.fromkeys([*colors, *waiting]) if 0 < len(name.encode()) <= MAX_ID_BYTES]
+        names = known[:USERS_LISTED]  # a damaged record may name what is no user id
+        found = [
+            LiveUser(
+                stats,
+                seconds[stats.user_id],
+                share(seconds[stats.user_id] / busy) if busy else "",
+                colors.get(stats.user_id, OTHERS_CLASS if seconds[stats.user_id] else ""),
+            )
+            for stats in self.queue.user_stats(names)
+        ]
+        return sorted(found, key=lambda each: (-each.seconds, -each.stats.sizes.ready, each.stats.user_id))
+
+
+def reported_slots(records: Iterable[WorkerRecord]) -> tuple[list[tuple[str, ActivityReport]], int]:
+    """The workers whose slots are drawn, with their reports, and how many slots of others are left out."""
+    found: list[tuple[str, ActivityReport]] = []
+    drawn = left_out = 0
+    for record in records:
+        number = record.info.get("concurrency", "")
+        slots = int(number) if number.isascii() and number.isdecimal() and len(number) < 7 else 0
+        report = activity_of(record) if drawn < SLOTS_DRAWN else None
+        if report is not None and report.at > record.seen_at - ACTIVITY_SECONDS:
+            shown = ActivityReport(report.at, report.slots[: SLOTS_DRAWN - drawn])
+            found.append((record.worker, shown))
+            drawn += len(shown.slots)
+            slots -= len(shown.slots)
+        left_out += max(0, slots)
+    return found, left_out
+
+
+def seconds_by_user(reports: Iterable[tuple[str, ActivityReport]], end: int) -> Counter[str | None]:
+    """For how many seconds slots ran tasks of each user, in the minute before ``end``; None: users that reports do not name."""
+    found: Counter[str | None] = Counter()
+    for _worker, report in reports:
+        for slot in report.slots:
+            found.update(user for user in _in_window(slot.users, report, end) if user != "")
+    return found
+
+
+def user_classes(seconds: Mapping[str | None, int]) -> dict[str, str]:
+    """The CSS class of each user with a color. By name, so that it changes as little as possible from one second to the next."""
+    named = sorted((user for user in seconds if user is not None), key=lambda user: (-seconds[user], user))
+    return {user: f"fq-user-{index}" for index, user in enumerate(sorted(named[:USERS_COLORED]), 1)}
+
+
+def drawn_slots(worker: str, report: ActivityReport, end: int, colors: Mapping[str, str]) -> list[DrawnSlot]:
+    """Each slot of a report as paths of a box that is a minute wide and 1 high."""
+    found = []
+    for number, slot in enumerate(report.slots, 1):
+        users = _in_window(slot.users, report, end)
+        first = ACTIVITY_SECONDS - (end - math.ceil(report.at)) - len(users)
+        paths: dict[str, str] = {}
+        at = first
+        for user, run in groupby(users):
+            width = sum(1 for _second in run)
+            if user != "":
+                css_class = OTHERS_CLASS if user is None else colors.get(user, OTHERS_CLASS)
+                paths[css_class] = paths.get(css_class, "") + _box(at, width)
+            at += width
+        used = sum(user != "" for user in users)
+        text = share(used / len(users)) if users else ""
+        found.append(DrawnSlot(worker, number, text, _box(first, len(users)), sorted(paths.items())))
+    return found
+
+
+def _in_window(users: Sequence[str | None], report: ActivityReport, end: int) -> Sequence[str | None]:
+    """Without the seconds that lie further back than the chart begins."""
+    return users[max(0, len(users) + (end - math.ceil(report.at)) - ACTIVITY_SECONDS) :]
+
+
+def _shown_seconds(report: ActivityReport, end: int) -> int:
+    return sum(len(_in_window(slot.users, report, end)) for slot in report.slots)
+
+
+def _box(at: int, width: int) -> str:
+    return f"M{at} 0h{width}v1h-{width}z" if width else ""

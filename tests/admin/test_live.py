@@ -1,0 +1,140 @@
+"""The page Live: a minute of all slots, by user, and who is waiting."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.urls import reverse
+
+from django_fairque.admin.pages.live import OTHERS_CLASS, SLOTS_DRAWN, USERS_COLORED
+from django_fairque.engine.inspection.worker_activity import encode_activity
+from django_fairque.engine.model.task import Task
+from django_fairque.worker.leases.heartbeat import worker_info
+from django_fairque.worker.options import WorkerOptions
+
+if TYPE_CHECKING:
+    from django.test import Client
+
+    from django_fairque.engine.queue.queue import FairQueue
+
+pytestmark = pytest.mark.django_db
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+def url() -> str:
+    return reverse("admin:django_fairque_live")
+
+
+def beat(queue: FairQueue, worker: str, *slots: list[str], age: float = 0.0) -> None:
+    """A heartbeat of a worker whose slots ran these users, a second each, until ``age`` seconds ago."""
+    activity = encode_activity(time.time() - age, [(samples, None) for samples in slots])
+    options = WorkerOptions(worker, queues=("default",), concurrency=len(slots))
+    queue.heartbeat(worker, worker_info(options, done=0, running=0, status="working", activity=activity))
+
+
+def users(client: Client) -> dict[str, Any]:
+    return {each.stats.user_id: each for each in client.get(url()).context["users"]}
+
+
+def test_each_slot_is_drawn_by_user(admin_client: Client, queue: FairQueue) -> None:
+    beat(queue, "w1", ["ann"] * 30 + [""] * 10 + ["bob"] * 20, [""] * 60)
+    response = admin_client.get(url())
+    first, second = response.context["slots"]
+    assert (first.worker, first.number, first.utilization, second.utilization) == ("w1", 1, "83.3 %", "0 %")
+    assert dict(first.paths) == {"fq-user-1": "M0 0h30v1h-30z", "fq-user-2": "M40 0h20v1h-20z"}
+    assert (second.paths, second.reported) == ([], "M0 0h60v1h-60z")
+    text = response.content.decode()
+    assert "busy for 41.7 % of the time" in text
+    found = users(admin_client)
+    assert [(name, each.seconds, each.part) for name, each in found.items()] == [
+        ("ann", 30, "60 %"),
+        ("bob", 20, "40 %"),
+    ]
+
+
+def test_a_report_that_is_older_ends_earlier(admin_client: Client, queue: FairQueue) -> None:
+    beat(queue, "old", ["ann"] * 60, age=10.0)
+    beat(queue, "short", ["bob"] * 5)
+    old, short = admin_client.get(url()).context["slots"]
+    assert short.paths == [("fq-user-2", "M55 0h5v1h-5z")]
+    assert old.paths in ([("fq-user-1", "M0 0h50v1h-50z")], [("fq-user-1", "M0 0h49v1h-49z")])
+
+
+def test_users_beyond_the_colors_share_one(admin_client: Client, queue: FairQueue) -> None:
+    beat(queue, "w1", ["noisy"] * 20 + [f"user{n:02}" for n in range(12)] * 3)
+    response = admin_client.get(url())
+    (slot,) = response.context["slots"]
+    classes = [css_class for css_class, _path in slot.paths]
+    assert len(classes) == USERS_COLORED + 1
+    assert OTHERS_CLASS in classes
+    assert response.context["others"] > 0
+    assert "all others" in response.content.decode()
+
+
+def test_who_waits_and_what_holds_them_back(admin_client: Client, queue: FairQueue) -> None:
+    beat(queue, "w1", ["noisy"] * 60)
+    queue.push_batch([Task.create(user, 3, {"args": []}) for user in ("noisy", "noisy", HOSTILE, "capped", "capped")])
+    queue.user(HOSTILE).pause()
+    queue.user("capped").set_max_running(1)
+    queue.user("noisy").set_weight(0.5)
+    lease = queue.pop("w1", users=["capped"])
+    assert lease is not None
+    found = users(admin_client)
+    assert {name: each.held_back for name, each in found.items()} == {
+        "noisy": "",
+        HOSTILE: "paused",
+        "capped": "at its limit",
+    }
+    assert (found["noisy"].stats.sizes.ready, found["noisy"].css_class, found[HOSTILE].css_class) == (
+        2,
+        "fq-user-1",
+        "",
+    )
+    text = admin_client.get(url()).content.decode()
+    assert HOSTILE not in text
+    assert "0.5" in text
+
+
+def test_slots_that_are_not_drawn_are_counted(admin_client: Client, queue: FairQueue) -> None:
+    for number in range(5):
+        beat(queue, f"w{number}", *([["ann"] * 60] * 20))
+    response = admin_client.get(url())
+    assert len(response.context["slots"]) == SLOTS_DRAWN
+    assert response.context["slots_left_out"] == 100 - SLOTS_DRAWN
+
+
+@pytest.mark.parametrize(
+    "activity",
+    [
+        "",
+        "nonsense",
+        '{"at": -1e300, "users": [], "slots": []}',
+        '{"at": 1e300, "users": [""], "slots": [["a", null]]}',
+    ],
+)
+def test_damaged_reports_are_left_out(admin_client: Client, queue: FairQueue, activity: str) -> None:
+    queue.heartbeat("w1", {"activity": activity, "concurrency": "9" * 5000})
+    response = admin_client.get(url())
+    assert response.status_code == 200
+    assert "No worker has reported" in response.content.decode() or response.context["slots"]
+
+
+def test_without_workers_it_says_so(admin_client: Client, queue: FairQueue) -> None:
+    text = admin_client.get(url()).content.decode()
+    assert "No worker serves this queue" in text
+    assert "No user runs or waits" in text
+
+
+def test_it_needs_the_permission_to_see_users(client: Client, queue: FairQueue) -> None:
+    viewer = User.objects.create_user("viewer", is_staff=True)
+    viewer.user_permissions.add(Permission.objects.get(codename="view_worker"))
+    client.force_login(viewer)
+    assert client.get(url()).status_code == 403
+
+
+def test_it_is_renewed_every_two_seconds(admin_client: Client, queue: FairQueue) -> None:
+    assert 'data-refresh="2"' in admin_client.get(url()).content.decode()
