@@ -18,7 +18,8 @@ from django_fairque.admin.pages.organizations import OrganizationsPage
 from django_fairque.admin.pages.overview import OverviewPage
 from django_fairque.admin.pages.queues import QueuesPage
 from django_fairque.admin.pages.schedules import SchedulesPage
-from django_fairque.admin.pages.tasks import TaskPage, TasksPage
+from django_fairque.admin.pages.task_page import TaskPage
+from django_fairque.admin.pages.tasks import TasksPage
 from django_fairque.admin.pages.users import UsersPage
 from django_fairque.admin.pages.workers import WorkersPage
 from django_fairque.models import Queue

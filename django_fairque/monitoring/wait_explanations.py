@@ -86,7 +86,7 @@ def _scheduled(queue: FairQueue, task: Task, standing: WaitReason) -> Iterator[R
 
 
 def _deferred(queue: FairQueue, task: Task, standing: WaitReason) -> Iterator[Reason]:
-    view = queue.dependencies(task.task_id, BLOCKERS_NAMED + 1)
+    view = queue.dependencies(task.task_id, BLOCKERS_NAMED + 1, layers=1)
     nodes = [view.graph.nodes.get(blocker) for blocker in view.blocked]
     if all(node and node.state in (TaskState.FINISHED, TaskState.CANCELED) for node in nodes):
         text = _("What it waited for has ended: the next round of maintenance tells it.")

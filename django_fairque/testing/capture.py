@@ -645,7 +645,8 @@ def _end_task(captured: Captured, run: Run, value: Any) -> None:
         state, kind, text = TaskState.FAILED, "failed", describe(value)
         captured.error = value
     captured.become(state)
-    captured.attempts.append(Attempt(time.time(), kind, run.lease.worker, *(part.decode() for part in text)))
+    reason, trace = (part.decode() for part in text)
+    captured.attempts.append(Attempt(time.time(), kind, run.lease.worker, reason, trace))
 
 
 def lease_of(task: Task) -> Lease:

@@ -15,6 +15,7 @@ from django_fairque.admin.pages.dependencies import (
     BOX_WIDTH,
     DRAWING_MAX_ROWS,
     DRAWING_MAX_TASKS,
+    GRAPH_MAX_STEPS,
     counts,
     draw,
     layers,
@@ -104,8 +105,15 @@ class TestGraph:
         assert text.count('class="fq-edge"') == 4
         assert "Waits for (1)" in text
         assert "Waited for by (1)" in text
-        assert [text.count(f"Layer {n}") for n in (1, 2, 3, 4)] == [1, 1, 1, 0]
+        assert re.findall(r">Layer (\d: \d tasks?)<", text) == ["1: 1 task", "2: 2 tasks", "3: 1 task"]
+        assert re.findall(r"<li>Layer (\d)<ul>", text) == ["1", "2", "3"]
         assert "/tasks/id-a/" in text
+
+    def test_around_a_task_of_a_long_chain(self, admin_client: Client, queue: FairQueue, redis: Redis) -> None:
+        queue.push_graph([node("t0"), *(node(f"t{n}", f"t{n - 1}") for n in range(1, 100))], "r")
+        text = shown(admin_client, task="t50")
+        assert text.count('class="fq-box"') == 2 * GRAPH_MAX_STEPS + 1
+        assert "There is more than these 21 tasks." in text
 
     def test_of_a_run(self, admin_client: Client, diamond: FairQueue) -> None:
         text = shown(admin_client, run="r")
@@ -200,6 +208,15 @@ class TestLayout:
             assert y + BOX_HEIGHT <= drawing.height
             assert all(abs(x - other) >= BOX_WIDTH or abs(y - beside) >= BOX_HEIGHT for other, beside in places[:index])
         assert len(drawing.paths) == 3 * DRAWING_MAX_ROWS + 2
+
+    def test_a_wide_layer_is_one_stage(self) -> None:
+        graph = self.graph({"a": [], **{f"b{n}": ["a"] for n in range(80)}, "z": ["b0"]})
+        drawing = draw(graph)
+        assert [stage.count for stage in drawing.stages] == [1, 80, 1]
+        wide = drawing.stages[1]
+        inside = [box for box in drawing.boxes if wide.x < box.x and box.x + BOX_WIDTH < wide.x + wide.width]
+        assert len(inside) == 80
+        assert len({box.x for box in inside}) == 80 / DRAWING_MAX_ROWS, "wrapped"
 
     def test_long_names_keep_their_end(self) -> None:
         graph = DependencyGraph({"a": Node("a", "shop.tasks.reports.monthly_summary", "u", None)})

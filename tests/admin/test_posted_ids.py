@@ -55,7 +55,11 @@ def test_an_organization(admin_client: Client, queue: FairQueue, name: str) -> N
 @pytest.mark.parametrize("name", IDS)
 def test_a_task(admin_client: Client, queue: FairQueue, name: str) -> None:
     queue.push(Task.create("u", 3, None, task_id=name))
-    act(admin_client, "tasks", "task", "cancel")
+    url = reverse("admin:django_fairque_tasks")
+    (value,) = as_sent(admin_client.get(url).content.decode(), "task")
+    question = admin_client.post(url, {"action": "cancel", "task": value})
+    (value,) = as_sent(question.content.decode(), "task")
+    assert admin_client.post(url, {"action": "cancel", "task": value, "confirm": "yes"}).status_code == 302
     assert queue.get_task(name).state is TaskState.CANCELED
 
 

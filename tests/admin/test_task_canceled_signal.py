@@ -43,8 +43,8 @@ def push(queue: FairQueue, task_id: str, *parents: str) -> str:
 
 
 CANCELING = {
-    "one": (url("task", quote("a")), {"action": "cancel"}, ["a"]),
-    "selected": (url("tasks"), {"action": "cancel", "task": ["a", "c"]}, ["a", "c"]),
+    "one": (url("task", quote("a")), {"action": "cancel", "confirm": "yes"}, ["a"]),
+    "selected": (url("tasks"), {"action": "cancel", "task": ["a", "c"], "confirm": "yes"}, ["a", "c"]),
     "all that match": (
         url("tasks", state="queued", user="ann"),
         {"action": "cancel_all", "confirm": "yes", "done": "0", "left": "2"},

@@ -15,6 +15,7 @@ from django_fairque.admin.pages import tasks as module
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
 from tests.admin.page_reader import led_to, messages_of
+from tests.benchmarks.admin import cost
 from tests.counting import counted
 
 if TYPE_CHECKING:
@@ -164,10 +165,17 @@ class TestSelected:
     def test_are_canceled(self, admin_client: Client, queue: FairQueue) -> None:
         for task_id in "abc":
             push(queue, task_id)
-        assert "2 tasks were canceled." in act(admin_client, LIST, "cancel", task=["a", "c"])
+        assert "2 tasks were canceled." in act(admin_client, LIST, "cancel", task=["a", "c"], confirm="yes")
         assert [state(queue, each).value for each in "abc"] == ["canceled", "queued", "canceled"]
         assert queue.history("a")[-1].error == "canceled by admin"
         assert logged() == [("default: a, c", "2 tasks were canceled.")]
+
+    def test_are_canceled_after_a_question(self, admin_client: Client, queue: FairQueue) -> None:
+        push(queue, "a")
+        push(queue, "b")
+        assert "2 tasks are canceled, and what depends on them." in act(admin_client, LIST, "cancel", task=["a", "b"])
+        assert [state(queue, each).value for each in "ab"] == ["queued", "queued"]
+        assert logged() == []
 
     @pytest.mark.parametrize("action", ["cancel", "run_now"])
     def test_those_that_somebody_was_before_at_are_told(
@@ -176,15 +184,16 @@ class TestSelected:
         for task_id in "abc":
             push(queue, task_id, execute_after=4e9)
         queue.cancel_many(["a", "b"])
-        text = act(admin_client, LIST, action, task=["a", "b", "c"])
+        text = act(admin_client, LIST, action, task=["a", "b", "c"], confirm="yes")
         assert "The others (2) had moved on before." in text
-        assert "Nothing was done: all of them had moved on before." in act(admin_client, LIST, action, task=["a", "b"])
+        text = act(admin_client, LIST, action, task=["a", "b"], confirm="yes")
+        assert "Nothing was done: all of them had moved on before." in text
         assert len(logged()) == 1
 
     def test_the_log_names_each_of_them(self, admin_client: Client, queue: FairQueue) -> None:
         ids = [f"some-long-id-{n:03}" for n in range(50)]
         queue.push_batch([Task.create("u", 3, n, task_id=task_id) for n, task_id in enumerate(ids)])
-        admin_client.post(LIST, {"action": "cancel", "task": ids})
+        admin_client.post(LIST, {"action": "cancel", "task": ids, "confirm": "yes"})
         ((name, message),) = logged()
         assert len(name) == 200
         assert name.startswith("default: some-long-id-000, some-long-id-001, ")
@@ -304,7 +313,8 @@ class TestTask:
         assert "••••••" in text
         queue.finish(lease, {"token": "s3cr3t", "rows": 5})
         text = shown(admin_client, page("t"))
-        assert "It waits for nothing: it is finished." in text
+        assert "Why is it waiting?" not in text
+        assert re.search(r"<li>It ran for [^,]+, after it had waited for ", text)
         assert "&quot;rows&quot;: 5" in text
         assert "s3cr3t" not in text
 
@@ -345,6 +355,25 @@ class TestTask:
     def test_graphs_are_for_whoever_may_see_them(self, viewer: Client, queue: FairQueue) -> None:
         queue.push_graph([Task.create("ann", 3, None, task_id="a", run_id="r")], "r")
         assert "/dependencies/" not in shown(viewer, page("a"))
+
+    def test_canceling_with_dependents_asks(self, admin_client: Client, queue: FairQueue) -> None:
+        tasks = [Task.create("ann", 3, None, task_id="a")]
+        tasks += [Task.create("ann", 3, None, task_id=f"b{n}", depends_on=["a"]) for n in range(3)]
+        queue.push_graph([*tasks, Task.create("ann", 3, None, task_id="c", depends_on=["b0"])])
+        assert "a is canceled, and 4 tasks that depend on it." in act(admin_client, page("a"), "cancel")
+        assert state(queue, "a") is TaskState.QUEUED
+        assert "The task was canceled" in act(admin_client, page("a"), "cancel", confirm="yes")
+        assert (state(queue, "a"), len(logged())) == (TaskState.CANCELED, 1)
+
+    def test_the_question_of_a_long_chain_is_cheap(self, admin_client: Client, queue: FairQueue, redis: Redis) -> None:
+        chain = [
+            Task.create("ann", 3, None, task_id=f"t{n}", depends_on=[f"t{n - 1}"] if n else []) for n in range(200)
+        ]
+        queue.push_graph(chain)
+        _commands, trips = cost(redis, lambda: act(admin_client, page("t0"), "cancel"))
+        assert trips <= 20
+        text = act(admin_client, page("t0"), "cancel")
+        assert "t0 is canceled, and 10 tasks that depend on it. There may be more, which are canceled too." in text
 
     def test_canceling(self, admin_client: Client, queue: FairQueue) -> None:
         push(queue, "t")

@@ -40,7 +40,7 @@ def test_a_letter_is_edited_and_reaches_the_worker_changed(
     page.get_by_role("textbox", name="Id").fill(task_id)
     page.get_by_role("button", name="Search").click()
     expect(page.get_by_role("heading", name="add finished")).to_be_visible()
-    expect(page.locator("h3:text-is('Result') + pre")).to_have_text("3")
+    expect(page.locator("section:has(h3:text-is('Result')) pre")).to_have_text("3")
 
 
 def test_all_of_a_kind_are_discarded_once_their_count_was_confirmed(index: Page, queue: FairQueue) -> None:

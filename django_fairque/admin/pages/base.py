@@ -78,6 +78,8 @@ class Question(Exception):  # noqa: N818 - it is no error
     """What is posted in addition."""
     progress: tuple[int, int] | None = None
     """How many are done already, and of how many."""
+    is_dangerous: bool = False
+    """Whether the button is red: work is lost."""
 
 
 @dataclass(eq=False)
@@ -263,10 +265,10 @@ class AdminPage(View):
         """Where to go after an action: this very page, with its query."""
         return self.request.get_full_path()
 
-    def ask_first(self, text: str, yes: str, title: str = "") -> None:
+    def ask_first(self, text: str, yes: str, title: str = "", *, is_dangerous: bool = False) -> None:
         """Raise a `Question`, unless this is its answer."""
         if not self.is_confirmed:
-            raise Question([text], yes, title)
+            raise Question([text], yes, title, is_dangerous=is_dangerous)
 
     def purge_slice(
         self,

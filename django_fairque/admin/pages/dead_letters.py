@@ -164,7 +164,7 @@ class DeadLettersPage(AdminPage):
         count = len(self.selected_ids)
         if count:
             title = DISCARD_HOW_MANY % {"n": count, "count": number(count)}
-            self.ask_first(str(DISCARD_MEANING), _("Yes, discard them"), title)
+            self.ask_first(str(DISCARD_MEANING), _("Yes, discard them"), title, is_dangerous=True)
         return self._act_on_selected(self.queue.dlq.discard_many, _("%(count)s discarded"))
 
     def _act_on_selected(self, act: Callable[[Sequence[str]], int], done: str) -> str:
@@ -210,7 +210,8 @@ class DeadLettersPage(AdminPage):
             meaning,
         ]
         title = how_many % {"n": found.count, "count": number(found.count)}
-        raise Question(text, yes, title, {"total": str(found.count), "until": f"{found.until:.6f}"})
+        fields = {"total": str(found.count), "until": f"{found.until:.6f}"}
+        raise Question(text, yes, title, fields, is_dangerous=how_many is DISCARD_HOW_MANY)
 
     def _act_on_all(self, act: Callable[..., int], done: str) -> str:
         """A slice of all that match and had died when their count was confirmed; then the question whether to go on."""
@@ -322,7 +323,8 @@ class DeadLetterPage(AdminPage):
     @Action("delete_deadletter")
     def discard(self) -> str:
         text = _("The task of %(entry)s is canceled, and what waits for it. This can’t be undone.")
-        self.ask_first(text % {"entry": self.key}, _("Yes, discard it"), _("Discard this dead letter?"))
+        title = _("Discard this dead letter?")
+        self.ask_first(text % {"entry": self.key}, _("Yes, discard it"), title, is_dangerous=True)
         self.queue.dlq.discard(self.key)
         self.is_gone = True
         return _("Dead letter %(entry)s discarded") % {"entry": self.key}

@@ -26,6 +26,8 @@ BLOCKERS_PER_TASK = 10
 """The most tasks that the list shows as blocking one task."""
 GRAPH_MAX_TASKS = 2000
 """Tasks of a graph; of one task's surroundings `DRAWING_MAX_TASKS`."""
+GRAPH_MAX_STEPS = 10
+"""The graph around a task reaches this many steps from it: each step is a round trip."""
 
 
 class DependenciesPage(AdminPage):
@@ -50,7 +52,7 @@ class DependenciesPage(AdminPage):
             return found
 
     def _of_task(self, task_id: str) -> dict[str, Any]:
-        view = self.queue.dependencies(task_id, DRAWING_MAX_TASKS)
+        view = self.queue.dependencies(task_id, DRAWING_MAX_TASKS, GRAPH_MAX_STEPS)
         node = view.graph.nodes[task_id]
         return {
             **self._graph(view.graph),
@@ -69,7 +71,12 @@ class DependenciesPage(AdminPage):
         return {
             **facts,
             "drawing": drawing,
+            "stages": [
+                {"stage": stage, "text": stage_text(number, stage.count)}
+                for number, stage in enumerate(drawing.stages, 1)
+            ],
             "boxes": [(box, self.link("task", quote(box.node.task_id))) for box in drawing.boxes],
+            "margin": DRAWING_MARGIN,
             "box_width": BOX_WIDTH,
             "box_height": BOX_HEIGHT,
             "layers": [[task_link(self, each, graph.nodes[each]) for each in layer] for layer in layers(graph)],
@@ -121,9 +128,8 @@ class DependenciesPage(AdminPage):
     def cancel_subtree(self) -> str:
         """The last of the graph first, so that nothing of it is released meanwhile."""
         task_id = self.subject
-        graph = self.queue.dependencies(task_id, DRAWING_MAX_TASKS).graph
-        states = {each: graph.nodes[each].state for each in reversed(_descendants(graph, task_id))}
-        ids = [each for each, state in states.items() if state is not None and not state.is_ended]
+        view = self.queue.dependencies(task_id, DRAWING_MAX_TASKS, GRAPH_MAX_STEPS)
+        ids = open_subtree(view)
         if not ids:
             raise ValueError(_("The task had ended before, and nothing waits for it."))
         text = ngettext(
@@ -131,7 +137,7 @@ class DependenciesPage(AdminPage):
             "%(count)d tasks are canceled: %(task)s, and what depends on it.",
             len(ids),
         )
-        more = "" if graph.is_whole else " " + _("There are more, which are canceled as soon as these are.")
+        more = "" if view.graph.is_whole else " " + _("There are more, which are canceled as soon as these are.")
         self.ask_first(text % {"count": len(ids), "task": task_id} + more, _("Cancel them"))
         done = results.cancel_many(self.queue, ids, self.canceled_by)
         return ngettext("%d task was canceled.", "%d tasks were canceled.", done) % done
@@ -161,6 +167,20 @@ def neighbors(page: AdminPage, view: DependencyView, most: int, *, declared: boo
     ]
 
 
+def open_subtree(view: DependencyView) -> list[str]:
+    """The ids of the view's task and of those in its graph that depend on it, as far as they have not ended; the last of the
+    graph first."""
+    nodes = view.graph.nodes
+    states = {each: nodes[each].state for each in reversed(_descendants(view.graph, view.task_id))}
+    return [each for each, state in states.items() if state is not None and not state.is_ended]
+
+
+def stage_text(number: int, count: int) -> str:
+    """The heading of a layer of the graph."""
+    text = ngettext("Layer %(number)d: %(count)d task", "Layer %(number)d: %(count)d tasks", count)
+    return text % {"number": number, "count": count}
+
+
 def _descendants(graph: DependencyGraph, task_id: str) -> list[str]:
     """The task and all that depends on it, in the graph's layers."""
     _parents, children = _neighbours(graph)
@@ -174,9 +194,12 @@ def _descendants(graph: DependencyGraph, task_id: str) -> list[str]:
 
 DRAWING_MAX_TASKS = 200
 """Tasks; a larger graph is counted instead."""
-BOX_WIDTH, BOX_HEIGHT, GAP_X, GAP_Y, DRAWING_MARGIN = 168, 40, 56, 12, 8
+BOX_WIDTH, BOX_HEIGHT, GAP_X, GAP_Y, DRAWING_MARGIN = 168, 40, 56, 12, 16
+STAGE_HEADING_HEIGHT = 28
+STAGE_PADDING = 10
+"""Between the edge of a stage and its boxes; also between the columns of a stage."""
 DRAWING_MAX_ROWS = 20
-"""Tasks in one column: a wider layer takes several columns."""
+"""Tasks in one column: a wider layer takes several columns of its stage."""
 LABEL_MAX_CHARACTERS = 22
 
 
@@ -192,9 +215,20 @@ class Box:
 
 
 @dataclass(frozen=True)
+class Stage:
+    """A layer of the graph: a frame around ``count`` boxes in one column or several."""
+
+    count: int
+    x: int
+    width: int
+    height: int
+
+
+@dataclass(frozen=True)
 class Drawing:
     """``paths`` are the edges as SVG path data."""
 
+    stages: tuple[Stage, ...]
     boxes: tuple[Box, ...]
     paths: tuple[str, ...]
     width: int
@@ -220,25 +254,27 @@ def layers(graph: DependencyGraph) -> list[list[str]]:
 
 
 def draw(graph: DependencyGraph) -> Drawing:
-    """Columns from left to right; in each, tasks near the height of what they depend on."""
+    """Stages from left to right, one for each layer; in each, tasks near the height of what they depend on."""
     parents, _children = _neighbours(graph)
     places: dict[str, tuple[int, int]] = {}
-    column = 0
-    for layer in layers(graph):
+    stages: list[Stage] = []
+    found = layers(graph)
+    rows = min(DRAWING_MAX_ROWS, max(map(len, found), default=1))
+    height = STAGE_HEADING_HEIGHT + rows * (BOX_HEIGHT + GAP_Y)
+    left = DRAWING_MARGIN
+    for layer in found:
         ordered = sorted(layer, key=lambda each: (_height(places, parents[each]), each))
         for index, each in enumerate(ordered):
-            places[each] = (column + index // DRAWING_MAX_ROWS, index % DRAWING_MAX_ROWS)
-        column += (len(layer) - 1) // DRAWING_MAX_ROWS + 1
+            column, row = divmod(index, DRAWING_MAX_ROWS)
+            places[each] = (left + STAGE_PADDING + column * (BOX_WIDTH + STAGE_PADDING), row)
+        columns = (len(layer) - 1) // DRAWING_MAX_ROWS + 1
+        stages.append(Stage(len(layer), left, columns * (BOX_WIDTH + STAGE_PADDING) + STAGE_PADDING, height))
+        left += stages[-1].width + GAP_X
     boxes = tuple(_box(graph.nodes[each], *place) for each, place in places.items())
     at = {box.node.task_id: box for box in boxes}
     paths = tuple(_path(at[parent], at[child]) for parent, child in graph.edges if parent in at and child in at)
-    rows = max((row for _column, row in places.values()), default=0) + 1
-    return Drawing(
-        boxes,
-        paths,
-        column * (BOX_WIDTH + GAP_X) - GAP_X + 2 * DRAWING_MARGIN,
-        rows * (BOX_HEIGHT + GAP_Y) - GAP_Y + 2 * DRAWING_MARGIN,
-    )
+    width = left - GAP_X if stages else left
+    return Drawing(tuple(stages), boxes, paths, width + DRAWING_MARGIN, height + 2 * DRAWING_MARGIN)
 
 
 def counts(graph: DependencyGraph) -> list[dict[str, int]]:
@@ -265,11 +301,11 @@ def _height(places: Mapping[str, tuple[int, int]], parents: Sequence[str]) -> fl
     return sum(rows) / len(rows) if rows else 0.0
 
 
-def _box(node: Node, column: int, row: int) -> Box:
+def _box(node: Node, x: int, row: int) -> Box:
     label = node.name or node.task_id
     if len(label) > LABEL_MAX_CHARACTERS:
         label = f"…{label[1 - LABEL_MAX_CHARACTERS :]}"
-    x, y = DRAWING_MARGIN + column * (BOX_WIDTH + GAP_X), DRAWING_MARGIN + row * (BOX_HEIGHT + GAP_Y)
+    y = DRAWING_MARGIN + STAGE_HEADING_HEIGHT + row * (BOX_HEIGHT + GAP_Y)
     return Box(node, label, state_of(node), x, y)
 
 

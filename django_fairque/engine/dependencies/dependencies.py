@@ -78,9 +78,11 @@ class Blockers:
     orphans: tuple[str, ...]
 
 
-def view(shards: Shards, task_id: str, nodes: int) -> Operation[DependencyView]:
+def view(shards: Shards, task_id: str, nodes: int, layers: int | None) -> Operation[DependencyView]:
     check_id(task_id, "task_id")
     check_integer(nodes, "nodes", 1)
+    if layers is not None:
+        check_integer(layers, "layers", 1)
     commands = yield from shards.around([task_id])
     keys = commands.keys
     blocked_key, waiting_keys = keys.blocked(task_id), [each.waiting(task_id) for each in keys.everywhere()]
@@ -92,7 +94,7 @@ def view(shards: Shards, task_id: str, nodes: int) -> Operation[DependencyView]:
         raise commands.unknown(task_id)
     counts, members = others[::2], others[1::2]
     waiting = [member for some in members for member in some][:MAX_LISTED_DEPENDENCIES]
-    graph = yield from _graph(commands, task_id, nodes)
+    graph = yield from _graph(commands, task_id, nodes, layers)
     return DependencyView(
         task_id,
         tuple(sorted(each.decode() for each in waiting)),
@@ -104,14 +106,19 @@ def view(shards: Shards, task_id: str, nodes: int) -> Operation[DependencyView]:
     )
 
 
-def _graph(commands: Commands, start: str, most: int) -> Operation[DependencyGraph]:
+def _graph(commands: Commands, start: str, most: int, most_layers: int | None) -> Operation[DependencyGraph]:
     """Breadth first from ``start`` along parents and waiting tasks, in one round trip per layer."""
+    read_layers = 0
     keys = commands.keys
     nodes: dict[str, Node] = {}
     edges: dict[tuple[str, str], None] = {}
     is_whole = True
     layer, queued = [start], {start}
     while layer:
+        if most_layers is not None and read_layers > most_layers:
+            is_whole = False
+            break
+        read_layers += 1
         ids, layer = layer, []
         reply = yield Read(
             [("HMGET", keys.task(each), *NODE_FIELDS, "parents") for each in ids]

@@ -128,7 +128,8 @@ class Attempt:
 
     ``at`` is when, as Unix time. ``kind`` is one of failed, released, crashed, lease_ended, expired, poisoned,
     discarded, canceled, requeued. ``worker`` had the task; ``error`` and ``traceback`` are texts. They are empty if
-    there is none.
+    there is none. ``ready_at`` is since when the attempt could start and ``started_at`` when it started, as Unix times;
+    None if this line is not about an attempt that ran, or an earlier version wrote it.
     """
 
     at: float
@@ -136,3 +137,5 @@ class Attempt:
     worker: str
     error: str = ""
     traceback: str = ""
+    ready_at: float | None = None
+    started_at: float | None = None

@@ -595,11 +595,12 @@ class AsyncFairQueue(executor.QueueOfShards):
         """
         return await self._read_task(task_id, lambda shards: read_wait_reason(shards, task_id))
 
-    async def dependencies(self, task_id: str, nodes: int = 200) -> DependencyView:
+    async def dependencies(self, task_id: str, nodes: int = 200, layers: int | None = None) -> DependencyView:
         """Return the tasks that wait for task ``task_id``, those that it waits for, and the graph around it, of at
-        most ``nodes`` tasks (200 by default). Raises `TaskNotFoundError` if the queue does not know it.
+        most ``nodes`` tasks (200 by default) that are at most ``layers`` steps from it (None, the default, for any
+        number; each step is a round trip). Raises `TaskNotFoundError` if the queue does not know it.
         """
-        return await self._run(dependencies.view(self._shards, task_id, nodes))
+        return await self._run(dependencies.view(self._shards, task_id, nodes, layers))
 
     async def blockers(self, task_ids: Sequence[str], most: int = 10) -> dict[str, Blockers]:
         """Return what still blocks each of the tasks ``task_ids``, by id: at most ``most`` tasks (10 by default), and

@@ -78,7 +78,7 @@ if given_back then order_returning(ended) end
 local IMMEDIATE, FREE_RETRIES, MOST_IMMEDIATE = 1e6, 10, 1000
 
 local function schedule_retry(task, retries, ...)
-  remember(task.id, 'failed', task.worker, task.body, task.report)
+  remember(task.id, 'failed', task.worker, task.body, task.report, task)
   if task.is_suspect then redis.call('HSET', task.key, 'suspect', '') end -- its process outlived it
   to_scheduled(task.owner, task, now + task.delay, 'retries', exact(retries), 'deliveries', 0, 'done', mark(task, RETRIED), ...)
   count('retried', 1)
@@ -130,7 +130,7 @@ end
 
 function handlers.discard(task)
   end_lease(task.owner, task, task.took, true)
-  remember(task.id, 'discarded', task.worker, task.body, task.report)
+  remember(task.id, 'discarded', task.worker, task.body, task.report, task)
   to_ended(task, 'canceled', result_ttl, 'done', mark(task, CANCELED))
   count('canceled', 1)
   return CANCELED

@@ -414,9 +414,12 @@ do
 
 local HISTORY = 25 -- attempts kept per task
 
--- One line of a task's history; what Python's `Attempt` reads.
-function remember(id, kind, worker, err, trace)
-  attempt('RPUSH', history_key(id), pack({ now_text, kind, worker or '', err or '', trace or '' }))
+-- One line of a task's history, which Python reads as an `Attempt`. `ran` is the task if an attempt ended: the line then has
+-- since when the task was ready, and when it was started.
+function remember(id, kind, worker, err, trace, ran)
+  local line = { now_text, kind, worker or '', err or '', trace or '' }
+  if ran and ran.started then line[6], line[7] = exact(ran.ready or ran.started), exact(ran.started) end
+  attempt('RPUSH', history_key(id), pack(line))
   attempt('LTRIM', history_key(id), -HISTORY, -1)
 end
 

@@ -3,7 +3,8 @@
 -- A task that waits or runs becomes CANCELED. A running one loses its lease, and its worker gets its id: the id is free
 -- again, and the next task of that id may run under the same worker before that hears of it.
 local function cancel(task, reason)
-  if task.state == 'started' then
+  local was_started = task.state == 'started'
+  if was_started then
     local worker = task.worker
     end_lease(task.owner, task, nil, true)
     redis.call('SADD', revoked_key(worker), exact(task.token) .. ':' .. task.id)
@@ -11,7 +12,7 @@ local function cancel(task, reason)
   else
     leave_waiting(task.owner, task)
   end
-  remember(task.id, 'canceled', task.worker, reason, '')
+  remember(task.id, 'canceled', task.worker, reason, '', was_started and task)
   to_ended(task, 'canceled', result_ttl, 'token', 0)
   count('canceled', 1)
 end

@@ -182,7 +182,7 @@ end
 -- A dead letter of one of the three types; `kind` is what the history calls it.
 local function to_dead(user, task, failure, reason, trace, ...)
   to_ended(task, 'failed', failed_ttl, 'failure', failure, 'reason', reason, 'died', exact(task.died + 1), ...)
-  remember(task.id, failure, task.worker, reason, trace)
+  remember(task.id, failure, task.worker, reason, trace, failure ~= 'expired' and task)
   add(user, 'failed', 1)
   count('dead:' .. failure, 1)
   count('lying:' .. failure, 1)
@@ -268,11 +268,11 @@ function return_task(user, task, kind, reason, trace, delay)
   local has_begun = kind ~= 'released' or task.has_started or (task.took or 0) > 0
   local is_once = task.raw.max_deliveries == '1' and has_begun
   if is_charged and task.deliveries >= most or is_once then
-    remember(task.id, kind, task.worker, reason, trace)
+    remember(task.id, kind, task.worker, reason, trace, task)
     to_dead(user, task, 'poisoned', reason, '', 'token', 0)
     return 3
   end
-  remember(task.id, kind, task.worker, reason, trace)
+  remember(task.id, kind, task.worker, reason, trace, task)
   if is_first_crash then redis.call('HSET', task.key, 'suspect', 1) end
   if is_charged and task.deliveries >= SUSPECT then
     -- `done`, as of a retry: the pause was counted from now, and not given (see `set_back`).

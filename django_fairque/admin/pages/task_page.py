@@ -1,0 +1,295 @@
+"""The page of one task: what its state means, with what resolves a wait; its attempts, arguments and neighbors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from django.contrib.admin.utils import quote
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+
+from django_fairque.admin.pages.base import Action, AdminPage
+from django_fairque.admin.pages.dependencies import (
+    DRAWING_MAX_TASKS,
+    GRAPH_MAX_STEPS,
+    neighbors,
+    open_subtree,
+    task_link,
+)
+from django_fairque.engine.model.records import TaskState
+from django_fairque.monitoring.formatting import duration
+from django_fairque.monitoring.redaction import as_text, redacted, redacted_text
+from django_fairque.monitoring.wait_explanations import reasons
+from django_fairque.tasks import registry, results
+
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
+
+    from django_fairque.engine.model.records import Attempt
+    from django_fairque.engine.model.task import Task
+    from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.monitoring.wait_explanations import Reason
+
+RELATED_TASKS_SHOWN = 20
+"""Tasks of a list that are named."""
+LEAD_TITLES: dict[TaskState, StrOrPromise] = {
+    TaskState.SCHEDULED: gettext_lazy("Why is it waiting?"),
+    TaskState.DEFERRED: gettext_lazy("Why is it waiting?"),
+    TaskState.QUEUED: gettext_lazy("Why is it waiting?"),
+    TaskState.STARTED: gettext_lazy("What is it doing?"),
+    TaskState.FINISHED: gettext_lazy("Result"),
+    TaskState.FAILED: gettext_lazy("Why did it fail?"),
+    TaskState.CANCELED: gettext_lazy("Why was it canceled?"),
+}
+"""The heading of the first part of the page."""
+RUN_NOW = ("run_now", gettext_lazy("Run now"), "change_task")
+REMEDIES: dict[str, tuple[str, StrOrPromise, str]] = {
+    "scheduled": RUN_NOW,
+    "retry": RUN_NOW,
+    "crashed": RUN_NOW,
+    "user_paused": ("resume_user", gettext_lazy("Resume the user"), "change_user"),
+    "organization_paused": ("resume_organization", gettext_lazy("Resume the organization"), "change_user"),
+    "queue_paused": ("resume_queue", gettext_lazy("Resume the queue"), "change_queue"),
+    "dead": ("retry", gettext_lazy("Retry"), "change_deadletter"),
+    "expired": ("retry", gettext_lazy("Retry"), "change_deadletter"),
+}
+"""By the kind of a reason, what resolves it: the action, its button, and the permission that it needs."""
+
+
+class TaskPage(AdminPage):
+    """Its id is the last part of the path."""
+
+    name = "task"
+    path = "tasks/id-<str:key>/"
+    title = gettext_lazy("Task")
+    permission = "view_task"
+    in_menu = False
+    list_name = "tasks"
+
+    @property
+    def subject(self) -> str:
+        return self.key
+
+    def template_context(self) -> dict[str, Any]:
+        queue, task = self.queue, self.queue.get_task(self.key)
+        view = queue.dependencies(task.task_id, RELATED_TASKS_SHOWN, layers=1)
+        is_dead = task.state is TaskState.FAILED
+        entry = queue.dlq.of_task(task.task_id) if is_dead else None
+        attempts = queue.history(task.task_id)
+        bars = attempt_bars(task, attempts, time.time())
+        return {
+            "task": task,
+            "lead_title": LEAD_TITLES[task.state],
+            "lead": self._lead(task, attempts),
+            "last_frame": last_frame(redacted_text(attempts[-1].traceback)) if is_dead and attempts else "",
+            "timeline": timeline(task),
+            "sla": sla_state(task),
+            "bars": [(bar, bar.parts(max(each.total for each in bars))) for bar in bars],
+            "attempts": attempts,
+            "payload": as_text(redacted(task.payload)),
+            "result": as_text(redacted(task.result)) if task.state is TaskState.FINISHED else None,
+            "progress": queue.get_progress(task.task_id),
+            "others": neighbors(self, view, RELATED_TASKS_SHOWN, declared=True),
+            "graph_url": self.link("dependencies", task=task.task_id),
+            "run_url": self.link("dependencies", run=task.run_id),
+            "user_url": self.url("tasks", state=task.state.value, user=task.user_id),
+            "dead_url": self.link("dead_letter", quote(entry.entry_id)) if entry else "",
+            "can_cancel": self.may("change_task") and not task.state.is_ended,
+        }
+
+    def _lead(self, task: Task, attempts: Sequence[Attempt]) -> list[dict[str, Any]]:
+        """The sentences of the first part, each with what resolves it."""
+        if task.state is TaskState.FINISHED:
+            return [{"text": each} for each in run_times(task)]
+        if task.state is TaskState.CANCELED:
+            return [{"text": cancel_reason(attempts)}]
+        lines = [self._line(task, each) for each in reasons(self.queue, task.task_id)]
+        if task.state is TaskState.STARTED and task.started_at is not None:
+            text, limit = _("It has run for %(time)s."), time_limit(self.queue, task)
+            if limit is not None:
+                text = _("It has run for %(time)s; its limit is %(limit)s.")
+            passed = duration(max(0.0, time.time() - task.started_at))
+            lines.insert(0, {"text": text % {"time": passed, "limit": duration(limit or 0.0)}})
+        return lines
+
+    def _line(self, task: Task, reason: Reason) -> dict[str, Any]:
+        line: dict[str, Any] = {"text": reason.text, "tasks": [task_link(self, each) for each in reason.tasks]}
+        action, label, permission = REMEDIES.get(reason.kind, ("", "", ""))
+        is_meant = {"run_now": TaskState.SCHEDULED, "retry": TaskState.FAILED}.get(action, task.state) is task.state
+        if action and is_meant and self.may(permission):
+            line.update(action=action, label=label)
+        elif reason.kind in ("capped", "throttled"):
+            line.update(url=self.link("users", user=task.user_id), label=_("Limits of the user"))
+        elif reason.kind == "depends":
+            line.update(url=self.link("dependencies", task=task.task_id), label=_("Show the graph"))
+        return line
+
+    @Action("change_task")
+    def cancel(self) -> str:
+        view = self.queue.dependencies(self.key, DRAWING_MAX_TASKS, GRAPH_MAX_STEPS)
+        others = len([each for each in open_subtree(view) if each != self.key])
+        count = max(others, view.waiting_count)
+        if count:
+            text = ngettext(
+                "%(task)s is canceled, and %(count)d task that depends on it.",
+                "%(task)s is canceled, and %(count)d tasks that depend on it.",
+                count,
+            )
+            more = "" if view.graph.is_whole else " " + _("There may be more, which are canceled too.")
+            self.ask_first(text % {"task": self.key, "count": count} + more, _("Cancel them"))
+        if not results.cancel(self.queue, self.key, self.canceled_by):
+            raise ValueError(_("The task had ended before."))
+        return _("The task was canceled, with what depends on it.")
+
+    @Action("change_task")
+    def run_now(self) -> str:
+        if not self.queue.run_now(self.key):
+            raise ValueError(_("The task is not scheduled (any more)."))
+        return _("The task was queued.")
+
+    @Action("change_deadletter")
+    def retry(self) -> str:
+        entry = self.queue.dlq.of_task(self.key)
+        if entry is None:
+            raise ValueError(_("The task is no dead letter (any more)."))
+        self.queue.dlq.requeue(entry.entry_id)
+        return _("The task was queued, with a fresh retry budget.")
+
+    @Action("change_user")
+    def resume_user(self) -> str:
+        user = self.queue.get_task(self.key).user_id
+        self.queue.user(user).resume()
+        return _("User %(user)s is resumed.") % {"user": user}
+
+    @Action("change_user")
+    def resume_organization(self) -> str:
+        name = self.queue.wait_reason(self.key).user.organization
+        if name is None:
+            raise ValueError(_("The task's user belongs to no organization (any more)."))
+        self.queue.organization(name).resume()
+        return _("Organization %(organization)s is resumed.") % {"organization": name}
+
+    @Action("change_queue")
+    def resume_queue(self) -> str:
+        self.queue.resume()
+        return _("The queue is resumed.")
+
+
+def run_times(task: Task) -> list[str]:
+    """How long a finished task waited and ran, as far as it is known."""
+    if task.started_at is None or task.ended_at is None:
+        return []
+    facts = {"ran": duration(max(0.0, task.ended_at - task.started_at))}
+    if task.ready_at is None:
+        return [_("It ran for %(ran)s.") % facts]
+    facts["waited"] = duration(max(0.0, task.started_at - task.ready_at))
+    return [_("It ran for %(ran)s, after it had waited for %(waited)s.") % facts]
+
+
+def cancel_reason(attempts: Sequence[Attempt]) -> str:
+    """Why a task was canceled or discarded, as its history has it."""
+    last = next((each for each in reversed(attempts) if each.kind in ("canceled", "discarded")), None)
+    if last is None or not last.error:
+        return _("No reason was given.")
+    return redacted_text(last.error)
+
+
+def last_frame(traceback: str) -> str:
+    """The end of a traceback: where the error was raised, and the error; empty if it names no place."""
+    lines = traceback.rstrip().split("\n")
+    places = [number for number, line in enumerate(lines) if line.startswith('  File "')]
+    return "\n".join(lines[places[-1] :]) if places else ""
+
+
+def time_limit(queue: FairQueue, task: Task) -> float | None:
+    """Seconds that a task may run, by itself, its function or its queue; None if only a worker's own limit holds."""
+    definition = registry.find(task.name) if task.name else None
+    own = None if definition is None else definition.options.timeout
+    return next((limit for limit in (task.timeout, own, queue.config.default_task_timeout) if limit is not None), None)
+
+
+BAR_WIDTH = 1000
+BAR_SHORTEST_PART = 4
+"""Of `BAR_WIDTH`: a shorter part would not be seen."""
+
+
+@dataclass(frozen=True)
+class AttemptBar:
+    """One attempt as lengths of time in seconds: until it could start, until it started, and until it ended."""
+
+    kind: str
+    scheduled: float
+    waited: float
+    ran: float | None
+    """None if it has not started."""
+
+    @property
+    def total(self) -> float:
+        return self.scheduled + self.waited + (self.ran or 0.0)
+
+    def parts(self, longest: float) -> list[tuple[str, str, str]]:
+        """The parts of the bar, each with its class, where it begins, and its width, of `BAR_WIDTH` for the ``longest``."""
+        found, begin = [], 0.0
+        for name, length in (("scheduled", self.scheduled), ("waited", self.waited), ("ran", self.ran or 0.0)):
+            if length > 0:
+                width = max(float(BAR_SHORTEST_PART), length / (longest or 1.0) * (BAR_WIDTH - 3 * BAR_SHORTEST_PART))
+                found.append((name, f"{begin:.1f}", f"{width:.1f}"))
+                begin += width
+        return found
+
+
+def attempt_bars(task: Task, attempts: Sequence[Attempt], now: float) -> list[AttemptBar]:
+    """The attempts that ran, as far as the history has their times, and the one that runs or is to come."""
+    bars: list[AttemptBar] = []
+    begin, last_start = task.created_at, None
+
+    def add(kind: str, ready: float | None, started: float | None, end: float) -> None:
+        end = max(begin, end)
+        start = end if started is None else min(max(begin, started), end)
+        ready = start if ready is None else min(max(begin, ready), start)
+        bars.append(AttemptBar(kind, ready - begin, start - ready, None if started is None else end - start))
+
+    for each in attempts:
+        if each.started_at is not None and each.started_at != last_start:
+            add(each.kind, each.ready_at, each.started_at, each.at)
+            last_start = each.started_at
+        begin = max(begin, each.at)
+    if task.state in (TaskState.STARTED, TaskState.FINISHED) and task.started_at is not None:
+        add(task.state.value, task.ready_at, task.started_at, task.ended_at or now)
+    elif not task.state.is_ended:
+        add(task.state.value, task.ready_at if task.state is TaskState.QUEUED else None, None, now)
+    return bars
+
+
+def timeline(task: Task) -> list[tuple[str, float, str]]:
+    """What happened when, in order: a name, the moment, and how long after the one before."""
+    is_running = task.state in (TaskState.STARTED, TaskState.FINISHED, TaskState.FAILED)
+    moments = [
+        (_("created"), task.created_at),
+        (_("due"), task.execute_after),
+        (_("ready"), task.ready_at),
+        (_("started"), task.started_at if is_running else None),
+        (_("ended"), task.ended_at if task.state.is_ended else None),
+    ]
+    known = sorted(((name, at) for name, at in moments if at is not None), key=itemgetter(1))
+    lengths = [duration(at - before) for (_name, before), (_next, at) in pairwise(known)]
+    texts = ["", *(_("after %(time)s") % {"time": length} for length in lengths)]
+    return [(name, at, text) for (name, at), text in zip(known, texts, strict=True)]
+
+
+def sla_state(task: Task) -> dict[str, Any] | None:
+    """By when it was to start, and whether it did; None while it is not ready, so that no deadline is set yet."""
+    if task.sla_deadline is None:
+        return None
+    if task.started_at is None or task.state is TaskState.QUEUED:
+        text = ""
+    elif task.started_at <= task.sla_deadline:
+        text = _("kept")
+    else:
+        text = _("missed by %(time)s") % {"time": duration(task.started_at - task.sla_deadline)}
+    return {"by": task.sla_deadline, "text": text}

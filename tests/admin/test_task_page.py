@@ -1,0 +1,194 @@
+"""The page of a task leads with what its state means, and offers what resolves it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.contrib.admin.utils import quote
+from django.contrib.auth.models import Permission, User
+from django.urls import reverse
+
+from django_fairque.admin.pages.task_page import attempt_bars, last_frame
+from django_fairque.engine.model.records import Attempt, TaskState
+from django_fairque.engine.model.task import Task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django.test import Client
+
+    from django_fairque.engine.queue.queue import FairQueue
+
+pytestmark = pytest.mark.django_db
+
+
+def page(task_id: str) -> str:
+    return reverse("admin:django_fairque_task", args=[quote(task_id)])
+
+
+def push(queue: FairQueue, **options: Any) -> None:
+    queue.push(Task.create("ann", 3, {"n": 1}, task_id="t", **options))
+
+
+def fail(queue: FairQueue, delay: float | None = None) -> None:
+    lease = queue.pop("w:1")
+    assert lease is not None
+    try:
+        raise OSError("password=s3cr3t <b>gone</b>")  # noqa: TRY301
+    except OSError as error:
+        queue.fail(lease, error, retry=delay is not None, delay=delay or 1)
+
+
+def lead(client: Client) -> str:
+    """The first part of the page, with its form."""
+    text = client.get(page("t")).content.decode()
+    return text.split('class="fq-why"', 1)[1].split("</form>", 1)[0]
+
+
+def buttons(text: str) -> list[str]:
+    return re.findall(r'name="action" value="(\w+)"', text)
+
+
+def queue_paused(queue: FairQueue) -> None:
+    push(queue)
+    queue.pause()
+
+
+def user_paused(queue: FairQueue) -> None:
+    push(queue)
+    queue.user("ann").pause()
+
+
+def organization_paused(queue: FairQueue) -> None:
+    push(queue)
+    queue.user("ann").set_organization("acme")
+    queue.organization("acme").pause()
+
+
+def scheduled(queue: FairQueue) -> None:
+    push(queue, execute_after=4e9)
+
+
+def to_be_retried(queue: FairQueue) -> None:
+    push(queue)
+    fail(queue, delay=3600)
+
+
+@pytest.mark.parametrize(
+    ("arrange", "action", "permission"),
+    [
+        (queue_paused, "resume_queue", "change_queue"),
+        (user_paused, "resume_user", "change_user"),
+        (organization_paused, "resume_organization", "change_user"),
+        (scheduled, "run_now", "change_task"),
+        (to_be_retried, "run_now", "change_task"),
+    ],
+)
+def test_what_resolves_a_wait(
+    client: Client, queue: FairQueue, arrange: Callable[[FairQueue], None], action: str, permission: str
+) -> None:
+    """The button is for those with its permission, and the task can start then."""
+    arrange(queue)
+    user = User.objects.create_user("someone", password="x", is_staff=True)
+    user.user_permissions.add(Permission.objects.get(codename="view_task"))
+    client.force_login(user)
+    assert buttons(lead(client)) == []
+    assert client.post(page("t"), {"action": action}).status_code == 403
+    assert queue.pop("w:2") is None
+    user.user_permissions.add(Permission.objects.get(codename=permission, content_type__app_label="django_fairque"))
+    assert action in buttons(lead(client))
+    assert "Why is it waiting?" in lead(client)
+    assert client.post(page("t"), {"action": action}).status_code == 302
+    assert queue.pop("w:2") is not None
+
+
+def test_a_failure_with_its_last_frame(admin_client: Client, queue: FairQueue) -> None:
+    push(queue)
+    fail(queue)
+    text = lead(admin_client)
+    assert "Why did it fail?" in text
+    frame = re.search(r'<details id="fq-last-frame" open>.*?<pre[^>]*>(.*?)</pre>', text, re.DOTALL)
+    assert frame is not None
+    assert re.match(r"  File &quot;[^\n]*test_task_page.py&quot;, line \d+, in fail\n    raise OSError", frame[1])
+    assert frame[1].rstrip().endswith("&lt;b&gt;gone&lt;/b&gt;")
+    assert "s3cr3t" not in text
+    assert buttons(text) == ["retry"]
+
+
+def test_an_expired_task_can_be_retried(admin_client: Client, queue: FairQueue) -> None:
+    push(queue, expires_at=2e9)
+    queue.sweep(now=2.1e9)
+    text = lead(admin_client)
+    assert "It expired before it was started" in text
+    assert buttons(text) == ["retry"]
+
+
+def test_a_running_task_with_its_limit(admin_client: Client, queue: FairQueue) -> None:
+    push(queue, timeout=90)
+    queue.pop("w:1")
+    text = lead(admin_client)
+    assert re.search(r"It has run for [^;]+; its limit is 1.5 min\.", text)
+    assert "Why is it waiting?" not in text
+    assert buttons(text) == ["cancel"]
+
+
+def test_a_canceled_task_with_the_reason(admin_client: Client, queue: FairQueue) -> None:
+    push(queue)
+    queue.cancel("t", reason="<i>not needed</i>")
+    text = lead(admin_client)
+    assert "Why was it canceled?" in text
+    assert "&lt;i&gt;not needed&lt;/i&gt;" in text
+
+
+def test_one_bar_for_each_attempt(admin_client: Client, queue: FairQueue) -> None:
+    push(queue, max_retries=3)
+    fail(queue, delay=3600)
+    queue.run_now("t")
+    fail(queue, delay=3600)
+    first, second = queue.history("t")
+    for attempt in (first, second):
+        assert attempt.ready_at is not None
+        assert attempt.started_at is not None
+        assert attempt.ready_at <= attempt.started_at <= attempt.at
+    assert second.started_at is not None
+    assert second.started_at >= first.at
+    text = admin_client.get(page("t")).content.decode()
+    bars = re.findall(r'<tr><th scope="row">(.*?)</th><td class="fq-bar-cell"><svg', text)
+    assert bars == ["failed", "failed", "scheduled"]
+    assert "style=" not in text.split('class="fq-attempt-bars"')[1].split("</table>")[0]
+
+
+def test_lengths_of_bars() -> None:
+    task = Task.create("ann", 3, None).model_copy(
+        update={
+            "created_at": 100.0,
+            "state": TaskState.FINISHED,
+            "ready_at": 170.0,
+            "started_at": 180.0,
+            "ended_at": 185.0,
+        }
+    )
+    attempts = [
+        Attempt(131.0, "failed", "w", ready_at=110.0, started_at=130.0),
+        Attempt(131.0, "poisoned", "w", ready_at=110.0, started_at=130.0),
+        Attempt(140.0, "requeued", ""),
+    ]
+    bars = attempt_bars(task, attempts, 999.0)
+    assert [(bar.kind, bar.scheduled, bar.waited, bar.ran) for bar in bars] == [
+        ("failed", 10.0, 20.0, 1.0),
+        ("finished", 30.0, 10.0, 5.0),
+    ]
+    assert bars[1].parts(45.0)[0][:2] == ("scheduled", "0.0")
+    assert sum(float(width) for _, _, width in bars[1].parts(45.0)) <= 1000
+    old = [Attempt(131.0, "failed", "w")]  # an earlier version has no times of it
+    assert [bar.kind for bar in attempt_bars(task, old, 999.0)] == ["finished"]
+    assert all(length >= 0 for bar in attempt_bars(task, attempts, 0.0) for length in (bar.scheduled, bar.waited))
+
+
+@pytest.mark.parametrize(
+    ("traceback", "frame"), [("", ""), ("no frame", ""), ('T\n  File "a"\n  File "b"\nE', '  File "b"\nE')]
+)
+def test_the_last_frame_of_a_traceback(traceback: str, frame: str) -> None:
+    assert last_frame(traceback) == frame
