@@ -238,9 +238,11 @@ def _snooze(lease: Lease, name: str, services: Services) -> Outcome:
 
 
 def _arguments(lease: Lease, definition: AnyDefinition) -> tuple[list[Any], dict[str, Any]]:
-    payload = lease.payload
-    if not lease.name:
-        return [payload], {}
+    return arguments_in(lease.payload, definition) if lease.name else ([lease.payload], {})
+
+
+def arguments_in(payload: Any, definition: AnyDefinition) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of the function, of those in the payload. `TaskSerializationError` if they don't fit its annotations."""
     if isinstance(payload, dict) and len(payload) == 2 + ("about" in payload):
         args, kwargs = payload.get("args"), payload.get("kwargs")
         is_one_item = isinstance(args, list) and len(args) == 1 and not kwargs

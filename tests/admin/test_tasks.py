@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import time
+from html import unescape
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -48,6 +50,18 @@ def shown(client: Client, url: str, **query: str) -> str:
 def ids(text: str) -> list[str]:
     """Of the rows of the list."""
     return re.findall(r'name="task" value="(.*?)"', text)
+
+
+def rows_of(text: str) -> list[str]:
+    """The ids of the rows, also of tasks that can't be selected."""
+    return re.findall(r'<th scope="row" class="fq-id"><a href="[^"]*">(.*?)</a>', text)
+
+
+def follow(client: Client, text: str, which: str) -> str:
+    """The page to which the link ``next`` or ``prev`` leads."""
+    link = re.search(rf'href="([^"]*)" rel="{which}"', text)
+    assert link is not None
+    return client.get(unescape(link[1])).content.decode()
 
 
 def act(client: Client, url: str, action: str, **fields: Any) -> str:
@@ -151,14 +165,142 @@ class TestList:
             assert "<script>alert" not in text
             assert "&lt;script&gt;alert" in text
 
-    def test_reads_a_bounded_part_and_no_payloads(self, admin_client: Client, queue: FairQueue, redis: Redis) -> None:
+    def test_reads_a_bounded_part_and_no_large_payloads(
+        self, admin_client: Client, queue: FairQueue, redis: Redis
+    ) -> None:
         for _ in range(300):
             push(queue)
         stats = counted(redis, lambda: shown(admin_client, LIST))
-        assert stats.get("get", {"calls": 0})["calls"] <= 1, "the number of the queue's shards"
+        assert stats["get"]["calls"] <= module.TASKS_PER_PAGE + 1, "one more for the number of the queue's shards"
         assert stats["hmget"]["calls"] <= module.TASKS_PER_PAGE + 5
         stats = counted(redis, lambda: shown(admin_client, LIST, user="nobody"))
         assert stats["hmget"]["calls"] <= module.TASKS_EXAMINED + 5
+
+    def test_a_large_payload_is_not_read(self, admin_client: Client, queue: FairQueue, redis: Redis) -> None:
+        push(queue, payload={"args": ["x" * module.PAYLOAD_MAX_BYTES_READ], "kwargs": {}})
+        stats = counted(redis, lambda: shown(admin_client, LIST))
+        assert stats.get("get", {"calls": 0})["calls"] <= 1
+        assert re.search(r"<bdi>4,\d+ bytes are not read here</bdi>", shown(admin_client, LIST))
+
+
+class TestColumns:
+    def test_arguments(self, admin_client: Client, queue: FairQueue) -> None:
+        push(queue, payload={"args": [7, "<i>"], "kwargs": {"to": "acme", "api_token": "s3cr3t"}})
+        push(queue, payload={"args": ["y" * 200], "kwargs": {}})
+        push(queue, payload={"password": "s3cr3t", "n": 1})
+        text = shown(admin_client, LIST)
+        assert "s3cr3t" not in text
+        found = re.findall(r'<td class="fq-text"><bdi>(.*?)</bdi></td>', text)
+        assert found[0] == "7, &quot;&lt;i&gt;&quot;, to=&quot;acme&quot;, api_token=&quot;••••••&quot;"
+        assert found[1].endswith("yyy…")
+        assert found[2] == "{&quot;password&quot;: &quot;••••••&quot;, &quot;n&quot;: 1}"
+
+    def test_how_long_a_task_runs_and_ran(self, admin_client: Client, queue: FairQueue) -> None:
+        now = time.time()
+        for task_id in ("slow", "quick"):
+            queue.push(Task.create("ann", 3, None, task_id=task_id, timeout=100), now=now - 60)
+        slow, _quick = (queue.pop("w:1", now=now - passed) for passed in (51, 40))
+        text = shown(admin_client, LIST, state="started")
+        assert re.search(r'fq-slow">5\d.* s <span class="visually-hidden">\(slow\)', text)
+        assert re.search(r'<td class="fq-number">4\d.* s</td>', text)
+        assert text.count("fq-slow") == 1
+        assert slow is not None
+        queue.finish(slow)
+        assert re.search(r'<td class="fq-number">5\d.* s</td>', shown(admin_client, LIST, state="finished"))
+
+    def test_ten_times_the_p95_is_slow_without_a_limit(self, admin_client: Client, queue: FairQueue) -> None:
+        now = time.time()
+        for _ in range(3):
+            queue.push(Task.create("ann", 3, None), now=now - 30)
+        lease = queue.pop("w:1", now=now - 30)
+        assert lease is not None
+        queue.finish(lease, took=1, now=now - 29)
+        queue.pop("w:1", now=now - 20)
+        queue.pop("w:1", now=now - 3)
+        assert shown(admin_client, LIST, state="started").count("fq-slow") == 1
+
+
+class TestOrder:
+    def test_ended_tasks_are_listed_newest_first(self, admin_client: Client, queue: FairQueue) -> None:
+        made = [push(queue, f"t{n:03}") for n in range(module.TASKS_PER_PAGE + 5)]
+        for number, task_id in enumerate(made):
+            queue.cancel(task_id, now=2e9 + number)
+        made.reverse()
+        first = shown(admin_client, LIST, state="canceled")
+        assert rows_of(first) == made[: module.TASKS_PER_PAGE]
+        second = follow(admin_client, first, "next")
+        assert rows_of(second) == made[module.TASKS_PER_PAGE :]
+        assert rows_of(follow(admin_client, second, "prev")) == made[: module.TASKS_PER_PAGE]
+
+    def test_the_page_before(self, admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "TASKS_PER_PAGE", 2)
+        made = [push(queue) for _ in range(9)]
+        pages = [shown(admin_client, LIST, user="ann")]
+        assert 'rel="prev"' not in pages[0]
+        while 'rel="next"' in pages[-1]:
+            pages.append(follow(admin_client, pages[-1], "next"))
+        assert [task_id for each in pages for task_id in ids(each)] == made
+        text = pages.pop()
+        while pages:
+            text = follow(admin_client, text, "prev")
+            assert ids(text) == ids(pages.pop())
+        assert 'rel="prev"' not in text
+
+    def test_addresses_stay_short(
+        self, admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "TASKS_PER_PAGE", 1)
+        for number in range(8):
+            push(queue, f"{number}{'é' * 90}")
+        text = shown(admin_client, LIST)
+        while 'rel="next"' in text:
+            assert all(len(each) < 4000 for each in re.findall(r'href="([^"]*)" rel=', text))
+            text = follow(admin_client, text, "next")
+        assert 'rel="prev"' in text
+
+    def test_all_states_together(self, admin_client: Client, queue: FairQueue) -> None:
+        push(queue, "done", "bob")
+        lease = queue.pop("w:1")
+        assert lease is not None
+        queue.finish(lease)
+        push(queue, "waits", "bob")
+        push(queue, "later", "bob", execute_after=4e9)
+        push(queue, "other", "ann")
+        assert sorted(rows_of(shown(admin_client, LIST, state="all"))) == ["done", "later", "other", "waits"]
+        text = shown(admin_client, LIST, state="all", user="bob")
+        assert sorted(rows_of(text)) == ["done", "later", "waits"]
+        assert "Only the newest records of each state were read, at most 1,000 in all." in text
+        assert "cancel_all" not in text
+        assert "Choose one state first." in act(admin_client, f"{LIST}?state=all", "cancel_all")
+
+
+class TestArgument:
+    def test_is_found(self, admin_client: Client, queue: FairQueue) -> None:
+        push(queue, "a", payload={"args": ["Order-7"], "kwargs": {}})
+        push(queue, "b", payload={"args": [], "kwargs": {"order": "8"}})
+        text = shown(admin_client, LIST, argument="order-7")
+        assert ids(text) == ["a"]
+        assert "Only the newest 1,000 records were searched" in text
+        assert sorted(ids(shown(admin_client, LIST, state="all", argument="ORDER"))) == ["a", "b"]
+
+    def test_a_hidden_value_is_not_found(self, admin_client: Client, queue: FairQueue) -> None:
+        push(queue, payload={"args": [], "kwargs": {"password": "s3cr3t"}})
+        text = shown(admin_client, LIST, argument="s3cr3t")
+        assert ids(text) == []
+        assert "s3cr3t" not in text.replace('value="s3cr3t"', "").replace("argument=s3cr3t", "")
+
+    def test_only_selected_tasks_are_changed(self, admin_client: Client, queue: FairQueue) -> None:
+        push(queue, "a")
+        url = f"{LIST}?argument=zzz"
+        assert "can only be changed by selecting them" in act(admin_client, url, "cancel_all", confirm="yes")
+        assert state(queue, "a") is TaskState.QUEUED
+
+    def test_the_newest_are_searched(
+        self, admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "TASKS_EXAMINED", 3)
+        made = [push(queue, payload={"args": ["x"], "kwargs": {}}) for _ in range(5)]
+        assert sorted(ids(shown(admin_client, LIST, argument="x"))) == sorted(made[2:])
 
 
 class TestSelected:

@@ -288,7 +288,7 @@ class DeadLetterPage(AdminPage):
             "back": self.url("dead_letters"),
             "here": self.url(self.name, quote(self.key)),
             "problem": self.problem,
-            "edit": (_editable(task) if self.edited is None else self.edited) if self.edits else None,
+            "edit": (editable_payload(task) if self.edited is None else self.edited) if self.edits else None,
         }
 
     @Action("change_deadletter")
@@ -330,7 +330,7 @@ class DeadLetterPage(AdminPage):
         return _("Dead letter %(entry)s discarded") % {"entry": self.key}
 
 
-def _editable(task: Task) -> str:
+def editable_payload(task: Task) -> str:
     """The payload as JSON that says the same; what can't be seen (a mark that turns the line around) is written out."""
     if isinstance(task.payload, Undecodable):
         text = task.payload_bytes.decode("utf-8", "backslashreplace")

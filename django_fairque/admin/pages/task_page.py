@@ -14,6 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from django_fairque.admin.pages.base import Action, AdminPage
+from django_fairque.admin.pages.dead_letters import EDITABLE_PAYLOAD_MAX_BYTES, editable_payload
 from django_fairque.admin.pages.dependencies import (
     DRAWING_MAX_TASKS,
     GRAPH_MAX_STEPS,
@@ -21,17 +22,21 @@ from django_fairque.admin.pages.dependencies import (
     open_subtree,
     task_link,
 )
+from django_fairque.engine.model import payload as json_payload
+from django_fairque.engine.model.errors import FairQueueError, TaskNotFoundError
 from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.task import Task
 from django_fairque.monitoring.formatting import duration
 from django_fairque.monitoring.redaction import as_text, redacted, redacted_text
 from django_fairque.monitoring.wait_explanations import reasons
 from django_fairque.tasks import registry, results
+from django_fairque.tasks.execution import arguments_in
 
 if TYPE_CHECKING:
+    from django.http import HttpRequest, HttpResponse
     from django_stubs_ext import StrOrPromise
 
     from django_fairque.engine.model.records import Attempt
-    from django_fairque.engine.model.task import Task
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.monitoring.wait_explanations import Reason
 
@@ -47,6 +52,7 @@ LEAD_TITLES: dict[TaskState, StrOrPromise] = {
     TaskState.CANCELED: gettext_lazy("Why was it canceled?"),
 }
 """The heading of the first part of the page."""
+RUN_AGAIN_STATES = (TaskState.FINISHED, TaskState.CANCELED)
 RUN_NOW = ("run_now", gettext_lazy("Run now"), "change_task")
 REMEDIES: dict[str, tuple[str, StrOrPromise, str]] = {
     "scheduled": RUN_NOW,
@@ -71,9 +77,25 @@ class TaskPage(AdminPage):
     in_menu = False
     list_name = "tasks"
 
+    edits = False
+    """Whether the arguments of another run are shown, to be changed."""
+    edited: str | None = None
+    """The arguments as they were posted, kept when they can't be used."""
+    problem = ""
+    new_task_id = ""
+    """The id of the task that runs again what this one did."""
+
     @property
     def subject(self) -> str:
         return self.key
+
+    def post(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
+        response = super().post(request, **kwargs)
+        self.refreshes = not self.edits
+        return self.get(request, **kwargs) if self.edits else response
+
+    def back_to(self) -> str:
+        return self.url(self.name, quote(self.new_task_id)) if self.new_task_id else super().back_to()
 
     def template_context(self) -> dict[str, Any]:
         queue, task = self.queue, self.queue.get_task(self.key)
@@ -99,6 +121,11 @@ class TaskPage(AdminPage):
             "run_url": self.link("dependencies", run=task.run_id),
             "user_url": self.url("tasks", state=task.state.value, user=task.user_id),
             "dead_url": self.link("dead_letter", quote(entry.entry_id)) if entry else "",
+            "can_run_again": self.may("change_task") and task.state in RUN_AGAIN_STATES,
+            "edit": (editable_payload(task) if self.edited is None else self.edited) if self.edits else None,
+            "problem": self.problem,
+            "here": self.url(self.name, quote(self.key)),
+            "is_redacted": redacted(task.payload) != task.payload,
             "can_cancel": self.may("change_task") and not task.state.is_ended,
         }
 
@@ -160,6 +187,37 @@ class TaskPage(AdminPage):
         self.queue.dlq.requeue(entry.entry_id)
         return _("The task was queued, with a fresh retry budget.")
 
+    @Action("change_task")
+    def edit(self) -> str:
+        task = self._ended_task()
+        if len(task.payload_bytes) > EDITABLE_PAYLOAD_MAX_BYTES:
+            raise ValueError(_("The payload is too large to be shown in a form: enqueue the task in code."))
+        self.edits = True
+        return _("The payload is shown as it is, to run the task again")
+
+    @Action("change_task")
+    def run_again(self) -> str:
+        """Enqueue a new task with the posted payload, which stays in the form if it can't be used."""
+        self.edits, self.edited = True, self.request.POST.get("payload", "")
+        try:
+            self.new_task_id = enqueue_again(self.queue, self._ended_task(), self.edited)
+        except TaskNotFoundError:
+            self.edits = False
+            raise
+        except (FairQueueError, ValueError) as error:
+            self.problem = _("The payload can't be taken: %(error)s") % {"error": error}
+            raise ValueError(self.problem) from error
+        self.edits = False
+        return _("Task %(task)s was enqueued.") % {"task": self.new_task_id}
+
+    def _ended_task(self) -> Task:
+        task = self.queue.get_task(self.key)
+        if task.state not in RUN_AGAIN_STATES:
+            raise ValueError(
+                _("Only a finished or canceled task can be run again: this one has not ended, or is a dead letter.")
+            )
+        return task
+
     @Action("change_user")
     def resume_user(self) -> str:
         user = self.queue.get_task(self.key).user_id
@@ -178,6 +236,31 @@ class TaskPage(AdminPage):
     def resume_queue(self) -> str:
         self.queue.resume()
         return _("The queue is resumed.")
+
+
+def enqueue_again(queue: FairQueue, task: Task, text: str) -> str:
+    """Enqueue a task for the same user with the same options and this payload, and return its id.
+
+    It depends on nothing, belongs to no run, and has no key that makes it a duplicate.
+
+    Raises:
+        FairQueueError, ValueError: the payload is not JSON, does not fit the function, or the queue refuses the task.
+    """
+    payload = json_payload.loads(text.encode())
+    definition = registry.find(task.name) if task.name else None
+    if definition is not None:
+        definition.bind(*arguments_in(payload, definition))
+    copy = Task.create(
+        task.user_id,
+        task.promoted_from or task.priority,
+        payload,
+        name=task.name,
+        max_retries=task.max_retries,
+        max_deliveries=task.max_deliveries or None,
+        sla=task.sla,
+        timeout=task.timeout,
+    )
+    return queue.push(copy).task_id
 
 
 def run_times(task: Task) -> list[str]:

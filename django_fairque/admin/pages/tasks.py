@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import math
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.contrib.admin.utils import quote
@@ -13,24 +17,38 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from django_fairque.admin.pages.base import Action, AdminPage, Question
+from django_fairque.admin.pages.task_page import time_limit
 from django_fairque.engine.inspection.search import MAX_RECORDS_READ, Search
 from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.task import Undecodable
+from django_fairque.engine.statistics.queue_stats import percentiles
+from django_fairque.monitoring.redaction import redacted
 from django_fairque.monitoring.translations import word
 from django_fairque.tasks import results
 
 if TYPE_CHECKING:
+    from django_fairque.engine.inspection.search import SearchResult
     from django_fairque.engine.model.task import Task
 
 TASKS_PER_PAGE = 50
 TASKS_EXAMINED = 1000
-"""Records that one page looks through for a user or a name."""
+"""Records that one page looks through for a user, a name, or an argument."""
+ALL_STATES = "all"
+"""The value of ``state`` for tasks of all states together."""
+PAYLOAD_MAX_BYTES_READ = 4096
+"""A larger payload is neither shown in the list nor searched."""
+ARGUMENTS_MAX_CHARACTERS = 80
+TRAIL_MAX_CHARACTERS = 1500
+"""Of the cursors of earlier pages, which stand in the address: servers refuse long ones."""
+SLOW_FACTOR = 10
+"""A task without a limit is slow if it runs this many times the p95 of all run times."""
 TASKS_PER_REQUEST = 1000
 """Tasks that one request changes; then the user confirms to go on."""
 CANCELABLE = (TaskState.SCHEDULED, TaskState.DEFERRED, TaskState.QUEUED, TaskState.STARTED)
 
 
 class TasksPage(AdminPage):
-    """What one looks for stands in the query: ``state``, ``user``, ``name``, ``worker``; ``id`` leads to the task."""
+    """The query has what to find: ``state``, ``user``, ``name``, ``worker``, ``argument``; ``id`` leads to the task."""
 
     name = "tasks"
     title = gettext_lazy("Tasks")
@@ -46,42 +64,109 @@ class TasksPage(AdminPage):
     def search(self) -> Search:
         """What the query asks for; ``ValueError`` for a state that there is not."""
         state, user, name, worker = (self.request.GET.get(key) or None for key in ("state", "user", "name", "worker"))
-        states = [each.value for each in TaskState]
+        states = [*(each.value for each in TaskState), ALL_STATES]
         if state is not None and state not in states:
             facts = {"state": state, "known": ", ".join(states)}
             raise ValueError(_("There is no state %(state)s: it is one of %(known)s.") % facts)
-        return Search(TaskState(state or TaskState.QUEUED), user, name, TASKS_EXAMINED, worker)
+        wanted = None if state == ALL_STATES else TaskState(state or TaskState.QUEUED)
+        newest_first = wanted is not None and (wanted.is_ended or bool(self.argument))
+        return Search(wanted, user, name, TASKS_EXAMINED, worker, newest_first, PAYLOAD_MAX_BYTES_READ)
+
+    @property
+    def argument(self) -> str:
+        """A text that is looked for in the arguments."""
+        return self.request.GET.get("argument", "").strip()
 
     def template_context(self) -> dict[str, Any]:
         stats = self.queue.get_stats(0)
+        argument, cursor = self.argument, self.request.GET.get("cursor") or None
         try:
             search = self.search()
-            found = self.queue.find(search, TASKS_PER_PAGE, self.request.GET.get("cursor"))
+            found = self._found(search, argument, cursor)
         except ValueError as error:
             messages.error(self.request, str(error))
-            search = Search(TaskState.QUEUED)
+            search, argument, cursor = Search(TaskState.QUEUED, payload_bytes=PAYLOAD_MAX_BYTES_READ), "", None
             found = self.queue.find(search, TASKS_PER_PAGE)
-        requested = {"user": search.user_id, "name": search.name, "worker": search.worker}
+        state = search.state.value if search.state else ALL_STATES
+        requested = {"user": search.user_id, "name": search.name, "worker": search.worker, "argument": argument or None}
         query = {key: value for key, value in requested.items() if value is not None}
+        p95 = percentiles(stats.runs.buckets).p95
+        may_change, is_listed_whole = self.may("change_task"), search.state is not None and not argument
         return {
             "search": search,
+            "argument": argument,
+            "state_name": state,
+            "all_states": ALL_STATES,
+            "is_listed_whole": is_listed_whole,
+            "most_looked_at": TASKS_EXAMINED,
             "found": found,
-            "rows": [(task, self.url("task", quote(task.task_id)), _since(task)) for task in found.tasks],
+            "rows": [self._row(task, p95) for task in found.tasks],
             "states": [
-                (state, stats.states[state.value], self.url(self.name, **query, state=state.value))
-                for state in TaskState
+                (ALL_STATES, sum(stats.states.values()), self.url(self.name, **query, state=ALL_STATES)),
+                *(
+                    (each.value, stats.states[each.value], self.url(self.name, **query, state=each.value))
+                    for each in TaskState
+                ),
             ],
-            **self.paging(found.cursor, state=search.state.value, **query),
-            "can_cancel": search.state in CANCELABLE and self.may("change_task"),
-            "can_run": search.state is TaskState.SCHEDULED and self.may("change_task"),
+            **self._paging(found.cursor, cursor, state=state, **query),
+            "can_cancel": (search.state is None or search.state in CANCELABLE) and may_change,
+            "can_run": search.state is TaskState.SCHEDULED and may_change,
         }
+
+    def _found(self, search: Search, argument: str, cursor: str | None) -> SearchResult:
+        """A page of tasks. An argument is looked for in the first records only: each payload must be read for it."""
+        if not argument:
+            return self.queue.find(search, TASKS_PER_PAGE, cursor)
+        found = self.queue.find(search, TASKS_EXAMINED)
+        wanted = argument.casefold()
+        tasks = [task for task in found.tasks if wanted in arguments_text(task.payload).casefold()]
+        return replace(found, tasks=tuple(tasks[:TASKS_PER_PAGE]), cursor=None)
+
+    def _row(self, task: Task, p95: float) -> dict[str, Any]:
+        """A task of the list. ``is_slow``: it runs for more than half of its limit; without a limit, ten times the p95."""
+        length, is_slow = None, False
+        if task.started_at is not None and task.state is TaskState.STARTED:
+            length, limit = max(0.0, time.time() - task.started_at), time_limit(self.queue, task)
+            is_slow = length > (limit / 2 if limit is not None else (SLOW_FACTOR * p95 or math.inf))
+        elif task.started_at is not None and task.ended_at is not None:
+            length = max(0.0, task.ended_at - task.started_at)
+        text = arguments_text(task.payload)
+        if len(text) > ARGUMENTS_MAX_CHARACTERS:
+            text = f"{text[: ARGUMENTS_MAX_CHARACTERS - 1]}…"
+        return {
+            "task": task,
+            "url": self.url("task", quote(task.task_id)),
+            "since": _since(task),
+            "length": length,
+            "is_slow": is_slow,
+            "arguments": text,
+        }
+
+    def _paging(self, following: str | None, cursor: str | None, **query: str) -> dict[str, str]:
+        """The links to the next, the previous and the first page. The address has the cursors of the pages before this one, as
+        many as fit."""
+        trail = self.request.GET.getlist("trail") if cursor else []
+        links = self.paging(following, **query)
+        longer = [*trail, cursor or ""]
+        while sum(len(urlencode([("trail", each)])) for each in longer) > TRAIL_MAX_CHARACTERS:
+            longer.pop(0)
+        if links["next"]:
+            links["next"] += f"&{urlencode([('trail', each) for each in longer])}"
+        links["previous"] = ""
+        if trail:
+            before = {"cursor": trail[-1]} if trail[-1] else {}
+            links["previous"] = self.url(self.name, **query, **before)
+            if trail[:-1]:
+                links["previous"] += f"&{urlencode([('trail', each) for each in trail[:-1]])}"
+        return links
 
     @property
     def subject(self) -> str:
         if "all" not in self.request.POST["action"]:
             return ", ".join(self._selected())
         search = self.search()
-        return ", ".join(each for each in (search.state.value, search.user_id, search.name, search.worker) if each)
+        state = search.state.value if search.state else ALL_STATES
+        return ", ".join(each for each in (state, search.user_id, search.name, search.worker) if each)
 
     def _selected(self) -> list[str]:
         ids = self.posted_list("task")
@@ -110,6 +195,8 @@ class TasksPage(AdminPage):
     @Action("change_task")
     def cancel_all(self) -> str:
         search = self.search()
+        if search.state is None:
+            raise ValueError(_("Choose one state first."))
         if search.state not in CANCELABLE:
             raise ValueError(_("Tasks that have ended can't be canceled."))
         return self._all(search, self._cancel, _("Cancel these tasks"))
@@ -129,6 +216,8 @@ class TasksPage(AdminPage):
 
         No more than were counted then: those that came later were not confirmed.
         """
+        if self.argument:
+            raise ValueError(_("Tasks that were found by an argument can only be changed by selecting them."))
         found = self.queue.matching(replace(search, look_at=MAX_RECORDS_READ))
         ids = found.task_ids
         if not self.is_confirmed:
@@ -151,6 +240,21 @@ class TasksPage(AdminPage):
         raise Question([text], yes, fields={"done": str(total), "left": str(left)})
 
 
+def arguments_text(payload: Any) -> str:
+    """The arguments of a call on one line, with secrets hidden; another payload as JSON."""
+    shown = redacted(payload)
+    if isinstance(shown, Undecodable):
+        return shown.error
+    if isinstance(shown, dict) and isinstance(shown.get("args"), list) and isinstance(shown.get("kwargs"), dict):
+        values = [_json(each) for each in shown["args"]]
+        return ", ".join([*values, *(f"{name}={_json(each)}" for name, each in shown["kwargs"].items())])
+    return _json(shown)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
 def _since(task: Task) -> float:
     """Since when it has its state; due when, if it is scheduled."""
     moments = {
@@ -163,7 +267,8 @@ def _since(task: Task) -> float:
 
 
 def _how_many(search: Search, number: int, *, is_whole: bool) -> str:
-    words = {"count": number, "state": word(search.state.value), "looked": MAX_RECORDS_READ}
+    state = search.state.value if search.state else ALL_STATES
+    words = {"count": number, "state": word(state), "looked": MAX_RECORDS_READ}
     if is_whole:
         return ngettext("%(count)d %(state)s task matches.", "%(count)d %(state)s tasks match.", number) % words
     text = _(

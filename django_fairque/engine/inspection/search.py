@@ -1,18 +1,21 @@
-"""Looking for tasks of one state by user, name and worker: through a bounded number of records, and saying how many."""
+"""Finding tasks by state, user, name and worker in a bounded number of records."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.inspection.pages import ResultPage, cursor_error, read_page
+from django_fairque.engine.inspection.pages import ResultPage, check_limit, cursor_error, read_page
+from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import check_integer
 from django_fairque.engine.model.errors import TaskSerializationError, TaskValidationError, short
-from django_fairque.engine.model.task import Task
-from django_fairque.engine.scripting.operations import Operation, Read, read_sound
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.signature import split_signature
+from django_fairque.engine.model.task import Task, Undecodable
+from django_fairque.engine.scripting.operations import Operation, Read, read_sound, slices
 
 if TYPE_CHECKING:
-    from django_fairque.engine.model.records import TaskState
     from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.sharding.shards import Shards
 
@@ -20,19 +23,20 @@ RECORDS_PER_READ = 500
 MAX_RECORDS_READ = 10_000
 LISTED_TASK_FIELDS = (
     *("state", "user", "name", "priority", "created", "due", "expires", "ready", "started", "ended", "worker"),
-    *("retries", "max_retries", "max_deliveries", "deliveries", "run"),
+    *("retries", "max_retries", "max_deliveries", "deliveries", "run", "timeout"),
 )
-"""What is read of a task: neither payload nor result, which may be large."""
+"""The fields that are read of a task. Payloads are read only up to a size, results never: they may be large."""
+MAX_PAYLOAD_BYTES_READ = 1_000_000
 MATCHED_TASK_FIELDS = ("state", "user", "name", "worker")
 """The fields that a search compares. Reading them takes a fifth of the time of reading `LISTED_TASK_FIELDS` as tasks."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """Which tasks are meant. Raises `TaskValidationError` if ``look_at`` is out of range."""
+    """Which tasks are meant. Raises `TaskValidationError` if ``look_at`` or ``payload_bytes`` is out of range."""
 
-    state: TaskState
-    """Their state."""
+    state: TaskState | None
+    """Their state; None for all states, of each of which the newest records are read."""
     user_id: str | None = None
     """Their user; None for all."""
     name: str | None = None
@@ -41,9 +45,16 @@ class Search:
     """The largest number of records that are read, from 1 to 10,000."""
     worker: str | None = None
     """The worker that had them last; None for all."""
+    newest_first: bool = False
+    """Whether the last records of the state come first, which is the order of ending for tasks that have ended. A queue of
+    several shards is read shard by shard."""
+    payload_bytes: int = 0
+    """The largest payload that is read, in bytes, up to 1,000,000. With 0, the default, payloads are not read. A larger one is
+    an `Undecodable` without bytes."""
 
     def __post_init__(self) -> None:
         check_integer(self.look_at, "look_at", 1, MAX_RECORDS_READ)
+        check_integer(self.payload_bytes, "payload_bytes", 0, MAX_PAYLOAD_BYTES_READ)
 
     @property
     def is_filtered(self) -> bool:
@@ -53,7 +64,7 @@ class Search:
         """Whether a task's fields of `MATCHED_TASK_FIELDS` are those of one that is meant."""
         wanted = ((self.user_id, user), (self.name, name), (self.worker, worker))
         is_meant = all(expected is None or (found or b"") == expected.encode() for expected, found in wanted)
-        return state == self.state.value.encode() and is_meant
+        return is_meant and (self.state is None or state == self.state.value.encode())
 
 
 @dataclass(frozen=True)
@@ -85,23 +96,26 @@ def _check_search(search: Search) -> None:
 def find(shards: Shards, search: Search, limit: int, cursor: str | None) -> Operation[SearchResult]:
     """A shard after the other, in ``look_at`` records of all of them."""
     _check_search(search)
+    state = search.state
+    if state is None:
+        return (yield from _find_in_all_states(shards, search, limit, cursor))
     looked_at = 0
 
     def read(commands: Commands, most: int, at: str | None) -> Operation[ResultPage[Task]]:
         nonlocal looked_at
-        key = commands.keys.state(search.state.value)
-        index = yield from _start(key, at)
+        key, order = commands.keys.state(state.value), "ZREVRANGE" if search.newest_first else "ZRANGE"
+        index = yield from _start(key, at, is_reversed=search.newest_first)
         found: list[Task] = []
         while looked_at < search.look_at:
             size = min(RECORDS_PER_READ if search.is_filtered else most - len(found), search.look_at - looked_at)
-            (ids,) = yield Read([("ZRANGE", key, index, index + size - 1)])
+            (ids,) = yield Read([(order, key, index, index + size - 1)])
             names = [task_id.decode() for task_id in ids]
             meant = (yield from _matching_ids(commands, search, names)) if search.is_filtered else names
-            records = dict(zip(meant, (yield from _records(commands, meant)), strict=True))
+            records = yield from _records(commands, search, meant)
             for task_id in names:
                 looked_at, index = looked_at + 1, index + 1
                 task = records.get(task_id)
-                if task is not None and task.state is search.state:
+                if task is not None and task.state is state:
                     found.append(task)
                     if len(found) == most:
                         return ResultPage(found, f"{index}:{task_id}")
@@ -121,6 +135,8 @@ def matching(shards: Shards, search: Search) -> Operation[MatchingTasks]:
     Of the tasks only the fields of the search are read: none at all if every task of the state matches.
     """
     _check_search(search)
+    if search.state is None:
+        raise TaskValidationError("the ids of all that match are read for one state: give Search a state")
     share = max(1, search.look_at // len(shards))
     found: list[str] = []
     is_whole = not shards.missing
@@ -139,27 +155,78 @@ def matching(shards: Shards, search: Search) -> Operation[MatchingTasks]:
     return MatchingTasks(found, is_whole, shards.missing)
 
 
-def _matching_ids(commands: Commands, search: Search, task_ids: list[str]) -> Operation[list[str]]:
+def _find_in_all_states(shards: Shards, search: Search, limit: int, cursor: str | None) -> Operation[SearchResult]:
+    """The newest records of each state, in equal parts of ``look_at``; those that changed last come first.
+
+    There is one page: records of different states have no common order to go on by.
+    """
+    check_limit(limit)
+    if cursor is not None:
+        raise cursor_error(cursor)
+    share = max(1, search.look_at // (len(TaskState) * len(shards)))
+    if not search.is_filtered:
+        share = min(share, limit)
+    found: list[Task] = []
+    looked_at = 0
+    for commands in shards:
+        lists = yield Read([("ZREVRANGE", commands.keys.state(state.value), 0, share - 1) for state in TaskState])
+        names = [task_id.decode() for ids in lists for task_id in ids]
+        looked_at += len(names)
+        for some in slices(list(dict.fromkeys(names)), RECORDS_PER_READ):
+            meant = (yield from _matching_ids(commands, search, some)) if search.is_filtered else some
+            records = yield from _records(commands, search, meant)
+            found += [task for task in records.values() if task is not None]
+    found.sort(key=lambda task: task.ended_at or task.started_at or task.ready_at or task.created_at, reverse=True)
+    return SearchResult(tuple(found[:limit]), looked_at, None, shards.missing)
+
+
+def _matching_ids(commands: Commands, search: Search, task_ids: Sequence[str]) -> Operation[list[str]]:
     reply = yield from read_sound(
         [("HMGET", commands.keys.task(task_id), *MATCHED_TASK_FIELDS) for task_id in task_ids]
     )
     return [task_id for task_id, fields in zip(task_ids, reply, strict=True) if search.matches(*fields)]
 
 
-def _start(key: str, cursor: str | None) -> Operation[int]:
+def _start(key: str, cursor: str | None, *, is_reversed: bool) -> Operation[int]:
     """The place after the cursor's task; where it was, less its own place, if it has left the registry since."""
     if cursor is None:
         return 0
     index, separator, task_id = cursor.partition(":") if isinstance(cursor, str) else ("", "", "")
     if not (separator and index.isdecimal() and len(index) < 16):
         raise cursor_error(cursor)
-    (rank,) = yield Read([("ZRANK", key, task_id)])
-    return max(0, int(index) - 1) if rank is None else int(rank) + 1
+    rank, size = yield Read([("ZRANK", key, task_id), ("ZCARD", key)])
+    if rank is None:
+        return max(0, int(index) - 1)
+    return int(size) - int(rank) if is_reversed else int(rank) + 1
 
 
-def _records(commands: Commands, task_ids: list[str]) -> Operation[list[Task | None]]:
-    reply = yield from read_sound([("HMGET", commands.keys.task(task_id), *LISTED_TASK_FIELDS) for task_id in task_ids])
-    return [_task(task_id, values) for task_id, values in zip(task_ids, reply, strict=True)]
+def _records(commands: Commands, search: Search, task_ids: Sequence[str]) -> Operation[dict[str, Task | None]]:
+    """The tasks by id, None for each that is not known or whose record is damaged; with payloads if the search wants them."""
+    keys = commands.keys
+    reads: list[tuple[Any, ...]] = [("HMGET", keys.task(each), *LISTED_TASK_FIELDS) for each in task_ids]
+    if search.payload_bytes:
+        reads += [("STRLEN", keys.payload(each)) for each in task_ids]
+    reply = yield from read_sound(reads)
+    tasks = {each: _task(each, values) for each, values in zip(task_ids, reply, strict=False)}
+    if search.payload_bytes:
+        sizes = dict(zip(task_ids, map(int, reply[len(task_ids) :]), strict=True))
+        small = [each for each in task_ids if sizes[each] <= search.payload_bytes]
+        texts = yield from read_sound([("GET", keys.payload(each)) for each in small])
+        payloads = dict(zip(small, texts, strict=True))
+        for each, task in tasks.items():
+            if task is not None:
+                tasks[each] = _with_payload(task, payloads.get(each), sizes[each])
+    return tasks
+
+
+def _with_payload(task: Task, text: bytes | None, size: int) -> Task:
+    payload: Any = Undecodable(b"", f"{size:,} bytes are not read here")
+    if text is not None:
+        try:
+            payload = json_payload.loads(split_signature(text)[0])
+        except TaskSerializationError as error:
+            payload = Undecodable(text, str(error))
+    return task.model_copy(update={"payload": payload})
 
 
 def _task(task_id: str, values: list[bytes | None]) -> Task | None:

@@ -139,9 +139,11 @@ _TYPES: Mapping[str, tuple[bytes, Callable[[int], Any]]] = {
     "HGETALL": (b"hash", lambda _: {}),
     "HMGET": (b"hash", lambda fields: [None] * fields),
     "GET": (b"string", lambda _: None),
+    "STRLEN": (b"string", lambda _: 0),
     "HGET": (b"hash", lambda _: None),
     "LRANGE": (b"list", lambda _: []),
     "ZRANGE": (b"zset", lambda _: []),
+    "ZREVRANGE": (b"zset", lambda _: []),
     "ZRANGEBYSCORE": (b"zset", lambda _: []),
     "ZSCORE": (b"zset", lambda _: None),
 }
