@@ -17,6 +17,7 @@ from django_fairque.admin.pages.model_events import ModelEventsPage
 from django_fairque.admin.pages.organizations import OrganizationsPage
 from django_fairque.admin.pages.overview import OverviewPage
 from django_fairque.admin.pages.queues import QueuesPage
+from django_fairque.admin.pages.runs import RunPage, RunsPage
 from django_fairque.admin.pages.schedules import SchedulesPage
 from django_fairque.admin.pages.task_page import TaskPage
 from django_fairque.admin.pages.tasks import TasksPage
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 PAGES: tuple[type[AdminPage], ...] = (
     *(OverviewPage, LivePage, QueuesPage, UsersPage, OrganizationsPage, TasksPage),
-    *(TaskPage, DeadLettersPage, DeadLetterPage, DependenciesPage),
+    *(TaskPage, DeadLettersPage, DeadLetterPage, DependenciesPage, RunsPage, RunPage),
     *(SchedulesPage, WorkersPage, ModelEventsPage),
 )
 """All pages, in the menu's order. The admin's index leads to the first one that the user may see."""

@@ -108,6 +108,7 @@ def steps(queue: FairQueue, text: str) -> Iterator[Callable[[], Any]]:
     yield lambda: queue.user(text).set_organization(text)
     parent, canceled = make(user="acme"), make()
     yield lambda: queue.push_batch([parent, make(depends_on=[parent.task_id]), canceled])
+    yield lambda: queue.push_graph([make()], text)
     yield lambda: queue.cancel(canceled.task_id, reason=text)
     yield lambda: queue.push(make(execute_after=4_000_000_000.0))
 

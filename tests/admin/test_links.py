@@ -149,7 +149,8 @@ def test_no_link_leads_to_what_one_may_not_see(client: Client, entry: str, permi
     staff = User.objects.create_user("staff", password="x", is_staff=True)
     staff.user_permissions.add(Permission.objects.get(codename=permission, content_type__app_label="django_fairque"))
     client.force_login(staff)
-    arguments = {"task": "deferred", "dead_letter": quote(entry)}
+    get_queue().push_graph([Task.create(USER, 3, None)], "run")
+    arguments = {"task": "deferred", "dead_letter": quote(entry), "run": "run"}
     for page in (page for page in PAGES if page.permission == permission):
         where = reverse(f"admin:django_fairque_{page.name}", args=[arguments[page.name]] if "<" in page.path else [])
         for query in ({}, {"task": "deferred"}, {"user": USER}, {"show": "letters"}):

@@ -484,7 +484,7 @@ class TestTask:
         queue.push_graph(tasks, "run-1")
         text = shown(admin_client, page("b"))
         assert "It waits for 1 task: a (queued)." in text
-        for words in ("Waits for", "Declared to depend on", page("a"), "run=run-1", "Show the graph"):
+        for words in ("Waits for", "Declared to depend on", page("a"), "/runs/id-run-1/", "Show the graph"):
             assert words in text
         assert "Waited for by" in shown(admin_client, page("a"))
 

@@ -286,6 +286,11 @@ def state_of(node: Node) -> str:
     return node.state.value if node.state else "unknown"
 
 
+def parents_of(graph: DependencyGraph) -> Mapping[str, list[str]]:
+    """By id, the tasks of the graph that each task depends on."""
+    return _neighbours(graph)[0]
+
+
 def _neighbours(graph: DependencyGraph) -> tuple[Mapping[str, list[str]], Mapping[str, list[str]]]:
     parents: dict[str, list[str]] = {each: [] for each in graph.nodes}
     children: dict[str, list[str]] = {each: [] for each in graph.nodes}

@@ -118,7 +118,7 @@ class TaskPage(AdminPage):
             "progress": queue.get_progress(task.task_id),
             "others": neighbors(self, view, RELATED_TASKS_SHOWN, declared=True),
             "graph_url": self.link("dependencies", task=task.task_id),
-            "run_url": self.link("dependencies", run=task.run_id),
+            "run_url": self.link("run", quote(task.run_id)) if task.run_id else "",
             "user_url": self.url("tasks", state=task.state.value, user=task.user_id),
             "dead_url": self.link("dead_letter", quote(entry.entry_id)) if entry else "",
             "can_run_again": self.may("change_task") and task.state in RUN_AGAIN_STATES,

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from django_fairque.engine.inspection.pages import PartialList
 from django_fairque.engine.inspection.task_lookup import around_run
 from django_fairque.engine.model import payload as json_payload
-from django_fairque.engine.model.durations import check_integer, positive_us, to_us
+from django_fairque.engine.model.durations import check_integer, positive_us, seconds, to_us
 from django_fairque.engine.model.errors import TaskNotFoundError, TaskValidationError, short
 from django_fairque.engine.model.ids import check_id, check_ids
 from django_fairque.engine.model.payload import unpack
 from django_fairque.engine.model.records import TaskState
-from django_fairque.engine.scripting.operations import Driver, Operation, Read, slices
+from django_fairque.engine.scripting.operations import Driver, Operation, Read, read_sound, slices
 
 if TYPE_CHECKING:
     from django_fairque.engine.scripting.commands import Commands
@@ -22,18 +24,33 @@ if TYPE_CHECKING:
 MAX_LISTED_DEPENDENCIES = 1000
 """Ids in one list of a view."""
 NODE_FIELDS = ("state", "name", "user")
+NODE_TIME_FIELDS = ("created", "ready", "started", "ended")
+RUN_RECORDS_READ = 2000
+"""Records that are looked through for runs."""
+MAX_RUNS_READ = 20
+RUN_TASKS_READ = 200
+"""Tasks of one run (on each shard) that are read for its progress."""
+RUN_NODES_PER_READ = 1000
 RESULTS_PER_READ = 200
 """Results read in one round trip."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """A task of a graph: its ``task_id``, ``name`` and ``user_id``. ``state`` is None when it is forgotten."""
+    """A task of a graph: its ``task_id``, ``name`` and ``user_id``. ``state`` is None when it is forgotten.
+
+    ``created_at``, ``ready_at`` (since when it could start), ``started_at`` and ``ended_at`` are Unix times, which are read
+    for the graph of a run only; None for a moment that has not come.
+    """
 
     task_id: str
     name: str
     user_id: str
     state: TaskState | None
+    created_at: float | None = None
+    ready_at: float | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
 
 
 @dataclass(frozen=True)
@@ -173,9 +190,86 @@ def blockers(shards: Shards, task_ids: Sequence[str], most: int) -> Operation[di
     }
 
 
-def _node(task_id: str, state: bytes | None, name: bytes | None, user: bytes | None) -> Node:
+def _node(task_id: str, state: bytes | None, name: bytes | None, user: bytes | None, *times: bytes | None) -> Node:
     known = None if state is None else TaskState(state.decode())
-    return Node(task_id, (name or b"").decode(), (user or b"").decode(), known)
+    return Node(task_id, (name or b"").decode(), (user or b"").decode(), known, *map(seconds, times))
+
+
+@dataclass(frozen=True)
+class RunProgress:
+    """How far a run is: ``run_id`` is its id, ``count`` the number of its tasks that are not forgotten.
+
+    ``states`` are the numbers of tasks by state among those that were read: all of them, unless ``is_whole`` is False.
+    ``name`` and ``user_id`` are those of the task that was created first. ``created_at`` is when, and ``ended_at`` when the
+    last task that has ended did, as Unix times; None if none has.
+    """
+
+    run_id: str
+    count: int
+    states: Mapping[TaskState, int]
+    name: str
+    user_id: str
+    created_at: float
+    ended_at: float | None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all its tasks were read."""
+        return sum(self.states.values()) >= self.count
+
+    @property
+    def done(self) -> float:
+        """The part of the tasks that has ended, from 0 to 1."""
+        read = sum(self.states.values())
+        return sum(count for state, count in self.states.items() if state.is_ended) / read if read else 0.0
+
+
+def recent_runs(shards: Shards, limit: int) -> Operation[PartialList[RunProgress]]:
+    """The runs of the newest records of each state, `RUN_RECORDS_READ` in all; those that were created last come first."""
+    check_integer(limit, "limit", 1, MAX_RUNS_READ)
+    share = max(1, RUN_RECORDS_READ // (len(TaskState) * len(shards)))
+    created: dict[str, float] = {}
+    for shard in shards:
+        lists = yield Read([("ZREVRANGE", shard.keys.state(state.value), 0, share - 1) for state in TaskState])
+        ids = [task_id.decode() for some in lists for task_id in some]
+        for run, at in (yield from read_sound([("HMGET", shard.keys.task(each), "run", "created") for each in ids])):
+            if run:
+                created[run.decode()] = max(created.get(run.decode(), 0.0), seconds(at) or 0.0)
+    run_ids = sorted(created, key=lambda each: (-created[each], each))[:limit]
+    places = [(run_id, shard.keys.run(run_id)) for run_id in run_ids for shard in shards]
+    reads = [("SCARD", key) for _, key in places] + [("SRANDMEMBER", key, RUN_TASKS_READ) for _, key in places]
+    reply = (yield Read(reads)) if reads else []
+    counts, members = Counter[str](), defaultdict[str, list[str]](list)
+    for number, (run_id, _key) in enumerate(places):
+        counts[run_id] += int(reply[number])
+        members[run_id] += (each.decode() for each in reply[len(places) + number])
+    ids = [each for run_id in run_ids for each in members[run_id]]
+    commands = yield from shards.around(ids)
+    nodes: dict[str, Node] = {}
+    for some in slices(ids, RUN_NODES_PER_READ):
+        fields = (*NODE_FIELDS, *NODE_TIME_FIELDS)
+        records = yield from read_sound([("HMGET", commands.keys.task(each), *fields) for each in some])
+        nodes.update({each: _node(each, *values) for each, values in zip(some, records, strict=True)})
+    found = [_progress(run_id, counts[run_id], [nodes[each] for each in members[run_id]]) for run_id in run_ids]
+    return PartialList([each for each in found if each is not None], shards.missing)
+
+
+def _progress(run_id: str, count: int, nodes: Sequence[Node]) -> RunProgress | None:
+    """None if the run is forgotten."""
+    known = sorted(
+        (node for node in nodes if node.state is not None), key=lambda node: (node.created_at or 0.0, node.task_id)
+    )
+    if not known:
+        return None
+    return RunProgress(
+        run_id,
+        count,
+        Counter(node.state for node in known if node.state is not None),
+        known[0].name,
+        known[0].user_id,
+        known[0].created_at or 0.0,
+        max((node.ended_at for node in known if node.ended_at is not None), default=None),
+    )
 
 
 def run_graph(shards: Shards, run_id: str, most: int) -> Operation[DependencyGraph]:
@@ -190,9 +284,10 @@ def run_graph(shards: Shards, run_id: str, most: int) -> Operation[DependencyGra
     ids = sorted(member.decode() for member in members)[:most]
     nodes, edges = {}, []
     for some in slices(ids, RESULTS_PER_READ):
-        reply = yield Read([("HMGET", commands.keys.task(each), *NODE_FIELDS, "parents") for each in some])
-        for task_id, (*values, parents) in zip(some, reply, strict=True):
-            nodes[task_id] = _node(task_id, *values)
+        fields = (*NODE_FIELDS, *NODE_TIME_FIELDS, "parents")
+        reply = yield Read([("HMGET", commands.keys.task(each), *fields) for each in some])
+        for task_id, (state, name, user, *times, parents) in zip(some, reply, strict=True):
+            nodes[task_id] = _node(task_id, state, name, user, *times)
             edges += [(each.decode(), task_id) for each in unpack(parents or b"")]
     inside = tuple((parent, child) for parent, child in edges if parent in nodes)
     return DependencyGraph(nodes, inside, len(members) <= most)

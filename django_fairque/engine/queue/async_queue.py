@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from django_fairque.engine.dead_letters.letters import Filters, Letter
-    from django_fairque.engine.dependencies.dependencies import Blockers, DependencyGraph, DependencyView
+    from django_fairque.engine.dependencies.dependencies import Blockers, DependencyGraph, DependencyView, RunProgress
     from django_fairque.engine.inspection.pages import PartialList, ResultPage, Sizes, WorkerRecord
     from django_fairque.engine.inspection.search import MatchingTasks, Search, SearchResult
     from django_fairque.engine.inspection.task_lookup import Note
@@ -613,6 +613,12 @@ class AsyncFairQueue(executor.QueueOfShards):
         Raises `TaskNotFoundError` if the queue does not know the run.
         """
         return await self._run(dependencies.run_graph(self._shards, run_id, nodes))
+
+    async def recent_runs(self, limit: int = 20) -> PartialList[RunProgress]:
+        """Return how far the newest runs are, at most ``limit`` of them, from 1 to 20 (the default). They are found by
+        their newest tasks.
+        """
+        return await self._read_all_shards(lambda shards: dependencies.recent_runs(shards, limit))
 
     async def parent_results(self, task_id: str, load: Callable[[str, Any], Any] | None = None) -> dict[str, Any]:
         """Return the results of the tasks that task ``task_id`` depends on, by id, without those that have not

@@ -48,7 +48,7 @@ from django_fairque.engine.users.users import UserQueue, UserStats
 from django_fairque.engine.users.wait_reason import WaitReason, read_wait_reason
 
 if TYPE_CHECKING:
-    from django_fairque.engine.dependencies.dependencies import Blockers, DependencyGraph, DependencyView
+    from django_fairque.engine.dependencies.dependencies import Blockers, DependencyGraph, DependencyView, RunProgress
     from django_fairque.engine.inspection.pages import PartialList, ResultPage, Sizes, WorkerRecord
     from django_fairque.engine.inspection.search import MatchingTasks, Search, SearchResult
     from django_fairque.engine.maintenance.invariants import Violation
@@ -594,6 +594,12 @@ class FairQueue(executor.QueueOfShards):
         Raises `TaskNotFoundError` if the queue does not know the run.
         """
         return self._run(dependencies.run_graph(self._shards, run_id, nodes))
+
+    def recent_runs(self, limit: int = 20) -> PartialList[RunProgress]:
+        """Return how far the newest runs are, at most ``limit`` of them, from 1 to 20 (the default). They are found by
+        their newest tasks.
+        """
+        return self._read_all_shards(lambda shards: dependencies.recent_runs(shards, limit))
 
     def parent_results(self, task_id: str, load: Callable[[str, Any], Any] | None = None) -> dict[str, Any]:
         """Return the results of the tasks that task ``task_id`` depends on, by id, without those that have not

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from django_fairque.engine.inspection.search import MatchingTasks, Search
 from django_fairque.engine.model.errors import TaskNotFoundError, TaskValidationError
 from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.task import Undecodable
 from tests.counting import commands, counted
-from tests.engine.conftest import NOW, push_many, task
+from tests.engine.conftest import NOW, pop, push_many, task
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -119,6 +120,54 @@ class TestFind:
         third = queue.find(Search(TaskState.QUEUED), limit=20, cursor=second.cursor)
         assert [each.task_id for each in third.tasks] == ids[20:]
         assert third.cursor is None
+
+    def test_the_newest_first(self, queue: FairQueue) -> None:
+        ids = push_many(queue, "u", 9)
+        for number, task_id in enumerate(ids):
+            queue.cancel(task_id, now=NOW + number)
+        search = Search(TaskState.CANCELED, newest_first=True)
+        first = queue.find(search, 4)
+        second = queue.find(search, 4, first.cursor)
+        late = queue.push(task("u"), now=NOW + 20).task_id
+        queue.cancel(late, now=NOW + 20)  # comes before the pages that were read
+        third = queue.find(search, 4, second.cursor)
+        assert [each.task_id for part in (first, second, third) for each in part.tasks] == ids[::-1]
+        assert third.cursor is None
+
+    def test_of_all_states(self, queue: FairQueue) -> None:
+        done, running, waiting = push_many(queue, "u", 3)
+        queue.finish(pop(queue), now=NOW + 2)
+        pop(queue, now=NOW + 3)
+        other = queue.push(task("v", execute_after=NOW + 1000), now=NOW + 4).task_id
+        found = queue.find(Search(None))
+        assert [each.task_id for each in found.tasks] == [other, running, done, waiting]
+        assert (found.looked_at, found.cursor) == (4, None)
+        assert [each.task_id for each in queue.find(Search(None, "v")).tasks] == [other]
+        assert len(queue.find(Search(None), 2).tasks) == 2
+        with pytest.raises(TaskValidationError, match="cursor must be one that an earlier page returned"):
+            queue.find(Search(None), cursor="0:0")
+        with pytest.raises(TaskValidationError, match="give Search a state"):
+            queue.matching(Search(None))
+
+    def test_payloads_up_to_a_size(self, queue: FairQueue, redis: Redis) -> None:
+        for task_id, payload in (("small", {"a": 1}), ("large", "x" * 100), ("broken", 1), ("gone", 2), ("wrong", 3)):
+            queue.push(task("u", payload=payload, task_id=task_id), now=NOW)
+        redis.set("fq:{default:0}:payload:broken", b"{")
+        redis.delete("fq:{default:0}:payload:gone", "fq:{default:0}:payload:wrong")
+        redis.lpush("fq:{default:0}:payload:wrong", "x")
+        found = {each.task_id: each.payload for each in queue.find(Search(TaskState.QUEUED, payload_bytes=50)).tasks}
+        assert found["small"] == {"a": 1}
+        assert found["large"].error.endswith(" bytes are not read here")
+        assert all(isinstance(found[each], Undecodable) for each in ("broken", "gone", "wrong"))
+        assert queue.find(Search(TaskState.QUEUED)).tasks[0].payload is None
+        redis.delete("fq:{default:0}:payload:wrong")  # its own type again, for the check after the test
+        for each in ("broken", "gone", "wrong"):
+            redis.set(f"fq:{{default:0}}:payload:{each}", b"null")
+
+    @pytest.mark.parametrize("size", [-1, 1_000_001, 1.5, "1"])
+    def test_the_size_of_payloads_is_checked(self, size: Any) -> None:
+        with pytest.raises(TaskValidationError, match="payload_bytes"):
+            Search(TaskState.QUEUED, payload_bytes=size)
 
     def test_looks_at_no_more_than_it_may(self, queue: FairQueue) -> None:
         push_many(queue, "u", 500)

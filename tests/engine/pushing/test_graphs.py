@@ -136,6 +136,17 @@ class TestRuns:
             queue.run("r")
 
 
+def test_the_graph_around_a_task_has_as_many_steps_as_are_wanted(queue: FairQueue, redis: Redis) -> None:
+    queue.push_graph([task(task_id=f"t{n}", depends_on=[f"t{n - 1}"] if n else []) for n in range(9)], "r", now=NOW)
+    for layers, ids in ((1, "345"), (2, "23456"), (None, "012345678")):
+        graph = queue.dependencies("t4", layers=layers).graph
+        assert sorted(graph.nodes) == [f"t{each}" for each in ids]
+        assert graph.is_whole is (layers is None)
+    assert queue.dependencies("t4", layers=9).graph.is_whole
+    with pytest.raises(TaskValidationError, match="layers"):
+        queue.dependencies("t4", layers=0)
+
+
 def test_the_graph_of_a_run(queue: FairQueue) -> None:
     queue.push(task(task_id="outside"), now=NOW)
     queue.push_graph([task(task_id="a", depends_on=["outside"]), task(task_id="b", depends_on=["a"])], "r", now=NOW)

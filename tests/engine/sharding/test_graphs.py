@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
+from django_fairque.engine.inspection.search import Search
 from django_fairque.engine.model.errors import (
     BacklogFullError,
     TaskNotFoundError,
@@ -39,6 +40,23 @@ class TestGraphs:
         assert len(queue.run_graph("run-1").edges) == 4
         assert finish_all(queue) == [ONE, TWO, THREE, ONE, TWO]
         assert queue.run("run-1").state == "finished"
+
+    def test_how_far_runs_are(self, queue: FairQueue) -> None:
+        queue.push_graph(self.chain(), "run-1", now=NOW)
+        queue.push_graph([task(TWO, task_id="alone")], "run-2", now=NOW + 1)
+        new, old = queue.recent_runs()
+        assert (new.run_id, new.count, new.done, new.user_id) == ("run-2", 1, 0.0, TWO)
+        assert (old.run_id, old.count, old.states[TaskState.DEFERRED], old.is_whole) == ("run-1", 5, 4, True)
+        finish_all(queue, NOW + 2)
+        assert [(run.done, run.ended_at) for run in queue.recent_runs()] == [(1.0, NOW + 2)] * 2
+        assert [run.run_id for run in queue.recent_runs(1)] == ["run-2"]
+        with pytest.raises(TaskValidationError, match="limit"):
+            queue.recent_runs(0)
+
+    def test_all_states_together(self, queue: FairQueue) -> None:
+        queue.push_graph(self.chain(), "run-1", now=NOW)
+        found = queue.find(Search(None, payload_bytes=100))
+        assert sorted(each.task_id for each in found.tasks) == ["first", *(f"step-{index}" for index in range(4))]
 
     def test_generated_ids_and_a_tail_that_begins_it(self, queue: FairQueue) -> None:
         parents = [task(user) for user in (TWO, THREE)]

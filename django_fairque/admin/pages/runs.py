@@ -1,0 +1,186 @@
+"""Runs: the newest pipelines with their progress; and one run over time, with the path that decided how long it took."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django.contrib.admin.utils import quote
+from django.utils.translation import gettext_lazy
+
+from django_fairque.admin.pages.base import AdminPage
+from django_fairque.admin.pages.dependencies import parents_of, state_of
+from django_fairque.engine.model.records import TaskState
+from django_fairque.monitoring.formatting import share
+
+if TYPE_CHECKING:
+    from django_fairque.engine.dependencies.dependencies import DependencyGraph, Node, RunProgress
+
+RUNS_SHOWN = 20
+RUN_MAX_TASKS = 200
+"""Tasks of a run that are drawn."""
+RUN_CHART_WIDTH = 1000
+SHORTEST_BAR = 3.0
+"""Of `RUN_CHART_WIDTH`: a shorter part would not be seen."""
+
+
+class RunsPage(AdminPage):
+    """The newest runs. There is no register of runs: they are found by the newest tasks."""
+
+    name = "runs"
+    title = gettext_lazy("Runs")
+    permission = "view_dependency"
+
+    def template_context(self) -> dict[str, Any]:
+        rows = [
+            {
+                "run": run,
+                "state": run_state(run),
+                "url": self.url("run", quote(run.run_id)),
+                "done": sum(count for state, count in run.states.items() if state.is_ended),
+                "read": sum(run.states.values()),
+                "part": share(run.done),
+                "failed": run.states.get(TaskState.FAILED, 0),
+                "length": (run.ended_at or 0.0) - run.created_at if run.done == 1.0 else time.time() - run.created_at,
+            }
+            for run in self.queue.recent_runs(RUNS_SHOWN)
+        ]
+        return {"rows": rows}
+
+
+class RunPage(AdminPage):
+    """One run: its id is the last part of the path."""
+
+    name = "run"
+    path = "runs/id-<str:key>/"
+    title = gettext_lazy("Run")
+    permission = "view_dependency"
+    in_menu = False
+    list_name = "runs"
+
+    def template_context(self) -> dict[str, Any]:
+        graph = self.queue.run_graph(self.key, RUN_MAX_TASKS)
+        critical = critical_path(graph)
+        chart = run_chart(graph, critical, time.time())
+        return {
+            "run_id": self.key,
+            "graph": graph,
+            "chart": chart,
+            "rows": [(row, self.link("task", quote(row.node.task_id))) for row in chart.rows],
+            "critical": [(node, self.link("task", quote(node.task_id)), run_time(node)) for node in critical],
+            "critical_ran": sum(run_time(node) or 0.0 for node in critical),
+            "graph_url": self.url("dependencies", run=self.key),
+        }
+
+
+def run_state(run: RunProgress) -> str:
+    """The state of a run as `RunView.state` has it, of the tasks that were read."""
+    states = run.states
+    if any(states.get(state) for state in (TaskState.SCHEDULED, TaskState.QUEUED, TaskState.STARTED)):
+        return TaskState.STARTED.value
+    if states.get(TaskState.FAILED):
+        return TaskState.FAILED.value
+    if states.get(TaskState.DEFERRED):
+        return TaskState.DEFERRED.value
+    return TaskState.CANCELED.value if states.get(TaskState.CANCELED) else TaskState.FINISHED.value
+
+
+def run_time(node: Node) -> float | None:
+    """Seconds that the last attempt of an ended task ran; None if it has not ended, or was never started."""
+    if node.started_at is None or node.ended_at is None:
+        return None
+    return max(0.0, node.ended_at - node.started_at)
+
+
+def critical_path(graph: DependencyGraph) -> list[Node]:
+    """The tasks that decided when the run ended, in their order.
+
+    The last one is the task that ended last; before each stands the one of its dependencies that ended last.
+    """
+    parents = parents_of(graph)
+    ended = [node for node in graph.nodes.values() if node.ended_at is not None]
+    if not ended:
+        return []
+    path = [max(ended, key=_end)]
+    seen = {path[0].task_id}
+    while before := [graph.nodes[each] for each in parents[path[-1].task_id] if each not in seen]:
+        latest = max(before, key=_end)
+        if latest.ended_at is None:
+            break
+        seen.add(latest.task_id)
+        path.append(latest)
+    return path[::-1]
+
+
+def _end(node: Node) -> tuple[float, str]:
+    return (node.ended_at or 0.0, node.task_id)
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One task of the chart: ``parts`` are its bars, each with its class, where it begins, and its width."""
+
+    node: Node
+    state: str
+    parts: tuple[tuple[str, str, str], ...]
+    is_critical: bool
+    waited: float | None
+    ran: float | None
+
+
+@dataclass(frozen=True)
+class RunChart:
+    """The tasks of a run over time; ``begins_at`` and ``ends_at`` are Unix times, ``length`` is in seconds."""
+
+    rows: tuple[RunRow, ...]
+    begins_at: float
+    ends_at: float
+
+    @property
+    def length(self) -> float:
+        return self.ends_at - self.begins_at
+
+
+def run_chart(graph: DependencyGraph, critical: Sequence[Node], now: float) -> RunChart:
+    """A row for each task, in the order of their starts; those that have not started come last."""
+    nodes: Mapping[str, Node] = graph.nodes
+    moments = [
+        each
+        for node in nodes.values()
+        for each in (node.created_at, node.started_at, node.ended_at)
+        if each is not None
+    ]
+    begin = min(moments, default=now)
+    is_open = any(node.state is not None and not node.state.is_ended for node in nodes.values())
+    end = max([*moments, now]) if is_open else max(moments, default=now)
+    scale = RUN_CHART_WIDTH / max(end - begin, 0.001)
+    on_path = {node.task_id for node in critical}
+
+    def part(name: str, since: float, until: float) -> tuple[str, str, str]:
+        width = max(SHORTEST_BAR, (until - since) * scale)
+        at = min((since - begin) * scale, RUN_CHART_WIDTH - width)
+        return name, f"{max(0.0, at):.1f}", f"{width:.1f}"
+
+    rows = []
+    for node in sorted(
+        nodes.values(), key=lambda each: (each.started_at or float("inf"), each.created_at or 0.0, each.task_id)
+    ):
+        started, parts = node.started_at, []
+        # Before it is ready, a task waits for its dependencies: that is not drawn.
+        ready = node.ready_at if node.state not in (TaskState.DEFERRED, TaskState.SCHEDULED) else None
+        is_ended = node.state is None or node.state.is_ended
+        if is_ended and started is None:
+            ready = None
+        until = started if started is not None and node.state is not TaskState.QUEUED else end
+        waited = max(0.0, until - ready) if ready is not None else None
+        if ready is not None and waited:
+            parts.append(part("waited", max(begin, ready), max(begin, until)))
+        ran = None
+        if started is not None and (is_ended or node.state is TaskState.STARTED):
+            stop = max(started, node.ended_at or end)
+            ran = stop - started
+            parts.append(part("ran", started, stop))
+        rows.append(RunRow(node, state_of(node), tuple(parts), node.task_id in on_path, waited, ran))
+    return RunChart(tuple(rows), begin, end)
