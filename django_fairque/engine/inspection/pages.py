@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, overload
 from django_fairque.engine.inspection.task_lookup import read_tasks
 from django_fairque.engine.model.durations import check_integer, number
 from django_fairque.engine.model.errors import TaskValidationError, short
-from django_fairque.engine.model.ids import check_ids
+from django_fairque.engine.model.ids import MAX_ID_BYTES, check_encodable, check_ids
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, Commands
@@ -137,15 +137,69 @@ def tasks(
     return (yield from read_page(shards, limit, cursor, read, is_filtered=True))
 
 
-def user_names(shards: Shards, cursor: str | None, limit: int, busy_first: bool) -> Operation[ResultPage[str]]:
+def user_names(
+    shards: Shards, cursor: str | None, limit: int, busy_first: bool, prefix: str = ""
+) -> Operation[ResultPage[str]]:
+    """With a ``prefix``: as with ``busy_first``, those whose id begins with it."""
+    if not isinstance(prefix, str):
+        raise TypeError(f"prefix must be a text, got {short(prefix)}")
+    if (size := check_encodable(prefix, "prefix")) > MAX_ID_BYTES:
+        raise TaskValidationError(f"prefix must have at most {MAX_ID_BYTES} bytes, as a user's id; it has {size}")
+    start = prefix.encode()
+
     def read(commands: Commands, size: int, at: str | None) -> Operation[ResultPage[str]]:
+        if start:
+            return (yield from _users_by_prefix(commands, start, size, at))
         if busy_first:
             return (yield from _busy_users_first(commands, size, at))
         _, index = parse_cursor(at, 1)
         (names,) = yield Read([("ZRANGE", commands.keys("users"), index, index + size - 1)])
         return ResultPage([name.decode() for name in names], f"0:{index + size}" if len(names) == size else None)
 
-    return (yield from read_page(shards, limit, cursor, read, is_filtered=False))
+    return (yield from read_page(shards, limit, cursor, read, is_filtered=bool(start)))
+
+
+RANKS_PER_READ = 64
+"""Places among which a name is looked for in one round trip."""
+IDLE_USERS_READ = 1000
+"""Idle users, the latest first, among which one page looks for a prefix: the server has them in no order of names."""
+
+
+def _users_by_prefix(commands: Commands, prefix: bytes, limit: int, cursor: str | None) -> Operation[ResultPage[str]]:
+    """Users with tasks or settings, by name; then idle ones, beginning with the one that was busy last."""
+    at, index = parse_cursor(cursor, 2)
+    key = commands.keys("users")
+    idle, total = map(int, (yield Read([("ZCOUNT", key, "-inf", f"({NEVER_MICROSECONDS}"), ("ZCARD", key)])))
+    if at == 0:
+        first = (yield from _rank_of(key, prefix, idle, total)) + index
+        (names,) = yield Read([("ZRANGE", key, first, first + limit - 1)])
+        items = [name.decode() for name in names if name.startswith(prefix)]
+        if len(items) == limit:
+            return ResultPage(items, f"0:{index + limit}")
+        return ResultPage(items, "1:0" if idle else None)
+    last = idle - 1 - index
+    (names,) = yield Read([("ZRANGE", key, max(0, last - IDLE_USERS_READ + 1), max(0, last))])
+    items = []
+    for place, name in enumerate(reversed(names if last >= 0 else []), start=1):
+        if name.startswith(prefix):
+            items.append(name.decode())
+            if len(items) == limit:
+                return ResultPage(items, f"1:{index + place}" if index + place < idle else None)
+    following = index + len(names)
+    return ResultPage(items, f"1:{following}" if following < idle else None)
+
+
+def _rank_of(key: str, prefix: bytes, low: int, high: int) -> Operation[int]:
+    """The place of the first name from ``low`` on that is not before ``prefix``; ``high`` if there is none."""
+    while low < high:
+        step = -(-(high - low) // RANKS_PER_READ)
+        ranks = range(low, high, step)
+        found = yield Read([("ZRANGE", key, rank, rank) for rank in ranks])
+        before = [rank for rank, names in zip(ranks, found, strict=True) if names and names[0] < prefix]
+        if not before:
+            return low
+        low, high = before[-1] + 1, min(high, before[-1] + step)
+    return low
 
 
 def busy_users(shards: Shards, limit: int) -> Operation[PartialList[str]]:

@@ -486,12 +486,13 @@ def _weights(
         has = sums[organization]
         is_active = _is_served(record, has["ready"], has["run"]) or has["run"] > 0
         entries.append(("group", organization, None, record, is_active))
-    active = Counter[str | None]()
+    active, active_users = Counter[str | None](), 0
     for kind, name, ring, record, is_active in entries:
         if (counted := record.get(b"counted")) is not None:
             recorded = int(float(counted))
             real = math.floor(number(record.get(b"weight"), 1.0) * WEIGHT_UNITS + 0.5) if is_active else 0
             active[ring] += real
+            active_users += kind == "user" and real > 0
             if recorded != real:
                 detail = f"counts {recorded} millionths of a weight, must count {real}"
                 yield snapshot.violation("weights", f"{kind}:{name}", detail, kind, name, f"counted:{real - recorded}")
@@ -503,6 +504,7 @@ def _weights(
     if difference := active[None] - int(float(snapshot.stats.get(b"active", 0))):
         detail = f"the weights of users and organizations with work are off by {difference} millionths"
         yield snapshot.violation("weights", "stats", detail, "sum", "active", str(difference))
+    yield from _wrong_stats(snapshot, {"active_users": active_users}, "sum", "must be")
 
 
 def _held(snapshot: Snapshot) -> Iterator[Violation]:

@@ -46,7 +46,8 @@ from django_fairque.engine.transport.connection import AsyncClient, AsyncTranspo
 from django_fairque.engine.users import organizations, users
 from django_fairque.engine.users import organizations as sync_organizations
 from django_fairque.engine.users import users as sync_users
-from django_fairque.engine.users.users import UserStats, check_limit_value, check_weight
+from django_fairque.engine.users.fairness import Fairness, fairness
+from django_fairque.engine.users.users import EndedTasks, UserStats, check_limit_value, check_weight
 from django_fairque.engine.users.wait_reason import WaitReason, read_wait_reason
 
 if TYPE_CHECKING:
@@ -687,18 +688,29 @@ class AsyncFairQueue(executor.QueueOfShards):
         """
         return await self._read_all_shards(lambda shards: busiest_users(shards, sample))
 
+    async def fairness(self, limit: int = 2000, *, user_ids: Sequence[str] = ()) -> Fairness:
+        """Return how the workers are shared between users: who waits, and why, who is noisy, and each one's share.
+
+        ``limit`` is the largest number of users whose records are read, from 1 to 2000 (the default). ``user_ids`` are
+        users that are read in any case; none by default.
+        """
+        return await self._read_all_shards(lambda shards: fairness(shards, limit, user_ids))
+
     async def health(self) -> Health:
         """Return whether the queue is good, degraded or down, and why."""
         return await self._read_all_shards(health)
 
-    async def users(self, cursor: str | None = None, limit: int = 100, *, busy_first: bool = False) -> ResultPage[str]:
+    async def users(
+        self, cursor: str | None = None, limit: int = 100, *, busy_first: bool = False, prefix: str = ""
+    ) -> ResultPage[str]:
         """Return a page of the users that have, or had within the last hour, something in the queue.
 
         ``cursor`` is that of the page before; None begins. ``limit`` is the largest number, from 1 to 1000; 100 by
-        default. ``busy_first`` lists users with tasks or settings before the others; False by default. Pass the same
-        value with the cursor.
+        default. ``busy_first`` lists users with tasks or settings before the others; False by default. ``prefix`` is
+        how their ids begin, with those users first; empty by default. Pass the same values with the cursor. Raises
+        `TypeError` if ``prefix`` is no text.
         """
-        return await self._read_all_shards(lambda shards: listing.user_names(shards, cursor, limit, busy_first))
+        return await self._read_all_shards(lambda shards: listing.user_names(shards, cursor, limit, busy_first, prefix))
 
     async def busy_users(self, limit: int = 100) -> PartialList[str]:
         """Return users that have tasks or settings, before those who had tasks lately: at most ``limit``, from 1 to
@@ -1160,6 +1172,14 @@ class AsyncUserQueue:
     async def is_known(self) -> bool:
         """Return whether the queue has a record of the user: it has tasks, had some within the last hour, or has settings."""
         return await self._run(sync_users.is_known(self._commands, self.user_id))
+
+    async def ended_tasks(self, examined: int = sync_users.MAX_ENDED_TASKS_EXAMINED) -> EndedTasks:
+        """Return the user's tasks that ended last, without payloads and results.
+
+        ``examined`` is how many of the newest ended tasks of all users are examined, from 3 to 1000 (the default), in
+        equal parts finished tasks, dead letters and canceled ones. A requeued dead letter has not ended.
+        """
+        return await self._run(sync_users.ended_tasks(self._commands, self.user_id, examined))
 
     async def stats(self, *, now: float | None = None) -> UserStats:
         """Return the user's figures, settings and limits now."""

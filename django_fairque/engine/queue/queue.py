@@ -43,6 +43,7 @@ from django_fairque.engine.transport import node_health as nodes
 from django_fairque.engine.transport.cluster import is_cluster
 from django_fairque.engine.transport.connection import SyncClient, Transport
 from django_fairque.engine.users import organizations, users
+from django_fairque.engine.users.fairness import Fairness, fairness
 from django_fairque.engine.users.organizations import OrganizationQueue, OrganizationStats
 from django_fairque.engine.users.users import UserQueue, UserStats
 from django_fairque.engine.users.wait_reason import WaitReason, read_wait_reason
@@ -668,18 +669,29 @@ class FairQueue(executor.QueueOfShards):
         """
         return self._read_all_shards(lambda shards: busiest_users(shards, sample))
 
+    def fairness(self, limit: int = 2000, *, user_ids: Sequence[str] = ()) -> Fairness:
+        """Return how the workers are shared between users: who waits, and why, who is noisy, and each one's share.
+
+        ``limit`` is the largest number of users whose records are read, from 1 to 2000 (the default). ``user_ids`` are
+        users that are read in any case; none by default.
+        """
+        return self._read_all_shards(lambda shards: fairness(shards, limit, user_ids))
+
     def health(self) -> Health:
         """Return whether the queue is good, degraded or down, and why."""
         return self._read_all_shards(health)
 
-    def users(self, cursor: str | None = None, limit: int = 100, *, busy_first: bool = False) -> ResultPage[str]:
+    def users(
+        self, cursor: str | None = None, limit: int = 100, *, busy_first: bool = False, prefix: str = ""
+    ) -> ResultPage[str]:
         """Return a page of the users that have, or had within the last hour, something in the queue.
 
         ``cursor`` is that of the page before; None begins. ``limit`` is the largest number, from 1 to 1000; 100 by
-        default. ``busy_first`` lists users with tasks or settings before the others; False by default. Pass the same
-        value with the cursor.
+        default. ``busy_first`` lists users with tasks or settings before the others; False by default. ``prefix`` is
+        how their ids begin, with those users first; empty by default. Pass the same values with the cursor. Raises
+        `TypeError` if ``prefix`` is no text.
         """
-        return self._read_all_shards(lambda shards: listing.user_names(shards, cursor, limit, busy_first))
+        return self._read_all_shards(lambda shards: listing.user_names(shards, cursor, limit, busy_first, prefix))
 
     def busy_users(self, limit: int = 100) -> PartialList[str]:
         """Return users that have tasks or settings, before those who had tasks lately: at most ``limit``, from 1 to

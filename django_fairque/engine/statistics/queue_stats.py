@@ -225,15 +225,25 @@ def wait_bucket_middle(bucket: int) -> float:
 
 def last_hour(record: Mapping[bytes, bytes], now_us: int) -> LastHour:
     """From a user's record, as of a moment in microseconds since the epoch."""
+    waits = dict.fromkeys(range(WAIT_BUCKETS), 0.0)
+    for half, part in _recent_halves(record, now_us):
+        for bucket in waits:
+            waits[bucket] += part * number(record.get(b"recent:%d:%d" % (half, bucket)))
+    return _usage(busy_last_hour(record, now_us), waits)
+
+
+def busy_last_hour(record: Mapping[bytes, bytes], now_us: int) -> float:
+    """Seconds of worker time, from a user's record or a shard's counters, as of a moment in microseconds since the epoch."""
+    halves = _recent_halves(record, now_us)
+    return sum(part * number(record.get(b"recent:%d" % half)) / 1_000_000 for half, part in halves)
+
+
+def _recent_halves(record: Mapping[bytes, bytes], now_us: int) -> list[tuple[int, float]]:
+    """Which of the two recorded hours are of the last sixty minutes, and with what part."""
     hour, since = divmod(now_us, HOUR_MICROSECONDS)
     written = int(number(record.get(b"hour")))
-    busy, waits = 0.0, dict.fromkeys(range(WAIT_BUCKETS), 0.0)
-    for at, part in ((hour, 1.0), (hour - 1, 1 - since / HOUR_MICROSECONDS)):
-        if written - at in (0, 1):  # else an older hour stands at that place
-            busy += part * number(record.get(b"recent:%d" % (at % 2))) / 1_000_000
-            for bucket in waits:
-                waits[bucket] += part * number(record.get(b"recent:%d:%d" % (at % 2, bucket)))
-    return _usage(busy, waits)
+    parts = ((hour, 1.0), (hour - 1, 1 - since / HOUR_MICROSECONDS))
+    return [(at % 2, part) for at, part in parts if written - at in (0, 1)]  # else an older hour stands at that place
 
 
 def total_usage(hours: Iterable[LastHour]) -> LastHour:
@@ -387,9 +397,10 @@ LONGEST_WAITS_READ = 1
 INTERNAL_STAT_FIELDS = {
     *("clock", "token", "stamp", "arrival", "vtime", "mean", "look", "paused", "minute", "edges"),
     *("epoch", "confirmations", "spared", "given", "groups", "behind", "resolve_turn", "signed"),
+    *("active", "active_users", "hour"),
 }
 """What the stats hash holds in addition to totals."""
-NON_TOTAL_PREFIXES = ("depth:", "lying:", "wait:", "run:")
+NON_TOTAL_PREFIXES = ("depth:", "lying:", "wait:", "run:", "recent:")
 """How what is no total begins: what is there now, and histograms."""
 
 

@@ -67,6 +67,40 @@ class UserStats:
     organization_paused: bool = False
     organization_is_full: bool = False
     """Its organization runs as many tasks as it may at once, where this user's are."""
+    held_by: str | None = None
+    """Why none of its ready tasks can start, a key of `HOLD_REASONS`; None if they can."""
+    waiting: int = 0
+    """Ready tasks that nothing holds back: they wait for a worker, and for their turn."""
+
+
+HOLD_REASONS = {
+    "queue_paused": "the queue is paused",
+    "user_paused": "the user is paused",
+    "organization_paused": "the user's organization is paused",
+    "throttled": "the user has used up its rate",
+    "capped": "the user runs as many tasks as it may",
+    "organization_capped": "the user's organization runs as many tasks as it may",
+}
+"""What holds ready tasks of a user back."""
+
+
+def hold_reason(
+    user: Mapping[bytes, bytes], organization: Mapping[bytes, bytes] | None, *, is_queue_paused: bool
+) -> str | None:
+    """What holds back the tasks of a user, a key of `HOLD_REASONS`, from the records of the user and its organization."""
+
+    def is_full(record: Mapping[bytes, bytes]) -> bool:
+        return b"cap" in record and units.number(record.get(b"run")) >= units.number(record[b"cap"])
+
+    holds = {
+        "queue_paused": is_queue_paused,
+        "user_paused": b"paused" in user,
+        "organization_paused": organization is not None and b"paused" in organization,
+        "throttled": b"held" in user,
+        "capped": is_full(user),
+        "organization_capped": organization is not None and is_full(organization),
+    }
+    return next((reason for reason, is_held in holds.items() if is_held), None)
 
 
 def parse_rate(rate: str | None) -> tuple[int, int] | None:
@@ -127,35 +161,40 @@ def users_stats(commands: Commands, user_ids: Sequence[str], now: float | None =
         return []
     reads = [("HGETALL", commands.keys.user(user)) for user in user_ids]
     # The engine's time, which never goes back.
-    time, clock, *records = yield from read_sound(
-        [("TIME",), ("HGET", commands.keys.of_user(user_ids[0])("stats"), "clock"), *reads]
+    time, (clock, paused), *records = yield from read_sound(
+        [("TIME",), ("HMGET", commands.keys.of_user(user_ids[0])("stats"), "clock", "paused"), *reads]
     )
     moment = now_us(now) if now is not None else int(time[0]) * 1_000_000 + int(time[1])
     at = max(moment, int(clock or 0))
     found = [_stats(user, record, at) for user, record in zip(user_ids, records, strict=True)]
-    return (yield from _with_organizations(commands, found))
+    organizations = yield from _add_organizations(commands, found)
+    for index, (stats, record) in enumerate(zip(found, records, strict=True)):
+        reason = hold_reason(record, organizations.get(stats.user_id), is_queue_paused=units.number(paused) == 1)
+        found[index] = replace(stats, held_by=reason, waiting=0 if reason else stats.sizes.ready)
+    return found
 
 
-def _with_organizations(commands: Commands, found: list[UserStats]) -> Operation[list[UserStats]]:
-    """One more round trip if any of them belongs to an organization."""
+def _add_organizations(commands: Commands, found: list[UserStats]) -> Operation[dict[str, Mapping[bytes, bytes]]]:
+    """The organization's record of each member. One more round trip if any of them belongs to an organization."""
     keys = {
         each.user_id: commands.keys.of_user(each.user_id).organization(each.organization)
         for each in found
         if each.organization is not None
     }
     organizations = list(dict.fromkeys(keys.values()))
-    records = yield from read_sound([("HMGET", key, "weight", "paused", "cap", "run") for key in organizations])
+    records = yield from read_sound([("HGETALL", key) for key in organizations])
     known = dict(zip(organizations, records, strict=True))
     for index, stats in enumerate(found):
         if stats.user_id in keys:
-            weight, paused, cap, running = known[keys[stats.user_id]]
+            record = known[keys[stats.user_id]]
             found[index] = replace(
                 stats,
-                organization_weight=units.number(weight, 1.0),
-                organization_paused=paused is not None,
-                organization_is_full=cap is not None and units.number(running) >= units.number(cap),
+                organization_weight=units.number(record.get(b"weight"), 1.0),
+                organization_paused=b"paused" in record,
+                organization_is_full=b"cap" in record
+                and units.number(record.get(b"run")) >= units.number(record.get(b"cap")),
             )
-    return found
+    return {user_id: known[key] for user_id, key in keys.items()}
 
 
 def _stats(user_id: str, record: Mapping[bytes, bytes], now_us: int) -> UserStats:
@@ -186,6 +225,55 @@ def _stats(user_id: str, record: Mapping[bytes, bytes], now_us: int) -> UserStat
         last_hour=last_hour(record, now_us),
         organization=record[b"group"].decode() if b"group" in record else None,
     )
+
+
+MAX_ENDED_TASKS_EXAMINED = 1000
+"""Ended tasks of all users, the newest, among which those of one user are looked for."""
+_ENDED_STATES = ("finished", "failed", "canceled")
+
+
+@dataclass(frozen=True)
+class EndedTask:
+    """A task that has ended: its ``task_id``, ``name`` and ``state`` (finished, failed: a dead letter, or canceled).
+
+    ``started_at`` and ``ended_at`` are Unix times; ``started_at`` is of the last start, None if it never started.
+    """
+
+    task_id: str
+    name: str
+    state: str
+    started_at: float | None
+    ended_at: float
+
+
+@dataclass(frozen=True)
+class EndedTasks:
+    """The ``tasks`` of one user that ended last, the latest first, among the newest ``examined`` ended tasks of its shard.
+
+    ``is_whole`` is whether these are all that are kept.
+    """
+
+    tasks: list[EndedTask]
+    examined: int
+    is_whole: bool
+
+
+def ended_tasks(commands: Commands, user_id: str, examined: int) -> Operation[EndedTasks]:
+    """Of each state as many are examined."""
+    check_integer(examined, "examined", len(_ENDED_STATES), MAX_ENDED_TASKS_EXAMINED)
+    keys, part = commands.keys, examined // len(_ENDED_STATES)
+    registries = [keys.state(state) for state in _ENDED_STATES]
+    found = yield Read([*(("ZRANGE", key, -part, -1) for key in registries), *(("ZCARD", key) for key in registries)])
+    ids = [task_id.decode() for some in found[: len(registries)] for task_id in some]
+    fields = ("user", "name", "state", "started", "ended")
+    records = yield from read_sound([("HMGET", keys.task(task_id), *fields) for task_id in ids])
+    tasks = [
+        EndedTask(task_id, (name or b"").decode(), state.decode(), units.seconds(started), units.number(ended) / 1e6)
+        for task_id, (user, name, state, started, ended) in zip(ids, records, strict=True)
+        if user == user_id.encode() and state is not None and state.decode() in _ENDED_STATES
+    ]
+    tasks.sort(key=lambda each: each.ended_at, reverse=True)
+    return EndedTasks(tasks, len(ids), len(ids) == sum(map(int, found[len(registries) :])))
 
 
 class UserQueue:
@@ -279,6 +367,14 @@ class UserQueue:
     def is_known(self) -> bool:
         """Return whether the queue has a record of the user: it has tasks, had some within the last hour, or has settings."""
         return self._run(is_known(self._commands, self.user_id))
+
+    def ended_tasks(self, examined: int = MAX_ENDED_TASKS_EXAMINED) -> EndedTasks:
+        """Return the user's tasks that ended last, without payloads and results.
+
+        ``examined`` is how many of the newest ended tasks of all users are examined, from 3 to 1000 (the default), in
+        equal parts finished tasks, dead letters and canceled ones. A requeued dead letter has not ended.
+        """
+        return self._run(ended_tasks(self._commands, self.user_id, examined))
 
     def stats(self, *, now: float | None = None) -> UserStats:
         """Return the user's figures, settings and limits now."""

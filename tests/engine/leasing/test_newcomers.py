@@ -246,7 +246,7 @@ def test_a_queue_from_before_the_rule_is_counted_as_it_is_served(queue: FairQueu
     """Its records lack the new fields. Nothing has to be repaired, and nobody is starved meanwhile."""
     stream = Stream(queue, {"waiting": 1, "too": 2}, 1.1)
     stream.run(30)
-    redis.hdel(P + "stats", "active", "lead", "place")
+    redis.hdel(P + "stats", "active", "active_users", "lead", "place")
     for key in redis.scan_iter(P + "user:*"):
         redis.hdel(key, "counted", "early")
     assert queue.check_invariants() == []

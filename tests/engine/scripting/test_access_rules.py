@@ -133,6 +133,7 @@ def test_a_viewer_sees_everything_and_changes_nothing(redis: Redis, become: Beco
     viewer.get_activity()
     viewer.longest_waits()
     viewer.busiest_users()
+    viewer.fairness()
     assert denied(redis) == []
     with pytest.raises(NotPermittedError, match="does not permit this user to run") as refused:
         viewer.push(task(), now=NOW)

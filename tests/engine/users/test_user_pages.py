@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from redis import Redis
 
     from django_fairque.engine.queue.queue import FairQueue
+    from tests.engine.conftest import MakeQueue
 
 
 def pages(queue: FairQueue, limit: int) -> list[str]:
@@ -87,3 +88,46 @@ def test_the_sizes_of_many_are_those_of_each(mixed: FairQueue, redis: Redis) -> 
 def test_the_figures_of_many_are_those_of_each(mixed: FairQueue) -> None:
     assert mixed.user_stats(["c", "nobody", "a"]) == [mixed.user(user).stats() for user in ("c", "nobody", "a")]
     assert mixed.user_stats([]) == []
+
+
+def test_users_are_found_by_how_their_ids_begin(queue: FairQueue, redis: Redis) -> None:
+    names = [f"u{n:03}" for n in range(200)]
+    queue.push_batch([task(name) for name in [*names, "a", "u", "v", "é", "日本"]], now=NOW)
+    for name in ("u05 idle", "idle", "u05 idler"):
+        queue.push(task(name), now=NOW)
+        lease = queue.pop("w", [name], now=NOW)
+        assert lease is not None
+        queue.finish(lease, now=NOW)
+    for prefix in ("u05", "u", "v", "zz", "日", "u199", "", "a"):
+        found, cursor = [], None
+        while True:
+            page = queue.users(cursor, 7, busy_first=True, prefix=prefix)
+            found += page.items
+            cursor = page.cursor
+            if cursor is None:
+                break
+        everyone = [*sorted([*names, "a", "u", "v", "é", "日本"], key=str.encode), "u05 idler", "idle", "u05 idle"]
+        expected = [name for name in everyone if name.startswith(prefix)]
+        assert found[: len(expected) - 2] == expected[: len(expected) - 2]
+        assert sorted(found) == sorted(expected)
+    assert commands(redis, lambda: queue.users(limit=10, prefix="u1")) < 150
+    with pytest.raises(TypeError, match="prefix must be a text, got 5"):
+        queue.users(prefix=5)  # type: ignore[arg-type]
+    for wrong in ("x" * 257, "\ud800"):
+        with pytest.raises(ValueError, match="prefix must"):
+            queue.users(prefix=wrong)
+    with pytest.raises(ValueError, match="earlier page"):
+        queue.users("2:0", prefix="u")
+
+
+def test_users_of_all_shards_are_found_by_how_their_ids_begin(make_queue: MakeQueue) -> None:
+    queue = make_queue(shards=4)
+    queue.push_batch([task(f"{letter}{n}") for letter in "ab" for n in range(30)], now=NOW)
+    found, cursor = [], None
+    while True:
+        page = queue.users(cursor, 7, prefix="b")
+        found += page.items
+        cursor = page.cursor
+        if cursor is None:
+            break
+    assert sorted(found) == sorted(f"b{n}" for n in range(30))

@@ -1,4 +1,5 @@
--- A user's recent usage: figures of this clock hour and the one before, in its record. Written when tasks start and end.
+-- A user's recent usage: figures of this clock hour and the one before, in its record. Written when tasks start and end. The shard's
+-- counters keep the worker time of all its users in the same way, so that a user's part of it is a part of the same time.
 --
 -- `hour` is the hour that the record was last added to, `recent:0` and `recent:1` the worker time of even and odd
 -- hours, `recent:0:7` how many tasks started in an even hour after a wait of bucket 7. When an hour begins,
@@ -36,10 +37,22 @@ local function this_half(user)
   return half
 end
 
+local function note_work_of_all(microseconds)
+  local hour = math.floor(now / HOUR)
+  local half = hour % 2
+  if stat.hour ~= hour then
+    set_stat(WORKED[half], 0)
+    if hour - stat.hour ~= 1 then set_stat(WORKED[1 - half], 0) end
+    set_stat('hour', hour)
+  end
+  set_stat(WORKED[half], stat[WORKED[half]] + microseconds)
+end
+
 function note_work(user, microseconds)
   if microseconds == 0 then return end
   local field = WORKED[this_half(user)]
   set(user, field, (user[field] or 0) + microseconds)
+  note_work_of_all(microseconds)
 end
 
 function note_wait(user, microseconds)

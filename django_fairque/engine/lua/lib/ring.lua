@@ -133,7 +133,7 @@ end
 -- Its weight counts in its ring owner's sum while it has work: while it can be served, or tasks of it run. What it counts is kept with
 -- it (`counted`), so a record that something else has written is counted right again at its next change.
 local function count_weight(one, served, moved)
-  local weight = (served or one.run > 0) and micro(one.weight) or 0
+  local weight, before = (served or one.run > 0) and micro(one.weight) or 0, one.counted
   if moved and one.counted ~= 0 then
     set_ring_field(one.was_ring_owner, 'active', math.max(0, one.was_ring_owner.active - one.counted))
     one.counted = 0
@@ -141,6 +141,9 @@ local function count_weight(one, served, moved)
   if weight ~= one.counted then
     set_ring_field(one.ring_owner, 'active', math.max(0, one.ring_owner.active + weight - one.counted))
     set(one, 'counted', weight)
+  end
+  if not one.members and (weight > 0) ~= (before > 0) then -- a user, not an organization
+    set_stat('active_users', math.max(0, stat.active_users + (weight > 0 and 1 or -1)))
   end
 end
 

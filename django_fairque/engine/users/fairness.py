@@ -1,0 +1,358 @@
+"""Who waits, why, and whether a user takes what is due to others: computed over all users, or over a bounded number.
+
+The sums of weights and of worker time are kept by the server, so they are of all users. What concerns single users is read
+of at most `MAX_USERS_EXAMINED` users: of all with tasks or settings, if they are no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.engine.model.durations import check_integer, now_us, number
+from django_fairque.engine.model.ids import check_ids
+from django_fairque.engine.model.priority import SCORE_PER_PRIORITY, Priority
+from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, ORGANIZATION_PREFIX, Commands
+from django_fairque.engine.scripting.operations import Operation, Read, parse_scores, read_sound, read_together
+from django_fairque.engine.statistics.queue_stats import busy_last_hour
+from django_fairque.engine.users.users import hold_reason
+
+if TYPE_CHECKING:
+    from django_fairque.engine.sharding.shards import Shards
+
+MAX_USERS_EXAMINED = 2000
+"""Users whose records are read at once, at most."""
+SAMPLED_TASKS = 100
+"""Ready tasks drawn at random, and oldest ones, whose users are examined if not all users are."""
+NOISY_MIN_TASKS = 20
+"""Waiting tasks below which nobody is noisy."""
+NOISY_TIMES_MEDIAN = 10
+"""A noisy user has at least this many times the median of waiting tasks, of the others who have some."""
+UNNOTICED_WAIT_SECONDS = 1.0
+"""Waits up to this are not longer than expected."""
+CONTENDING_WAIT_SECONDS = 60.0
+"""A user that waits longer counts in the fairness index although it had no worker time in the last hour."""
+FIRST_RUN_SECONDS = 0.1
+"""The expected run time before a task has ended (``FIRST_COST`` in lua/lib/ring.lua)."""
+MILLIONTHS = 1e6
+SCORE_EPOCH_SECONDS = 1_735_689_600
+"""2025-01-01, from which scores count (``EPOCH`` in lua/lib/base.lua)."""
+
+_STAT_FIELDS = (
+    "clock",
+    "paused",
+    "active",
+    "active_users",
+    "mean",
+    "hour",
+    "recent:0",
+    "recent:1",
+    "run:sum",
+    "finished",
+    "failed",
+)
+_USER_FIELDS = (
+    *("paused", "held", "cap", "run", "weight", "group", "counted", "mean", "hour", "recent:0", "recent:1"),
+    *(f"ready:{priority.value}" for priority in Priority),
+)
+_ORGANIZATION_FIELDS = ("weight", "paused", "cap", "run", "active", "counted")
+_NORMAL_PRIORITIES = tuple(priority for priority in Priority if priority is not Priority.CRITICAL)
+
+
+@dataclass(frozen=True)
+class UserFairness:
+    """How one user with tasks or settings is served.
+
+    ``user_id`` is the user. Of its tasks ``ready`` are ready, ``waiting`` of these are held back by nothing, and
+    ``running`` run. ``held_by`` is why its ready tasks can't start (as in `UserStats`), None if they can.
+    ``share_if_busy`` is its share, from 0 to 1, if everyone were busy: its weight / the weights of all active users.
+    ``busy_seconds`` is its worker time in the last hour. ``since`` is when its oldest ready task became ready, as Unix
+    time, None without one, and ``wait_seconds`` how long ago that is. ``expected_wait_seconds`` is how long it may have
+    to wait for its turn.
+    """
+
+    user_id: str
+    ready: int
+    waiting: int
+    running: int
+    held_by: str | None
+    share_if_busy: float
+    busy_seconds: float
+    since: float | None = None
+    wait_seconds: float = 0.0
+    expected_wait_seconds: float = 0.0
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it waits for a worker, and longer than expected."""
+        longest = max(UNNOTICED_WAIT_SECONDS, self.expected_wait_seconds)
+        return self.waiting > 0 and self.wait_seconds > longest
+
+
+@dataclass(frozen=True)
+class Fairness:
+    """How a queue's workers are shared between its users. Times are in seconds.
+
+    ``active_users`` have a task that can start or that runs, and ``weights`` is the sum of their weights; an
+    organization counts as one user. ``running`` tasks run. ``busy_seconds`` is the worker time of all users in the last
+    hour, forgotten ones too. These three are of the whole queue.
+
+    ``examined`` are the users that were read, those with the oldest ready task first. ``users`` have tasks or settings:
+    if that is more than were examined, the other figures are of the examined users, which were chosen for old tasks,
+    for many tasks, and for having their turn soon.
+    """
+
+    active_users: int
+    weights: float
+    running: int
+    busy_seconds: float
+    users: int
+    examined: list[UserFairness] = field(default_factory=list)
+    noisy_users: tuple[str, ...] = ()
+    """Users with far more waiting tasks than half of the others who have some; those with the most first."""
+    missing_shards: tuple[int, ...] = ()
+    """Shards that can't be reached now, and are in none of the figures."""
+
+    @property
+    def late_users(self) -> list[UserFairness]:
+        """Quiet users that wait for a worker, and longer than expected; the longest wait first."""
+        return [each for each in self.examined if each.is_late and each.user_id not in self.noisy_users]
+
+    @property
+    def oldest_quiet_wait_seconds(self) -> float:
+        """How long the oldest waiting task of a user that is not noisy has waited; 0 if none waits."""
+        quiet = (each for each in self.examined if each.waiting and each.user_id not in self.noisy_users)
+        return max((each.wait_seconds for each in quiet), default=0.0)
+
+    @property
+    def jain_index(self) -> float | None:
+        """Jain's index of the worker time of the last hour, divided by the share if everyone were busy.
+
+        It is of the users who wait now and had worker time, or have waited for more than a minute: 1 if they are served in
+        proportion to their weights, 1 / their number if one of them gets everything. None for fewer than two users.
+        """
+        contending = [
+            each.busy_seconds / each.share_if_busy
+            for each in self.examined
+            if each.waiting and (each.busy_seconds or each.wait_seconds > CONTENDING_WAIT_SECONDS)
+        ]
+        squares = sum(each * each for each in contending)
+        if len(contending) < 2 or not squares:
+            return None
+        return sum(contending) ** 2 / (len(contending) * squares)
+
+    def share_received(self, busy_seconds: float) -> float:
+        """Return the part of all worker time in the last hour, from 0 to 1, that ``busy_seconds`` seconds of it are."""
+        return min(1.0, busy_seconds / self.busy_seconds) if self.busy_seconds else 0.0
+
+    def share_if_busy(self, weight: float, counted: float, organization: tuple[float, float, float] | None) -> float:
+        """Return a user's share, from 0 to 1, if everyone were busy.
+
+        ``weight`` is its weight, and ``counted`` what is in ``weights`` of it: its weight while it is active, else 0.
+        ``organization`` has the weight of its organization, what is in ``weights`` of that, and the sum of the weights
+        of its active members; None if the user belongs to none.
+        """
+        # Records are read a moment after the sums, so the difference may be too small.
+        if organization is None:
+            return weight / max(weight, self.weights - counted + weight)
+        outside, outside_counted, members = organization
+        part = weight / max(weight, members - counted + weight)
+        return part * outside / max(outside, self.weights - outside_counted + outside)
+
+
+@dataclass(frozen=True)
+class _ShardReading:
+    """What was read of one shard: counters, and the figures of users before the sums of all shards are known."""
+
+    now: float
+    weights: float
+    active_users: int
+    mean: float
+    busy_seconds: float
+    running: int
+    known: int
+    users: int
+    records: dict[str, Mapping[bytes, bytes]]
+    organizations: dict[str, Mapping[bytes, bytes]]
+    is_paused: bool
+    since: dict[str, float]
+
+
+def fairness(shards: Shards, limit: int, user_ids: Sequence[str]) -> Operation[Fairness]:
+    """How the workers are shared; ``user_ids`` are examined in addition to ``limit`` users."""
+    check_integer(limit, "limit", 1, MAX_USERS_EXAMINED)
+    check_ids(user_ids, "user ids")
+    present = tuple(shards)
+    names: dict[int, list[str]] = {}
+    for name in dict.fromkeys(user_ids):
+        names.setdefault(shards.of(name).keys.shard, []).append(name)
+    sampled = min(SAMPLED_TASKS, -(-limit // 4))  # of each of three kinds: others have room, too
+    part, sample = (-(-count // max(1, len(present))) for count in (limit, sampled))
+    found = yield from read_together(
+        [_read_shard(each, part, sample, names.get(each.keys.shard, [])) for each in present]
+    )
+    whole = Fairness(
+        active_users=sum(each.active_users for each in found),
+        weights=sum(each.weights for each in found),
+        running=sum(each.running for each in found),
+        busy_seconds=sum(each.busy_seconds for each in found),
+        users=sum(each.users for each in found),
+        missing_shards=shards.missing,
+    )
+    examined = [_figures(whole, each, user, record) for each in found for user, record in each.records.items()]
+    examined.sort(key=lambda each: (-each.wait_seconds, each.since is None, each.user_id))
+    return replace(whole, examined=examined, noisy_users=_noisy(examined, sum(each.known for each in found)))
+
+
+def _read_shard(commands: Commands, limit: int, sample: int, user_ids: Sequence[str]) -> Operation[_ShardReading]:
+    keys = commands.keys
+    users = keys("users")
+    time, stats, running, known, busy, first = yield Read(
+        [
+            ("TIME",),
+            ("HMGET", keys("stats"), *_STAT_FIELDS),
+            ("ZCARD", keys.state("started")),
+            ("ZCARD", users),
+            ("ZCOUNT", users, NEVER_MICROSECONDS, "+inf"),
+            ("ZRANGEBYSCORE", users, NEVER_MICROSECONDS, "+inf", "LIMIT", 0, limit),
+        ]
+    )
+    counters = _record(_STAT_FIELDS, stats)
+    now = max(int(time[0]) + int(time[1]) / 1_000_000, number(counters.get(b"clock")) / 1_000_000)
+    names = [name.decode() for name in first]
+    if int(busy) > len(names):
+        names = [*(yield from _candidates(commands, limit, sample)), *names]
+    names = list(dict.fromkeys([*user_ids, *list(dict.fromkeys(names))[:limit]]))
+    replies = yield from read_sound([("HMGET", keys.user(name), *_USER_FIELDS) for name in names])
+    records = {name: _record(_USER_FIELDS, reply) for name, reply in zip(names, replies, strict=True)}
+    organizations = list(dict.fromkeys(record[b"group"].decode() for record in records.values() if b"group" in record))
+    replies = yield from read_sound(
+        [("HMGET", keys.organization(name), *_ORGANIZATION_FIELDS) for name in organizations]
+    )
+    return _ShardReading(
+        now=now,
+        weights=number(counters.get(b"active")) / MILLIONTHS,
+        active_users=int(number(counters.get(b"active_users"))),
+        mean=_mean_run_seconds(counters),
+        busy_seconds=busy_last_hour(counters, now_us(now)),
+        running=int(running),
+        known=int(known),
+        users=int(busy),
+        records=records,
+        organizations={
+            name: _record(_ORGANIZATION_FIELDS, reply) for name, reply in zip(organizations, replies, strict=True)
+        },
+        is_paused=number(counters.get(b"paused")) == 1,
+        since=(yield from _oldest(commands, records)),
+    )
+
+
+def _record(fields: Sequence[str], values: Sequence[bytes | None]) -> Mapping[bytes, bytes]:
+    return {name.encode(): value for name, value in zip(fields, values, strict=True) if value is not None}
+
+
+def _mean_run_seconds(counters: Mapping[bytes, bytes]) -> float:
+    """A queue that is fair by tasks keeps no mean of late: there it is that since the first task."""
+    ended = number(counters.get(b"finished")) + number(counters.get(b"failed"))
+    mean = number(counters.get(b"mean")) or number(counters.get(b"run:sum")) / max(1.0, ended)
+    return mean / 1_000_000 or FIRST_RUN_SECONDS
+
+
+def _candidates(commands: Commands, limit: int, sample: int) -> Operation[list[str]]:
+    """Users that should be examined if not all can be: of old tasks, of many tasks, and those whose turn is next."""
+    keys = commands.keys
+    queued = keys.state("queued")
+    oldest, overdue, drawn, ring = yield Read(
+        [
+            ("ZRANGE", queued, 0, sample - 1),
+            ("ZRANGEBYSCORE", queued, NEVER_MICROSECONDS, "+inf", "LIMIT", 0, sample),
+            ("ZRANDMEMBER", queued, sample),
+            ("ZRANGE", keys("ring"), 0, limit - 1),
+        ]
+    )
+    tasks = list(dict.fromkeys([*overdue, *oldest, *drawn]))
+    owners = yield from read_sound([("HMGET", keys.task(task_id.decode()), "user") for task_id in tasks])
+    names = [owner.decode() for (owner,) in owners if owner is not None]
+    organizations = [entry.removeprefix(ORGANIZATION_PREFIX) for entry in ring if entry.startswith(ORGANIZATION_PREFIX)]
+    most = max(1, limit // max(1, len(organizations)))
+    members = yield from read_sound([("ZRANGE", keys.members(name.decode()), 0, most - 1) for name in organizations])
+    return [
+        *names,
+        *(entry.decode() for entry in ring if not entry.startswith(ORGANIZATION_PREFIX)),
+        *(name.decode() for some in members for name in some),
+    ]
+
+
+def _oldest(commands: Commands, records: Mapping[str, Mapping[bytes, bytes]]) -> Operation[dict[str, float]]:
+    """When the oldest ready task of each user became ready, of those who have one."""
+    keys = commands.keys
+    reads: list[tuple[Any, ...]] = []
+    owners: list[str] = []
+    critical: list[str] = []
+    for name, record in records.items():
+        if number(record.get(b"ready:6")) > 0:
+            critical.append(name)
+        for priority in _NORMAL_PRIORITIES:
+            if number(record.get(b"ready:%d" % priority.value)) > 0:
+                low, high = (f"{(priority.value + more) * SCORE_PER_PRIORITY:.0f}" for more in (0, 1))
+                reads.append(("ZRANGEBYSCORE", keys.normal(name), low, f"({high}", "WITHSCORES", "LIMIT", 0, 1))
+                owners.append(name)
+    heads = [("LRANGE", keys.critical(name), 0, 0) for name in critical]
+    replies = yield from read_sound([*heads, *reads])
+    since: dict[str, float] = {}
+    for name, reply in zip(owners, replies[len(critical) :], strict=True):
+        for _task, score in parse_scores(reply):
+            moment = score % SCORE_PER_PRIORITY / 1_000_000 + SCORE_EPOCH_SECONDS
+            since[name] = min(moment, since.get(name, moment))
+    firsts = [(name, ids[0].decode()) for name, ids in zip(critical, replies, strict=False) if ids]
+    found = yield from read_sound([("HMGET", keys.task(task_id), "ready", "created") for _, task_id in firsts])
+    for (name, _), (ready, created) in zip(firsts, found, strict=True):
+        if (ready or created) is not None:
+            moment = number(ready or created) / 1_000_000
+            since[name] = min(moment, since.get(name, moment))
+    return since
+
+
+def _figures(whole: Fairness, shard: _ShardReading, user_id: str, record: Mapping[bytes, bytes]) -> UserFairness:
+    organization = shard.organizations.get(record[b"group"].decode(), {}) if b"group" in record else None
+    held_by = hold_reason(record, organization, is_queue_paused=shard.is_paused)
+    ready = sum(int(number(record.get(b"ready:%d" % priority.value))) for priority in Priority)
+    share = whole.share_if_busy(
+        number(record.get(b"weight")) or 1.0,
+        number(record.get(b"counted")) / MILLIONTHS,
+        None
+        if organization is None
+        else (
+            number(organization.get(b"weight")) or 1.0,
+            number(organization.get(b"counted")) / MILLIONTHS,
+            number(organization.get(b"active")) / MILLIONTHS,
+        ),
+    )
+    busy = busy_last_hour(record, now_us(shard.now))
+    mean = number(record.get(b"mean")) / 1_000_000 or shard.mean
+    since = shard.since.get(user_id)
+    return UserFairness(
+        user_id=user_id,
+        ready=ready,
+        waiting=0 if held_by else ready,
+        running=int(number(record.get(b"run"))),
+        held_by=held_by,
+        share_if_busy=share,
+        busy_seconds=busy,
+        since=since,
+        wait_seconds=0.0 if since is None else max(0.0, shard.now - since),
+        # By then its share of the running tasks is more than what it had in the last hour and one more task.
+        expected_wait_seconds=(busy + mean) / (share * whole.running) if whole.running else 0.0,
+    )
+
+
+def _noisy(examined: Sequence[UserFairness], known: int) -> tuple[str, ...]:
+    """``known`` users have a record. Who is alone, or has little waiting, is not noisy."""
+    counts = sorted(each.waiting for each in examined if each.waiting)
+    # Without the largest: of the others of a user that is far above the median, the median is the same.
+    usual = median(counts[:-1] or [0])
+    least = max(NOISY_MIN_TASKS, NOISY_TIMES_MEDIAN * usual)
+    found = [each for each in examined if each.waiting >= least] if known > 1 else []
+    return tuple(each.user_id for each in sorted(found, key=lambda each: -each.waiting))

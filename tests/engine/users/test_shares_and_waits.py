@@ -1,0 +1,254 @@
+"""Which users wait, why, and what is due to them: compared with what was pushed, started and limited."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.engine.model.errors import TaskValidationError
+from django_fairque.engine.users.fairness import SAMPLED_TASKS
+from tests.engine.conftest import NOW, task
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.engine.users.fairness import UserFairness
+    from tests.engine.conftest import MakeQueue
+
+
+def push(queue: FairQueue, user: str, count: int = 1, priority: int = 3, *, at: float = 0, due: float = 0) -> None:
+    options = {"execute_after": NOW + due} if due else {}
+    queue.push_batch([task(user, priority, **options) for _ in range(count)], now=NOW + at)
+
+
+def run(queue: FairQueue, user: str, took: float, *, at: float = 0) -> None:
+    """Push, start and end a task."""
+    push(queue, user, at=at)
+    lease = queue.pop("w", [user], now=NOW + at)
+    assert lease is not None
+    queue.finish(lease, took=took, now=NOW + at)
+
+
+def by_user(queue: FairQueue) -> dict[str, UserFairness]:
+    return {each.user_id: each for each in queue.fairness().examined}
+
+
+def hold(queue: FairQueue) -> dict[str, str | None]:
+    """A user with one ready task for each reason, and one without; by user the reason."""
+    for user in ("free", "paused", "rated", "capped", "paused member", "full member"):
+        push(queue, user, 2 if user in ("rated", "capped") else 1)
+    queue.user("paused").pause(now=NOW)
+    queue.user("rated").set_rate("1/d", now=NOW)
+    queue.user("capped").set_max_running(1, now=NOW)
+    for user in ("rated", "capped"):
+        assert queue.pop("w", [user], now=NOW) is not None
+    queue.user("paused member").set_organization("paused", now=NOW)
+    queue.organization("paused").pause(now=NOW)
+    queue.user("full member").set_organization("full", now=NOW)
+    queue.user("other member").set_organization("full", now=NOW)
+    queue.organization("full").set_max_running(1, now=NOW)
+    push(queue, "other member")
+    assert queue.pop("w", ["other member"], now=NOW) is not None
+    return {
+        "free": None,
+        "paused": "user_paused",
+        "rated": "throttled",
+        "capped": "capped",
+        "paused member": "organization_paused",
+        "full member": "organization_capped",
+    }
+
+
+class TestWaiting:
+    def test_only_tasks_that_are_ready_count(self, queue: FairQueue) -> None:
+        push(queue, "later", due=3600)
+        push(queue, "tomorrow", 40, due=86_400)
+        push(queue, "retrying")
+        lease = queue.pop("w", now=NOW)
+        assert lease is not None
+        queue.fail(lease, "no", delay=600, now=NOW)
+        blocker = task("blocker")
+        queue.push_graph([blocker, task("deferred", depends_on=[blocker.task_id])], now=NOW)
+        push(queue, "ready", 3)
+        users = ["later", "tomorrow", "retrying", "deferred", "blocker", "ready"]
+        assert [each.waiting for each in queue.user_stats(users)] == [0, 0, 0, 0, 1, 3]
+        found = by_user(queue)
+        assert {user: found[user].waiting for user in users} == dict(zip(users, [0, 0, 0, 0, 1, 3], strict=True))
+        assert queue.fairness().noisy_users == ()
+
+    def test_what_is_held_back_has_a_reason_and_does_not_wait(self, queue: FairQueue) -> None:
+        expected = hold(queue)
+        found = by_user(queue)
+        assert {user: found[user].held_by for user in expected} == expected
+        stats = {each.user_id: each for each in queue.user_stats(list(expected))}
+        assert {user: each.held_by for user, each in stats.items()} == expected
+        assert [user for user, each in stats.items() if each.waiting] == ["free"]
+        assert [user for user in expected if found[user].waiting] == ["free"]
+        started = {lease.task.user_id for lease in queue.pop_batch(100, "w", now=NOW)}
+        assert started == {"free"}, "the engine starts exactly what waits"
+
+    def test_nothing_waits_while_the_queue_is_paused(self, queue: FairQueue) -> None:
+        push(queue, "a")
+        queue.pause(now=NOW)
+        assert (by_user(queue)["a"].held_by, by_user(queue)["a"].waiting) == ("queue_paused", 0)
+        assert (queue.user("a").stats().held_by, queue.user("a").stats().waiting) == ("queue_paused", 0)
+        queue.resume(now=NOW)
+        assert queue.user("a").stats().waiting == 1
+
+    def test_users_are_ranked_by_their_oldest_ready_task(self, queue: FairQueue) -> None:
+        push(queue, "bulk", 60)
+        push(queue, "patient", priority=1, at=-50)
+        push(queue, "patient", 5, at=10)
+        push(queue, "urgent", priority=6, at=15)
+        push(queue, "new", at=20)
+        push(queue, "tomorrow", due=86_400, at=20)
+        fairness = queue.fairness()
+        ranked = [(each.user_id, round(each.wait_seconds)) for each in fairness.examined]
+        # The engine's time does not go back: what was pushed for an earlier moment was pushed at the latest one.
+        assert ranked == [("bulk", 20), ("patient", 20), ("urgent", 5), ("new", 0), ("tomorrow", 0)]
+        assert fairness.examined[-1].since is None
+
+
+class TestShares:
+    def test_they_are_of_all_active_users(self, queue: FairQueue) -> None:
+        for n in range(70):
+            push(queue, f"u{n:02}")
+        queue.user("u00").set_weight(4, now=NOW)
+        queue.user("u01").pause(now=NOW)
+        push(queue, "later", due=3600)
+        fairness = queue.fairness(1, user_ids=["u00", "u01", "u02", "later"])
+        shares = {each.user_id: each.share_if_busy for each in fairness.examined}
+        assert (fairness.active_users, fairness.weights, fairness.users) == (69, 72, 71)
+        assert shares["u00"] == pytest.approx(4 / 72)
+        assert shares["u02"] == pytest.approx(1 / 72)
+        assert shares["u01"] == shares["later"] == pytest.approx(1 / 73), "of users that are not active: if they were"
+
+    def test_members_share_what_one_user_of_the_weight_of_their_organization_gets(self, queue: FairQueue) -> None:
+        for user, weight in (("bob", 1), ("carol", 3)):
+            queue.user(user).set_organization("acme", now=NOW)
+            queue.user(user).set_weight(weight, now=NOW)
+        queue.organization("acme").set_weight(4, now=NOW)
+        push(queue, "ann")
+        push(queue, "bob")
+        push(queue, "carol")
+        fairness = queue.fairness()
+        assert (fairness.active_users, fairness.weights) == (3, 5)
+        shares = {each.user_id: each.share_if_busy for each in fairness.examined}
+        assert shares == pytest.approx({"ann": 0.2, "bob": 0.2, "carol": 0.6})
+
+    def test_a_user_that_only_runs_is_active_until_it_ends(self, queue: FairQueue) -> None:
+        push(queue, "a")
+        lease = queue.pop("w", now=NOW)
+        assert lease is not None
+        assert (queue.fairness().active_users, queue.fairness().running) == (1, 1)
+        queue.finish(lease, now=NOW)
+        assert (queue.fairness().active_users, queue.fairness().running) == (0, 0)
+
+    def test_the_share_received_is_of_the_worker_time_of_all_users(self, queue: FairQueue) -> None:
+        run(queue, "a", 30)
+        run(queue, "b", 10)
+        push(queue, "a")
+        fairness = queue.fairness()
+        assert fairness.busy_seconds == pytest.approx(40, rel=0.01)
+        assert fairness.share_received(by_user(queue)["a"].busy_seconds) == pytest.approx(0.75)
+        run(queue, "b", 10, at=3 * 3600)
+        assert queue.fairness().busy_seconds == pytest.approx(10), "of the last hour"
+
+    def test_nobody_has_received_anything_in_a_new_queue(self, queue: FairQueue) -> None:
+        fairness = queue.fairness()
+        assert (fairness.active_users, fairness.weights, fairness.users, fairness.examined) == (0, 0, 0, [])
+        assert (fairness.share_received(0), fairness.oldest_quiet_wait_seconds, fairness.jain_index) == (0, 0, None)
+
+
+class TestNoisyAndQuiet:
+    def test_a_noisy_user_is_found_and_quiet_users_do_not_wait(self, queue: FairQueue) -> None:
+        push(queue, "noisy", 300)
+        push(queue, "quiet", 3, at=30)
+        fairness = queue.fairness()
+        assert fairness.noisy_users == ("noisy",)
+        assert fairness.oldest_quiet_wait_seconds == 0
+        assert fairness.late_users == []
+
+    def test_a_quiet_user_is_late_when_its_share_was_not_served(self, queue: FairQueue) -> None:
+        push(queue, "noisy", 300)
+        leases = queue.pop_batch(4, "w", lease=3600, now=NOW)
+        push(queue, "quiet", at=1)
+        assert len(leases) == 4
+        push(queue, "newer", at=1.1)
+        assert queue.fairness().late_users == []
+        queue.heartbeat("w", {}, now=NOW + 60)
+        assert [each.user_id for each in queue.fairness().late_users] == ["quiet", "newer"]
+        assert queue.fairness().oldest_quiet_wait_seconds == pytest.approx(59)
+
+    def test_who_has_had_its_share_is_not_late(self, queue: FairQueue) -> None:
+        run(queue, "steady", 300)
+        push(queue, "steady", 2, at=1)
+        push(queue, "other", 2, at=1)
+        assert len(queue.pop_batch(2, "w", ["steady", "other"], lease=3600, now=NOW + 1)) == 2
+        queue.heartbeat("w", {}, now=NOW + 501)
+        assert [each.user_id for each in queue.fairness().late_users] == ["other"]
+
+    def test_jain_s_index_is_of_worker_time_by_weight(self, queue: FairQueue) -> None:
+        for user, weight, took in (("a", 1, 10), ("b", 3, 30)):
+            queue.user(user).set_weight(weight, now=NOW)
+            run(queue, user, took)
+        assert queue.fairness().jain_index is None, "nobody waits"
+        push(queue, "a")
+        push(queue, "b")
+        assert queue.fairness().jain_index == pytest.approx(1)
+        queue.user("b").set_weight(1, now=NOW)
+        assert queue.fairness().jain_index == pytest.approx(40**2 / (2 * (10**2 + 30**2)))
+
+    def test_a_new_user_does_not_lower_the_index_before_it_has_waited(self, queue: FairQueue) -> None:
+        for user in ("a", "b"):
+            run(queue, user, 10)
+            push(queue, user)
+        push(queue, "new")
+        assert queue.fairness().jain_index == pytest.approx(1)
+        queue.heartbeat("w", {}, now=NOW + 90)
+        assert queue.fairness().jain_index == pytest.approx(2 / 3)
+
+
+class TestBounds:
+    def test_old_and_many_tasks_are_found_among_more_users_than_are_examined(self, queue: FairQueue) -> None:
+        push(queue, "zulu old", at=0)
+        for n in range(3 * SAMPLED_TASKS):
+            push(queue, f"u{n:03}", at=7200)
+        push(queue, "zz noisy", 400, at=7200)
+        queue.sweep(now=NOW + 7201)
+        fairness = queue.fairness(150)
+        assert fairness.users == 302
+        assert len(fairness.examined) == 150
+        assert fairness.examined[0].user_id == "zulu old"
+        assert fairness.noisy_users == ("zz noisy",)
+
+    @pytest.mark.parametrize("limit", [0, 2001, True, "5"])
+    def test_a_limit_out_of_range_is_refused(self, queue: FairQueue, limit: int) -> None:
+        with pytest.raises(TaskValidationError, match="limit"):
+            queue.fairness(limit)
+
+    def test_users_must_be_ids(self, queue: FairQueue) -> None:
+        with pytest.raises(TaskValidationError, match="user ids"):
+            queue.fairness(user_ids=[""])
+
+    def test_figures_of_several_shards_are_added_up(self, make_queue: MakeQueue) -> None:
+        queue = make_queue(shards=4)
+        names = [f"u{n}" for n in range(20)]
+        for name in names:
+            push(queue, name)
+        run(queue, "u3", 30)
+        fairness = queue.fairness(2000, user_ids=names[:3])
+        assert (fairness.active_users, fairness.weights, fairness.users) == (20, 20, 20)
+        assert {each.user_id for each in fairness.examined} == set(names)
+        assert all(each.share_if_busy == pytest.approx(0.05) for each in fairness.examined)
+        assert fairness.busy_seconds == pytest.approx(30, rel=0.01)
+
+
+def test_a_wrong_number_of_active_users_is_found_and_repaired(queue: FairQueue, redis: Redis) -> None:
+    push(queue, "a")
+    redis.hincrby("fq:{default:0}:stats", "active_users", 3)
+    assert [each.detail for each in queue.check_invariants()] == ["active_users is 4, must be 1"]
+    queue.repair(now=NOW)
+    assert queue.fairness().active_users == 1
