@@ -183,6 +183,10 @@ class TopLevelOptions(Options):
         title="a word that is not empty",
     )
     """Words; values whose key contains one of them are hidden in the admin and the commands."""
+    users_label: str | None = Field(
+        default=None, min_length=1, max_length=40, description="a text of 1 to 40 characters"
+    )
+    """What the admin calls the users of queues, such as "Customers"; by default "Users", translated."""
 
     @field_validator("tracing")
     @classmethod

@@ -31,22 +31,27 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.statistics.health import Health
     from django_fairque.engine.statistics.queue_stats import Distribution, QueueStats
+    from django_fairque.engine.users.fairness import Fairness
 
 PREFIX = "fairque_"
+USERS_EXAMINED_PER_SCRAPE = 200
+"""Users whose tasks are compared, at most: about a thousand commands, and 3 ms of the server's time."""
 TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What one scrape reads of a queue, in a number of commands that does not depend on what it holds."""
+    """What one scrape reads of a queue, in a bounded number of commands."""
 
     health: Health
     stats: QueueStats
+    fairness: Fairness
     shards: int = 1
 
     @classmethod
     def read(cls, queue: FairQueue) -> Figures:
-        return cls(queue.health(), queue.get_stats(minutes=0), queue.config.shards)
+        fairness = queue.fairness(USERS_EXAMINED_PER_SCRAPE)
+        return cls(queue.health(), queue.get_stats(minutes=0), fairness, queue.config.shards)
 
 
 probe = Probe(Figures.read)
@@ -76,6 +81,10 @@ class Family:
 
 def _one(name: str, value: Callable[[QueueStats], float], text: str) -> Family:
     return Family(GaugeMetricFamily, name, text, lambda figures: {"": value(figures.stats)})
+
+
+def _of_users(name: str, value: Callable[[Fairness], float], text: str) -> Family:
+    return Family(GaugeMetricFamily, name, text, lambda figures: {"": value(figures.fairness)})
 
 
 def _each(name: str, label: str, values: Callable[[QueueStats], Mapping[str, int]], text: str) -> Family:
@@ -116,6 +125,22 @@ FAMILIES = (
     ),
     _one("users", lambda stats: stats.users, "Users that have a record."),
     _one("users_with_work", lambda stats: stats.users_ready, "Users with a task that could start now."),
+    _of_users(
+        "active_users", lambda fairness: fairness.active_users, "Users with a task that could start or that runs."
+    ),
+    _of_users(
+        *("noisy_users", lambda fairness: len(fairness.noisy_users)),
+        "Users with far more waiting tasks than half of the others.",
+    ),
+    _of_users(
+        *("quiet_users_oldest_wait_seconds", lambda fairness: fairness.oldest_quiet_wait_seconds),
+        "How long a task has waited whose user is not noisy.",
+    ),
+    _of_users(
+        "fairness_index",
+        lambda fairness: 1.0 if fairness.jain_index is None else fairness.jain_index,
+        "Jain's index of the worker time of users who wait, by weight; 1 is fair.",
+    ),
     _one("workers", lambda stats: stats.workers, "Worker processes that live and serve the queue."),
     _one("due", lambda stats: stats.due, "What waits for a worker's maintenance."),
     _one("paused", lambda stats: stats.paused, "1 while the queue is paused."),

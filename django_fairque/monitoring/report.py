@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from django_fairque.engine.inspection.pages import MAX_PAGE_SIZE, Sizes
 from django_fairque.engine.sharding.shards import describe_shards
+from django_fairque.engine.users.users import HOLD_REASONS
 
 from .formatting import duration, number, rate, share, table
 
@@ -109,6 +110,8 @@ def user_lines(user: UserStats) -> Iterator[str]:
     yield f"user {user.user_id!a}: {', '.join(filter(None, limits))}"
     counted = {"scheduled": sizes.scheduled, "deferred": sizes.deferred, "running": sizes.running}
     yield _listed("now", {**sizes.by_priority, **counted})
+    if user.held_by and sizes.ready:
+        yield f"{'held':8} ready tasks can't start: {HOLD_REASONS[user.held_by]}"
     yield _listed("ended", {"started": user.started, "finished": user.finished, "dead": user.dead})
     started = max(1, user.started)
     yield (

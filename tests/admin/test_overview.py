@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from django.urls import reverse
 
+from django_fairque.admin.pages import overview
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.task import Task
 from tests.admin.page_reader import led_to, said
@@ -83,15 +84,43 @@ def test_the_busiest_and_the_longest_waiting_users_are_named(admin_client: Clien
     queue.push_batch([Task.create(f"u{n}", 3, n, execute_after=now + 99) for n in range(300, 310)], now=now)
     html = shown(admin_client)
     assert "<i>" not in html
-    assert "User Waits Ready since <i>patient</i> 1.02 h" in said(html)
+    assert "User Waits Why Ready Ready since <i>patient</i> 1.02 h waits for its turn 1" in said(html)
     longest = [
         each.group(1)
         for each in re.finditer(
-            r'fq-name"><a href="[^"]*"><bdi>([^<]*)</bdi></a></th><td class="fq-number">[^<]*</td><td><time', html
+            r'fq-name"><a href="[^"]*"><bdi>([^<]*)</bdi></a></th><td class="fq-number">[^<]*</td><td>waits for its turn',
+            html,
         )
     ]
     assert longest[:2] == ["&lt;i&gt;patient&lt;/i&gt;", "busy"]
-    assert "Of 150 users looked at; there are 312." in html
+    assert "users examined" not in html, "all are"
+
+
+def test_the_longest_waits_are_found_behind_many_tasks_of_one_user(admin_client: Client, queue: FairQueue) -> None:
+    """Each user once, also if one of them has all of the oldest tasks."""
+    now = time.time()
+    queue.push_batch([Task.create("bulk", 3, n, sla=1) for n in range(400)], now=now - 600)
+    queue.push_batch([Task.create(f"u{n:03}", 3, n) for n in range(30)], now=now - 60)
+    for user, reason in (("u003", "paused"), ("u004", "its organization is paused")):
+        queue.user(user).pause() if reason == "paused" else queue.user(user).set_organization("acme")
+    queue.organization("acme").pause()
+    text = said(shown(admin_client))
+    table = text[text.index("Users who have waited longest") :]
+    assert re.search(r"bulk 10( .*)? min waits for its turn 400", table)
+    assert re.findall(r"\b(u\d{3}) 1 min (waits for its turn|paused|its organization is paused) 1", table) == [
+        (f"u{n:03}", {3: "paused", 4: "its organization is paused"}.get(n, "waits for its turn")) for n in range(9)
+    ]
+
+
+def test_it_is_said_how_many_users_were_examined(
+    admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overview, "USERS_EXAMINED", 100)
+    queue.push(Task.create("zz patient", 1, 1, sla=1), now=time.time() - 3660)
+    queue.push_batch([Task.create(f"u{n}", 3, n) for n in range(300)])
+    text = said(shown(admin_client))
+    assert "Of 100 users examined; 301 have tasks or settings." in text
+    assert "zz patient 1.02 h waits for its turn 1" in text
 
 
 def test_the_oldest_wait_is_not_less_than_that_of_the_table_below(admin_client: Client, queue: FairQueue) -> None:
@@ -100,7 +129,7 @@ def test_the_oldest_wait_is_not_less_than_that_of_the_table_below(admin_client: 
     queue.push(Task.create("hasty", 4, 1, sla=60), now=now)  # the next that must be looked at
     text = said(shown(admin_client))
     assert "Oldest wait 1.02 h" in text
-    assert "User Waits Ready since patient 1.02 h" in text
+    assert "User Waits Why Ready Ready since patient 1.02 h waits for its turn 1" in text
 
 
 def test_tasks_that_are_held_back_have_a_tile_of_their_own(admin_client: Client, queue: FairQueue) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.admin.pages import dead_letters, tasks
+from django_fairque.admin.pages import dead_letters, overview, tasks, users
 from django_fairque.engine.dead_letters import dead_letters as dead_letter_operations
 from django_fairque.engine.dependencies import dependencies
 from tests.benchmarks.admin import cost
@@ -24,13 +24,13 @@ pytestmark = pytest.mark.django_db
 
 SMALL = Scale(queued=800, users=150, dead=250, noisy=100, some=250, few=110, run=100)
 GROWING = ("queued", "users", "dead", "noisy", "some")
-SAMPLE = 3 * 101
-"""Of the tasks that wait, of which pages are told whose they are."""
+EXAMINED = 3 * 25 + 5 * 100
+"""Tasks whose users are examined first; of each user its record, and the oldest task of each priority."""
 MOST = {
     # The oldest tasks are held back here, so those of the users who are served next are read as well.
-    "overview": 430 + SAMPLE,
-    "overview 24 hours": 1860 + SAMPLE,
-    "users": 160 + SAMPLE,
+    "overview": 120 + EXAMINED,
+    "overview 24 hours": 1500 + EXAMINED,
+    "users": 100 + EXAMINED,
     "task": 160,
     "dependencies of one with many dependents": 420,
     # Each of the records that are looked through is read, and its payload.
@@ -54,6 +54,9 @@ def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         *((dead_letter_operations, "MAX_DEAD_LETTERS_COUNTED"), (dead_letter_operations, "DEAD_LETTERS_READ_PER_PAGE")),
     ):
         monkeypatch.setattr(module, name, 200)
+    for module in (overview, users):
+        monkeypatch.setattr(module, "USERS_EXAMINED", 100)
+    monkeypatch.setattr(users, "ENDED_TASKS_EXAMINED", 99)
 
 
 def costs(redis: Redis, queue: FairQueue, client: Client) -> dict[str, tuple[int, int]]:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.urls import reverse
+from django.utils import timezone
 
 from django_fairque.admin.pages import base as purging
 from django_fairque.admin.pages.users import USERS_PER_PAGE
+from django_fairque.engine.model.errors import TaskValidationError
 from django_fairque.engine.model.task import Task
 from tests.admin.page_reader import led_to, messages_of, said
 
 if TYPE_CHECKING:
     from django.http import HttpResponse
     from django.test import Client
+    from pytest_django import Settings
 
     from django_fairque.engine.queue.queue import FairQueue
 
@@ -54,6 +58,12 @@ def work(queue: FairQueue, user: str, *, waited: float, took: float) -> None:
     queue.finish(lease, took=took, now=now + waited + took)
 
 
+def engine_time(queue: FairQueue) -> float:
+    """At most a second before what the engine takes for now."""
+    client: Any = queue.client
+    return max(time.time(), int(client.hget("fq:{default:0}:stats", "clock") or 0) / 1e6)
+
+
 def limits(**changes: Any) -> dict[str, Any]:
     return {"weight": "1", "organization": "", "max_running": "", "rate": "", "max_backlog": "", "sla": "", **changes}
 
@@ -66,6 +76,8 @@ class TestTable:
             queue.user(name).set_organization("ann")  # an organization may have a user's name
             queue.user(name).set_weight(weight)
         queue.organization("ann").set_weight(4)
+        for name in ("ann", "bob", "carol"):
+            push(queue, name, 1)
         rows = {row.user_id: row for row, _ in admin_client.get(url()).context["table"]}
         assert [rows[name].fair for name in ("ann", "bob", "carol")] == pytest.approx([0.2, 0.2, 0.6])
         assert "organization ann" in shown(admin_client)
@@ -91,13 +103,18 @@ class TestTable:
         work(queue, "ann", waited=2, took=3)
         work(queue, "bob", waited=1, took=1)
         queue.user("ann").set_weight(4)
+        for name in ("ann", "bob"):
+            push(queue, name, 1)
         rows = {row.user_id: row for row, _ in admin_client.get(url()).context["table"]}
         assert (rows["ann"].received, rows["ann"].fair) == (0.75, 0.8)
         assert (rows["bob"].received, rows["bob"].fair) == (0.25, 0.2)
         assert [f"{rows[name].wait.p50:.2g}" for name in ("ann", "bob")] == ["1.4", "1.4"]
         text = shown(admin_client)
-        assert 'aria-label="75 %, fair would be 80 %"' in text
-        assert "received all it needed" in text
+        assert 'aria-label="75 %, share if everyone were busy 80 %"' in text
+        assert [rows[name].verdict for name in ("ann", "bob")] == [
+            "has its share",
+            "more than its share: others left it",
+        ]
 
     def test_a_noisy_user_is_named_and_how_the_others_fare(self, admin_client: Client, queue: FairQueue) -> None:
         for user in ("ann", "bob", "cid"):
@@ -116,13 +133,15 @@ class TestTable:
     def test_a_noisy_user_is_found_on_whatever_page_it_would_be(self, admin_client: Client, queue: FairQueue) -> None:
         queue.push_batch([Task.create(f"u{n:03}", 3, None) for n in range(300) for _ in range(3)])
         push(queue, "zulu", 400)
-        push(queue, "zebra", 90, execute_after=4e9)
+        push(queue, "zebra", 90)
+        push(queue, "zz later", 90, execute_after=4e9)
         assert {"zebra", "zulu"}.isdisjoint(queue.users(None, USERS_PER_PAGE, busy_first=True).items)
         answer = admin_client.get(url())
         told = {remark.partition(",")[0] for remark in answer.context["remarks"]}
         assert told == {"User zulu has 400 tasks waiting", "User zebra has 90 tasks waiting"}
+        assert "zz later" not in answer.context["fairness"].noisy_users, "its tasks are for tomorrow"
         listed = [row.user_id for row, _ in answer.context["table"]]
-        assert set(listed[:2]) == {"zulu", "zebra"}
+        assert listed[:2] == ["zulu", "zebra"]
         assert listed[2:] == [f"u{n:03}" for n in range(USERS_PER_PAGE)], "nobody else who was looked at"
         assert answer.content.decode().count('<span class="fq-flag">noisy</span>') == 2
 
@@ -179,9 +198,10 @@ class TestTable:
 
     def test_nobody_is_noisy_alone_or_among_equals(self, admin_client: Client, queue: FairQueue) -> None:
         push(queue, "ann", 40)
-        assert "noisy" not in shown(admin_client)
+        assert admin_client.get(url()).context["remarks"] == []
         push(queue, "bob", 30)
-        assert "noisy" not in shown(admin_client)
+        assert admin_client.get(url()).context["remarks"] == []
+        assert '<span class="fq-flag">noisy</span>' not in shown(admin_client)
 
     def test_who_has_little_waiting_beside_idle_users_is_not_noisy(
         self, admin_client: Client, queue: FairQueue
@@ -203,18 +223,115 @@ class TestTable:
         queue.pop("w", ["capped"])
         queue.user("paused").pause()
         queue.user("new").set_weight(0.001)
-        verdicts = {row.user_id: row.verdict for row, _ in admin_client.get(url()).context["table"]}
-        assert verdicts == {
+
+        def verdicts() -> dict[str, str]:
+            return {row.user_id: row.verdict for row, _ in admin_client.get(url()).context["table"]}
+
+        assert verdicts() == {
             "rich": "more than its share: others left it",
-            "even": "more than its share: others left it",
-            "poor": "less than its share",
+            "even": "has its share",
+            "poor": "waits for its turn",
             "capped": "waits for its own running tasks",
             "paused": "paused",
             "new": "had no tasks",
         }
-        queue.user("even").set_weight(1.33)
-        verdicts = {row.user_id: row.verdict for row, _ in admin_client.get(url()).context["table"]}
-        assert verdicts["even"] == "has its share"
+        queue.heartbeat("w", {}, ttl=3600, now=engine_time(queue) + 15)
+        assert verdicts()["poor"] == "less than its share", "it has waited longer than its part of the workers explains"
+        assert admin_client.get(url()).context["summary"] == (
+            "1 user waits longer than expected because workers are busy."
+        )
+        assert verdicts()["even"] == "has its share"
+
+    def test_who_has_nothing_ready_is_not_accused(self, admin_client: Client, queue: FairQueue) -> None:
+        """A user with one task due in an hour, and one with 40 for tomorrow."""
+        work(queue, "busy", waited=0, took=50)
+        push(queue, "busy", 5)
+        push(queue, "hour", 1, execute_after=engine_time(queue) + 3600)
+        push(queue, "tomorrow", 40, execute_after=engine_time(queue) + 86_400)
+        queue.heartbeat("w", {}, ttl=3600, now=engine_time(queue) + 600)
+        page = admin_client.get(url()).context
+        rows = {row.user_id: row for row, _ in page["table"]}
+        assert {user: (rows[user].waiting, rows[user].fair, rows[user].is_noisy) for user in ("hour", "tomorrow")} == {
+            "hour": (0, None, False),
+            "tomorrow": (0, None, False),
+        }
+        assert {rows[user].verdict for user in ("hour", "tomorrow")} == {"received all it needed"}
+        assert page["remarks"] == []
+
+    def test_shares_are_of_all_users_and_not_of_the_page(self, admin_client: Client, queue: FairQueue) -> None:
+        for user in ("u000", "zz"):
+            work(queue, user, waited=0, took=10)
+        queue.push_batch([Task.create(f"u{n:03}", 3, None) for n in range(USERS_PER_PAGE + 150)])
+        ((row, _), *others) = admin_client.get(url()).context["table"]
+        assert len(others) == USERS_PER_PAGE - 1
+        assert (row.received, row.fair) == (pytest.approx(0.5, rel=0.01), pytest.approx(1 / (USERS_PER_PAGE + 150)))
+
+    def test_the_page_begins_with_whether_others_suffer(self, admin_client: Client, queue: FairQueue) -> None:
+        work(queue, "noisy", waited=0, took=83)
+        work(queue, "quiet", waited=0, took=17)
+        push(queue, "noisy", 60)
+        for user in ("a", "b", "c", "d"):
+            push(queue, user, 1)
+        now = engine_time(queue)
+        queue.heartbeat("w", {}, ttl=7200, now=now)
+        noisy = "noisy has 83 % of the work time and holds nobody back"
+        assert admin_client.get(url()).context["summary"] == f"No user waits longer than expected; {noisy}."
+        assert queue.pop("w", ["noisy"], lease=7200) is not None
+        queue.heartbeat("w", {}, ttl=7200, now=now + 600)
+        assert admin_client.get(url()).context["summary"] == (
+            f"4 users wait longer than expected because workers are busy; {noisy}."
+        )
+        assert len(queue.pop_batch(2, "w", ["noisy"], lease=7200)) == 2
+        assert "4 users wait longer" in admin_client.get(url()).context["summary"]
+        assert (
+            admin_client.get(url())
+            .context["summary"]
+            .endswith("noisy has 83 % of the work time and runs 3 of 3 tasks, more than its share.")
+        )
+
+    def test_without_a_worker_that_is_the_reason(self, admin_client: Client, queue: FairQueue) -> None:
+        push(queue, "ann", 1)
+        push(queue, "bob", 1)
+        queue.push(Task.create("late", 3, None, execute_after=4e9), now=engine_time(queue) + 60)
+        expected = "2 users wait longer than expected because no worker runs."
+        assert admin_client.get(url()).context["summary"] == expected
+
+    def test_it_shows_noisy_users_quiet_waits_and_the_index(self, admin_client: Client, queue: FairQueue) -> None:
+        for user, took in (("ann", 10), ("bob", 30)):
+            work(queue, user, waited=0, took=took)
+            push(queue, user, 1)
+        text = said(shown(admin_client))
+        assert "active users 2 noisy users 0 oldest wait of quiet users" in text
+        assert "fairness (Jain’s index) 0.80" in text
+
+    def test_it_can_be_sorted(self, admin_client: Client, queue: FairQueue) -> None:
+        for user, took, count in (("ann", 1, 2), ("bob", 30, 1), ("cid", 5, 9)):
+            work(queue, user, waited=0, took=took)
+            push(queue, user, count)
+
+        def order(sort: str) -> list[str]:
+            return [row.user_id for row, _ in admin_client.get(url(sort=sort)).context["table"]]
+
+        assert order("waiting") == ["cid", "ann", "bob"]
+        assert order("time") == ["bob", "cid", "ann"]
+        assert order("wait") == ["ann", "bob", "cid"]
+        assert "Users can be sorted by" in led_to(admin_client, url(sort="<b>"), "users")
+
+    def test_a_sorted_list_has_pages(self, admin_client: Client, queue: FairQueue) -> None:
+        queue.push_batch([Task.create(f"u{n:03}", 3, n) for n in range(USERS_PER_PAGE + 5)])
+        first = admin_client.get(url(sort="waiting"))
+        second = admin_client.get(first.context["next"])
+        assert [len(page.context["table"]) for page in (first, second)] == [USERS_PER_PAGE, 5]
+        assert second.context["next"] == ""
+
+    def test_users_are_listed_by_prefix(self, admin_client: Client, queue: FairQueue) -> None:
+        for user in ("acme/1", "acme/2", "bolt", "acm"):
+            push(queue, user, 1)
+        answer = admin_client.get(url(prefix="acme/"))
+        assert [row.user_id for row, _ in answer.context["table"]] == ["acme/1", "acme/2"]
+        assert "Users whose id begins with acme/" in said(answer.content.decode())
+        assert "No user has an id that begins with zz" in said(shown(admin_client, prefix="zz"))
+        assert 'class="fq-error" role="alert"' in shown(admin_client, prefix="x" * 300)
 
     def test_settings_are_told_in_words(self, admin_client: Client, queue: FairQueue) -> None:
         user = queue.user("ann")
@@ -282,6 +399,81 @@ class TestOne:
         ):
             assert "<script>alert" not in text
             assert "&lt;script&gt;" in text
+
+
+class TestHistory:
+    def test_what_ended_today_and_last_is_shown(self, admin_client: Client, queue: FairQueue) -> None:
+        now = timezone.localtime().replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
+        for at, count in ((now - 3600, 2), (now, 3)):
+            queue.push_batch([Task.create("ann", 3, n, name="shop.send", max_retries=0) for n in range(count)], now=at)
+            for n, lease in enumerate(queue.pop_batch(9, "w", now=at)):
+                if n:
+                    queue.finish(lease, now=at + 2)
+                else:
+                    queue.fail(lease, "no", retry=False, now=at + 2)
+        canceled = queue.push(Task.create("ann", 3, None, name="<b>late</b>", execute_after=4e9), now=now + 5)
+        queue.cancel(canceled.task_id, now=now + 6)
+        push(queue, "bob", 1)
+        text = shown(admin_client, user="ann")
+        assert "finished today 2 dead letters today 1 canceled today 1" in said(text)
+        assert "&lt;b&gt;late&lt;/b&gt;" in text
+        latest = [
+            (each.name, each.state, took) for each, _url, took in admin_client.get(url(user="ann")).context["latest"]
+        ]
+        assert latest[0] == ("<b>late</b>", "canceled", None)
+        assert sorted((state, took) for _name, state, took in latest[1:]) == [
+            *[("failed", pytest.approx(2))] * 2,
+            *[("finished", pytest.approx(2))] * 3,
+        ]
+        assert "Counted among" not in text
+
+    def test_a_bounded_number_of_ended_tasks_is_examined(self, queue: FairQueue) -> None:
+        for user in ("ann", *["bob"] * 4):
+            work(queue, user, waited=0, took=1)
+        assert [each.state for each in queue.user("ann").ended_tasks().tasks] == ["finished"]
+        few = queue.user("ann").ended_tasks(9)
+        assert (few.tasks, few.examined, few.is_whole) == ([], 3, False)
+        assert queue.user("bob").ended_tasks(9).examined == 3
+        for wrong in (2, 1001):
+            with pytest.raises(TaskValidationError, match="examined"):
+                queue.user("ann").ended_tasks(wrong)
+
+    def test_what_operators_changed_is_shown(self, admin_client: Client, queue: FairQueue) -> None:
+        for user in ("ann", "anna"):
+            act(admin_client, user, "pause")
+        act(admin_client, "ann", "resume")
+        entries = admin_client.get(url(user="ann")).context["changes"]
+        assert [entry.change_message for entry in entries] == [
+            "User ann is resumed.",
+            "User ann is paused: none of its tasks start; what runs goes on.",
+        ]
+        assert "Nothing was changed in the admin." in shown(admin_client, user="bob")
+
+    def test_tasks_are_shown_to_those_who_may_see_tasks(self, client: Client, queue: FairQueue) -> None:
+        work(queue, "ann", waited=0, took=1)
+        looker: User = User.objects.create_user("looker", is_staff=True)
+        looker.user_permissions.add(
+            Permission.objects.get(codename="view_user", content_type__app_label="django_fairque")
+        )
+        client.force_login(looker)
+        assert client.get(url(user="ann")).context["latest"] == []
+        looker.user_permissions.add(
+            Permission.objects.get(codename="view_task", content_type__app_label="django_fairque")
+        )
+        assert len(client.get(url(user="ann")).context["latest"]) == 1
+
+
+class TestLabel:
+    def test_users_are_called_as_the_setting_names_them(
+        self, admin_client: Client, queue: FairQueue, settings: Settings
+    ) -> None:
+        menu = '<a href="/admin/django_fairque/queue/users/?queue=default" aria-current="page">%s</a>'
+        assert menu % "Users" in shown(admin_client)
+        settings.FAIRQUE = {**settings.FAIRQUE, "USERS_LABEL": "<i>Customers"}
+        text = shown(admin_client)
+        assert menu % "&lt;i&gt;Customers" in text
+        assert "<h1>&lt;i&gt;Customers</h1>" in text
+        assert "<i>" not in text
 
 
 class TestActs:

@@ -96,9 +96,10 @@ def test_one_user_with_what_holds_for_it_and_what_it_had(queue: FairQueue, run: 
     queue.user("acme").set_max_backlog(50)
     queue.user("acme").set_rate("100/m")
     queue.user("acme").pause()
-    head, sizes, ended, times, recent = run("--user", "acme").splitlines()
+    head, sizes, held, ended, times, recent = run("--user", "acme").splitlines()
     assert head == "user 'acme': weight 1, running 3, backlog 50, rate 100/60s, PAUSED"
     assert "CRITICAL 1" in sizes
+    assert held == "held     ready tasks can't start: the user is paused"
     assert ended.split() == ["ended", "started", "1", "finished", "1", "dead", "0"]
     assert times == "times    2 s of worker time, 10 s waited and 2 s run on the average"
     assert recent == (

@@ -16,7 +16,14 @@ from django_fairque.conf import get_queue
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.statistics.queue_stats import Distribution
-from django_fairque.monitoring.prometheus import BUCKET_BOUNDS, FairqueCollector, cumulative, exposition
+from django_fairque.engine.users.fairness import SAMPLED_TASKS
+from django_fairque.monitoring.prometheus import (
+    BUCKET_BOUNDS,
+    USERS_EXAMINED_PER_SCRAPE,
+    FairqueCollector,
+    cumulative,
+    exposition,
+)
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -149,6 +156,22 @@ def test_what_happened(queue: FairQueue) -> None:
     assert {value for (name, *_), value in values("mail").items() if name.endswith("_total")} == {0}
 
 
+def test_fairness(queue: FairQueue) -> None:
+    now = time.time() - 600
+    for user, took in (("ann", 10), ("bob", 30)):
+        queue.push(task(user), now=now)
+        lease = queue.pop("w", [user], now=now)
+        assert lease is not None
+        queue.finish(lease, took=took, now=now)
+    assert (values()["fairness_index",], values()["active_users",]) == (1, 0)
+    queue.push_batch([task("ann"), task("bob"), *(task("noisy") for _ in range(40))], now=now)
+    found = values()
+    assert (found["active_users",], found["noisy_users",]) == (3, 1)
+    assert found["quiet_users_oldest_wait_seconds",] == pytest.approx(600, abs=30)
+    # The noisy one has waited for more than a minute without worker time.
+    assert found["fairness_index",] == pytest.approx(40**2 / (3 * (10**2 + 30**2)))
+
+
 def test_the_server_and_the_workers(queue: FairQueue, redis: Redis) -> None:
     queue.heartbeat("w", {})
     queue.pause()
@@ -212,10 +235,17 @@ def test_a_scrape_costs_the_same_whatever_there_is(queue: FairQueue, redis: Redi
     leases = queue.pop_batch(500, "w")
     queue.settle([Outcome.finish(lease, took=0.001 * i) for i, lease in enumerate(leases)], worker="w")
     queue.push(task())
-    assert cost() == before <= 2 * 40
+    many = cost()
+    assert before <= 2 * 40 + 2 * 9
+    assert many <= before + 9 * USERS_EXAMINED_PER_SCRAPE + 4 * SAMPLED_TASKS
+    queue.push_batch([task(f"v{i}", i % 6 + 1) for i in range(2000)])
+    assert abs(cost() - many) <= USERS_EXAMINED_PER_SCRAPE, "the users that are drawn by chance differ"
+    many = cost()
     for number in range(50):
         queue.heartbeat(f"w{number}", {})
-    assert cost() <= before + 50, "one read for the record of each worker, which names tasks that it does not know"
+    assert cost() <= many + 50 + USERS_EXAMINED_PER_SCRAPE, (
+        "one read for the record of each worker, which names tasks that it does not know"
+    )
 
 
 def test_registering_does_not_wait_for_the_server(settings: Settings) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from django.utils.translation import gettext, ngettext
@@ -10,9 +9,9 @@ from django.utils.translation import gettext_lazy as _
 
 from django_fairque.admin.charts import Bar, Bars, LineChart, Series
 from django_fairque.admin.pages.base import Action, AdminPage, NotHereError
+from django_fairque.admin.pages.users import USERS_EXAMINED, wait_text
 from django_fairque.conf import get_config
 from django_fairque.monitoring.formatting import duration, per_minute
-from django_fairque.monitoring.report import top_users
 from django_fairque.webhook import send_test_alert
 
 if TYPE_CHECKING:
@@ -22,8 +21,6 @@ MINUTES_PER_POINT = {1: 1, 24: 15}
 """Hours that can be shown, and minutes of which each point of a chart is made."""
 REFRESH_SECONDS = {1: 5, 24: 60}
 """Seconds. A day is 1,440 reads."""
-USERS_COMPARED = 150
-"""Users, at most: each is a read."""
 USERS_PER_TABLE = 10
 """Users, in each table."""
 RATE_MIN_SECONDS = 15
@@ -43,10 +40,10 @@ class OverviewPage(AdminPage):
             raise NotHereError(gettext("hours must be 1 or 24, got %(hours)s.") % {"hours": requested})
         hours = int(requested)
         stats, activity = queue.get_stats(0), queue.get_activity(60 * hours, MINUTES_PER_POINT[hours])
-        longest = self._longest_waits(activity.spans[-1])
-        top = top_users(queue, stats, USERS_PER_TABLE, USERS_COMPARED)
-        ready = [(user_id, size.ready) for user_id, size in top.sizes.items() if size.ready]
-        bars = [Bar(user_id, count, url=self.link("users", user=user_id)) for user_id, count in ready]
+        fairness = queue.fairness(USERS_EXAMINED)
+        longest = [each for each in fairness.examined if each.since is not None]
+        busiest = sorted(longest, key=lambda each: (-each.ready, each.user_id))[:USERS_PER_TABLE]
+        bars = [Bar(each.user_id, each.ready, url=self.link("users", user=each.user_id)) for each in busiest]
         choices = {each: ngettext("last hour", "last %(hours)d hours", each) for each in MINUTES_PER_POINT}
         return {
             "stats": stats,
@@ -65,11 +62,12 @@ class OverviewPage(AdminPage):
             "activity": activity,
             "late": sum(span.violated for span in activity.spans),
             "moved": sum(span.promoted for span in activity.spans),
-            "top": top,
+            "fairness": fairness,
+            "examined": len(fairness.examined) if len(fairness.examined) < fairness.users else 0,
             "busiest": Bars(gettext("Users with most tasks ready"), gettext("User"), bars, gettext("Ready")),
             # What the counters say is of few that were looked at: a table below that knows more is not contradicted.
-            "oldest": max(stats.oldest_wait_seconds, *(seconds for _user, _since, seconds in longest), 0.0),
-            "longest": longest,
+            "oldest": max([stats.oldest_wait_seconds, *(each.wait_seconds for each in longest if each.waiting)]),
+            "longest": [(each, wait_text(each.held_by)) for each in longest[:USERS_PER_TABLE]],
             "has_webhook": get_config().monitor.webhook is not None,
         }
 
@@ -91,14 +89,6 @@ class OverviewPage(AdminPage):
             (gettext("Dead letters"), stats.states["failed"], self.link("dead_letters")),
             (gettext("Workers"), stats.workers, self.link("workers")),
         ]
-
-    def _longest_waits(self, latest: Span) -> list[tuple[str, float, float]]:
-        """Users by their longest wait: since when, and for how many seconds by the server's clock, on which the latest span
-        ends."""
-        now = latest.begin + latest.seconds - 1
-        first = {each.user_id: each.since for each in reversed(self.queue.longest_waits())}
-        ranked = sorted(first.items(), key=itemgetter(1))[:USERS_PER_TABLE]
-        return [(user_id, since, max(0.0, now - since)) for user_id, since in ranked]
 
 
 def throughput(activity: Activity) -> LineChart:

@@ -2,27 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from django import forms
+from django.contrib.admin.models import LogEntry
+from django.contrib.admin.utils import quote
+from django.contrib.contenttypes.models import ContentType
+from django.utils import timezone
+from django.utils.functional import lazy
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from django_fairque.admin.pages.base import Action, AdminPage, InvalidForm, NotHereError, Question, accepted, at_most
+from django_fairque.admin.pages.base import (
+    SUBJECT_MAX_CHARACTERS,
+    Action,
+    AdminPage,
+    InvalidForm,
+    NotHereError,
+    Question,
+    accepted,
+    at_most,
+)
+from django_fairque.conf import get_config
 from django_fairque.engine.inspection.pages import ResultPage
-from django_fairque.engine.model.errors import TaskValidationError
+from django_fairque.engine.model.errors import ConfigurationError, TaskValidationError
 from django_fairque.engine.model.ids import MAX_ID_BYTES, check_id
 from django_fairque.engine.statistics.queue_stats import Percentiles, total_usage
-from django_fairque.engine.users.users import MAX_LIMIT_VALUES, UserQueue, UserStats, parse_rate
+from django_fairque.engine.users.users import (
+    MAX_ENDED_TASKS_EXAMINED,
+    MAX_LIMIT_VALUES,
+    UserQueue,
+    UserStats,
+    parse_rate,
+)
+from django_fairque.models import Queue
 from django_fairque.monitoring.formatting import duration, number, share
 
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
     from typing_extensions import Self
 
+    from django_fairque.engine.users.fairness import Fairness, UserFairness
     from django_fairque.engine.users.organizations import OrganizationQueue, OrganizationStats
     from django_fairque.engine.users.users import UserStats
 
@@ -114,24 +137,40 @@ class LimitsForm(SettingsForm):
         return str(self.fields[name].label)
 
 
-NOISY_MIN_TASKS = 20
-"""Waiting tasks below which nobody is noisy."""
-TIMES_OTHERS = 10
-"""How many times the median of waiting tasks, of the others who have some, are far above it."""
 BEHIND, AHEAD = 0.9, 1.1
-"""Parts of the fair share within which a share is fair."""
+"""Parts of its share if everyone were busy, between which a user has its share."""
 PROMPT = 1.0
 """Seconds of waiting (p95) within which nobody suffers."""
+NOISY_USERS_NAMED = 3
+"""Noisy users that the first sentence names, at most."""
+
+HOLD_TEXTS = {
+    "queue_paused": gettext_lazy("the queue is paused"),
+    "user_paused": gettext_lazy("paused"),
+    "organization_paused": gettext_lazy("its organization is paused"),
+    "throttled": gettext_lazy("waits for its rate"),
+    "capped": gettext_lazy("waits for its own running tasks"),
+    "organization_capped": gettext_lazy("waits for running tasks of its organization"),
+}
+"""Why no task of a user can start, by ``held_by``."""
+
+
+def wait_text(held_by: str | None) -> str:
+    """Why a user with ready tasks waits."""
+    return _("waits for its turn") if held_by is None else str(HOLD_TEXTS[held_by])
 
 
 @dataclass(frozen=True)
 class UserRow:
-    """One user of the table. ``received`` and ``fair`` are fractions of 1; nothing is fair for users who enqueued nothing."""
+    """One user of the table. ``received`` is its part of the worker time of all users, ``fair`` its share if everyone
+    were busy, both as fractions of 1. Without tasks that are ready or run it has no such share.
+    """
 
     stats: UserStats
     received: float
     fair: float | None
     is_noisy: bool
+    is_late: bool
 
     @property
     def user_id(self) -> str:
@@ -139,7 +178,15 @@ class UserRow:
 
     @property
     def waiting(self) -> int:
-        return waiting(self.stats)
+        return self.stats.waiting
+
+    @property
+    def held_back(self) -> int:
+        return self.stats.sizes.ready - self.stats.waiting
+
+    @property
+    def unstarted(self) -> int:
+        return unstarted(self.stats)
 
     @property
     def wait(self) -> Percentiles | None:
@@ -165,52 +212,38 @@ class UserRow:
 
     @property
     def verdict(self) -> str:
-        """What the two shares mean for this user."""
-        stats = self.stats
+        """What holds the user back, or what the two shares mean for it."""
+        stats, fair = self.stats, self.fair or 0.0
         if stats.paused or stats.organization_paused:
-            return _("paused") if stats.paused else _("its organization is paused")
-        if not self.waiting:
-            return _("received all it needed") if self.fair else _("had no tasks")
-        is_full = stats.max_running is not None and stats.sizes.running >= stats.max_running
-        if is_full or stats.organization_is_full:
-            return _("waits for its own running tasks") if is_full else _("waits for running tasks of its organization")
-        fair = self.fair or 0.0
-        if self.received < BEHIND * fair:
-            return _("less than its share")
-        return _("more than its share: others left it") if self.received > AHEAD * fair else _("has its share")
+            return str(HOLD_TEXTS["user_paused" if stats.paused else "organization_paused"])
+        if not stats.sizes.ready:
+            return _("received all it needed") if _has_demand(stats) else _("had no tasks")
+        if stats.held_by:
+            return wait_text(stats.held_by)
+        if self.received > AHEAD * fair:
+            return _("more than its share: others left it")
+        if self.received >= BEHIND * fair:
+            return _("has its share")
+        return _("less than its share") if self.is_late else wait_text(None)
 
 
-def waiting(stats: UserStats) -> int:
-    """What has not begun, for whatever reason."""
+def unstarted(stats: UserStats) -> int:
+    """Its tasks that have not started, whatever they wait for."""
     return stats.sizes.total - stats.sizes.running
 
 
-def rows(users: Sequence[UserStats], others: Sequence[UserStats] = ()) -> list[UserRow]:
-    """These users, and the noisy ones of the ``others``; noisy ones first. Their shares are of what
-    all of them got in the last hour.
-
-    Fair ones follow from the weights of the users that had tasks in it.
-    """
-    noisy = _noisy([*users, *others])
-    users = [*users, *(each for each in others if each.user_id in noisy)]
-    users.sort(key=lambda each: each.user_id not in noisy)
-    busy = sum(each.last_hour.busy_seconds for each in users)
-    fair = _fair_shares([each for each in users if _has_demand(each)])
-    received = {each.user_id: each.last_hour.busy_seconds / busy if busy else 0.0 for each in users}
-    return [UserRow(each, received[each.user_id], fair.get(each.user_id), each.user_id in noisy) for each in users]
-
-
-def _fair_shares(users: Sequence[UserStats]) -> dict[str, float]:
-    """Shares of users and organizations by their weights; within an organization by those of its members."""
-    outside: dict[tuple[bool, str], float] = {}
-    inside: dict[tuple[bool, str], float] = {}
-    holders = [(bool(each.organization), each.organization or each.user_id) for each in users]
-    for each, at in zip(users, holders, strict=True):
-        outside[at] = each.weight if each.organization is None else each.organization_weight
-        inside[at] = inside.get(at, 0.0) + each.weight
-    whole = sum(outside.values())
-    pairs = zip(users, holders, strict=True)
-    return {each.user_id: outside[at] / whole * each.weight / inside[at] for each, at in pairs}
+def rows(users: Sequence[UserStats], fairness: Fairness) -> list[UserRow]:
+    """One row for each of these users, in their order."""
+    known = {each.user_id: each for each in fairness.examined}
+    late = {each.user_id for each in fairness.late_users}
+    noisy = set(fairness.noisy_users)
+    table = []
+    for stats in users:
+        has_tasks = stats.sizes.ready or stats.sizes.running
+        fair = known[stats.user_id].share_if_busy if has_tasks and stats.user_id in known else None
+        received = fairness.share_received(stats.last_hour.busy_seconds)
+        table.append(UserRow(stats, received, fair, stats.user_id in noisy, stats.user_id in late))
+    return table
 
 
 def _has_demand(stats: UserStats) -> bool:
@@ -218,24 +251,62 @@ def _has_demand(stats: UserStats) -> bool:
     return bool(stats.sizes.total or recent.wait.count or recent.busy_seconds)
 
 
-def _noisy(users: Sequence[UserStats]) -> set[str]:
-    """Those with far more waiting than half of the others who have anything waiting."""
-    found = set()
-    for each in users:
-        others = [waiting(other) for other in users if other is not each]
-        usual = median([count for count in others if count] or [0])
-        if others and waiting(each) >= max(NOISY_MIN_TASKS, TIMES_OTHERS * usual):
-            found.add(each.user_id)
-    return found
+def summary(fairness: Fairness, workers: int) -> str:
+    """Whether users wait longer than expected, why, and whether noisy users hold them back; one sentence."""
+    late = len(fairness.late_users)
+    if not late:
+        parts = [_("No user waits longer than expected")]
+    elif not workers:
+        text = ngettext(
+            "%(count)s user waits longer than expected because no worker runs",
+            "%(count)s users wait longer than expected because no worker runs",
+            late,
+        )
+        parts = [text % {"count": number(late)}]
+    elif not fairness.running:
+        text = ngettext(
+            "%(count)s user waits longer than expected because no worker takes its tasks",
+            "%(count)s users wait longer than expected because no worker takes their tasks",
+            late,
+        )
+        parts = [text % {"count": number(late)}]
+    else:
+        text = ngettext(
+            "%(count)s user waits longer than expected because workers are busy",
+            "%(count)s users wait longer than expected because workers are busy",
+            late,
+        )
+        parts = [text % {"count": number(late)}]
+    known = {each.user_id: each for each in fairness.examined}
+    for user_id in fairness.noisy_users[:NOISY_USERS_NAMED]:
+        noisy = known[user_id]
+        facts = {
+            "user": user_id,
+            "part": share(fairness.share_received(noisy.busy_seconds)),
+            "running": number(noisy.running),
+            "all": number(fairness.running),
+        }
+        # A task that runs is not interrupted: less than one more than its share is no excess.
+        if late and noisy.running >= noisy.share_if_busy * fairness.running + 1:
+            text = _(
+                "%(user)s has %(part)s of the work time and runs %(running)s of %(all)s tasks, more than its share"
+            )
+        else:
+            text = _("%(user)s has %(part)s of the work time and holds nobody back")
+        parts.append(text % facts)
+    more = len(fairness.noisy_users) - NOISY_USERS_NAMED
+    if more > 0:
+        parts.append(ngettext("%(count)s more user is noisy", "%(count)s more users are noisy", more) % {"count": more})
+    return _("%(sentence)s.") % {"sentence": "; ".join(parts)}
 
 
-def remarks(table: Sequence[UserRow]) -> list[str]:
+def remarks(table: Sequence[UserRow], fairness: Fairness) -> list[str]:
     """A sentence or two about each noisy user, and whether the quiet ones suffered."""
     quiet = [row.stats for row in table if not row.is_noisy and not _is_held_back(row.stats)]
-    total = sum(row.waiting for row in table)
+    total = sum(each.waiting for each in fairness.examined)
     return [
         _("User %(user)s has %(waiting)s tasks waiting, %(part)s of what waits here.")
-        % {"user": row.user_id, "waiting": number(row.waiting), "part": share(row.waiting / total)}
+        % {"user": row.user_id, "waiting": number(row.waiting), "part": share(row.waiting / max(1, total))}
         + " "
         + _fate(row.stats, quiet)
         for row in table
@@ -274,13 +345,27 @@ def _fate(loud: UserStats, quiet: Sequence[UserStats]) -> str:
     return text % facts
 
 
+SORTS: dict[str, tuple[StrOrPromise, Callable[[UserFairness], float]]] = {
+    "waiting": (gettext_lazy("most tasks waiting"), lambda each: each.waiting),
+    "wait": (gettext_lazy("longest wait"), lambda each: each.wait_seconds if each.waiting else 0.0),
+    "time": (gettext_lazy("most worker time"), lambda each: each.busy_seconds),
+    "running": (gettext_lazy("most tasks running"), lambda each: each.running),
+}
+"""Orders of the list, of the users that are examined: label and key."""
+
 USERS_PER_PAGE = 50
 MEMBERS_PER_READ = 100
 """Users among whom members of an organization are looked for in one read."""
 MEMBER_READS_PER_PAGE = 10
 """Reads for one page of members, at most: an organization's record does not name them."""
-BUSY_USERS_COMPARED = 10
-"""Users of other pages, at most, who are looked at because much of what waits is theirs."""
+NOISY_USERS_LISTED = 10
+"""Noisy users of other pages that begin the first page, at most."""
+ENDED_TASKS_EXAMINED = MAX_ENDED_TASKS_EXAMINED
+"""Ended tasks of all users among which those of one user are looked for."""
+LATEST_ROWS = 20
+"""Ended tasks, and changes by operators, that a user's page shows."""
+USERS_EXAMINED = 1000
+"""Users whose tasks are compared for one page, at most."""
 
 
 def _members(organization: OrganizationQueue, cursor: str | None) -> ResultPage[str]:
@@ -295,13 +380,21 @@ def _members(organization: OrganizationQueue, cursor: str | None) -> ResultPage[
     return ResultPage(found, cursor, page.missing_shards)
 
 
+def users_label() -> str:
+    """What the users of queues are called: ``USERS_LABEL``, or "Users" in the language of the request."""
+    try:
+        return get_config().users_label or _("Users")
+    except ConfigurationError:  # each page shows what is wrong
+        return _("Users")
+
+
 class UsersPage(AdminPage):
     """A table of users, those with something to do first. ``?organization=`` limits it to members; ``?user=`` shows one user with
     its settings.
     """
 
     name = "users"
-    title = gettext_lazy("Users")
+    title = lazy(users_label, str)()
     permission = "view_user"
     subject_field = "user"
 
@@ -313,34 +406,74 @@ class UsersPage(AdminPage):
             "wait_p50": duration(stats.wait.p50),
             "wait_p95": duration(stats.wait.p95),
             "kept": duration(self.queue.config.user_ttl),
-            **(self._one(wanted) if wanted else self._table(organization)),
+            **(self._one(wanted) if wanted else self._table(organization, stats.workers)),
             "wanted": wanted,
             "organization": organization,
             "organization_url": self.url("organizations", organization=organization) if organization else "",
             "all": self.url(self.name),
         }
 
-    def _table(self, organization: str) -> dict[str, Any]:
-        queue, cursor = self.queue, self.request.GET.get("cursor") or None
+    def _table(self, organization: str, workers: int) -> dict[str, Any]:
+        query = {"prefix": self.request.GET.get("prefix", ""), "sort": self.request.GET.get("sort", "")}
         try:
-            members = queue.organization(organization) if organization else None
+            page, fairness = self._page(organization, query["prefix"], query["sort"])
         except TaskValidationError as error:
             return {"problem": str(error)}
-        try:
-            page = _members(members, cursor) if members else queue.users(cursor, USERS_PER_PAGE, busy_first=True)
-        except TaskValidationError:
-            raise NotHereError(_("There is no such page of users: this is the first.")) from None
-        # Noisy users may be on any of many pages: those with most waiting tasks are compared with the first page.
-        busiest = [] if cursor or organization else queue.busiest_users()
-        others = [user_id for user_id in busiest if user_id not in page.items][:BUSY_USERS_COMPARED]
-        stats = queue.user_stats([*page.items, *others])
-        table = rows(stats[: len(page.items)], stats[len(page.items) :])
+        # Noisy users may be on any of many pages: they begin the first one.
+        is_first = not (self.request.GET.get("cursor") or organization or query["prefix"] or query["sort"])
+        others = [each for each in fairness.noisy_users if each not in page.items] if is_first else []
+        noisy = set(fairness.noisy_users)
+        names = [*others[:NOISY_USERS_LISTED], *page.items]
+        if not query["sort"]:
+            names.sort(key=lambda each: each not in noisy)
+        table = rows(self.queue.user_stats(names), fairness)
+        kept = {name: value for name, value in {**query, "organization": organization}.items() if value}
         return {
             "table": [(row, self.url(self.name, user=row.user_id)) for row in table],
-            "remarks": remarks(table),
-            **self.paging(page.cursor, **({"organization": organization} if organization else {})),
+            "summary": summary(fairness, workers),
+            "remarks": remarks(table, fairness),
+            "fairness": fairness,
+            "examined": len(fairness.examined) if len(fairness.examined) < fairness.users else 0,
+            "sorts": self._sorts(query["prefix"]) if not organization else [],
+            **query,
+            **self.paging(page.cursor, **kept),
             "looked_at": number(MEMBERS_PER_READ * MEMBER_READS_PER_PAGE),
         }
+
+    def _sorts(self, prefix: str) -> list[tuple[str, str, str]]:
+        """The orders of the list: name, label and URL."""
+        kept = {"prefix": prefix} if prefix else {}
+        plain = [("", _("work first"), self.url(self.name, **kept))]
+        return plain + [(name, str(label), self.url(self.name, sort=name)) for name, (label, _key) in SORTS.items()]
+
+    def _page(self, organization: str, prefix: str, sort: str) -> tuple[ResultPage[str], Fairness]:
+        """The users of the page, and how they are served."""
+        queue, cursor = self.queue, self.request.GET.get("cursor") or None
+        members = queue.organization(organization) if organization else None
+        if sort and sort not in SORTS:
+            raise NotHereError(_("Users can be sorted by %(sorts)s.") % {"sorts": ", ".join(SORTS)})
+        if sort:
+            return self._sorted(sort, cursor)
+        try:
+            page = (
+                _members(members, cursor)
+                if members
+                else queue.users(cursor, USERS_PER_PAGE, busy_first=True, prefix=prefix)
+            )
+        except TaskValidationError:
+            if cursor is None:
+                raise
+            raise NotHereError(_("There is no such page of users: this is the first.")) from None
+        return page, queue.fairness(USERS_EXAMINED, user_ids=page.items)
+
+    def _sorted(self, sort: str, cursor: str | None) -> tuple[ResultPage[str], Fairness]:
+        """A page of the examined users."""
+        fairness = self.queue.fairness(USERS_EXAMINED)
+        begin = int(cursor) if cursor and cursor.isdecimal() and len(cursor) < 6 else 0
+        ranked = sorted(fairness.examined, key=SORTS[sort][1], reverse=True)
+        items = [each.user_id for each in ranked[begin : begin + USERS_PER_PAGE]]
+        following = str(begin + USERS_PER_PAGE) if begin + USERS_PER_PAGE < len(ranked) else None
+        return ResultPage(items, following, fairness.missing_shards), fairness
 
     def _one(self, user_id: str) -> dict[str, Any]:
         self.refreshes = False
@@ -348,10 +481,37 @@ class UsersPage(AdminPage):
             stats = self.queue.user(user_id).stats()
         except TaskValidationError as error:
             return {"problem": str(error)}
-        (row,) = rows([stats])
+        (row,) = rows([stats], self.queue.fairness(1, user_ids=[user_id]))
         is_set = row.limits or stats.organization or stats.paused or stats.weight != 1
         is_known = bool(stats.sizes.total or stats.started or is_set)
-        return {"row": row, "is_recorded": is_known, "form": self.form or LimitsForm.of(stats)}
+        return {
+            "row": row,
+            "is_recorded": is_known,
+            "form": self.form or LimitsForm.of(stats),
+            **self._latest(user_id),
+            "changes": self._changes(user_id),
+        }
+
+    def _latest(self, user_id: str) -> dict[str, Any]:
+        """The user's latest ended tasks, and how many ended today."""
+        ended = self.queue.user(user_id).ended_tasks(ENDED_TASKS_EXAMINED)
+        midnight = timezone.localtime().replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
+        today = Counter(each.state for each in ended.tasks if each.ended_at >= midnight)
+        return {
+            "today": {state: today[state] for state in ("finished", "failed", "canceled")},
+            "latest": [
+                (each, self.link("task", quote(each.task_id)), each.started_at and each.ended_at - each.started_at)
+                for each in (ended.tasks[:LATEST_ROWS] if self.may("view_task") else ())
+            ],
+            "ended_examined": 0 if ended.is_whole else ended.examined,
+        }
+
+    def _changes(self, user_id: str) -> list[LogEntry]:
+        """What operators changed for this user, the latest first."""
+        subject = f"{self.queue_name}: {user_id}".replace("\0", "\N{SYMBOL FOR NULL}")[:SUBJECT_MAX_CHARACTERS]
+        of_queues = ContentType.objects.get_for_model(Queue)
+        entries = LogEntry.objects.filter(content_type=of_queues, object_id=subject).select_related("user")
+        return list(entries.order_by("-action_time", "-pk")[:LATEST_ROWS])
 
     @Action("change_user")
     def pause(self) -> str:
@@ -375,7 +535,7 @@ class UsersPage(AdminPage):
         user = self.queue.user(self.subject)
 
         def left() -> int:
-            return waiting(user.stats())
+            return unstarted(user.stats())
 
         if not left():
             text = _("User %(user)s has nothing waiting, so there is nothing to purge.")

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from django_fairque.engine.model.errors import short
+from django_fairque.engine.users.users import HOLD_REASONS
 from django_fairque.management.base import NO_LIMIT, Parser, QueueCommand, limit_of, pages
 from django_fairque.management.listing import Column, Listing
 from django_fairque.tasks import results
@@ -104,20 +105,18 @@ class Command(QueueCommand):
                 getattr(user, f"set_max_{name}")(limit_of(options[name]))
 
 
-def _waiting(stats: UserStats) -> int:
-    return stats.sizes.total - stats.sizes.running
-
-
 def _state(stats: UserStats) -> str:
     organization = [] if stats.organization is None else [f"organization {stats.organization!a}"]
-    return ", ".join(["paused"] * stats.paused + organization)
+    reason = f": {HOLD_REASONS[stats.held_by]}" if stats.held_by and not stats.paused else ""
+    held = [f"{stats.sizes.ready:,} held back{reason}"] if stats.held_by and stats.sizes.ready else []
+    return ", ".join(["paused"] * stats.paused + held + organization)
 
 
 USER_LIST: Listing[UserStats] = Listing(
     "user",
     [
         Column("user", lambda stats: stats.user_id, lambda stats: stats.user_id),
-        Column("waiting", lambda stats: str(_waiting(stats)), _waiting, is_number=True),
+        Column("waiting", lambda stats: str(stats.waiting), lambda stats: stats.waiting, is_number=True),
         Column("running", lambda stats: str(stats.sizes.running), lambda stats: stats.sizes.running, is_number=True),
         Column("finished", lambda stats: str(stats.finished), lambda stats: stats.finished, is_number=True),
         Column("dead", lambda stats: str(stats.dead), lambda stats: stats.dead, is_number=True),
