@@ -41,7 +41,7 @@ def test_a_weight_and_a_cap_are_set(index: Page, queue: FairQueue) -> None:
     page.get_by_label("Weight").fill("2.5")
     page.get_by_label("running").first.fill("4")
     page.get_by_role("button", name="Save").click()
-    expect(page.get_by_text("Changed for user acme")).to_be_visible()
+    expect(page.get_by_role("listitem").filter(has_text="Changed for user acme")).to_be_visible()
     stats = queue.user("acme").stats()
     assert (stats.weight, stats.max_running) == (2.5, 4)
 
