@@ -111,7 +111,7 @@ def find(shards: Shards, search: Search, limit: int, cursor: str | None) -> Oper
             (ids,) = yield Read([(order, key, index, index + size - 1)])
             names = [task_id.decode() for task_id in ids]
             meant = (yield from _matching_ids(commands, search, names)) if search.is_filtered else names
-            records = yield from _records(commands, search, meant)
+            records = yield from _with_payloads(commands, search, (yield from _records(commands, meant)))
             for task_id in names:
                 looked_at, index = looked_at + 1, index + 1
                 task = records.get(task_id)
@@ -166,7 +166,7 @@ def _find_in_all_states(shards: Shards, search: Search, limit: int, cursor: str 
     share = max(1, search.look_at // (len(TaskState) * len(shards)))
     if not search.is_filtered:
         share = min(share, limit)
-    found: list[Task] = []
+    found: list[tuple[Commands, Task]] = []
     looked_at = 0
     for commands in shards:
         lists = yield Read([("ZREVRANGE", commands.keys.state(state.value), 0, share - 1) for state in TaskState])
@@ -174,10 +174,18 @@ def _find_in_all_states(shards: Shards, search: Search, limit: int, cursor: str 
         looked_at += len(names)
         for some in slices(list(dict.fromkeys(names)), RECORDS_PER_READ):
             meant = (yield from _matching_ids(commands, search, some)) if search.is_filtered else some
-            records = yield from _records(commands, search, meant)
-            found += [task for task in records.values() if task is not None]
-    found.sort(key=lambda task: task.ended_at or task.started_at or task.ready_at or task.created_at, reverse=True)
-    return SearchResult(tuple(found[:limit]), looked_at, None, shards.missing)
+            records = yield from _records(commands, meant)
+            found += [(commands, task) for task in records.values() if task is not None]
+    found.sort(key=lambda each: _changed_at(each[1]), reverse=True)
+    tasks: dict[str, Task | None] = {task.task_id: task for _, task in found[:limit]}
+    for commands in shards:
+        here = {task.task_id: tasks[task.task_id] for shard, task in found[:limit] if shard is commands}
+        tasks.update((yield from _with_payloads(commands, search, here)))
+    return SearchResult(tuple(task for task in tasks.values() if task), looked_at, None, shards.missing)
+
+
+def _changed_at(task: Task) -> float:
+    return task.ended_at or task.started_at or task.ready_at or task.created_at
 
 
 def _matching_ids(commands: Commands, search: Search, task_ids: Sequence[str]) -> Operation[list[str]]:
@@ -200,23 +208,29 @@ def _start(key: str, cursor: str | None, *, is_reversed: bool) -> Operation[int]
     return int(size) - int(rank) if is_reversed else int(rank) + 1
 
 
-def _records(commands: Commands, search: Search, task_ids: Sequence[str]) -> Operation[dict[str, Task | None]]:
-    """The tasks by id, None for each that is not known or whose record is damaged; with payloads if the search wants them."""
+def _records(commands: Commands, task_ids: Sequence[str]) -> Operation[dict[str, Task | None]]:
+    """The tasks by id, None for each that is not known or whose record is damaged."""
+    reply = yield from read_sound([("HMGET", commands.keys.task(each), *LISTED_TASK_FIELDS) for each in task_ids])
+    return {each: _task(each, values) for each, values in zip(task_ids, reply, strict=True)}
+
+
+def _with_payloads(
+    commands: Commands, search: Search, tasks: dict[str, Task | None]
+) -> Operation[dict[str, Task | None]]:
+    """The same tasks with their payloads, if the search wants them."""
+    known = [task for task in tasks.values() if task is not None]
+    if not search.payload_bytes or not known:
+        return tasks
     keys = commands.keys
-    reads: list[tuple[Any, ...]] = [("HMGET", keys.task(each), *LISTED_TASK_FIELDS) for each in task_ids]
-    if search.payload_bytes:
-        reads += [("STRLEN", keys.payload(each)) for each in task_ids]
-    reply = yield from read_sound(reads)
-    tasks = {each: _task(each, values) for each, values in zip(task_ids, reply, strict=False)}
-    if search.payload_bytes:
-        sizes = dict(zip(task_ids, map(int, reply[len(task_ids) :]), strict=True))
-        small = [each for each in task_ids if sizes[each] <= search.payload_bytes]
-        texts = yield from read_sound([("GET", keys.payload(each)) for each in small])
-        payloads = dict(zip(small, texts, strict=True))
-        for each, task in tasks.items():
-            if task is not None:
-                tasks[each] = _with_payload(task, payloads.get(each), sizes[each])
-    return tasks
+    sizes = yield from read_sound([("STRLEN", keys.payload(task.task_id)) for task in known])
+    small = [task.task_id for task, size in zip(known, sizes, strict=True) if int(size) <= search.payload_bytes]
+    texts = yield from read_sound([("GET", keys.payload(each)) for each in small])
+    payloads = dict(zip(small, texts, strict=True))
+    made = {
+        task.task_id: _with_payload(task, payloads.get(task.task_id), int(size))
+        for task, size in zip(known, sizes, strict=True)
+    }
+    return {**tasks, **made}
 
 
 def _with_payload(task: Task, text: bytes | None, size: int) -> Task:
