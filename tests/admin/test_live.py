@@ -37,7 +37,7 @@ def beat(queue: FairQueue, worker: str, *slots: list[str], age: float = 0.0) -> 
 
 
 def users(client: Client) -> dict[str, Any]:
-    return {each.stats.user_id: each for each in client.get(url()).context["users"]}
+    return {each.user_id: each for each in client.get(url()).context["users"]}
 
 
 def test_each_slot_is_drawn_by_user(admin_client: Client, queue: FairQueue) -> None:
@@ -57,7 +57,7 @@ def test_each_slot_is_drawn_by_user(admin_client: Client, queue: FairQueue) -> N
 
 
 def test_a_report_that_is_older_ends_earlier(admin_client: Client, queue: FairQueue) -> None:
-    beat(queue, "old", ["ann"] * 60, age=10.0)
+    beat(queue, "old", ["ann"] * 60, age=10.5)
     beat(queue, "short", ["bob"] * 5)
     old, short = admin_client.get(url()).context["slots"]
     assert short.paths == [("fq-user-2", "M55 0h5v1h-5z")]
@@ -84,19 +84,22 @@ def test_who_waits_and_what_holds_them_back(admin_client: Client, queue: FairQue
     lease = queue.pop("w1", users=["capped"])
     assert lease is not None
     found = users(admin_client)
-    assert {name: each.held_back for name, each in found.items()} == {
-        "noisy": "",
+    assert {name: each.waits for name, each in found.items()} == {
+        "noisy": "waits for its turn",
         HOSTILE: "paused",
-        "capped": "at its limit",
+        "capped": "waits for its own running tasks",
     }
-    assert (found["noisy"].stats.sizes.ready, found["noisy"].css_class, found[HOSTILE].css_class) == (
-        2,
-        "fq-user-1",
-        "",
-    )
-    text = admin_client.get(url()).content.decode()
-    assert HOSTILE not in text
-    assert "0.5" in text
+    assert next(iter(found)) == "noisy"
+    noisy, hostile = found["noisy"], found[HOSTILE]
+    assert (noisy.fairness.ready, noisy.css_class, hostile.css_class) == (2, "fq-user-1", "")
+    assert noisy.share_if_busy == "33.3 %", "0.5 of 1.5: the paused user is not active"
+    assert HOSTILE not in admin_client.get(url()).content.decode()
+
+
+def test_a_user_of_the_chart_who_is_forgotten_stays(admin_client: Client, queue: FairQueue) -> None:
+    beat(queue, "w1", ["gone"] * 60)
+    (gone,) = users(admin_client).values()
+    assert (gone.user_id, gone.seconds, gone.waits, gone.share_if_busy) == ("gone", 60, "", "")
 
 
 def test_slots_that_are_not_drawn_are_counted(admin_client: Client, queue: FairQueue) -> None:

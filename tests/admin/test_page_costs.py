@@ -27,6 +27,7 @@ GROWING = ("queued", "users", "dead", "noisy", "some")
 EXAMINED = 3 * 25 + 5 * 100
 """Tasks whose users are examined first; of each user its record, and the oldest task of each priority."""
 MOST = {
+    "live": 380,  # the records of all 110 workers, and of the users who wait
     # The oldest tasks are held back here, so those of the users who are served next are read as well.
     "overview": 120 + EXAMINED,
     "overview 24 hours": 1500 + EXAMINED,

@@ -9,25 +9,25 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_fairque.admin.pages.base import AdminPage
+from django_fairque.admin.pages.users import wait_text
 from django_fairque.engine.inspection.worker_activity import ACTIVITY_SECONDS, ActivityReport, activity_of
 from django_fairque.engine.model.ids import MAX_ID_BYTES
 from django_fairque.monitoring.formatting import share
 
 if TYPE_CHECKING:
     from django_fairque.engine.inspection.pages import WorkerRecord
-    from django_fairque.engine.users.users import UserStats
+    from django_fairque.engine.users.fairness import UserFairness
 
 LIVE_REFRESH_SECONDS = 2
 SLOTS_DRAWN = 48
 USERS_COLORED = 8
 """Users with a color of their own, for which admin.css has the classes; all others share one."""
 USERS_LISTED = 15
-WAITING_SAMPLE = 50
-"""Waiting tasks of each state from which the users who wait are drawn."""
+LIVE_USERS_EXAMINED = 60
+"""Users whose records are read, to find those who wait."""
 OTHERS_CLASS = "fq-user-others"
 
 
@@ -47,28 +47,25 @@ class DrawnSlot:
 class LiveUser:
     """A user who ran something in the last minute, or waits. Without a class it has no part in the chart."""
 
-    stats: UserStats
+    user_id: str
     seconds: int
     """Of the drawn slots' time, in the last minute."""
     part: str
     """Of the time in which they were busy."""
     css_class: str
+    fairness: UserFairness | None
+    """None if it has neither tasks nor settings any more."""
 
     @property
-    def held_back(self) -> str:
-        """What keeps its tasks from starting, apart from its turn; empty if nothing does, or none is ready."""
-        stats = self.stats
-        if not stats.sizes.ready:
-            return ""
-        if stats.paused:
-            return _("paused")
-        if stats.organization_paused:
-            return _("organization paused")
-        if stats.organization_is_full:
-            return _("organization at its limit")
-        if stats.max_running is not None and stats.sizes.running >= stats.max_running:
-            return _("at its limit")
-        return ""
+    def share_if_busy(self) -> str:
+        """Its share if everyone were busy; empty unless it has tasks."""
+        fair = self.fairness
+        return share(fair.share_if_busy) if fair is not None and (fair.ready or fair.running) else ""
+
+    @property
+    def waits(self) -> str:
+        """Why its ready tasks have not started; empty if none is ready."""
+        return wait_text(self.fairness.held_by) if self.fairness is not None and self.fairness.ready else ""
 
 
 class LivePage(AdminPage):
@@ -100,19 +97,24 @@ class LivePage(AdminPage):
         }
 
     def _users(self, seconds: Counter[str | None], busy: int, colors: Mapping[str, str]) -> list[LiveUser]:
-        waiting = self.queue.busiest_users(WAITING_SAMPLE)
-        known = [name for name in dict.fromkeys([*colors, *waiting]) if 0 < len(name.encode()) <= MAX_ID_BYTES]
-        names = known[:USERS_LISTED]  # a damaged record may name what is no user id
-        found = [
-            LiveUser(
-                stats,
-                seconds[stats.user_id],
-                share(seconds[stats.user_id] / busy) if busy else "",
-                colors.get(stats.user_id, OTHERS_CLASS if seconds[stats.user_id] else ""),
-            )
-            for stats in self.queue.user_stats(names)
+        """Users with a color, then those whose ready tasks have waited longest."""
+        drawn = [name for name in colors if 0 < len(name.encode()) <= MAX_ID_BYTES]  # a damaged record may name others
+        examined = self.queue.fairness(LIVE_USERS_EXAMINED, user_ids=drawn).examined
+        known = {each.user_id: each for each in examined}
+        names = [
+            *sorted(drawn, key=lambda name: (-seconds[name], name)),
+            *(each.user_id for each in examined if each.ready),
         ]
-        return sorted(found, key=lambda each: (-each.seconds, -each.stats.sizes.ready, each.stats.user_id))
+        return [
+            LiveUser(
+                name,
+                seconds[name],
+                share(seconds[name] / busy) if busy else "",
+                colors.get(name, OTHERS_CLASS if seconds[name] else ""),
+                known.get(name),
+            )
+            for name in list(dict.fromkeys(names))[:USERS_LISTED]
+        ]
 
 
 def reported_slots(records: Iterable[WorkerRecord]) -> tuple[list[tuple[str, ActivityReport]], int]:
