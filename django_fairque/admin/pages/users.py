@@ -364,7 +364,7 @@ ENDED_TASKS_EXAMINED = MAX_ENDED_TASKS_EXAMINED
 """Ended tasks of all users among which those of one user are looked for."""
 LATEST_ROWS = 20
 """Ended tasks, and changes by operators, that a user's page shows."""
-USERS_EXAMINED = 1000
+USERS_EXAMINED = 500
 """Users whose tasks are compared for one page, at most."""
 
 
