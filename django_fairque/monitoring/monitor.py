@@ -144,7 +144,7 @@ class StatsMonitor:
                 self._on_alert(change)
             except Exception:  # noqa: PERF203 - the others are still reported
                 logger.exception("on_alert failed for: %s", change)
-        if changes and self._on_alert is _log and get_config().monitor.webhook is not None:
+        if changes and self._on_alert is _log and _has_webhook():
             _send(changes)
         return changes
 
@@ -186,6 +186,13 @@ def _configured() -> list[AlertRule]:
 
 def _log(alert: MonitorAlert) -> None:
     (logger.warning if alert.state == "raised" else logger.info)("%s", alert)
+
+
+def _has_webhook() -> bool:
+    try:
+        return get_config().monitor.webhook is not None
+    except ConfigurationError:  # a program that makes its queue itself needs no settings
+        return False
 
 
 def _send(alerts: Sequence[MonitorAlert]) -> None:

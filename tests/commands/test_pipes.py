@@ -94,6 +94,7 @@ def test_a_reader_may_leave_in_the_midst(queue: FairQueue, server: Server, run: 
     assert len(run(*words)) > 200_000, "more than a pipe holds"
     child = process(server, subprocess.PIPE, *words)
     with cast("IO[str]", child.stdout) as output:
+        assert output.readline().startswith("task ")
         assert user in output.readline()
     assert ended(child) == (1, "")
 

@@ -142,7 +142,7 @@ def user_names(
 ) -> Operation[ResultPage[str]]:
     """With a ``prefix``: as with ``busy_first``, those whose id begins with it."""
     if not isinstance(prefix, str):
-        raise TypeError(f"prefix must be a text, got {short(prefix)}")
+        raise TaskValidationError(f"prefix must be a text, got {short(prefix)}")
     if (size := check_encodable(prefix, "prefix")) > MAX_ID_BYTES:
         raise TaskValidationError(f"prefix must have at most {MAX_ID_BYTES} bytes, as a user's id; it has {size}")
     start = prefix.encode()

@@ -83,7 +83,7 @@ def test_a_task_that_does_not_listen_ends_with_its_process(
 
 
 def test_a_canceled_task_is_stopped(queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker) -> None:
-    worker = start_worker(FAIRQUE_WORKER__LEASE_SECONDS="1").wait_ready()
+    worker = start_worker("-v", "2", FAIRQUE_WORKER__LEASE_SECONDS="1").wait_ready()
     ids = [push("nap", 60.0), push("nap_async", 60.0)]
     eventually(lambda: len(recorded(redis, STARTED)) == 2)
     for task_id in ids:
