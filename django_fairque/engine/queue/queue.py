@@ -689,7 +689,7 @@ class FairQueue(executor.QueueOfShards):
         ``cursor`` is that of the page before; None begins. ``limit`` is the largest number, from 1 to 1000; 100 by
         default. ``busy_first`` lists users with tasks or settings before the others; False by default. ``prefix`` is
         how their ids begin, with those users first; empty by default. Pass the same values with the cursor. Raises
-        `TypeError` if ``prefix`` is no text.
+        `TaskValidationError` if ``prefix`` is no text or too long.
         """
         return self._read_all_shards(lambda shards: listing.user_names(shards, cursor, limit, busy_first, prefix))
 

@@ -111,7 +111,7 @@ def test_users_are_found_by_how_their_ids_begin(queue: FairQueue, redis: Redis) 
         assert found[: len(expected) - 2] == expected[: len(expected) - 2]
         assert sorted(found) == sorted(expected)
     assert commands(redis, lambda: queue.users(limit=10, prefix="u1")) < 150
-    with pytest.raises(TypeError, match="prefix must be a text, got 5"):
+    with pytest.raises(TaskValidationError, match="prefix must be a text, got 5"):
         queue.users(prefix=5)  # type: ignore[arg-type]
     for wrong in ("x" * 257, "\ud800"):
         with pytest.raises(ValueError, match="prefix must"):
