@@ -66,7 +66,7 @@ def send_reminder(owner: str, address: str, *, api_token: str) -> None:  # noqa:
 
 @task(user="owner")
 def serve_customer(owner: str, number: int, seconds: float) -> Timing:  # noqa: ARG001 - whose turn it takes
-    """Wait for another service, for so many seconds, as most tasks of a real site do most of the time."""
+    """Wait for another service for this many seconds, as most tasks of a real site do most of the time."""
     started = time.time()
     time.sleep(seconds)
     return Timing(started=started, took=time.time() - started)
