@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError  # the built-in one only since Python 3.11
@@ -58,10 +59,12 @@ class Probe(Generic[T]):
 
     Args:
         read: what is read of a queue. It must only read: nothing is repeated, nor waited for.
+        keep_seconds: for how long a result is returned again; by default each call of `read` looks.
     """
 
-    def __init__(self, read: Callable[[FairQueue], T]) -> None:
+    def __init__(self, read: Callable[[FairQueue], T], keep_seconds: float = 0.0) -> None:
         self._read = read
+        self.keep_seconds = keep_seconds
         self._forget()
         os.register_at_fork(after_in_child=self._forget)
 
@@ -69,6 +72,7 @@ class Probe(Generic[T]):
         """Begin anew; in a forked child, where the thread that looks, and perhaps holds the lock, is the parent's."""
         self._lock = threading.Lock()
         self._under_way: tuple[FairQueueConfig, Future[ProbeResult[T]]] | None = None
+        self._kept: tuple[FairQueueConfig, float, ProbeResult[T]] | None = None
         self._logged: dict[str, str] = {}
 
     def read(self, within: float = PROBE_TIMEOUT_SECONDS) -> ProbeResult[T]:
@@ -79,6 +83,8 @@ class Probe(Generic[T]):
             result: ProbeResult[T] = ProbeResult(troubles={"default": MISCONFIGURED})
             self._log_changes(result.troubles, error)
             return result
+        if (kept := self._kept) and kept[0] is config and time.monotonic() - kept[1] < self.keep_seconds:
+            return kept[2]
         try:
             return self._current_read(config).result(within)
         except FutureTimeoutError:
@@ -112,6 +118,7 @@ class Probe(Generic[T]):
         # All queues are on one server: what ends the look at one would end it at the next.
         result.troubles.update((name, _words(error)) for name in config.queues if name not in result.readings)
         self._log_changes(result.troubles, error)
+        self._kept = config, time.monotonic(), result
         with self._lock:
             if self._under_way is not None and self._under_way[1] is future:
                 self._under_way = None  # who comes now wants to know how it is now

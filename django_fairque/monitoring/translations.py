@@ -47,8 +47,39 @@ _SENTENCES = (
         "declared; use Redis 7.2.5, Valkey 7.2.6 or newer"
     ),
     gettext_noop("KeyDB (%(version)s) has no functions; use Redis 7.2.5, Valkey 7.2.6 or newer"),
+    gettext_noop(
+        "no worker knows a task named %(name)s: deploy its code, or import its module where the workers start"
+    ),
+    gettext_noop(
+        "%(count)s of %(all)s workers does not know a task named %(name)s: deploy its code, or import its module where the "
+        "workers start"
+    ),
+    gettext_noop(
+        "%(count)s of %(all)s workers do not know a task named %(name)s: deploy its code, or import its module where the "
+        "workers start"
+    ),
+    gettext_noop("workers do not know %(count)s more names of tasks"),
+    gettext_noop("the event loop of process %(worker)s is blocked by %(task)s; its log has the stack"),
+    gettext_noop("the event loops of %(count)s more processes are blocked"),
+    # The limits of MONITOR.
+    gettext_noop("queue %(queue)s: ready tasks %(value)s, over %(limit)s"),
+    gettext_noop("queue %(queue)s: longest wait %(value)s, over %(limit)s"),
+    gettext_noop("queue %(queue)s: wait (p95 of the last hour) %(value)s, over %(limit)s"),
+    gettext_noop("queue %(queue)s: run time (p95 of the last hour) %(value)s, over %(limit)s"),
+    gettext_noop("queue %(queue)s: failed attempts of the last 5 minutes %(value)s, over %(limit)s"),
+    gettext_noop("queue %(queue)s: dead letters %(value)s, over %(limit)s"),
+    gettext_noop("queue %(queue)s: tasks that wait for others %(value)s, over %(limit)s"),
+    gettext_noop("queue %(queue)s: tasks started too late in the last 5 minutes %(value)s, over %(limit)s"),
+    gettext_noop("queue %(queue)s: users and due tasks that wait while no worker lives %(value)s, over %(limit)s"),
+    # Why a queue can't be read.
+    gettext_noop("the server did not answer in time"),
+    gettext_noop("the server can't be reached"),
+    gettext_noop("the server refuses work"),
+    gettext_noop("the server is too old, or set up to throw tasks away"),
+    gettext_noop("the configuration has mistakes; manage.py check lists them"),
+    gettext_noop("the queue can't be read; the log says why"),
 )
-"""What a queue's health says; a test holds that each of its sentences is one of these."""
+"""What a queue's health says; tests check that each of its sentences is one of these."""
 
 
 def word(value: str) -> str:

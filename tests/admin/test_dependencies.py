@@ -127,7 +127,7 @@ class TestGraph:
     def test_of_more_is_counted(self, admin_client: Client, queue: FairQueue) -> None:
         queue.push_graph([node("a"), *(node(f"b{n}", "a") for n in range(DRAWING_MAX_TASKS))], "r")
         text = shown(admin_client, run="r")
-        assert "<svg class" not in text
+        assert '<svg class="fq-graph"' not in text
         assert "Too many tasks to draw" in text
         assert f'<td class="fq-number">{DRAWING_MAX_TASKS}</td>' in text
         assert "There is more than these 200 tasks." in shown(admin_client, task="a")
@@ -136,7 +136,7 @@ class TestGraph:
     def test_of_what_is_not_there(self, admin_client: Client, queue: FairQueue, query: dict[str, str]) -> None:
         text = shown(admin_client, **query)
         assert 'class="error"' in text
-        assert "<svg class" not in text
+        assert '<svg class="fq-graph"' not in text
 
     def test_names_are_escaped(self, admin_client: Client, queue: FairQueue) -> None:
         queue.push_graph([node(HOSTILE, name=HOSTILE), node("b", HOSTILE)], HOSTILE)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_fairque.admin.pages import dead_letters, overview, tasks, users
+from django_fairque.admin.status_line import status_probe
 from django_fairque.engine.dead_letters import dead_letters as dead_letter_operations
 from django_fairque.engine.dependencies import dependencies
 from tests.benchmarks.admin import cost
@@ -60,6 +61,8 @@ def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (overview, users):
         monkeypatch.setattr(module, "USERS_EXAMINED", 100)
     monkeypatch.setattr(users, "ENDED_TASKS_EXAMINED", 99)
+    # Read once for all pages: the health of the queues is at most read every four seconds in each process.
+    monkeypatch.setattr(status_probe, "keep_seconds", 3600.0)
 
 
 def costs(redis: Redis, queue: FairQueue, client: Client) -> dict[str, tuple[int, int]]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from django_fairque.admin.status_line import status_probe
 from django_fairque.engine.model.task import Task
 
 if TYPE_CHECKING:
@@ -23,6 +25,12 @@ HIDE = """hidden => {
     document.dispatchEvent(new Event("visibilitychange"));
 }"""
 """As if another tab were chosen: for the browser that is driven every tab is in front."""
+
+
+@pytest.fixture(autouse=True)
+def status_is_read_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page's clock is moved, and not that of the site, which keeps the health of the queues for some seconds."""
+    monkeypatch.setattr(status_probe, "keep_seconds", 0.0)
 
 
 @pytest.fixture
@@ -69,13 +77,160 @@ def test_what_was_opened_stays_open(overview: Page) -> None:
     expect(figures).to_have_attribute("open", "")
 
 
-def test_nobody_is_disturbed_while_typing(page: Page, queue: FairQueue, watch: Watch) -> None:
+def test_typed_text_and_focus_stay_while_figures_are_renewed(page: Page, queue: FairQueue) -> None:
     page.clock.install()
     page.goto("/admin/django_fairque/queue/users/")
-    page.get_by_label("Find a user by id").press_sequentially("ac")
-    page.clock.run_for(10 * PERIOD)
+    field = page.get_by_label("Find a user by id")
+    field.press_sequentially("ac")
+    queue.push(Task.create("acme", 3, None))
+    refresh(page)
+    expect(page.get_by_role("link", name="acme").first).to_be_visible()
+    expect(field).to_have_value("ac")
+    expect(field).to_be_focused()
+    field.press_sequentially("me")
+    expect(field).to_have_value("acme")
+
+
+def test_chosen_rows_stay_chosen_and_no_others_become_so(page: Page, queue: FairQueue) -> None:
+    """The row is found by its key: another task in its place must not be chosen."""
+    queue.push_batch([Task.create("acme", 3, None, task_id=f"task-{number}") for number in range(5)])
+    page.clock.install()
+    page.goto("/admin/django_fairque/queue/tasks/?state=queued")
+    chosen = page.locator("input[name=task][value=task-2]")
+    chosen.check()
+    page.evaluate("window.row = document.querySelector('input[value=task-2]').closest('tr')")
+    queue.cancel("task-0")
+    queue.cancel("task-1")
+    queue.push(Task.create("acme", 3, None, task_id="task-5"))
+    refresh(page)
+    expect(page.locator("input[name=task][value=task-5]")).to_be_visible()
+    expect(page.locator("input[name=task]:checked")).to_have_count(1)
+    expect(chosen).to_be_checked()
+    assert page.evaluate("window.row === document.querySelector('input[value=task-2]').closest('tr')")
+    queue.cancel("task-2")
+    refresh(page)
+    expect(chosen).to_have_count(0)
+    expect(page.locator("input[name=task]:checked")).to_have_count(0)
+
+
+def test_the_place_on_the_page_and_selected_text_stay(page: Page, queue: FairQueue) -> None:
+    queue.push_batch([Task.create(f"user{number}", 3, None) for number in range(20)])
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.clock.install()
+    page.goto("/admin/django_fairque/queue/users/")
+    pause = page.get_by_role("button", name="Pause user user9", exact=True)
+    pause.scroll_into_view_if_needed()
+    scroller = page.locator(".fq-scroll").first
+    place = [page.evaluate("scrollY"), scroller.evaluate("each => each.scrollLeft")]
+    assert min(place) > 0, "down the page, and across the table"
+    page.evaluate("getSelection().selectAllChildren(document.querySelector('#fq-content caption'))")
+    selected = page.evaluate("getSelection().toString()")
+    queue.push(Task.create("user9", 3, None))
+    refresh(page)
+    assert [page.evaluate("scrollY"), scroller.evaluate("each => each.scrollLeft")] == place
+    assert page.evaluate("getSelection().toString()") == selected != ""
+    pause.click()
+    expect(page.get_by_role("button", name="Resume user user9", exact=True)).to_be_attached()
+
+
+def test_a_reader_can_pause_and_resume(overview: Page, queue: FairQueue, watch: Watch) -> None:
+    live = overview.locator("#fq-live")
+    expect(live).to_contain_text("Live, updated")
+    live.get_by_role("button", name="Pause").click()
+    expect(live).to_contain_text("Paused, updated")
+    before = refreshes(watch)
+    queue.push(Task.create("acme", 3, None))
+    overview.clock.run_for(10 * PERIOD)
+    assert refreshes(watch) == before
+    expect(live).to_contain_text("Paused, updated 50 s ago")
+    live.get_by_role("button", name="Resume").click()
+    expect(live).to_contain_text("Live, updated 0 s ago")
+    assert tile(overview, "Queued") == "1"
+
+
+def test_the_title_and_the_status_line_are_renewed(overview: Page, queue: FairQueue) -> None:
+    expect(overview).to_have_title(re.compile("^Degraded "))
+    queue.push(Task.create("acme", 3, None))
+    overview.clock.fast_forward(PERIOD)
+    expect(overview).to_have_title(re.compile("^No workers "))
+    expect(overview.locator("#fq-status")).to_contain_text("No workers")
+
+
+def test_a_page_that_is_not_renewed_does_not_look_live(page: Page, queue: FairQueue, watch: Watch) -> None:
+    page.clock.install()
+    page.goto("/admin/django_fairque/queue/dead-letters/")
+    page.clock.run_for(2 * PERIOD)
+    expect(page.locator("#fq-live")).to_have_text("Not live, loaded 10 s ago")
     assert refreshes(watch) == 0
-    expect(page.get_by_label("Find a user by id")).to_have_value("ac")
+
+
+def test_an_expired_session_is_shown_after_two_failures(overview: Page, watch: Watch) -> None:
+    live = overview.locator("#fq-live")
+    overview.context.clear_cookies()
+    overview.clock.fast_forward(PERIOD)
+    expect(live).to_have_attribute("data-state", "live")
+    overview.clock.fast_forward(PERIOD)
+    expect(live).to_contain_text("Not live: log in again; updated")
+    expect(live).to_have_class(re.compile("fq-live-broken"))
+    live.get_by_role("button", name="Reload").click()
+    overview.wait_for_url("**/admin/login/**")
+
+
+def test_a_site_that_is_down_is_shown_after_two_failures(overview: Page, watch: Watch) -> None:
+    live = overview.locator("#fq-live")
+    overview.route("**/overview/**", lambda route: route.abort())
+    for _ in range(2):
+        with overview.expect_event("requestfailed"):
+            overview.clock.fast_forward(PERIOD)
+    expect(live).to_contain_text("Not live: the site does not answer; updated")
+    expect(live).to_have_css("font-weight", "700")
+    overview.unroute("**/overview/**")
+    refresh(overview)
+    expect(live).to_contain_text("Live, updated")
+    expect(live).not_to_have_class(re.compile("fq-live-broken"))
+    watch.complaints.clear()  # the browser reports each request that failed
+
+
+def test_a_site_that_hangs_is_given_up_after_ten_seconds(overview: Page, watch: Watch) -> None:
+    overview.route("**/overview/**", lambda route: None)
+    for _ in range(2):
+        with overview.expect_event("requestfailed"):
+            overview.clock.run_for(3 * PERIOD)
+    expect(overview.locator("#fq-live")).to_contain_text("Not live: the site does not answer; updated")
+    overview.unroute_all(behavior="ignoreErrors")
+    watch.complaints.clear()
+
+
+def test_keys_move_between_the_search_and_the_rows(page: Page, queue: FairQueue) -> None:
+    queue.push_batch([Task.create(f"user{number}", 3, None) for number in range(3)])
+    page.goto("/admin/django_fairque/queue/users/")
+    page.keyboard.press("/")
+    field = page.get_by_label("Find a user by id")
+    expect(field).to_be_focused()
+    page.keyboard.press("j")
+    expect(field).to_have_value("j")
+    field.blur()
+    links = page.locator("#fq-content tbody th a")
+    for key, row in (("j", 0), ("j", 1), ("j", 2), ("j", 2), ("k", 1), ("k", 0), ("k", 0)):
+        page.keyboard.press(key)
+        expect(links.nth(row)).to_be_focused()
+
+
+SMALL_TARGETS = """() => [...document.querySelectorAll(
+    ".fq-top button, .fq-menu :is(a, button, select), #fq-content :is(button, select, summary, th > a, dt > a), " +
+    "#fq-content input:not([type=hidden])"
+)].filter(each => each.getClientRects().length).filter(each => {
+    const box = each.getBoundingClientRect();
+    return box.width < 24 || box.height < 24;
+}).map(each => each.outerHTML)"""
+
+
+@pytest.mark.parametrize("name", ["overview", "users", "tasks", "dead_letters", "schedules"])
+def test_targets_are_at_least_24_pixels(page: Page, queue: FairQueue, name: str) -> None:
+    queue.push_batch([Task.create(f"user{number}", 3, None) for number in range(3)])
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"/admin/django_fairque/queue/{name.replace('_', '-')}/")
+    assert page.evaluate(SMALL_TARGETS) == []
 
 
 def test_a_banner_while_the_server_is_down(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.parse import unquote, urlencode
 
@@ -20,14 +21,16 @@ from django.utils.translation import gettext as _
 from django.views import View
 
 from django_fairque.admin.page_queues import page_queue, queue_names
+from django_fairque.admin.status_line import read_status
 from django_fairque.engine.model import errors
-from django_fairque.models import Queue
+from django_fairque.models import OutboxEntry, Queue
 from django_fairque.monitoring.formatting import number
 from django_fairque.tasks import results
 
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
 
+    from django_fairque.admin.status_line import StatusLine
     from django_fairque.engine.queue.queue import FairQueue
 
 
@@ -146,6 +149,11 @@ class AdminPage(View):
     def queue_name(self) -> str:
         return self.request.GET.get("queue") or "default"
 
+    @cached_property
+    def status(self) -> StatusLine:
+        """The health of all queues. Why it is not good is for users who may see queues."""
+        return read_status(self.link, shows_reasons=self.may("view_queue"))
+
     @property
     def key(self) -> str:
         """The id in the path, as the admin quotes keys: it may hold any characters."""
@@ -222,6 +230,7 @@ class AdminPage(View):
             "base": f"admin/{APP}/{layout}.html",
             "menu": self.menu(),
             "queue": self.queue_name,
+            "status": self.status,
             **context,
         }
         response = TemplateResponse(request, f"admin/{APP}/{template}.html", shown)
@@ -323,12 +332,17 @@ class AdminPage(View):
         }
 
     def menu(self) -> list[dict[str, Any]]:
-        """The pages that the request's user may see."""
-        return [
+        """The pages that the request's user may see, and the outbox, which is of all queues."""
+        site = self.model_admin.admin_site
+        pages = [
             {"title": each.title, "url": self.url(each.name), "is_here": each is type(self)}
             for each in self.model_admin.pages
             if each.in_menu and self.may(each.permission)
         ]
+        if site.is_registered(OutboxEntry) and self.may("view_outboxentry"):
+            path = reverse(f"admin:{APP}_outboxentry_changelist", current_app=site.name)
+            pages.append({"title": _("Outbox"), "url": path, "is_here": False})
+        return pages
 
 
 _WRITTEN_OUT = str.maketrans({char: f"%{ord(char):02X}" for char in "%\r\n\0"})

@@ -47,7 +47,7 @@ class OverviewPage(AdminPage):
         choices = {each: ngettext("last hour", "last %(hours)d hours", each) for each in MINUTES_PER_POINT}
         return {
             "stats": stats,
-            "health": queue.health(),
+            "health": self.status.readings.get(self.queue_name),
             "hours": hours,
             "choices": [
                 (each, text % {"hours": each}, self.url(self.name, hours=str(each))) for each, text in choices.items()

@@ -53,7 +53,6 @@ class TasksPage(AdminPage):
     name = "tasks"
     title = gettext_lazy("Tasks")
     permission = "view_task"
-    refreshes = False  # a selection would be lost
 
     def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
         task_id = request.GET.get("id", "").strip()

@@ -2,11 +2,13 @@
 "use strict";
 
 for (const all of document.querySelectorAll(".fq-select-all")) {
-    const boxes = all.closest("table").tBodies[0].querySelectorAll("input[type=checkbox]");
-    all.hidden = boxes.length === 0;
-    all.addEventListener("change", () => {
-        for (const box of boxes) {
-            box.checked = all.checked;
-        }
-    });
+    all.hidden = !all.closest("table").tBodies[0].querySelector("input[type=checkbox]");
 }
+// Live updates replace rows, so the boxes are looked up when they are needed.
+document.addEventListener("change", (event) => {
+    if (event.target.matches(".fq-select-all")) {
+        for (const box of event.target.closest("table").tBodies[0].querySelectorAll("input[type=checkbox]")) {
+            box.checked = event.target.checked;
+        }
+    }
+});

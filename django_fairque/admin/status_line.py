@@ -1,0 +1,118 @@
+"""The health of all queues in one line, for the top of every page: the same health that ``fairque_health`` reports."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from django.utils.translation import gettext as _
+
+from django_fairque.engine.statistics.health import NO_WORKER_RUNS, Health
+from django_fairque.monitoring.health import judged
+from django_fairque.monitoring.probe import Probe, ProbeResult
+from django_fairque.monitoring.redaction import redacted_text
+from django_fairque.monitoring.translations import sentence
+
+STATUS_MAX_AGE_SECONDS = 4.0
+"""For how long a process shows the health that it has read: pages refresh every 5 seconds, in many tabs."""
+REASONS_SHOWN = 8
+"""Reasons in the line; of more, only how many."""
+HEALTH_STATUSES = ("good", "degraded", "down")
+"""From the best to the worst."""
+
+status_probe = Probe(judged, keep_seconds=STATUS_MAX_AGE_SECONDS)
+
+_REMEDIES = (
+    (re.compile("dead letters|failed attempts"), "dead_letters"),
+    (re.compile("tasks that wait for others"), "dependencies"),
+    (re.compile("worker|event loop"), "workers"),
+    (re.compile("ready tasks|wait|started too late"), "users"),
+)
+"""The page that shows more about a reason, by the words of its English text."""
+
+
+@dataclass(frozen=True)
+class StatusReason:
+    """Why the status is not good: a sentence, and the URL of the page where something can be done about it."""
+
+    text: str
+    queue: str = ""
+    """The only queue to which it applies; empty if it applies to all, or if the text names it."""
+    url: str = ""
+
+
+@dataclass(frozen=True)
+class StatusLine:
+    """The worst status of all queues, and its reasons."""
+
+    status: str
+    """One of `HEALTH_STATUSES`."""
+    is_stopped: bool
+    """Whether tasks of a queue wait while no worker runs."""
+    reasons: tuple[StatusReason, ...] = ()
+    more: int = 0
+    """Number of reasons that are not among them."""
+    readings: Mapping[str, Health] = field(default_factory=dict)
+    """The health of each queue that could be read."""
+
+    @property
+    def word(self) -> str:
+        if self.is_stopped and self.status != "down":
+            return _("No workers")
+        return {"good": _("Good"), "degraded": _("Degraded")}.get(self.status, _("Down"))
+
+    @property
+    def headline(self) -> str:
+        if self.is_stopped and self.status != "down":
+            return _("Tasks are waiting, and nothing works on them")
+        texts = {"good": _("All is well"), "degraded": _("Something needs attention")}
+        return texts.get(self.status, _("No task is accepted"))
+
+    @property
+    def level(self) -> str:
+        """The color: "good", "warning" or "critical"."""
+        if self.status == "down" or self.is_stopped:
+            return "critical"
+        return "good" if self.status == "good" else "warning"
+
+
+def read_status(link: Callable[..., str], *, shows_reasons: bool) -> StatusLine:
+    """Return the status of all queues, at most `STATUS_MAX_AGE_SECONDS` old.
+
+    It never raises, and waits for a server that does not answer for 1.5 seconds.
+
+    Args:
+        link: returns the URL of a page by its name and the ``queue``, or "" if the reader may not see it.
+        shows_reasons: whether the reader may see why: reasons name tasks, processes and queues.
+    """
+    return _status_line(status_probe.read(), link if shows_reasons else None)
+
+
+def _status_line(result: ProbeResult[Health], link: Callable[..., str] | None) -> StatusLine:
+    healths = {**result.readings, **{name: Health("down", [text], {}) for name, text in result.troubles.items()}}
+    is_stopped = any(NO_WORKER_RUNS in health.reasons for health in healths.values())
+    worst = max((health.status for health in healths.values()), key=HEALTH_STATUSES.index, default="good")
+    reasons = list(_reasons(healths, link)) if link else []
+    return StatusLine(
+        worst, is_stopped, tuple(reasons[:REASONS_SHOWN]), max(0, len(reasons) - REASONS_SHOWN), result.readings
+    )
+
+
+def _reasons(healths: Mapping[str, Health], link: Callable[..., str]) -> Iterator[StatusReason]:
+    """Each reason once, the one that stops all work first; one that applies to all queues names none of them."""
+    queues_of: dict[str, list[str]] = defaultdict(list)
+    for name, health in healths.items():
+        for reason in dict.fromkeys(health.reasons):
+            queues_of[reason].append(name)
+    for reason in sorted(queues_of, key=lambda each: each != NO_WORKER_RUNS):
+        names = queues_of[reason]
+        page = next((page for pattern, page in _REMEDIES if pattern.search(reason)), "")
+        text = redacted_text(sentence(reason))
+        if len(names) == len(healths):
+            yield StatusReason(text, "", link(page, queue=names[0]) if page else "")
+            continue
+        for name in names:
+            is_named = reason.startswith(f"queue {name}: ")
+            yield StatusReason(text, "" if is_named else name, link(page, queue=name) if page else "")

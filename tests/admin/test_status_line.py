@@ -1,0 +1,168 @@
+"""The status line at the top of each page: what `fairque_health` reports, of all queues."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.core.management import call_command
+from django.urls import reverse
+
+from django_fairque.admin.status_line import STATUS_MAX_AGE_SECONDS, status_probe
+from django_fairque.conf import get_queue
+from django_fairque.engine.model.task import Task
+from tests.admin.page_reader import said
+from tests.counting import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django.test import Client
+    from pytest_django import Settings
+
+    from django_fairque.engine.queue.queue import FairQueue
+    from tests.conftest import MakeServer
+    from tests.servers import Server
+
+pytestmark = pytest.mark.django_db
+
+
+def page(client: Client, name: str = "overview", **query: str) -> str:
+    answer = client.get(reverse(f"admin:django_fairque_{name}"), query)
+    assert answer.status_code == 200
+    text: str = answer.content.decode()
+    return text
+
+
+def line(html: str) -> tuple[str, str, str]:
+    """The status, its color, and the words of the status line."""
+    found = re.search(
+        r'<section id="fq-status" class="fq-status fq-status-(\w+)" data-status="(\w+)".*?</section>', html, re.DOTALL
+    )
+    assert found
+    return found[2], found[1], said(found[0])
+
+
+def reported() -> str:
+    """The status that the command prints."""
+    out = StringIO()
+    with pytest.raises(SystemExit):
+        call_command("fairque_health", stdout=out)
+    return out.getvalue().partition("\n")[0]
+
+
+@pytest.fixture
+def durable(make_server: MakeServer, settings: Settings) -> Server:
+    """A server without any fault, which the site uses."""
+    server = make_server("--appendonly", "yes")
+    redis = {"URL": server.url, "SOCKET_TIMEOUT": 2.1, "SOCKET_CONNECT_TIMEOUT": 1}
+    queues = {"default": {"REQUEST_TIMEOUT": 0}, "mail": {}}
+    settings.FAIRQUE = {"REDIS": redis, "WORKER": {"POLL_INTERVAL": 0.1}, "QUEUES": queues}
+    return server
+
+
+def is_fine(server: Server, settings: Any) -> None:
+    pass
+
+
+def is_over_a_limit(server: Server, settings: Any) -> None:
+    settings.FAIRQUE = {**settings.FAIRQUE, "MONITOR": {"LIMITS": {"DEPTH": 0}}}
+    get_queue().heartbeat("w", {}, ttl=900)
+    get_queue().push(Task.create("u", 3, None))
+
+
+def has_no_worker(server: Server, settings: Any) -> None:
+    get_queue().push(Task.create("u", 3, None))
+
+
+def is_a_replica(server: Server, settings: Any) -> None:
+    with server.client() as client:
+        client.replicaof("127.0.0.1", 1)
+
+
+def is_frozen(server: Server, settings: Any) -> None:
+    os.kill(server.pid, signal.SIGSTOP)
+
+
+@pytest.mark.parametrize(
+    ("happens", "status", "level", "words"),
+    [
+        (is_fine, "good", "good", "Good All is well"),
+        (
+            is_over_a_limit,
+            "degraded",
+            "warning",
+            "Degraded Something needs attention queue default: ready tasks 1, over 0",
+        ),
+        (has_no_worker, "degraded", "critical", "No workers Tasks are waiting, and nothing works on them"),
+        (is_a_replica, "down", "critical", "the server is a read-only replica; connect to the primary"),
+        (is_frozen, "down", "critical", "Down No task is accepted the server can't be reached"),
+    ],
+)
+def test_the_page_and_the_command_agree(
+    admin_client: Client,
+    durable: Server,
+    settings: Settings,
+    happens: Callable[[Server, Settings], None],
+    status: str,
+    level: str,
+    words: str,
+) -> None:
+    page(admin_client)  # opens the connection
+    happens(durable, settings)
+    try:
+        begun = time.monotonic()
+        html = page(admin_client)
+        took = time.monotonic() - begun
+        assert reported() == status
+    finally:
+        os.kill(durable.pid, signal.SIGCONT)
+    assert line(html)[:2] == (status, level)
+    assert words in line(html)[2]
+    (word,) = re.findall(r"<title>([^|]*) \|", html)
+    assert line(html)[2].startswith(word)
+    assert took < 8, "1.5 s for the status and 1 s for the page by design, and a slow machine"
+
+
+def test_every_page_shows_what_is_wrong_with_other_queues(admin_client: Client, durable: Server) -> None:
+    get_queue("mail").push(Task.create("u", 3, None))
+    for name in ("overview", "users", "workers", "model_events"):
+        status, _level, words = line(page(admin_client, name))
+        assert (status, "Queue mail: tasks are waiting and no worker is running" in words) == ("degraded", True), name
+    assert f'href="{reverse("admin:django_fairque_workers")}?queue=mail"' in page(admin_client)
+
+
+def test_reasons_are_for_those_who_may_see_queues(client: Client, durable: Server) -> None:
+    get_queue().push(Task.create("u", 3, None))
+    staff = User.objects.create_user("staff", is_staff=True)
+    staff.user_permissions.add(Permission.objects.get(codename="view_schedule"))
+    client.force_login(staff)
+    assert line(page(client, "schedules"))[2] == "No workers Tasks are waiting, and nothing works on them"
+
+
+def test_names_of_tasks_are_text_and_of_many_reasons_the_first_are_shown(admin_client: Client, durable: Server) -> None:
+    for number in range(20):
+        get_queue().heartbeat(f"w{number}", {"blocked_by": "<b>x</b>", "unknown": f"<i>{number}</i>"}, ttl=900)
+    html = page(admin_client)
+    assert "<b>x" not in html
+    assert "is blocked by <b>x</b>" in line(html)[2]
+    assert re.search(r"and \d+ more$", line(html)[2]) or line(html)[2].count("blocked by") <= 8
+
+
+def test_a_process_reads_the_health_once_in_four_seconds(
+    admin_client: Client, queue: FairQueue, redis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status_probe, "keep_seconds", 3600.0)
+    page(admin_client, "schedules")
+    kept = counted(redis, lambda: page(admin_client, "schedules"))
+    monkeypatch.setattr(status_probe, "keep_seconds", 0.0)
+    read = counted(redis, lambda: page(admin_client, "schedules"))
+    assert "time" not in kept
+    assert read["time"]["calls"] == 2, "once for each queue"
+    assert 3 <= STATUS_MAX_AGE_SECONDS < 5, "less than the time between two refreshes"
