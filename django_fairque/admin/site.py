@@ -9,6 +9,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
 
+from django_fairque.admin.pages.audit import AuditPage
 from django_fairque.admin.pages.base import APP, AdminPage
 from django_fairque.admin.pages.dead_letters import DeadLetterPage, DeadLettersPage
 from django_fairque.admin.pages.dependencies import DependenciesPage
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 PAGES: tuple[type[AdminPage], ...] = (
     *(OverviewPage, LivePage, QueuesPage, UsersPage, OrganizationsPage, TasksPage),
     *(TaskPage, DeadLettersPage, DeadLetterPage, DependenciesPage, RunsPage, RunPage),
-    *(SchedulesPage, WorkersPage, ModelEventsPage),
+    *(SchedulesPage, WorkersPage, ModelEventsPage, AuditPage),
 )
 """All pages, in the menu's order. The admin's index leads to the first one that the user may see."""
 

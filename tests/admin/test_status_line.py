@@ -132,7 +132,7 @@ def test_the_page_and_the_command_agree(
 
 def test_every_page_shows_what_is_wrong_with_other_queues(admin_client: Client, durable: Server) -> None:
     get_queue("mail").push(Task.create("u", 3, None))
-    for name in ("overview", "users", "workers", "model_events"):
+    for name in ("overview", "users", "workers", "model_events", "audit"):
         status, _level, words = line(page(admin_client, name))
         assert (status, "Queue mail: tasks are waiting and no worker is running" in words) == ("degraded", True), name
     assert f'href="{reverse("admin:django_fairque_workers")}?queue=mail"' in page(admin_client)

@@ -76,6 +76,7 @@ def _lists(client: Client) -> Iterator[Visit]:
     yield Visit("schedules", "edit", url("schedules", edit="schedule007"))
     yield from _with_next(client, "workers", "")
     yield Visit("model_events", "", url("model_events"))
+    yield Visit("audit", "", url("audit"))
 
 
 def _dead_letters(queue: FairQueue, client: Client) -> Iterator[Visit]:

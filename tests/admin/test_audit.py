@@ -1,0 +1,89 @@
+"""The audit page: what operators did, from the admin's log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.auth.models import Permission, User
+from django.contrib.contenttypes.models import ContentType
+from django.urls import reverse
+
+from django_fairque.admin.pages import audit
+from django_fairque.engine.model.task import Task
+from django_fairque.models import OutboxEntry, Queue
+from tests.admin.page_reader import said
+
+if TYPE_CHECKING:
+    from django.test import Client
+
+    from django_fairque.engine.queue.queue import FairQueue
+
+pytestmark = pytest.mark.django_db
+
+
+def shown(client: Client, **query: str) -> str:
+    answer = client.get(reverse("admin:django_fairque_audit"), query, headers={"X-Fairque-Fragment": "1"})
+    assert answer.status_code == 200
+    return said(answer.content.decode().partition("</form>")[2])
+
+
+def enter(user: User, about: str, done: str, model: type[Queue | OutboxEntry] = Queue) -> None:
+    kind = ContentType.objects.get_for_model(model)
+    LogEntry.objects.create(
+        user=user, content_type=kind, object_id=about, object_repr=about, action_flag=CHANGE, change_message=done
+    )
+
+
+def test_what_operators_do_is_found_by_user_and_queue(admin_client: Client, queue: FairQueue) -> None:
+    queue.push(Task.create("acme", 3, None))
+    users = reverse("admin:django_fairque_users")
+    for user, where in (("acme", "default"), ("bolt", "default"), ("acme", "mail")):
+        admin_client.post(f"{users}?queue={where}", {"action": "pause", "user": user})
+    text = shown(admin_client)
+    assert text.index("admin bolt") < text.index("admin acme"), "the newest first"
+    assert text.count("admin acme") == 1, "that of the other queue is not among them"
+    assert "bolt" not in shown(admin_client, text="acme")
+    assert shown(admin_client, queue="mail", text="ACM").count("admin acme") == 1
+    assert shown(admin_client, operator="somebody") == "No entry matches."
+
+
+def test_entries_are_paged_and_a_search_is_bounded(
+    admin_client: Client, admin_user: User, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "AUDIT_ENTRIES_SEARCHED", 60)
+    for number in range(120):
+        enter(admin_user, f"default: user-{number:03}", "Paused.")
+    first = admin_client.get(reverse("admin:django_fairque_audit"))
+    assert [row["subject"] for row in first.context["rows"]] == [f"user-{n:03}" for n in range(119, 69, -1)]
+    second = admin_client.get(first.context["next"])
+    assert second.context["rows"][0]["subject"] == "user-069"
+    assert "user-060" in shown(admin_client, text="user-060")
+    assert shown(admin_client, text="user-059") == "No entry matches. Texts are searched in the newest 60 entries."
+
+
+def test_other_models_and_secrets_are_not_shown_and_the_outbox_needs_its_permission(
+    client: Client, queue: FairQueue
+) -> None:
+    staff = User.objects.create_user("<i>staff</i>", is_staff=True)
+    staff.user_permissions.add(Permission.objects.get(codename="view_queue"))
+    client.force_login(staff)
+    kind = ContentType.objects.get_for_model(User)
+    LogEntry.objects.create(user=staff, content_type=kind, object_repr="default: acme", action_flag=CHANGE)
+    enter(staff, "default-2: acme", "Paused.")
+    enter(staff, "send (default, acme)", "Tried again.", OutboxEntry)
+    assert shown(client) == "No entry matches."
+    enter(staff, "default: <b>acme</b>", "Requeued with password=hunter2.")
+    text = shown(client)
+    assert "<i>staff</i> <b>acme</b> Requeued" in text
+    assert "hunter2" not in text
+    staff.user_permissions.add(Permission.objects.get(codename="view_outboxentry"))
+    client.force_login(User.objects.get(pk=staff.pk))
+    assert "send (default, acme) Tried again." in shown(client)
+
+
+@pytest.mark.parametrize("value", ["9" * 40, "-1", "x", "\0", "%"])
+def test_any_query_is_answered(admin_client: Client, queue: FairQueue, value: str) -> None:
+    for key in ("after", "operator", "text"):
+        shown(admin_client, **{key: value})
