@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 
@@ -13,8 +14,37 @@ _SIZES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
 def duration(seconds: float) -> str:
-    """``0.00123`` -> ``1.23 ms``; three digits, the largest unit of which there is one."""
-    return _scaled(seconds, _TIMES) or "0 s"
+    """``0.00123`` -> ``1.23 ms``, ``73`` -> ``1 min 13 s``: three digits below a minute, from there on the two largest units."""
+    if not 59.95 <= abs(seconds) < math.inf:
+        return _scaled(seconds, _TIMES) or "0 s"
+    sign, whole = "-" if seconds < 0 else "", round(abs(seconds))
+    (large, small), length = ("min", "s"), 60
+    if whole >= 3600:
+        (large, small), whole = ("h", "min"), round(whole / 60)
+    if large == "h" and whole >= 24 * 60:
+        (large, small), length, whole = ("d", "h"), 24, round(whole / 60)
+    first, second = divmod(whole, length)
+    return f"{sign}{first:,} {large} {second} {small}" if second else f"{sign}{first:,} {large}"
+
+
+def rounded_time(seconds: float) -> float:
+    """Seconds that are known approximately, such as a histogram's percentile: ``37.9`` -> ``40``, ``73`` -> ``60``.
+
+    One or two digits remain; the error of that is less than that of the percentile.
+    """
+    if not 0 < seconds < math.inf:
+        return seconds
+    unit = next((unit for unit, _name in _TIMES if seconds >= unit), _TIMES[-1][0])
+    value = seconds / unit
+    power = 10.0 ** math.floor(math.log10(value))
+    step = 0.5 * power if (unit >= 60 and value < 10) or value >= 2 * power else 0.1 * power
+    return round(value / step) * step * unit
+
+
+def age(seconds: float) -> str:
+    """How long ago, in the largest unit: ``4000`` -> ``1 h``."""
+    unit, name = next(((unit, name) for unit, name in _TIMES[:4] if seconds >= unit), (1.0, "s"))
+    return f"{seconds // unit:,.0f} {name}"
 
 
 def size(number: float) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import TYPE_CHECKING
 
+from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -214,7 +215,8 @@ def _serves(info: dict[str, str], user_id: str) -> bool:
 
 
 def _when(moment: float) -> str:
-    return datetime.fromtimestamp(moment, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+    """In Django's current time zone, as in the admin, with the zone's name."""
+    return datetime.fromtimestamp(moment, timezone.get_current_timezone()).strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
 _ANSWERS: dict[TaskState, Callable[[FairQueue, Task, WaitReason], Iterator[Reason]]] = {

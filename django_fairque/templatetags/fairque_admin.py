@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import datetime
 from functools import wraps
@@ -11,6 +12,7 @@ from django import template
 from django.template.defaultfilters import date
 from django.utils import timezone
 from django.utils.html import format_html
+from django.utils.translation import gettext
 
 from django_fairque.admin.pages.base import in_form
 from django_fairque.monitoring import formatting, redaction, translations
@@ -36,15 +38,48 @@ for text_filter in (in_form, translations.word, translations.sentence):
 
 
 @register.filter
-def moment(value: Any, form: str = "Y-m-d H:i:s") -> str:
-    """A `datetime`, or seconds since the epoch, as a ``<time>`` in the site's time zone. 0 is no moment either."""
+def about(value: Any) -> str:
+    """A time that is known approximately, such as a percentile: ``about 40 s``."""
+    if value is None or value == "":
+        return NOTHING
+    shown = formatting.duration(formatting.rounded_time(float(value)))
+    return gettext("about %(time)s") % {"time": shown} if float(value) else shown
+
+
+@register.filter
+def moment(value: Any, _form: str = "") -> str:
+    """A `datetime`, or seconds since the epoch, as a ``<time>``: how long ago it was or how soon it will be.
+
+    Its title is the moment in Django's current time zone, with the zone's name. 0 is no moment either.
+    """
     if not value:
         return NOTHING
+    known = _localized(value)
+    passed = time.time() - known.timestamp()
+    if abs(passed) < 1:
+        text = gettext("now")
+    elif passed > 0:
+        text = gettext("%(time)s ago") % {"time": formatting.age(passed)}
+    else:
+        text = gettext("in %(time)s") % {"time": formatting.age(-passed)}
+    title = date(known, "Y-m-d H:i:s T")
+    return format_html('<time datetime="{}" title="{}">{}</time>', known.isoformat(timespec="seconds"), title, text)
+
+
+@register.filter
+def clock(value: Any, form: str = "Y-m-d H:i:s") -> str:
+    """As `moment`, but the date and time themselves: for rows of a series."""
+    if not value:
+        return NOTHING
+    known = _localized(value)
+    return format_html('<time datetime="{}">{}</time>', known.isoformat(timespec="seconds"), date(known, form))
+
+
+def _localized(value: Any) -> datetime:
     zone = timezone.get_current_timezone()
     if not isinstance(value, datetime):
-        value = datetime.fromtimestamp(float(value), tz=zone)
-    value = value.astimezone(zone) if timezone.is_aware(value) else timezone.make_aware(value, zone)
-    return format_html('<time datetime="{}">{}</time>', value.isoformat(timespec="seconds"), date(value, form))
+        return datetime.fromtimestamp(float(value), tz=zone)
+    return value.astimezone(zone) if timezone.is_aware(value) else timezone.make_aware(value, zone)
 
 
 @register.filter

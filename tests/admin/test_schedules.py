@@ -78,7 +78,7 @@ class TestTable:
         assert (shown["a"]["schedule"].last, shown["b"]["schedule"].next_at) == (None, None)
         text = admin_client.get(url()).content.decode()
         assert "T09:00:00+09:00" in text
-        assert "09:00:00</time>" in text
+        assert ' 09:00:00 JST">' in text
         assert "disabled" in text
         assert "geheim" not in text, "arguments may be secrets"
 

@@ -129,7 +129,7 @@ def test_a_running_task_with_its_limit(admin_client: Client, queue: FairQueue) -
     push(queue, timeout=90)
     queue.pop("w:1")
     text = lead(admin_client)
-    assert re.search(r"It has run for [^;]+; its limit is 1.5 min\.", text)
+    assert re.search(r"It has run for [^;]+; its limit is 1 min 30 s\.", text)
     assert "Why is it waiting?" not in text
     assert buttons(text) == ["cancel"]
 

@@ -157,7 +157,7 @@ class TestTable:
         push(queue, "bulk", 40)
         (remark,) = admin_client.get(url()).context["remarks"]
         assert remark.endswith(
-            "of 1 other user started within about 1.89 min, of this one's within about 1.4 s: they wait longer than it does."
+            "of 1 other user started within about 1 min 54 s, of this one's within about 1.4 s: they wait longer than it does."
         )
 
     def test_a_wait_that_nobody_notices_is_no_suffering(self, admin_client: Client, queue: FairQueue) -> None:
@@ -340,7 +340,7 @@ class TestTable:
         user.set_max_backlog(5000)
         user.set_sla(90)
         ((row, _),) = admin_client.get(url()).context["table"]
-        assert row.limits == ["at most 2 at once", "rate 100/60s", "backlog 5,000", "starts within 1.5 min"]
+        assert row.limits == ["at most 2 at once", "rate 100/60s", "backlog 5,000", "starts within 1 min 30 s"]
 
     def test_pages_follow_each_other(self, admin_client: Client, queue: FairQueue) -> None:
         queue.push_batch([Task.create(f"u{n:03}", 3, n) for n in range(USERS_PER_PAGE + 5)])

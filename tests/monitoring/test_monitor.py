@@ -196,9 +196,10 @@ def test_the_examples_of_the_page_work(queue: FairQueue, server: Server, setting
     [
         (formatting.duration(0.00123), "1.23 ms"),
         (formatting.duration(0), "0 s"),
-        (formatting.duration(59.99), "60 s"),
+        (formatting.duration(59.99), "1 min"),
         (formatting.duration(7200), "2 h"),
-        (formatting.duration(200_000), "2.31 d"),
+        (formatting.duration(73), "1 min 13 s"),
+        (formatting.duration(200_000), "2 d 8 h"),
         (formatting.size(2048), "2 KiB"),
         (formatting.size(12), "12 B"),
         (formatting.duration(999.9e-3), "1,000 ms"),

@@ -54,7 +54,7 @@ def test_nothing_stands_in_its_way(queue: FairQueue) -> None:
 
 def test_its_time_has_not_come(queue: FairQueue) -> None:
     push(queue, execute_after=NOW + 90)
-    assert only(queue, "scheduled") == "It is scheduled for 2033-05-18 03:34:50 UTC, in 1.5 min."
+    assert only(queue, "scheduled") == "It is scheduled for 2033-05-18 03:34:50 UTC, in 1 min 30 s."
 
 
 def test_its_time_has_come_and_nobody_has_looked(queue: FairQueue) -> None:

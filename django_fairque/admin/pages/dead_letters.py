@@ -54,6 +54,11 @@ def _age(text: str) -> float:
         raise ValueError(sentence % {"got": repr(text[:80])}) from None
 
 
+def _first_line(error: str) -> str:
+    """Without secrets: they are hidden before the text is cut, because a half of one is not recognized."""
+    return redacted_text(error).strip().partition("\n")[0][:200]
+
+
 class DeadLettersPage(AdminPage):
     """Shows groups of equal errors (`_groups`, dead_letters_groups.html). With ``?show=letters`` or a fingerprint it shows single
     letters (`_letters`, dead_letters_list.html).
@@ -134,7 +139,11 @@ class DeadLettersPage(AdminPage):
         found = self.queue.dlq.groups(look_at, **self.filters)
         return {
             "groups": [
-                {"group": each, "url": self.url(self.name, **{**self.written, "fingerprint": each.fingerprint})}
+                {
+                    "group": each,
+                    "sample": _first_line(each.sample),
+                    "url": self.url(self.name, **{**self.written, "fingerprint": each.fingerprint}),
+                }
                 for each in found.groups
             ],
             "looked_at": found.looked_at,
@@ -149,7 +158,7 @@ class DeadLettersPage(AdminPage):
             {
                 "letter": letter,
                 "url": self.url("dead_letter", quote(letter.entry_id)),
-                "error": redacted_text(letter.reason).strip().partition("\n")[0][:200],
+                "error": _first_line(letter.reason),
             }
             for letter in page.items
         ]

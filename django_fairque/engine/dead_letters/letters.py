@@ -207,6 +207,8 @@ class DLQGroup:
     newest: float
     example: str
     """The entry id of the newest."""
+    sample: str = ""
+    """The error of the newest, as it is: it may hold secrets."""
 
 
 def make_group(key: str, members: Sequence[Letter]) -> DLQGroup:
@@ -217,6 +219,7 @@ def make_group(key: str, members: Sequence[Letter]) -> DLQGroup:
         oldest=min(letter.moved_at for letter in members),
         newest=newest.moved_at,
         example=newest.entry_id,
+        sample=newest.reason,
     )
 
 
