@@ -92,6 +92,15 @@ def test_each_action_needs_its_permission_a_post_and_a_token(
     assert strict.post(url(page.name), {"action": next(iter(page.actions), "any")}).status_code == 403
 
 
+def test_breadcrumbs_are_what_this_django_styles(admin_client: Client, queue: FairQueue) -> None:
+    def breadcrumbs(where: str) -> str:
+        found = re.search('<(\\w+) class="breadcrumbs"', admin_client.get(where).content.decode())
+        assert found
+        return found[1]
+
+    assert breadcrumbs(url("overview")) == breadcrumbs(reverse("admin:auth_user_changelist"))
+
+
 def test_an_unknown_action_is_not_found(admin_client: Client, queue: FairQueue) -> None:
     for page in SIMPLE:
         assert admin_client.post(url(page.name), {"action": "surprise"}).status_code == 404

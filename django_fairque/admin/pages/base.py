@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.parse import unquote, urlencode
 
+import django
 from django import forms
 from django.contrib import messages
 from django.contrib.admin.utils import unquote as unquote_key
@@ -225,6 +226,8 @@ class AdminPage(View):
         shown = {
             **site.each_context(request),
             "opts": Queue._meta,
+            # Django 6.1 and its themes style only "ol.breadcrumbs", those before only "div.breadcrumbs".
+            "has_breadcrumb_list": django.VERSION >= (6, 1),
             "title": self.title,
             "page": self,
             "base": f"admin/{APP}/{layout}.html",
