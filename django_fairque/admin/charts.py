@@ -23,6 +23,8 @@ from django_fairque.monitoring import formatting
 CHART_WIDTH, CHART_HEIGHT = 1000, 100
 SPARKLINE_MARGIN = 6
 """Above and below the lines of a sparkline, whose strokes have a width."""
+SECONDS_WITHOUT_DATE = 86_400
+"""Seconds: a chart of a longer time has dates below it."""
 LARGEST_DRAWN_VALUE = 1e15
 """What is more is drawn as this."""
 
@@ -48,6 +50,14 @@ class LineChart:
     series: Sequence[Series]
     say: Callable[[float], str] = formatting.number
     """Writes a value with its unit."""
+    gap_text: str = ""
+    """What a moment without a value in the first series means; empty if nothing needs to be shown."""
+
+    @property
+    def gaps(self) -> str:
+        """The sentence about moments without a value; empty if there are none, or if they need none."""
+        has_gaps = bool(self.series) and any(_known(value) is None for value in self.series[0].values)
+        return self.gap_text if has_gaps else ""
 
     @property
     def is_empty(self) -> bool:
@@ -79,12 +89,13 @@ class LineChart:
     def moments(self) -> list[tuple[str, str, str]]:
         """Of each label below the chart: where (in percent), how it is anchored there, and what it says."""
         last = len(self.times) - 1
+        form = "%m-%d %H:%M" if last > 0 and self.times[last] - self.times[0] > SECONDS_WITHOUT_DATE else "%H:%M"
         if last < 0:
             return []
         if last == 0:
-            return [("50%", "middle", _clock(self.times[0]))]
+            return [("50%", "middle", _clock(self.times[0], form))]
         parts = [(0.0, "start"), (0.5, "middle"), (1.0, "end")]
-        return [(f"{_at(100 * part)}%", anchor, _clock(self.times[round(last * part)])) for part, anchor in parts]
+        return [(f"{_at(100 * part)}%", anchor, _clock(self.times[round(last * part)], form)) for part, anchor in parts]
 
     @property
     def description(self) -> str:
@@ -212,5 +223,5 @@ def _at(position: float) -> str:
     return f"{position:.2f}".rstrip("0").rstrip(".")
 
 
-def _clock(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, tz=timezone.get_current_timezone()):%H:%M}"
+def _clock(seconds: float, form: str) -> str:
+    return f"{datetime.fromtimestamp(seconds, tz=timezone.get_current_timezone()):{form}}"

@@ -47,6 +47,13 @@ def age(seconds: float) -> str:
     return f"{seconds // unit:,.0f} {name}"
 
 
+def approximate(seconds: float) -> str:
+    """``252`` -> ``4 min``: an estimate, in whole units or, of fewer than five, in halves."""
+    unit = next((unit for unit, _name in _TIMES if seconds >= unit), _TIMES[-1][0])
+    step = unit if seconds >= 5 * unit else unit / 2
+    return duration(round(seconds / step) * step)
+
+
 def size(number: float) -> str:
     """Bytes: ``2048`` -> ``2 KiB``."""
     return _scaled(number, _SIZES) or f"{number:.0f} B"

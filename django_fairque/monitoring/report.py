@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from django.utils.translation import gettext_noop
 
 from django_fairque.engine.inspection.pages import MAX_PAGE_SIZE, Sizes
 from django_fairque.engine.sharding.shards import describe_shards
 from django_fairque.engine.users.users import HOLD_REASONS
 
-from .formatting import duration, number, rate, share, table
+from .formatting import approximate, duration, number, rate, share, table
 
 if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.engine.statistics.backlog import Trend
     from django_fairque.engine.statistics.queue_stats import Percentiles, QueueStats, ShardStats
     from django_fairque.engine.users.users import UserStats
 
@@ -53,6 +56,8 @@ def queue_lines(stats: QueueStats) -> Iterator[str]:
     yield _listed("ready", stats.depth)
     yield _listed("dead", stats.dead)
     yield _recent_rates(stats)
+    if trend := trend_words(stats.trend):
+        yield f"{'backlog':8} {trend}"
     yield ""
     yield from table(
         [
@@ -76,6 +81,23 @@ def queue_lines(stats: QueueStats) -> Iterator[str]:
         f"{number(dependencies.resolved)}  to be notified {number(dependencies.resolving)}"
     )
     yield _listed("totals", {name: value for name, value in stats.totals.items() if ":" not in name})
+
+
+def trend_words(trend: Trend | None, gettext: Callable[[str], str] = gettext_noop) -> str:
+    """``done in about 4 min at 33 tasks/s`` or ``growing by 9 tasks/s``; empty if unknown. In English, unless ``gettext``
+    translates."""
+    if trend is None:
+        return ""
+    if trend.seconds_left is None:
+        return gettext("growing by %(rate)s") % {"rate": _tasks(trend.growth, gettext)}
+    facts = {"time": approximate(trend.seconds_left), "rate": _tasks(trend.per_second, gettext)}
+    return gettext("done in about %(time)s at %(rate)s") % facts
+
+
+def _tasks(per_second: float, gettext: Callable[[str], str]) -> str:
+    """``33`` -> ``33 tasks/s``."""
+    number, _slash, unit = rate(per_second).partition(" /")
+    return gettext("%(number)s tasks/%(unit)s") % {"number": number, "unit": unit}
 
 
 def missing_words(shards: Sequence[int]) -> str:

@@ -72,7 +72,7 @@ def test_charts_are_of_an_hour_or_a_day(admin_client: Client, queue: FairQueue, 
 
 @pytest.mark.parametrize("hours", ["0", "25", "x", "<b>", ""])
 def test_no_other_time_can_be_asked_for(admin_client: Client, queue: FairQueue, hours: str) -> None:
-    assert "hours must be 1 or 24" in led_to(admin_client, reverse(URL), "overview", {"hours": hours})
+    assert "hours must be 1, 6, 24 or 168" in led_to(admin_client, reverse(URL), "overview", {"hours": hours})
     assert b"got <b>" not in admin_client.get(reverse(URL), {"hours": hours}, follow=True).content
 
 
@@ -182,3 +182,51 @@ def test_a_pause_is_said(admin_client: Client, queue: FairQueue) -> None:
     assert "This queue is paused" not in shown(admin_client, queue="mail")
     get_queue("mail").push(Task.create("a", 3, 1))
     assert "CRITICAL 0" in said(shown(admin_client, queue="mail"))
+
+
+def test_during_an_outage_the_backlog_and_the_oldest_wait_are_shown(admin_client: Client, queue: FairQueue) -> None:
+    now = time.time()
+    queue.push_batch([Task.create("a", 3, n) for n in range(12)], now=now - 3660)
+    text = said(shown(admin_client))
+    assert "Ready: at most 12, 12 at last" in text
+    assert "Oldest wait: at most 1 h 1 min, 1 h 1 min at last" in text
+    assert text.count("Gaps: no data, because no worker ran.") == 2
+
+
+@pytest.mark.parametrize(("hours", "age"), [("1", 600), ("6", 7200), ("24", 40_000), ("168", 260_000)])
+def test_the_backlog_of_the_past_is_shown(admin_client: Client, queue: FairQueue, hours: str, age: int) -> None:
+    then = time.time() - age
+    queue.push_batch([Task.create("a", 3, n) for n in range(40)], now=then)
+    queue.sweep(now=then + 120)
+    for lease in queue.pop_batch(39, "w", lease=900, now=then + 150):
+        queue.fail(lease, "no", retry=False, took=2, now=then + 160)
+    queue.sweep(now=then + 200)
+    queue.pop("w", lease=1e6)
+    text = said(shown(admin_client, hours=hours))
+    assert "Ready: at most 40, 0 at last" in text
+    assert "Oldest wait: at most 3 min 20 s, 0 s at last" in text
+    assert ("Average: at most" in text) == (hours == "168")
+
+
+def test_failures_have_an_axis_of_their_own(admin_client: Client, queue: FairQueue) -> None:
+    now = time.time()
+    queue.push_batch([Task.create("a", 3, n) for n in range(900)], now=now - 300)
+    for lease in queue.pop_batch(1, "w", now=now - 296):
+        queue.fail(lease, "no", retry=False, now=now - 296)
+    html = shown(admin_client)
+    (failures,) = re.findall(r"<figcaption>Failures a minute</figcaption>.*?</figure>", html, re.DOTALL)
+    assert "New dead letters: at most 1 /min" in failures
+    assert re.findall(r'y="0">([^<]*)</text>', failures) == ["1 /min"]
+    assert "Failed attempts" not in html.replace(failures, "")
+
+
+def test_the_overview_estimates_when_the_backlog_is_done(admin_client: Client, queue: FairQueue) -> None:
+    now = time.time() // 60 * 60
+    queue.push_batch([Task.create("a", 3, n) for n in range(900)], now=now - 300)
+    queue.sweep(now=now - 300)
+    assert "done in about" not in said(shown(admin_client))
+    for lease in queue.pop_batch(600, "w", lease=900, now=now - 120):
+        queue.finish(lease, now=now - 119)
+    assert re.search(r"Backlog done in about (2 min 30 s|3 min|3 min 30 s) at 2 tasks/s", said(shown(admin_client)))
+    queue.push_batch([Task.create("a", 3, n) for n in range(3600)])
+    assert re.search(r"Backlog growing by (8|9|10)[.\d]* tasks/s", said(shown(admin_client, hours="24")))

@@ -210,3 +210,15 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly(queue: FairQueue, server:
     with process(server, writing) as child:
         os.close(writing)
         assert (child.wait(DEADLINE), (child.stderr or StringIO()).read()) == (1, "")
+
+
+def test_the_backlogs_development_is_one_line(queue: FairQueue, run: Run, settings: Settings) -> None:
+    settings.LANGUAGE_CODE = "ja"
+    now = time.time() // 60 * 60
+    push(queue, "u", 900, now - 300)
+    queue.sweep(now=now - 300)
+    assert "\nbacklog " not in run()
+    for lease in queue.pop_batch(600, "w", lease=900, now=now - 120):
+        queue.finish(lease, now=now - 119)
+    assert re.search(r"\nbacklog  done in about (2 min 30 s|3 min|3 min 30 s) at 2 tasks/s\n", run())
+    assert json.loads(run("--json"))["trend"]["per_second"] == 2

@@ -195,6 +195,11 @@ def test_the_examples_of_the_page_work(queue: FairQueue, server: Server, setting
     ("given", "expected"),
     [
         (formatting.duration(0.00123), "1.23 ms"),
+        (formatting.approximate(0.2), "200 ms"),
+        (formatting.approximate(1.3), "1.5 s"),
+        (formatting.approximate(252), "4 min"),
+        (formatting.approximate(3599), "1 h"),
+        (formatting.approximate(40_000), "11 h"),
         (formatting.duration(0), "0 s"),
         (formatting.duration(59.99), "1 min"),
         (formatting.duration(7200), "2 h"),

@@ -11,15 +11,17 @@ from django_fairque.admin.charts import Bar, Bars, LineChart, Series
 from django_fairque.admin.pages.base import Action, AdminPage, NotHereError
 from django_fairque.admin.pages.users import USERS_EXAMINED, wait_text
 from django_fairque.conf import get_config
+from django_fairque.engine.statistics.queue_stats import TREND_MINUTES
 from django_fairque.monitoring.formatting import duration, per_minute
+from django_fairque.monitoring.report import trend_words
 from django_fairque.webhook import send_test_alert
 
 if TYPE_CHECKING:
     from django_fairque.engine.statistics.queue_stats import Activity, QueueStats, Span
 
-MINUTES_PER_POINT = {1: 1, 24: 15}
+MINUTES_PER_POINT = {1: 1, 6: 5, 24: 15, 168: 60}
 """Hours that can be shown, and minutes of which each point of a chart is made."""
-REFRESH_SECONDS = {1: 5, 24: 60}
+REFRESH_SECONDS = {1: 5, 6: 15, 24: 60, 168: 60}
 """Seconds. A day is 1,440 reads."""
 USERS_PER_TABLE = 10
 """Users, in each table."""
@@ -37,14 +39,17 @@ class OverviewPage(AdminPage):
     def template_context(self) -> dict[str, Any]:
         requested, queue = self.request.GET.get("hours", "1"), self.queue
         if requested not in map(str, MINUTES_PER_POINT):
-            raise NotHereError(gettext("hours must be 1 or 24, got %(hours)s.") % {"hours": requested})
+            raise NotHereError(gettext("hours must be 1, 6, 24 or 168, got %(hours)s.") % {"hours": requested})
         hours = int(requested)
-        stats, activity = queue.get_stats(0), queue.get_activity(60 * hours, MINUTES_PER_POINT[hours])
+        stats, activity = queue.get_stats(TREND_MINUTES), queue.get_activity(60 * hours, MINUTES_PER_POINT[hours])
         fairness = queue.fairness(USERS_EXAMINED)
         longest = [each for each in fairness.examined if each.since is not None]
         busiest = sorted(longest, key=lambda each: (-each.ready, each.user_id))[:USERS_PER_TABLE]
         bars = [Bar(each.user_id, each.ready, url=self.link("users", user=each.user_id)) for each in busiest]
         choices = {each: ngettext("last hour", "last %(hours)d hours", each) for each in MINUTES_PER_POINT}
+        choices[168] = gettext("last 7 days")
+        # What the counters say is of few that were looked at: a table below that knows more is not contradicted.
+        oldest = max([stats.oldest_wait_seconds, *(each.wait_seconds for each in longest if each.waiting)])
         return {
             "stats": stats,
             "health": self.status.readings.get(self.queue_name),
@@ -54,8 +59,14 @@ class OverviewPage(AdminPage):
             ],
             "refresh": REFRESH_SECONDS[hours],
             "tiles": self._tiles(stats),
-            "throughput": throughput(activity),
-            "waits": waits(activity),
+            "trend": trend_words(stats.trend, gettext),
+            "charts": [
+                backlog(activity, sum(stats.depth.values())),
+                waits(activity, oldest),
+                throughput(activity),
+                failures(activity),
+                run_times(activity),
+            ],
             "priorities": [
                 (name, count, activity.wait_by_priority.get(name)) for name, count in reversed(stats.depth.items())
             ],
@@ -65,8 +76,7 @@ class OverviewPage(AdminPage):
             "fairness": fairness,
             "examined": len(fairness.examined) if len(fairness.examined) < fairness.users else 0,
             "busiest": Bars(gettext("Users with most tasks ready"), gettext("User"), bars, gettext("Ready")),
-            # What the counters say is of few that were looked at: a table below that knows more is not contradicted.
-            "oldest": max([stats.oldest_wait_seconds, *(each.wait_seconds for each in longest if each.waiting)]),
+            "oldest": oldest,
             "longest": [(each, wait_text(each.held_by)) for each in longest[:USERS_PER_TABLE]],
             "has_webhook": get_config().monitor.webhook is not None,
         }
@@ -94,19 +104,55 @@ class OverviewPage(AdminPage):
 def throughput(activity: Activity) -> LineChart:
     """How many tasks came and ended, by the minute."""
     spans = activity.spans
-    counts = {gettext("Pushed"): "pushed", gettext("Finished"): "finished", gettext("Failed attempts"): "failed"}
+    counts = {gettext("Pushed"): "pushed", gettext("Finished"): "finished"}
     series = [Series(label, [_rate(span, getattr(span, name)) for span in spans]) for label, name in counts.items()]
     return LineChart("throughput", gettext("Tasks a minute"), [span.begin for span in spans], series, per_minute)
 
 
-def waits(activity: Activity) -> LineChart:
-    """How long attempts that ended had waited for their start; a gap where none ended."""
+def failures(activity: Activity) -> LineChart:
+    """How many attempts failed and how many tasks became dead letters, by the minute: on an axis of their own, because they
+    are few next to all tasks."""
+    spans = activity.spans
+    counts = {gettext("Failed attempts"): "failed", gettext("New dead letters"): "dead"}
+    series = [Series(label, [_rate(span, getattr(span, name)) for span in spans]) for label, name in counts.items()]
+    return LineChart("failures", gettext("Failures a minute"), [span.begin for span in spans], series, per_minute)
+
+
+def backlog(activity: Activity, ready: int) -> LineChart:
+    """How many tasks were ready; ``ready`` are so now. A gap where no worker recorded it."""
+    series = [Series(gettext("Ready"), [*(span.ready for span in activity.spans[:-1]), ready])]
+    times = [span.begin for span in activity.spans]
+    return LineChart("backlog", gettext("Backlog"), times, series, gap_text=_gap_text())
+
+
+def run_times(activity: Activity) -> LineChart:
+    """How long attempts that ended had run; a gap where none ended."""
+    spans = activity.spans
+    if any(span.mean_run is not None for span in spans):
+        series = [Series(gettext("Average"), [span.mean_run for span in spans])]
+    else:
+        series = [
+            Series(gettext("Half ran no longer (p50)"), [span.run.p50 or None for span in spans]),
+            Series(gettext("95 % ran no longer (p95)"), [span.run.p95 or None for span in spans]),
+        ]
+    return LineChart("runs", gettext("Run time"), [span.begin for span in spans], series, duration)
+
+
+def _gap_text() -> str:
+    return gettext("Gaps: no data, because no worker ran.")
+
+
+def waits(activity: Activity, oldest: float) -> LineChart:
+    """How long the oldest task that could start had waited (``oldest`` seconds now; a gap where no worker recorded it), and
+    how long attempts that ended had waited for their start (a gap where none ended)."""
     spans = activity.spans
     series = [
+        Series(gettext("Oldest wait"), [*(span.oldest_wait for span in spans[:-1]), oldest]),
         Series(gettext("Half waited no longer (p50)"), [span.wait.p50 or None for span in spans]),
         Series(gettext("95 % waited no longer (p95)"), [span.wait.p95 or None for span in spans]),
     ]
-    return LineChart("waits", gettext("Wait for a start"), [span.begin for span in spans], series, duration)
+    times, title = [span.begin for span in spans], gettext("Wait for a start")
+    return LineChart("waits", title, times, series, duration, gap_text=_gap_text())
 
 
 def _rate(span: Span, count: int) -> float:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from django_fairque.engine.maintenance.invariants import WRONG_TYPE_INVARIANT, Violation, bytes_of, check_shard
+from django_fairque.engine.maintenance.samples import record_sample
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, Commands
 from django_fairque.engine.scripting.operations import Operation, Read, slices
 from django_fairque.engine.sharding.shards import Shards, sum_over_shards
@@ -45,7 +46,10 @@ class Sweep:
 def sweep(shards: Shards, now: float | None) -> Operation[Sweep]:
     replies = []
     for shard in shards:
-        replies.append([int(float(value)) for value in (yield shard.call("sweep", [], now))])
+        *reply, is_sample_due = [int(float(value)) for value in (yield shard.call("sweep", [], now))]
+        replies.append(reply)
+        if is_sample_due:
+            yield from record_sample(shard, now)
     # A reply has the fields in their order. Moments are microseconds.
     columns = {each.name: column for each, column in zip(fields(Sweep), zip(*replies, strict=True), strict=True)}
     whole: dict[str, Any] = {name: sum(column) for name, column in columns.items()}

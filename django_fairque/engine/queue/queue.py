@@ -650,8 +650,8 @@ class FairQueue(executor.QueueOfShards):
 
     def get_activity(self, minutes: int = 60, per_span: int = 1) -> Activity:
         """Return what happened in the last ``minutes`` (1 to 1440; each is one read; 60 by default), in spans of
-        ``per_span`` minutes (1 by default). Raises `TaskValidationError` unless ``minutes`` is a multiple of
-        ``per_span``.
+        ``per_span`` minutes (1 by default). Up to 10080 (seven days) if ``per_span`` is a multiple of 60. Raises
+        `TaskValidationError` unless ``minutes`` is a multiple of ``per_span``.
         """
         return self._read_all_shards(lambda shards: activity(shards, minutes, per_span))
 

@@ -20,6 +20,7 @@ from django_fairque.engine.model.priority import SCORE_PER_PRIORITY, Priority
 from django_fairque.engine.model.records import FailureType, TaskState
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, ORGANIZATION_PREFIX, Commands
 from django_fairque.engine.scripting.operations import Operation, Read, read_each, read_sound, read_together
+from django_fairque.engine.statistics.backlog import Trend, backlog_trend, hours, sampled
 from django_fairque.engine.statistics.health import attendance, attendance_reads
 from django_fairque.engine.transport import cluster as clusters
 
@@ -95,12 +96,15 @@ def count_tasks(records: Sequence[Mapping[bytes, bytes]]) -> dict[str, int]:
 
 
 def add_up_records(records: Sequence[Mapping[bytes, bytes]]) -> Mapping[bytes, bytes]:
-    """The records of several shards as one: what is counted there is added up."""
+    """The records of several shards as one: what is counted there is added up, the oldest wait is the longest of all."""
     if len(records) == 1:
         return records[0]
     total: Counter[bytes] = Counter()
     for record in records:
-        total.update({name: int(value) for name, value in record.items()})
+        total.update({name: int(value) for name, value in record.items() if name != b"oldest"})
+    oldest = [int(record[b"oldest"]) for record in records if b"oldest" in record]
+    if oldest:
+        total[b"oldest"] = max(oldest)
     return {name: b"%d" % value for name, value in total.items()}
 
 
@@ -133,6 +137,8 @@ def percentiles(histogram: Mapping[int, float], middle: Callable[[int], float] =
 
 KEPT_MINUTES = 1440
 """Minutes: what is kept (a little longer) by default, see ``stats_minutes_ttl``."""
+MAX_ACTIVITY_MINUTES = 7 * KEPT_MINUTES
+"""Minutes: the records of hours are kept for seven days."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +160,14 @@ class Span:
     promoted: int
     wait: Percentiles
     run: Percentiles
+    ready: int | None = None
+    """The most ready tasks of all samples of this span, None without a sample: no worker ran. The latest span may have no
+    sample yet."""
+    oldest_wait: float | None = None
+    """As ``ready``: the longest wait of a task that could start, in seconds."""
+    mean_run: float | None = None
+    """The average run time of its attempts in seconds, where ``wait`` and ``run`` are unknown: in spans of an hour or more
+    of an activity that is longer than a day."""
 
 
 @dataclass(frozen=True)
@@ -171,17 +185,22 @@ class Activity:
 
 
 def activity(queue: Shards, minutes: int, per_span: int) -> Operation[Activity]:
-    """Return what happened on the shards of ``queue`` in the last ``minutes`` (1 to 1440), in spans of ``per_span``
-    minutes.
+    """Return what happened on the shards of ``queue`` in the last ``minutes`` (1 to 10080, seven days), in spans of
+    ``per_span`` minutes.
+
+    More than 1440 minutes are read from records of hours: ``per_span`` must be a multiple of 60 then.
 
     Raises `TaskValidationError` unless ``minutes`` is in that range and a multiple of ``per_span``.
     """
     are_whole = isinstance(minutes, int) and isinstance(per_span, int)
-    if not (are_whole and 1 <= per_span <= minutes <= KEPT_MINUTES) or minutes % per_span:
+    are_hours = are_whole and KEPT_MINUTES < minutes <= MAX_ACTIVITY_MINUTES and per_span % 60 == 0
+    if not (are_whole and 1 <= per_span <= minutes and (minutes <= KEPT_MINUTES or are_hours)) or minutes % per_span:
         raise TaskValidationError(
-            f"minutes must be from 1 to {KEPT_MINUTES} and a multiple of per_span, got "
-            f"minutes={short(minutes)}, per_span={short(per_span)}"
+            f"minutes must be from 1 to {KEPT_MINUTES} (or to {MAX_ACTIVITY_MINUTES} if per_span is a multiple of 60) and a "
+            f"multiple of per_span, got minutes={short(minutes)}, per_span={short(per_span)}"
         )
+    if are_hours:
+        return (yield from _activity_of_hours(queue, minutes // 60, per_span // 60))
     shards = tuple(queue)
     (clock,) = yield Read([("TIME",)])
     now = int(clock[0])
@@ -194,10 +213,46 @@ def activity(queue: Shards, minutes: int, per_span: int) -> Operation[Activity]:
         begin, some = (first + index) * 60, records[index : index + per_span]
         part = Histograms.of(some)
         spans.append(
-            Span(begin, min(60 * per_span, now - begin + 1), wait=part.wait, run=part.run, **count_tasks(some))
+            Span(
+                begin,
+                min(60 * per_span, now - begin + 1),
+                wait=part.wait,
+                run=part.run,
+                **count_tasks(some),
+                **sampled(some),
+            )
         )
     whole = Histograms.of(records)
     return Activity(spans, whole.wait, whole.run, whole.wait_by_priority, queue.missing)
+
+
+def _activity_of_hours(queue: Shards, count: int, per_span: int) -> Operation[Activity]:
+    """The activity of the last ``count`` hours, in spans of ``per_span`` hours."""
+    clock, *found = yield Read([("TIME",), *(("HGETALL", shard.keys("stats:hours")) for shard in queue)])
+    now = int(clock[0])
+    first = now // 3600 // per_span * per_span - count + per_span
+    all_hours, spans = hours(found, first, count), []
+    for index in range(0, count, per_span):
+        begin, some = (first + index) * 3600, all_hours[index : index + per_span]
+        totals = Counter[str]()
+        for each in some:
+            totals.update(each.totals)
+        attempts = totals["finished"] + totals["failed"]
+        spans.append(
+            Span(
+                begin,
+                min(3600 * per_span, now - begin + 1),
+                **{name: totals[name] for name in ("pushed", "finished", "failed", "promoted")},
+                dead=totals["died"],
+                violated=totals["sla_violated"],
+                wait=Percentiles(),
+                run=Percentiles(),
+                ready=max((each.ready for each in some if each.ready is not None), default=None),
+                oldest_wait=max((each.oldest_wait for each in some if each.oldest_wait is not None), default=None),
+                mean_run=totals["run:sum"] / 1_000_000 / attempts if attempts else None,
+            )
+        )
+    return Activity(spans, Percentiles(), Percentiles(), missing_shards=queue.missing)
 
 
 HOUR_MICROSECONDS = 3_600_000_000
@@ -396,7 +451,7 @@ LONGEST_WAITS_READ = 1
 """Tasks of each kind among which the longest waits are looked for, so that reading them costs the same whatever there is."""
 INTERNAL_STAT_FIELDS = {
     *("clock", "token", "stamp", "arrival", "vtime", "mean", "look", "paused", "minute", "edges"),
-    *("epoch", "confirmations", "spared", "given", "groups", "behind", "resolve_turn", "signed"),
+    *("epoch", "confirmations", "sampled", "spared", "given", "groups", "behind", "resolve_turn", "signed"),
     *("active", "active_users", "hour"),
 }
 """What the stats hash holds in addition to totals."""
@@ -422,6 +477,10 @@ class MinuteStats:
     promoted: int = 0
     wait_p95: float = 0.0
     run_p95: float = 0.0
+    ready: int | None = None
+    """The number of ready tasks when the minute's sample was recorded, None without a sample: no worker ran."""
+    oldest_wait: float | None = None
+    """As ``ready``: the longest wait of a task that could start, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -497,6 +556,8 @@ class QueueStats:
     missing_shards: tuple[int, ...] = ()
     """Numbers of the shards that can't be reached now: what lies there is in none of the figures, and ``paused`` is that
     of the others."""
+    trend: Trend | None = None
+    """How the backlog develops, None if that is unknown, or if the figures of fewer than 10 minutes were read."""
 
 
 def stats(queue: Shards, minutes: int = DEFAULT_STATS_MINUTES) -> Operation[QueueStats]:
@@ -523,10 +584,12 @@ def stats(queue: Shards, minutes: int = DEFAULT_STATS_MINUTES) -> Operation[Queu
     hour = Histograms.of(records)
     states = {state.value: size for state, size in zip(TaskState, states_sizes, strict=True)}
     waiting = yield from read_together([waits(shard, LONGEST_WAITS_READ) for shard in shards])
+    by_minute = [_minute(minute, record) for minute, record in zip(wanted, records, strict=True)]
+    depth = {priority.name: totals[f"depth:{priority.value}"] for priority in Priority}
     return QueueStats(
         queue=queue.name,
         states=states,
-        depth={priority.name: totals[f"depth:{priority.value}"] for priority in Priority},
+        depth=depth,
         totals={
             name: totals[name]
             for name in sorted(totals)
@@ -553,11 +616,26 @@ def stats(queue: Shards, minutes: int = DEFAULT_STATS_MINUTES) -> Operation[Queu
             promoted_from={name: totals[f"promoted:{Priority[name].value}"] for name in STARVABLE_PRIORITIES},
         ),
         dead={kind.value: totals[f"lying:{kind.value}"] for kind in FailureType},
-        minutes=[_minute(minute, record) for minute, record in zip(wanted, records, strict=True)],
+        minutes=by_minute,
         waits=distribution(totals, "wait"),
         runs=distribution(totals, "run"),
         missing_shards=queue.missing,
+        trend=_trend(by_minute, now, sum(depth.values())),
     )
+
+
+TREND_MINUTES = 10
+"""Minutes from which a trend of the backlog follows."""
+FINISHED_RATE_MINUTES = 5
+"""Whole minutes over which the rate of finished tasks is calculated."""
+
+
+def _trend(minutes: Sequence[MinuteStats], now: float, ready: int) -> Trend | None:
+    if len(minutes) < TREND_MINUTES:
+        return None
+    samples = [(each.minute * 60.0, each.ready) for each in minutes if each.ready is not None]
+    finished = sum(each.finished for each in minutes[-1 - FINISHED_RATE_MINUTES : -1])
+    return backlog_trend(samples, now, ready, finished / (60 * FINISHED_RATE_MINUTES))
 
 
 def _first_reads(commands: Commands) -> list[tuple[Any, ...]]:
@@ -580,7 +658,9 @@ def _wait_of(waiting: Sequence[Sequence[WaitingTask]], now: float) -> float:
 
 def _minute(minute: int, record: Mapping[bytes, bytes]) -> MinuteStats:
     histograms = Histograms.of([record])
-    return MinuteStats(minute, wait_p95=histograms.wait.p95, run_p95=histograms.run.p95, **count_tasks([record]))
+    return MinuteStats(
+        minute, wait_p95=histograms.wait.p95, run_p95=histograms.run.p95, **count_tasks([record]), **sampled([record])
+    )
 
 
 @dataclass(frozen=True)

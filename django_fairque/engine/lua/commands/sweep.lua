@@ -2,12 +2,26 @@
 -- Bounded maintenance: start what is due, take back ended leases, expire, forget what has ended long ago.
 --
 -- KEYS    base workers schedules:due
--- ARGV    options
+-- ARGV    options; or, to record the sample of a minute and do nothing else: options, ready tasks, the oldest wait (us),
+--         field and value of the hour's record
 -- REPLY   due, reaped, expired, overdue, freed, forgotten, dropped, 1 if there is more to do, look (us), now (us),
 --         at risk, promoted, alerts to fetch, when the next schedule is due (us), messages
---         for other shards
+--         for other shards, 1 if this minute has no sample yet
 -- COST    18 commands when nothing is due; at most the options' sweep limit of each kind
 -- include base ring organization user recent_usage task dependents removal due_work
+if ARGV[FIRST_ARG] then
+  if stat.sampled ~= math.floor(now / 60e6) then
+    touch(P .. 'stats:hours')
+    touch_minute()
+    touch_all()
+    tally('ready', tonumber(ARGV[FIRST_ARG]))
+    tally('oldest', tonumber(ARGV[FIRST_ARG + 1]))
+    attempt('HSET', P .. 'stats:hours', ARGV[FIRST_ARG + 2], ARGV[FIRST_ARG + 3])
+    set_stat('sampled', math.floor(now / 60e6))
+    commit()
+  end
+  return {}
+end
 start_due(sweep_limit)
 for _, state in ipairs({ 'finished', 'failed', 'canceled' }) do
   local ids = due_members(K['state:' .. state], sweep_limit)
@@ -46,4 +60,5 @@ return {
   swept.due, swept.reaped, swept.expired, swept.overdue, swept.freed, swept.forgotten, swept.dropped,
   more_to_sweep and 1 or 0, exact(stat.look), exact(now), swept.at_risk, swept.promoted, redis.call('LLEN', K.alerts),
   redis.call('ZRANGE', K['schedules:due'], 0, 0, 'WITHSCORES')[2] or exact(NEVER), redis.call('HLEN', K.outbox),
+  stat.sampled ~= math.floor(now / 60e6) and 1 or 0,
 }

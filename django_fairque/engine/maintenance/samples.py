@@ -1,0 +1,34 @@
+"""The sample of the backlog that maintenance records once a minute."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from django_fairque.engine.model.durations import number
+from django_fairque.engine.model.priority import Priority
+from django_fairque.engine.scripting.operations import Operation, Read, read_sound
+from django_fairque.engine.statistics.backlog import TOTALS, HourRecord
+from django_fairque.engine.statistics.queue_stats import waits
+
+if TYPE_CHECKING:
+    from django_fairque.engine.scripting.commands import Commands
+
+
+def record_sample(commands: Commands, now: float | None) -> Operation[None]:
+    """Record how many tasks are ready and how long the oldest that could start has waited, once a minute."""
+    keys = commands.keys
+    depths = [f"depth:{priority.value}" for priority in Priority]
+    (clock, values) = yield Read([("TIME",), ("HMGET", keys("stats"), *depths, *TOTALS)])
+    seconds = int(clock[0]) + int(clock[1]) / 1_000_000 if now is None else now
+    numbers = [int(number(value)) for value in values]
+    ready, totals = max(0, sum(numbers[: len(depths)])), tuple(numbers[len(depths) :])
+    longest = (yield from waits(commands, 1)).could_start
+    oldest_us = max([0, *(round((seconds - each.since) * 1_000_000) for each in longest)])
+    record = HourRecord(int(seconds) // 3600, ready, oldest_us, totals, totals)
+    ((written,),) = yield from read_sound([("HMGET", keys("stats:hours"), record.field)])
+    before = HourRecord.parse(written)
+    if before is not None and before.hour == record.hour:
+        most = max(ready, before.ready), max(oldest_us, before.oldest_us)
+        record = replace(record, ready=most[0], oldest_us=most[1], first=before.first)
+    yield commands.call("sweep", [ready, oldest_us, record.field, record.packed()], now)

@@ -1,0 +1,138 @@
+"""The backlog over time: a sample of each minute and each hour, and how it develops.
+
+A worker that sweeps a shard records the sample (`record_sample` in ``engine/maintenance/samples.py``). A minute's sample lies
+in that minute's record, which is kept for a day. The record of an hour is kept for seven days, in one hash of
+``KEPT_HOURS`` fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+KEPT_HOURS = 170
+"""Hours: seven days, the current hour, and one hour before the first that is shown."""
+TOTALS = ("pushed", "finished", "failed", "died", "sla_violated", "promoted", "run:sum")
+"""The shard's counters that an hour's record holds: as they were at its first and at its latest sample."""
+
+
+@dataclass(frozen=True)
+class HourRecord:
+    """One ``hour`` (× 3600 is its start as Unix time): the most ready tasks (``ready``) and the longest wait of a task that
+    could start (``oldest_us``, in microseconds) of all samples, and `TOTALS` at the first and the latest one.
+    """
+
+    hour: int
+    ready: int
+    oldest_us: int
+    first: tuple[int, ...]
+    latest: tuple[int, ...]
+
+    @property
+    def field(self) -> str:
+        return str(self.hour % KEPT_HOURS)
+
+    def packed(self) -> str:
+        return " ".join(map(str, (self.hour, self.ready, self.oldest_us, *self.first, *self.latest)))
+
+    @classmethod
+    def parse(cls, packed: bytes | None) -> HourRecord | None:
+        """None for a record that is absent or damaged."""
+        try:
+            hour, ready, oldest, *totals = map(int, (packed or b"").split())
+        except ValueError:
+            return None
+        size = len(TOTALS)
+        return cls(hour, ready, oldest, tuple(totals[:size]), tuple(totals[size:])) if len(totals) == 2 * size else None
+
+
+@dataclass(frozen=True)
+class Hour:
+    """What happened in one hour on all shards. ``ready`` and ``oldest_wait`` (seconds) are None if it has no sample.
+
+    ``totals`` are by how much `TOTALS` have grown.
+    """
+
+    ready: int | None
+    oldest_wait: float | None
+    totals: Mapping[str, int]
+
+
+def hours(shards: Sequence[Mapping[bytes, bytes]], first: int, count: int) -> list[Hour]:
+    """The ``count`` hours from ``first`` on, of the records of each shard."""
+    by_hour: list[dict[int, tuple[HourRecord, list[int]]]] = []
+    for records in shards:
+        parsed = sorted(filter(None, map(HourRecord.parse, records.values())), key=lambda each: each.hour)
+        grown, before = {}, None
+        for each in parsed:
+            base = each.first if before is None else before.latest
+            grown[each.hour] = each, [max(0, now - then) for now, then in zip(each.latest, base, strict=True)]
+            before = each
+        by_hour.append(grown)
+    found = []
+    for hour in range(first, first + count):
+        some = [grown[hour] for grown in by_hour if hour in grown]
+        totals = {name: sum(growth[index] for _, growth in some) for index, name in enumerate(TOTALS)}
+        ready = sum(record.ready for record, _ in some) if some else None
+        oldest = max(record.oldest_us for record, _ in some) / 1_000_000 if some else None
+        found.append(Hour(ready, oldest, totals))
+    return found
+
+
+def sampled(records: Sequence[Mapping[bytes, bytes]]) -> dict[str, Any]:
+    """``ready`` and ``oldest_wait`` in the records of some minutes: the most of all samples, None without any."""
+    some = [record for record in records if b"ready" in record]
+    return {
+        "ready": max((int(record[b"ready"]) for record in some), default=None),
+        "oldest_wait": max((int(record.get(b"oldest", 0)) / 1_000_000 for record in some), default=None),
+    }
+
+
+@dataclass(frozen=True)
+class Trend:
+    """How the backlog develops.
+
+    ``seconds_left`` is how long it takes until no task is ready, None if the backlog does not shrink. ``per_second`` is the
+    number of tasks that finish in a second, ``growth`` by how many tasks the backlog grows in a second (negative if it
+    shrinks).
+    """
+
+    seconds_left: float | None
+    per_second: float
+    growth: float
+
+
+TREND_MIN_SECONDS = 60
+"""Seconds between two samples from which a trend follows, at least."""
+TREND_MAX_SECONDS = 600
+"""Seconds: older samples are not used."""
+TREND_MIN_CHANGE = 2
+"""Tasks by which the backlog must have changed, at least: less is chance."""
+LONGEST_ESTIMATE_SECONDS = 30 * 86_400
+"""Seconds: a longer time is no useful estimate, and is not given."""
+
+
+def backlog_trend(samples: Sequence[tuple[float, int]], now: float, ready: int, per_second: float) -> Trend | None:
+    """Return how a backlog develops, or None if that is unknown.
+
+    Args:
+        samples: moments (Unix time in seconds) with the number of ready tasks, in any order.
+        now: the moment of ``ready``.
+        ready: the number of ready tasks now.
+        per_second: tasks that finish in a second.
+
+    Returns:
+        None if no task is ready, if no sample is between 1 and 10 minutes old, or if the backlog does not change.
+    """
+    usable = [each for each in samples if TREND_MIN_SECONDS <= now - each[0] <= TREND_MAX_SECONDS]
+    if ready <= 0 or not usable:
+        return None
+    then, before = min(usable)
+    if abs(ready - before) < TREND_MIN_CHANGE:
+        return None
+    growth = (ready - before) / (now - then)
+    if growth > 0:
+        return Trend(None, per_second, growth)
+    left = ready / -growth
+    return Trend(left, per_second, growth) if per_second > 0 and left <= LONGEST_ESTIMATE_SECONDS else None
