@@ -7,6 +7,7 @@ every screen.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -71,6 +72,34 @@ class LineChart:
         return ceiling(most, is_time=self.say is formatting.duration)
 
     @property
+    def data(self) -> str:
+        """What the script ``charts.js`` draws, as JSON."""
+        values = [list(map(_known, each.values)) for each in self.series]
+        series = [
+            {
+                "label": printable(each.label),
+                "values": known,
+                "texts": [None if value is None else self.say(value) for value in known],
+            }
+            for each, known in zip(self.series, values, strict=True)
+        ]
+        top = self.top
+        return json.dumps(
+            {
+                "times": list(self.times),
+                "zone": timezone.get_current_timezone_name(),
+                "dated": self._is_dated,
+                "top": top,
+                "levels": [(top * part, self.say(top * part)) for part in (0.0, 0.5, 1.0)],
+                "series": series,
+            }
+        )
+
+    @property
+    def _is_dated(self) -> bool:
+        return bool(self.times) and self.times[-1] - self.times[0] > SECONDS_WITHOUT_DATE
+
+    @property
     def lines(self) -> list[tuple[str, str, str]]:
         """Of each series its label, its class, and its path."""
         top = self.top
@@ -89,7 +118,7 @@ class LineChart:
     def moments(self) -> list[tuple[str, str, str]]:
         """Of each label below the chart: where (in percent), how it is anchored there, and what it says."""
         last = len(self.times) - 1
-        form = "%m-%d %H:%M" if last > 0 and self.times[last] - self.times[0] > SECONDS_WITHOUT_DATE else "%H:%M"
+        form = "%m-%d %H:%M" if self._is_dated else "%H:%M"
         if last < 0:
             return []
         if last == 0:

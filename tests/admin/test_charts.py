@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from typing import TYPE_CHECKING, Any
@@ -168,3 +169,26 @@ def test_the_upper_edge_is_a_round_number(value: float, edge: float) -> None:
 @pytest.mark.parametrize(("value", "edge"), EDGES_OF_TIMES)
 def test_the_upper_edge_of_times_is_a_round_time(value: float, edge: float) -> None:
     assert ceiling(value, is_time=True) == pytest.approx(edge)
+
+
+def test_the_script_is_given_what_the_image_shows(settings: Settings) -> None:
+    settings.TIME_ZONE = "Asia/Tokyo"
+    root = drawn("line_chart", lines([1, math.inf, 2], [None, -3, math.nan], say=formatting.duration))
+    (figure,) = root.iter("figure")
+    assert json.loads(figure.attrib["data-chart"]) == {
+        "times": [1_800_000_000, 1_800_000_060, 1_800_000_120],
+        "zone": "Asia/Tokyo",
+        "dated": False,
+        "top": 2,
+        "levels": [[0, "0 s"], [1, "1 s"], [2, "2 s"]],
+        "series": [
+            {"label": "series 1", "values": [1, None, 2], "texts": ["1 s", None, "2 s"]},
+            {"label": "series 2", "values": [None, 0, None], "texts": [None, "0 s", None]},
+        ],
+    }
+
+
+def test_a_week_has_dates_below_it(settings: Settings) -> None:
+    settings.TIME_ZONE = "UTC"
+    chart = LineChart("c", "Chart", [1_800_000_000, 1_800_000_000 + 6 * 86_400], [Series("s", [1, 2])])
+    assert [label for _x, _anchor, label in chart.moments] == ["01-15 08:00", "01-15 08:00", "01-21 08:00"]

@@ -214,7 +214,7 @@ def test_failures_have_an_axis_of_their_own(admin_client: Client, queue: FairQue
     for lease in queue.pop_batch(1, "w", now=now - 296):
         queue.fail(lease, "no", retry=False, now=now - 296)
     html = shown(admin_client)
-    (failures,) = re.findall(r"<figcaption>Failures a minute</figcaption>.*?</figure>", html, re.DOTALL)
+    (failures,) = re.findall(r"<figure[^>]*>\s*<figcaption>Failures a minute</figcaption>.*?</figure>", html, re.DOTALL)
     assert "New dead letters: at most 1 /min" in failures
     assert re.findall(r'y="0">([^<]*)</text>', failures) == ["1 /min"]
     assert "Failed attempts" not in html.replace(failures, "")

@@ -1,0 +1,54 @@
+"""Charts are drawn by a script, with the values under the pointer, and are renewed with the page."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING
+
+from playwright.sync_api import Page, expect
+
+from django_fairque.engine.model.task import Task
+from tests.browser.test_refreshing import refresh
+
+if TYPE_CHECKING:
+    from django_fairque.engine.queue.queue import FairQueue
+
+OVERVIEW = "/admin/django_fairque/queue/overview/"
+IS_BLANK = """canvas => !new Uint32Array(
+    canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.buffer
+).some(pixel => pixel)"""
+
+
+def test_the_value_under_the_pointer_is_shown(page: Page, queue: FairQueue) -> None:
+    now = time.time()
+    queue.push_batch([Task.create("a", 3, n) for n in range(1234)], now=now - 300)
+    for at in range(-240, 0, 60):
+        queue.sweep(now=now + at)
+    page.clock.install()
+    page.goto(OVERVIEW)
+    charts = page.locator(".fq-chart .fq-canvas canvas")
+    expect(charts).to_have_count(5)
+    assert not any(charts.nth(index).evaluate(IS_BLANK) for index in range(5))
+    backlog = page.locator(".fq-chart").first
+    area = backlog.locator(".u-over")
+    box = area.bounding_box()
+    assert box is not None
+    area.hover(position={"x": box["width"] - 1, "y": 20})
+    expect(backlog.locator(".fq-readout")).to_have_text(re.compile(r"\d\d:\d\d  ·  Ready: 1,234$"))
+    queue.push(Task.create("a", 3, 1))
+    refresh(page)
+    area.hover(position={"x": box["width"] - 1, "y": 20})
+    expect(backlog.locator(".fq-readout")).to_have_text(re.compile("Ready: 1,235$"))
+    expect(charts).to_have_count(5)
+    page.emulate_media(color_scheme="dark")
+    page.set_viewport_size({"width": 390, "height": 800})
+    expect(charts).to_have_count(5)
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth + 1")
+
+
+def test_without_the_library_the_image_is_shown(page: Page, queue: FairQueue) -> None:
+    page.route("**/uPlot*.js", lambda route: route.fulfill(body="", content_type="text/javascript"))
+    page.goto(OVERVIEW)
+    expect(page.locator("svg.fq-plot").first).to_be_visible()
+    expect(page.locator(".fq-canvas")).to_have_count(0)
