@@ -15,6 +15,7 @@ from django_fairque.admin.pages.dead_letters import DeadLetterPage, DeadLettersP
 from django_fairque.admin.pages.dependencies import DependenciesPage
 from django_fairque.admin.pages.live import LivePage
 from django_fairque.admin.pages.model_events import ModelEventsPage
+from django_fairque.admin.pages.names import TaskNamesPage
 from django_fairque.admin.pages.organizations import OrganizationsPage
 from django_fairque.admin.pages.overview import OverviewPage
 from django_fairque.admin.pages.queues import QueuesPage
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 PAGES: tuple[type[AdminPage], ...] = (
-    *(OverviewPage, LivePage, QueuesPage, UsersPage, OrganizationsPage, TasksPage),
+    *(OverviewPage, LivePage, QueuesPage, UsersPage, OrganizationsPage, TasksPage, TaskNamesPage),
     *(TaskPage, DeadLettersPage, DeadLetterPage, DependenciesPage, RunsPage, RunPage),
     *(SchedulesPage, WorkersPage, ModelEventsPage, AuditPage),
 )

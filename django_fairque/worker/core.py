@@ -23,6 +23,7 @@ from django_fairque.worker.execution.thread_slots import QueueContext, RevokedLe
 from django_fairque.worker.fetching.fetch_planner import FetchPlanner, ShardTurn, SlotBudget
 from django_fairque.worker.fetching.fetch_thread import FetchServices, FetchThread
 from django_fairque.worker.leases.outage import Outages
+from django_fairque.worker.reporting.attempts import TaskNameFigures
 from django_fairque.worker.reporting.log import OutcomeReporter, logger
 from django_fairque.worker.reporting.outbox_thread import OutboxThread
 from django_fairque.worker.reporting.signal_thread import SignalThread
@@ -100,12 +101,15 @@ class Core:
         )
         self._sampler = SlotSampler(self.slot_pool.slots, status_board.set_activity)
         self._time_limits = TimeLimitThread([slot.guard for slot in self.slot_pool.slots], self._tick)
+        # In reverse order, so that of each queue the first shard is kept.
+        self._name_figures = {context.queue.name: TaskNameFigures(context.queue) for context in reversed(contexts)}
         services = FetchServices(
             options=options,
             slot_pool=self.slot_pool,
             time_limits=self._time_limits,
             outages=self.outages,
             reporter=self._reporter,
+            name_figures=self._name_figures,
             signal_thread=self.signal_thread,
             on_change=self._changed,
         )
@@ -201,6 +205,9 @@ class Core:
         self.slot_pool.end()
         self._reporter.flush()
         self._reporter.summarize(at_end=True)
+        for figures in self._name_figures.values():
+            if not self.outages.for_shard(figures.shard).is_ongoing:
+                figures.record(at_once=True)
 
     def report_stopped(self) -> None:
         """Send the signals that are left, and the one that the worker has stopped. Call this when no more signals will come."""

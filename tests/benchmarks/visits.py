@@ -66,7 +66,9 @@ def visits(queue: FairQueue, client: Client) -> Iterator[Visit]:
 def _lists(client: Client) -> Iterator[Visit]:
     yield Visit("overview", "", url("overview"))
     yield Visit("overview", "24 hours", url("overview", hours="24"))
+    yield Visit("overview", "7 days", url("overview", hours="168"))
     yield Visit("live", "", url("live"))
+    yield Visit("task_names", "24 hours", url("task_names", hours="24", sort="p95"))
     yield Visit("queues", "", url("queues"))
     yield from _with_next(client, "users", "")
     yield Visit("users", "page 1000", url("users", cursor="0:50000"))

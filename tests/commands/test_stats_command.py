@@ -22,6 +22,7 @@ import pytest
 from django.core.management import CommandError
 
 from django_fairque.engine.model.task import Task
+from django_fairque.engine.statistics.task_names import AttemptCounts
 from django_fairque.management.commands import fairque_stats
 
 if TYPE_CHECKING:
@@ -222,3 +223,17 @@ def test_the_backlogs_development_is_one_line(queue: FairQueue, run: Run, settin
         queue.finish(lease, now=now - 119)
     assert re.search(r"\nbacklog  done in about (2 min 30 s|3 min|3 min 30 s) at 2 tasks/s\n", run())
     assert json.loads(run("--json"))["trend"]["per_second"] == 2
+
+
+def test_tasks_are_listed_by_name(queue: FairQueue, run: Run) -> None:
+    counts = AttemptCounts()
+    for took in (0.5, 0.5, None):
+        counts.add(took, has_failed=took is None)
+    queue.record_task_names({"shop.mail\x1b[2J": counts, "": AttemptCounts(1)})
+    head, mail, others = run("--names").splitlines()
+    assert head.split() == ["last", "hour", "attempts", "failed", "share", "p50", "p95", "wait", "for", "a", "retry"]
+    assert re.fullmatch(r"shop\.mail\\x1b\[2J +3 +1 +33\.3 % +(\d+ ms) +\1 +0", mail)
+    assert re.fullmatch(r"\(other names\) +1 +0 +0 % +- +- +0", others)
+    assert json.loads(run("--names", "--json"))[0]["attempts"] == 3
+    with pytest.raises(CommandError, match="--names does not go with --top and --user"):
+        run("--names", "--user", "a")

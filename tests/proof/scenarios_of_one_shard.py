@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.leasing import lease_ops as leasing
@@ -9,6 +10,7 @@ from django_fairque.engine.model.ids import new_nonce
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.records import EventCount
 from django_fairque.engine.pushing.push import push_args
+from django_fairque.engine.statistics.task_names import AttemptCounts
 from tests.proof.blocked_fetch import fetched_ahead
 from tests.proof.random_history import LEASE
 from tests.proof.scenario import P
@@ -217,6 +219,7 @@ def small_calls(scene: Scene) -> Act:
         queue.set_progress(lease, 1, 2, now=scene.now)
         queue.xcom("n").push("k", 1, now=scene.now)
         queue.take_alerts(now=scene.now)
+        queue.record_task_names({"shop.a": AttemptCounts(2, 1, Counter({30: 2}))}, now=scene.now)
         queue.pause(now=scene.now)
         queue.resume(now=scene.now)
         queue.user("a").set_rate("1/m", now=scene.now)

@@ -146,6 +146,15 @@ async def test_an_async_worker_runs_everything_there_is(
     assert queue.check_invariants() == []
 
 
+def test_a_worker_records_the_figures_of_task_names_when_it_ends(
+    queue: FairQueue, push: Push, tasks: dict[str, list[int]]
+) -> None:
+    fill(push)
+    Worker(burst=True).run()
+    figures = sorted((each.attempts, each.failed, each.run.count) for each in queue.task_names())
+    assert figures == [(7, 0, 7), (20, 0, 20), (20, 0, 20)]
+
+
 def test_a_worker_serves_several_queues(push: Push, tasks: dict[str, list[int]]) -> None:
     mail = get_queue("mail")
     here, there = push("plain", 1), push("plain", 2, into=mail)

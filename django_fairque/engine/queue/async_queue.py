@@ -40,6 +40,7 @@ from django_fairque.engine.statistics.queue_stats import (
     shard_stats,
     stats,
 )
+from django_fairque.engine.statistics.task_names import AttemptCounts, NameFigures, record_task_names, task_names
 from django_fairque.engine.transport import node_health as nodes
 from django_fairque.engine.transport.cluster import is_cluster
 from django_fairque.engine.transport.connection import AsyncClient, AsyncTransport
@@ -514,15 +515,11 @@ class AsyncFairQueue(executor.QueueOfShards):
         return await self._write_all_shards(lambda shards: users.purge(shards, limit, note, now))
 
     def user(self, user_id: str) -> AsyncUserQueue:
-        """Return the settings and figures of the user ``user_id``, known or not, and how to change them. This sends no
-        request.
-        """
+        """Return the settings and figures of user ``user_id``, known or not, and how to change them. Sends nothing."""
         return AsyncUserQueue(self._shards.of(check_id(user_id, "user_id")), self._run, user_id)
 
     def organization(self, organization: str) -> AsyncOrganizationQueue:
-        """Return the settings and figures of an ``organization``, known or not, and how to change them. This sends no
-        request.
-        """
+        """Return settings and figures of an ``organization``, known or not, and how to change them. Sends nothing."""
         return AsyncOrganizationQueue(self._read_all_shards, organization)
 
     async def repair(self, *, now: float | None = None) -> list[maintenance.Repair]:
@@ -563,9 +560,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         return await self._read_all_shards(lambda shards: finding.matching(shards, search))
 
     async def get_task(self, task_id: str) -> Task:
-        """Return the task of the id ``task_id`` as it is now. Raises `TaskNotFoundError` if the queue does not know
-        it.
-        """
+        """Return the task ``task_id`` as it is now. Raises `TaskNotFoundError` if the queue does not know it."""
         return await self._read_task(task_id, lambda shards: lookup.get_task(shards, task_id))
 
     async def get_tasks(self, task_ids: Sequence[str]) -> dict[str, Task]:
@@ -673,6 +668,14 @@ class AsyncFairQueue(executor.QueueOfShards):
         `TaskValidationError` unless ``minutes`` is a multiple of ``per_span``.
         """
         return await self._read_all_shards(lambda shards: activity(shards, minutes, per_span))
+
+    async def task_names(self, hours: int = 1) -> list[NameFigures]:
+        """Return the figures of the last ``hours`` (1 to 24; 1 by default) by task name, most attempts first."""
+        return await self._read_all_shards(lambda shards: task_names(shards, hours))
+
+    async def record_task_names(self, counts: Mapping[str, AttemptCounts], *, now: float | None = None) -> None:
+        """Add attempts that ended to the figures by task name: ``counts`` of 1 to 200 names. Workers call this."""
+        await self._run(record_task_names(self._shards, counts, now))
 
     async def longest_waits(self, limit: int = 50) -> PartialList[WaitingTask]:
         """Return tasks that could start now, the longest wait first: at most ``limit``, from 1 to 1000; 50 by default."""

@@ -39,6 +39,7 @@ from django_fairque.engine.statistics.queue_stats import (
     shard_stats,
     stats,
 )
+from django_fairque.engine.statistics.task_names import AttemptCounts, NameFigures, record_task_names, task_names
 from django_fairque.engine.transport import node_health as nodes
 from django_fairque.engine.transport.cluster import is_cluster
 from django_fairque.engine.transport.connection import SyncClient, Transport
@@ -495,15 +496,11 @@ class FairQueue(executor.QueueOfShards):
         return self._write_all_shards(lambda shards: users.purge(shards, limit, note, now))
 
     def user(self, user_id: str) -> UserQueue:
-        """Return the settings and figures of the user ``user_id``, known or not, and how to change them. This sends no
-        request.
-        """
+        """Return the settings and figures of user ``user_id``, known or not, and how to change them. Sends nothing."""
         return UserQueue(self._shards.of(check_id(user_id, "user_id")), self._run, user_id)
 
     def organization(self, organization: str) -> OrganizationQueue:
-        """Return the settings and figures of an ``organization``, known or not, and how to change them. This sends no
-        request.
-        """
+        """Return settings and figures of an ``organization``, known or not, and how to change them. Sends nothing."""
         return OrganizationQueue(self._read_all_shards, organization)
 
     def repair(self, *, now: float | None = None) -> list[maintenance.Repair]:
@@ -544,9 +541,7 @@ class FairQueue(executor.QueueOfShards):
         return self._read_all_shards(lambda shards: finding.matching(shards, search))
 
     def get_task(self, task_id: str) -> Task:
-        """Return the task of the id ``task_id`` as it is now. Raises `TaskNotFoundError` if the queue does not know
-        it.
-        """
+        """Return the task ``task_id`` as it is now. Raises `TaskNotFoundError` if the queue does not know it."""
         return self._read_task(task_id, lambda shards: lookup.get_task(shards, task_id))
 
     def get_tasks(self, task_ids: Sequence[str]) -> dict[str, Task]:
@@ -654,6 +649,14 @@ class FairQueue(executor.QueueOfShards):
         `TaskValidationError` unless ``minutes`` is a multiple of ``per_span``.
         """
         return self._read_all_shards(lambda shards: activity(shards, minutes, per_span))
+
+    def task_names(self, hours: int = 1) -> list[NameFigures]:
+        """Return the figures of the last ``hours`` (1 to 24; 1 by default) by task name, most attempts first."""
+        return self._read_all_shards(lambda shards: task_names(shards, hours))
+
+    def record_task_names(self, counts: Mapping[str, AttemptCounts], *, now: float | None = None) -> None:
+        """Add attempts that ended to the figures by task name: ``counts`` of 1 to 200 names. Workers call this."""
+        self._run(record_task_names(self._shards, counts, now))
 
     def longest_waits(self, limit: int = 50) -> PartialList[WaitingTask]:
         """Return tasks that could start now, the longest wait first: at most ``limit``, from 1 to 1000; 50 by default."""

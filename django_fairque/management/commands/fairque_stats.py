@@ -15,7 +15,7 @@ from django.utils import timezone
 from django_fairque.engine.model.errors import RedisConnectionError
 from django_fairque.management.base import Parser, QueueCommand, when
 from django_fairque.monitoring.monitor import exceeded_limits
-from django_fairque.monitoring.report import queue_lines, shard_lines, top_lines, top_users, user_lines
+from django_fairque.monitoring.report import name_lines, queue_lines, shard_lines, top_lines, top_users, user_lines
 
 CLEAR = "\x1b[H\x1b[2J"
 STOP_CHECK_SECONDS = 0.5
@@ -35,6 +35,7 @@ class Command(QueueCommand):
         add("--watch", nargs="?", type=float, const=2.0, metavar="SECONDS", help=watch)
         add("--count", type=int, metavar="N", help="with --watch: stop after N times")
         add("--user", metavar="ID", help="one user's figures instead")
+        add("--names", action="store_true", help="the tasks of the last hour by name instead, most attempts first")
         add("--top", type=int, metavar="N", help="with the N users who have most ready tasks (of 1,000 looked at)")
 
     def run(self) -> None:
@@ -74,6 +75,10 @@ class Command(QueueCommand):
             user = queue.user(options["user"]).stats()
             yield from [json.dumps(asdict(user))] if options["json"] else user_lines(user)
             return
+        if options["names"]:
+            names = queue.task_names()
+            yield from [json.dumps([asdict(each) for each in names])] if options["json"] else name_lines(names)
+            return
         stats = queue.get_stats()
         top = top_users(queue, stats, options["top"]) if options["top"] else None
         over = exceeded_limits(queue, stats)
@@ -111,5 +116,7 @@ def _check(options: dict[str, Any]) -> None:
         )
     if count is not None and (watch is None or count < 1):
         raise ValueError("--count takes a number of at least 1, and goes with --watch")
+    if options["names"] and (top is not None or options["user"] is not None):
+        raise ValueError("--names does not go with --top and --user")
     if top is not None and (top < 1 or options["user"] is not None):
         raise ValueError("--top takes a number of at least 1, and does not go with --user")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from django_fairque.worker.execution.thread_slots import QueueContext, SlotPool
     from django_fairque.worker.leases.outage import Outage, Outages
     from django_fairque.worker.options import WorkerOptions
+    from django_fairque.worker.reporting.attempts import TaskNameFigures
     from django_fairque.worker.reporting.signal_thread import SignalThread
 
 SETTLE_RETRY_SECONDS = 60.0
@@ -52,6 +53,8 @@ class FetchServices:
     time_limits: TimeLimitThread
     outages: Outages
     reporter: OutcomeReporter
+    name_figures: Mapping[str, TaskNameFigures]
+    """By the name of the queue."""
     signal_thread: SignalThread
     on_change: Callable[[], None]
 
@@ -73,6 +76,8 @@ class FetchThread(threading.Thread):
         self._options = services.options
         self._slot_pool = services.slot_pool
         self._status_board = services.slot_pool.status_board
+        self._name_figures = services.name_figures[queue.name]
+        self._shard_name = queue.display_name
         self._outage = services.outages.for_shard(queue.display_name)
         self._wakeup_thread = WakeupThread(self, queue, self._outage)
         self._second_thread = SecondFetchThread(self, context.second_wakeup)
@@ -82,6 +87,8 @@ class FetchThread(threading.Thread):
         planner = self.planner
         self._wakeup_thread.start()
         while not self._is_over():
+            if self._name_figures.shard == self._shard_name:
+                self._name_figures.record()
             now = monotonic()
             with self._lock:
                 call = planner.next_call(now)
@@ -219,6 +226,7 @@ class FetchThread(threading.Thread):
         if call.outcomes:
             self._status_board.add_done(len(call.outcomes))
             self._services.reporter.report(call.outcomes, reply.statuses)
+            self._name_figures.add(call.outcomes, reply.statuses)
             self._services.signal_thread.send_outcome_signals(self.queue.name, call.outcomes, reply.statuses)
         self._services.on_change()
 

@@ -182,7 +182,12 @@ def test_a_failed_wait_is_reported_to_the_planner_once(queue: FairQueue) -> None
     call = ahead(planner)
     nobody: Any = SimpleNamespace(status_board=None)
     services = FetchServices(
-        *(WorkerOptions("w"), nobody, nobody), Outages([queue]), reporter=nobody, signal_thread=nobody, on_change=nobody
+        *(WorkerOptions("w"), nobody, nobody),
+        Outages([queue]),
+        reporter=nobody,
+        name_figures={queue.name: nobody},
+        signal_thread=nobody,
+        on_change=nobody,
     )
     fetch_thread = FetchThread(QueueContext(queue, planner, nobody, nobody), services)
     fetch_thread.wait_failed(RedisConnectionError("it is away"))

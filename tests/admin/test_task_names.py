@@ -1,0 +1,80 @@
+"""The page Task names: the busiest, slowest and most failing tasks."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from django.urls import reverse
+
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.statistics.task_names import AttemptCounts
+from tests.admin.page_reader import led_to, said
+
+if TYPE_CHECKING:
+    from django.test import Client
+
+    from django_fairque.engine.queue.queue import FairQueue
+
+pytestmark = pytest.mark.django_db
+
+URL = "admin:django_fairque_task_names"
+
+
+def counts(attempts: int, failed: int, took: float) -> AttemptCounts:
+    found = AttemptCounts()
+    for index in range(attempts):
+        found.add(took, has_failed=index < failed)
+    return found
+
+
+def shown(client: Client, **query: str) -> str:
+    answer = client.get(reverse(URL), query, headers={"X-Fairque-Fragment": "1"})
+    assert answer.status_code == 200
+    text: str = answer.content.decode()
+    return text
+
+
+def names(html: str) -> list[str]:
+    return re.findall(r'<th scope="row" class="fq-name"><bdi>([^<]*)</bdi>', html)
+
+
+def test_without_attempts_it_says_so(admin_client: Client, queue: FairQueue) -> None:
+    assert "No attempt ended in this time" in shown(admin_client)
+
+
+def test_the_table_can_be_sorted(admin_client: Client, queue: FairQueue) -> None:
+    figures = {"busy": counts(90, 9, 0.01), "slow": counts(2, 0, 100), "failing": counts(4, 3, 1)}
+    queue.record_task_names(figures)
+    queue.push_batch([Task.create("a", 3, n, name="retried", max_retries=5) for n in range(3)])
+    for lease in queue.pop_batch(3, "w"):
+        queue.fail(lease, "no", delay=900)
+    html = shown(admin_client)
+    assert names(html) == ["busy", "failing", "slow", "retried"]
+    assert "busy 90 9 10 %" in said(html)
+    assert "failing 4 3 75 %" in said(html)
+    assert "retried 0 0 0 % – – 3" in said(html)
+    assert names(shown(admin_client, sort="p95", hours="24"))[0] == "slow"
+    assert names(shown(admin_client, sort="share"))[0] == "failing"
+    assert names(shown(admin_client, sort="failed"))[0] == "busy"
+    assert names(shown(admin_client, sort="retrying"))[0] == "retried"
+    assert html.count('aria-sort="descending"') == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [({"hours": "2"}, "hours must be 1 or 24, got 2."), ({"sort": "name"}, "can't be sorted by name.")],
+)
+def test_nothing_else_can_be_asked_for(
+    admin_client: Client, queue: FairQueue, query: dict[str, str], text: str
+) -> None:
+    assert text in led_to(admin_client, reverse(URL), "task_names", query)
+
+
+def test_other_names_are_named_so_and_hostile_ones_are_text(admin_client: Client, queue: FairQueue) -> None:
+    queue.record_task_names({"": counts(1, 0, 1), "<script>alert(1)</script>\x00": counts(1, 0, 1)})
+    html = shown(admin_client)
+    assert "(other names)" in html
+    assert "<script" not in html
+    assert "\x00" not in html
