@@ -15,14 +15,13 @@ from django_fairque.admin.pages.dead_letters import DeadLetterPage, DeadLettersP
 from django_fairque.admin.pages.dependencies import DependenciesPage
 from django_fairque.admin.pages.live import LivePage
 from django_fairque.admin.pages.model_events import ModelEventsPage
-from django_fairque.admin.pages.names import TaskNamesPage
 from django_fairque.admin.pages.organizations import OrganizationsPage
 from django_fairque.admin.pages.overview import OverviewPage
 from django_fairque.admin.pages.queues import QueuesPage
 from django_fairque.admin.pages.runs import RunPage, RunsPage
 from django_fairque.admin.pages.schedules import SchedulesPage
 from django_fairque.admin.pages.task_page import TaskPage
-from django_fairque.admin.pages.tasks import TasksPage
+from django_fairque.admin.pages.tasks import TaskNamesPage, TasksPage
 from django_fairque.admin.pages.users import UsersPage
 from django_fairque.admin.pages.workers import WorkersPage
 from django_fairque.models import Queue

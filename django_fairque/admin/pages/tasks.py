@@ -1,4 +1,4 @@
-"""The list of tasks, with actions on one, selected, or all of them."""
+"""The list of tasks, with actions on one, selected, or all of them, and the figures by task name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from django_fairque.admin.pages.base import Action, AdminPage, Question
+from django_fairque.admin.charts import printable
+from django_fairque.admin.pages.base import Action, AdminPage, NotHereError, Question
 from django_fairque.admin.pages.task_page import time_limit
 from django_fairque.engine.inspection.search import MAX_RECORDS_READ, Search
 from django_fairque.engine.model.records import TaskState
@@ -29,6 +30,7 @@ from django_fairque.tasks import results
 if TYPE_CHECKING:
     from django_fairque.engine.inspection.search import SearchResult
     from django_fairque.engine.model.task import Task
+    from django_fairque.engine.statistics.task_names import NameFigures
 
 TASKS_PER_PAGE = 50
 TASKS_EXAMINED = 1000
@@ -45,6 +47,17 @@ SLOW_FACTOR = 10
 TASKS_PER_REQUEST = 1000
 """Tasks that one request changes; then the user confirms to go on."""
 CANCELABLE = (TaskState.SCHEDULED, TaskState.DEFERRED, TaskState.QUEUED, TaskState.STARTED)
+NAME_FIGURES_HOURS = (1, 24)
+"""Hours whose figures by task name can be shown."""
+NAME_FIGURES_ORDERS: dict[str, Callable[[NameFigures], float]] = {
+    "attempts": lambda each: each.attempts,
+    "failed": lambda each: each.failed,
+    "share": lambda each: each.failed_share,
+    "p50": lambda each: each.run.p50,
+    "p95": lambda each: each.run.p95,
+    "retrying": lambda each: each.retrying,
+}
+"""What the figures by task name can be sorted by, the largest value first."""
 
 
 class TasksPage(AdminPage):
@@ -284,3 +297,43 @@ def _summary(sentence: str, done: int, selected: int) -> str:
         return sentence
     text = _("%(summary)s The others (%(missing)d) had moved on before.")
     return text % {"summary": sentence, "missing": selected - done}
+
+
+class TaskNamesPage(AdminPage):
+    """The busiest, slowest and most failing task names of the last hour or day: a row for each name."""
+
+    name = "task_names"
+    title = gettext_lazy("Task names")
+    permission = "view_task"
+
+    def template_context(self) -> dict[str, Any]:
+        hours, order = self.request.GET.get("hours", "1"), self.request.GET.get("sort", "attempts")
+        if hours not in map(str, NAME_FIGURES_HOURS):
+            raise NotHereError(_("hours must be 1 or 24, got %(hours)s.") % {"hours": hours})
+        if order not in NAME_FIGURES_ORDERS:
+            raise NotHereError(_("The table can't be sorted by %(sort)s.") % {"sort": order})
+        titles = {
+            "attempts": _("Attempts"),
+            "failed": _("Failed"),
+            "share": _("Failed, share"),
+            "p50": _("Run time (p50)"),
+            "p95": _("Run time (p95)"),
+            "retrying": _("Wait for a retry"),
+        }
+        figures = sorted(self.queue.task_names(int(hours)), key=NAME_FIGURES_ORDERS[order], reverse=True)
+        return {
+            "refresh": 15,
+            "hours": hours,
+            "choices": [
+                (
+                    str(each),
+                    ngettext("last hour", "last %(hours)d hours", each) % {"hours": each},
+                    self.url(self.name, hours=str(each), sort=order),
+                )
+                for each in NAME_FIGURES_HOURS
+            ],
+            "columns": [
+                (title, self.url(self.name, hours=hours, sort=each), each == order) for each, title in titles.items()
+            ],
+            "table": [(printable(each.name), each) for each in figures],
+        }

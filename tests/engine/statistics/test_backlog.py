@@ -108,7 +108,8 @@ def test_a_damaged_record_of_an_hour_costs_only_itself(queue: FairQueue, redis: 
     now = time.time() // 3600 * 3600 - 7200
     queue.push(task("a"), now=now)
     queue.sweep(now=now + 1)
-    redis.hset(HOURS, mapping={"3": "x y", "4": "", str(int(now) // 3600 % 170 + 1): "1 2"})
+    hour = int(now) // 3600
+    redis.hset(HOURS, mapping={str((hour + n) % 170): damaged for n, damaged in ((30, "x y"), (31, ""), (1, "1 2"))})
     assert [span.ready for span in queue.get_activity(10_080, 60).spans[-3:]] == [1, None, None]
     queue.sweep(now=now + 3601)
     assert [span.ready for span in queue.get_activity(10_080, 60).spans[-3:]] == [1, 1, None]
