@@ -11,6 +11,7 @@ from django_fairque.admin.pages import dead_letters, overview, tasks, users
 from django_fairque.admin.status_line import status_probe
 from django_fairque.engine.dead_letters import dead_letters as dead_letter_operations
 from django_fairque.engine.dependencies import dependencies
+from django_fairque.engine.statistics import task_names
 from tests.benchmarks.admin import cost
 from tests.benchmarks.filling import Scale, fill
 from tests.benchmarks.visits import visits
@@ -61,6 +62,7 @@ def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (overview, users):
         monkeypatch.setattr(module, "USERS_EXAMINED", 100)
     monkeypatch.setattr(users, "ENDED_TASKS_EXAMINED", 99)
+    monkeypatch.setattr(task_names, "SCHEDULED_SAMPLE", 30)
     # Read once for all pages: the health of the queues is at most read every four seconds in each process.
     monkeypatch.setattr(status_probe, "keep_seconds", 3600.0)
 
