@@ -78,6 +78,10 @@ class PrintingCommand(BaseCommand):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         open_what_is_closed()
+        if os.environ.get("NO_COLOR") and not options.get(
+            "force_color"
+        ):  # https://no-color.org; Django does not read it
+            options["no_color"] = True
         super().__init__(*args, **options)
 
     def write_lines(self, *lines: str, style: Callable[[str], str] = str) -> None:

@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from typing import IO, TYPE_CHECKING
 
 import pytest
-from django.core.management import CommandError
+from django.core.management import CommandError, load_command_class
 
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.statistics.task_names import AttemptCounts
@@ -176,14 +176,16 @@ def test_a_look_into_a_pipe_is_there_at_once_and_ctrl_c_ends_it(queue: FairQueue
         assert interrupted(child) == (0, "")
 
 
-def test_a_terminal_is_cleared_before_each_look(queue: FairQueue, server: Server) -> None:
+def test_a_terminal_is_written_over_line_by_line(queue: FairQueue, server: Server) -> None:
     ours, theirs = pty.openpty()
     with process(server, theirs) as child:
         os.close(theirs)
         seen = b""
-        while b"totals" not in seen:
+        while b"\x1b[J" not in seen:
             seen += os.read(ours, 4096)
-        assert re.match(rf"\x1b\[H\x1b\[2J{TIME}\r\nqueue 'default'", seen.decode())
+        assert re.match(rf"\x1b\[H{TIME}\x1b\[K\r\nqueue 'default'", seen.decode())
+        assert b"\x1b[2J" not in seen  # which would flicker
+        assert seen.count(b"\n") <= 23  # of a terminal of 24 lines
         assert interrupted(child) == (0, "")
     os.close(ours)
 
@@ -237,3 +239,9 @@ def test_tasks_are_listed_by_name(queue: FairQueue, run: Run) -> None:
     assert json.loads(run("--names", "--json"))[0]["attempts"] == 3
     with pytest.raises(CommandError, match="--names does not go with --top and --user"):
         run("--names", "--user", "a")
+
+
+def test_colors_are_left_out_with_no_color(queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    command = load_command_class("django_fairque", "fairque_stats")
+    assert command.style.ERROR("text") == "text"

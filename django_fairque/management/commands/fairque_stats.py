@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -14,10 +15,12 @@ from django.utils import timezone
 
 from django_fairque.engine.model.errors import RedisConnectionError
 from django_fairque.management.base import Parser, QueueCommand, when
+from django_fairque.monitoring.formatting import plain
 from django_fairque.monitoring.monitor import exceeded_limits
 from django_fairque.monitoring.report import name_lines, queue_lines, shard_lines, top_lines, top_users, user_lines
 
-CLEAR = "\x1b[H\x1b[2J"
+HOME, ERASE_LINE, ERASE_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
+"""What a terminal obeys: the cursor goes to the first line; the rest of its line, or all below it, is erased."""
 STOP_CHECK_SECONDS = 0.5
 """Seconds after which Ctrl-C is noticed at the latest."""
 INTERVAL_MAX_SECONDS = 86_400
@@ -60,10 +63,18 @@ class Command(QueueCommand):
         if not self.options["json"]:
             lines.insert(0, when(timezone.now().timestamp()))
             if self.stdout.isatty():
-                self.stdout.write(CLEAR, ending="")
-            elif before:
+                self._draw(lines)
+                return
+            if before:
                 lines.insert(0, "")
         self._write(lines)
+
+    def _draw(self, lines: list[str]) -> None:
+        """Replace what the terminal shows, line by line: erasing all of it first would flicker."""
+        size = shutil.get_terminal_size()
+        shown = [plain(line)[: size.columns - 1] for line in lines[: size.lines - 1]]
+        self.stdout.write(HOME + "".join(f"{line}{ERASE_LINE}\n" for line in shown) + ERASE_BELOW, ending="")
+        self.stdout.flush()
 
     def _write(self, lines: Iterable[str]) -> None:
         self.write_lines(*lines)
