@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from django.core.management.base import OutputWrapper
 
-    from .fcfs import Run
+    from django_fairque.engine.statistics.first_come import ServedTask
 
 LOGIN = "demo"
 """Name and password of the demonstration's administrator."""
@@ -145,7 +145,7 @@ class Demonstration:
             run = package_pipeline(owner, store_files(owner, files, self._root)).enqueue()
             yield [result.id for result in run.results]
 
-    def _check(self, runs: Sequence[Run], sent: Sequence[str], began: datetime) -> None:
+    def _check(self, runs: Sequence[ServedTask], sent: Sequence[str], began: datetime) -> None:
         of_now = Document.objects.filter(owner__in=self._files, queued_at__gte=began)
         missing = of_now.exclude(status=Document.Status.ANALYSED).defer("text")
         if len(runs) == len(sent) and not missing:
@@ -156,7 +156,7 @@ class Demonstration:
             f"were not analysed; manage.py fairque_dlq shows the dead letters{named}"
         )
 
-    def _tell(self, runs: Sequence[Run]) -> None:
+    def _tell(self, runs: Sequence[ServedTask]) -> None:
         users = report.waits_by_user(runs, self._processes)
         self._say(
             "\nHow long each user's tasks waited, and would have waited first come, first served (FCFS: the same\n"

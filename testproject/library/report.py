@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from .fcfs import Run, replay
+from django_fairque.engine.statistics.first_come import ServedTask, replay
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -33,7 +33,7 @@ class Waits:
         return max(LEAST, median(self.fcfs)) / max(LEAST, median(self.fair))
 
 
-def waits_by_user(runs: Sequence[Run], slots: int) -> list[Waits]:
+def waits_by_user(runs: Sequence[ServedTask], slots: int) -> list[Waits]:
     """Those with the most tasks first."""
     opened = min((run.started for run in runs), default=0.0)
     fair: dict[str, list[float]] = {}

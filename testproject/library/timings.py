@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from django_fairque import TaskState
-
-from .fcfs import Run
+from django_fairque.engine.statistics.first_come import ServedTask
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 PAGE = 1_000
 
 
-def runs_of(queue: FairQueue, task_ids: Collection[str]) -> list[Run]:
+def runs_of(queue: FairQueue, task_ids: Collection[str]) -> list[ServedTask]:
     """The runs of those tasks that are finished, of the library's own kinds."""
     wanted = frozenset(task_ids)
     return [run_of(task) for task in finished(queue) if task.task_id in wanted]
@@ -30,8 +29,8 @@ def finished(queue: FairQueue) -> Iterator[Task]:
         yield from page.items
 
 
-def run_of(task: Task) -> Run:
+def run_of(task: Task) -> ServedTask:
     """From ready to begun as the task itself saw it: a worker may hold a task for a moment before it begins."""
     started = task.result["started"]
     arrived = task.created_at if task.ready_at is None else task.ready_at
-    return Run(task.user_id, arrived, started, started + task.result["took"])
+    return ServedTask(task.user_id, arrived, started, started + task.result["took"])

@@ -132,6 +132,38 @@ def test_without_workers_it_says_so(admin_client: Client, queue: FairQueue) -> N
     assert "No user runs or waits" in text
 
 
+def serve(queue: FairQueue, quiet: str) -> None:
+    """One slot, busy for 30 seconds: five tasks of ``noisy`` that were there first, and one of ``quiet`` that starts second."""
+    now = time.time()
+    queue.push_batch([Task.create("noisy", 3, None) for _ in range(5)], now=now - 50)
+    queue.push(Task.create(quiet, 3, None), now=now - 49)
+    for number, user in enumerate(["noisy", quiet, "noisy", "noisy", "noisy"]):
+        lease = queue.pop("w1", [user], now=now - 49 + 6 * number)
+        assert lease is not None
+        queue.finish(lease, took=6, now=now - 43 + 6 * number)
+
+
+def test_what_users_would_have_waited_first_come_first_served(admin_client: Client, queue: FairQueue) -> None:
+    serve(queue, HOSTILE)
+    response = admin_client.get(url())
+    text = response.content.decode()
+    assert response.context["comparison_text"] == (
+        "Compared with first come, first served: fair turns saved 1 user about 18 s; noisy was delayed by about 4.5 s."
+    )
+    rows = {each.user_id: (each.tasks, each.waited, each.first_come) for each in response.context["compared"]}
+    assert rows == {HOSTILE: pytest.approx((1, 6, 24)), "noisy": pytest.approx((4, 14.5, 10))}
+    assert "a replay of samples: the records of 5 of 5 tasks" in text
+    assert HOSTILE not in text
+
+
+def test_nothing_is_compared_when_nobody_contended(admin_client: Client, queue: FairQueue) -> None:
+    serve(queue, "quiet")
+    beat(queue, "w1", *([[""] * 60] * 8))
+    response = admin_client.get(url())
+    assert response.context["comparison_text"] == "", "there are slots for all of them"
+    assert "first come" not in response.content.decode()
+
+
 def test_it_needs_the_permission_to_see_users(client: Client, queue: FairQueue) -> None:
     viewer = User.objects.create_user("viewer", is_staff=True)
     viewer.user_permissions.add(Permission.objects.get(codename="view_worker"))

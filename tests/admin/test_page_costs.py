@@ -11,7 +11,7 @@ from django_fairque.admin.pages import dead_letters, overview, tasks, users
 from django_fairque.admin.status_line import status_probe
 from django_fairque.engine.dead_letters import dead_letters as dead_letter_operations
 from django_fairque.engine.dependencies import dependencies
-from django_fairque.engine.statistics import task_names
+from django_fairque.engine.statistics import first_come, task_names
 from tests.benchmarks.admin import cost
 from tests.benchmarks.filling import Scale, fill
 from tests.benchmarks.visits import visits
@@ -29,7 +29,8 @@ GROWING = ("queued", "users", "dead", "noisy", "some")
 EXAMINED = 3 * 25 + 5 * 100
 """Tasks whose users are examined first; of each user its record, and the oldest task of each priority."""
 MOST = {
-    "live": 380,  # the records of all 110 workers, and of the users who wait
+    # The records of all 110 workers and of the users who wait, and those of the tasks that are replayed (50 of each kind here).
+    "live": 500,
     # The oldest tasks are held back here, so those of the users who are served next are read as well.
     "overview": 120 + EXAMINED,
     "overview 24 hours": 1500 + EXAMINED,
@@ -62,6 +63,7 @@ def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (overview, users):
         monkeypatch.setattr(module, "USERS_EXAMINED", 100)
     monkeypatch.setattr(users, "ENDED_TASKS_EXAMINED", 99)
+    monkeypatch.setattr(first_come, "MAX_REPLAYED_TASKS", 50)
     monkeypatch.setattr(task_names, "SCHEDULED_SAMPLE", 30)
     # Read once for all pages: the health of the queues is at most read every four seconds in each process.
     monkeypatch.setattr(status_probe, "keep_seconds", 3600.0)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from library.fcfs import Run
 from library.report import duration, summary, table, times, waits_by_user
 
-GREEDY = [Run("greedy", 0.0, start, start + 1.0) for start in (0.0, 2.0, 4.0, 5.0)]
-SMALL = [Run("small", 0.5, 1.0, 2.0), Run("tiny", 0.6, 3.0, 4.0)]
+from django_fairque.engine.statistics.first_come import ServedTask
+
+GREEDY = [ServedTask("greedy", 0.0, start, start + 1.0) for start in (0.0, 2.0, 4.0, 5.0)]
+SMALL = [ServedTask("small", 0.5, 1.0, 2.0), ServedTask("tiny", 0.6, 3.0, 4.0)]
 """One slot that served them fairly; first come, first served they would have begun at 4 and at 5."""
 
 
@@ -21,7 +22,7 @@ def test_waits_by_user_the_largest_first() -> None:
 
 
 def test_first_come_first_served_would_not_have_begun_before_the_workers_did() -> None:
-    (late,) = waits_by_user([Run("acme", 0.0, 3.0, 4.0), Run("acme", 0.0, 4.0, 5.0)], slots=1)
+    (late,) = waits_by_user([ServedTask("acme", 0.0, 3.0, 4.0), ServedTask("acme", 0.0, 4.0, 5.0)], slots=1)
     assert late.fair == late.fcfs == (3.0, 4.0)
 
 

@@ -9,16 +9,20 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
 
+from django_fairque.admin.charts import printable
 from django_fairque.admin.pages.base import AdminPage
 from django_fairque.admin.pages.users import wait_text
 from django_fairque.engine.inspection.worker_activity import ACTIVITY_SECONDS, ActivityReport, activity_of
 from django_fairque.engine.model.ids import MAX_ID_BYTES
-from django_fairque.monitoring.formatting import share
+from django_fairque.engine.statistics.first_come import MAX_REPLAYED_SLOTS
+from django_fairque.monitoring.formatting import approximate, share
 
 if TYPE_CHECKING:
     from django_fairque.engine.inspection.pages import WorkerRecord
+    from django_fairque.engine.statistics.first_come import FirstComeComparison
     from django_fairque.engine.users.fairness import UserFairness
 
 LIVE_REFRESH_SECONDS = 2
@@ -29,6 +33,8 @@ USERS_LISTED = 15
 LIVE_USERS_EXAMINED = 60
 """Users whose records are read, to find those who wait."""
 OTHERS_CLASS = "fq-user-others"
+DELAYED_USERS_NAMED = 3
+"""Users that waited longer than first come, first served, whom the sentence names, at most."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +89,7 @@ class LivePage(AdminPage):
         colors = user_classes(seconds)
         busy = sum(seconds.values())
         total = sum(_shown_seconds(report, end) for _worker, report in reports)
+        comparison = self.queue.first_come_waits(min(MAX_REPLAYED_SLOTS, max(1, sum(map(slots_of, records)))))
         return {
             "slots": [each for worker, report in reports for each in drawn_slots(worker, report, end, colors)],
             "slots_left_out": left_out,
@@ -94,6 +101,9 @@ class LivePage(AdminPage):
             "others_class": OTHERS_CLASS,
             "utilization": share(busy / total) if total else "",
             "refresh": LIVE_REFRESH_SECONDS,
+            "comparison": comparison,
+            "comparison_text": comparison_text(comparison),
+            "compared": comparison.users[:USERS_LISTED],
         }
 
     def _users(self, seconds: Counter[str | None], busy: int, colors: Mapping[str, str]) -> list[LiveUser]:
@@ -117,13 +127,40 @@ class LivePage(AdminPage):
         ]
 
 
+def comparison_text(comparison: FirstComeComparison) -> str:
+    """What fair turns saved and whom they delayed, in a sentence; empty if no user's waits would have differed."""
+    parts = []
+    if helped := comparison.helped:
+        text = ngettext(
+            "fair turns saved %(count)s user about %(time)s",
+            "fair turns saved %(count)s users about %(time)s altogether",
+            len(helped),
+        )
+        parts.append(text % {"count": f"{len(helped):,}", "time": approximate(comparison.saved_seconds)})
+    delayed = comparison.delayed
+    for each in delayed[:DELAYED_USERS_NAMED]:
+        facts = {"user": printable(each.user_id), "time": approximate(-each.saved)}
+        parts.append(_("%(user)s was delayed by about %(time)s") % facts)
+    more = len(delayed) - DELAYED_USERS_NAMED
+    if more > 0:
+        text = ngettext("%(count)s more user was delayed", "%(count)s more users were delayed", more)
+        parts.append(text % {"count": f"{more:,}"})
+    whole = _("Compared with first come, first served: %(parts)s.")
+    return whole % {"parts": "; ".join(parts)} if parts else ""
+
+
+def slots_of(record: WorkerRecord) -> int:
+    """How many tasks a worker can run at once; 0 if its record does not have that."""
+    text = record.info.get("concurrency", "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 7 else 0
+
+
 def reported_slots(records: Iterable[WorkerRecord]) -> tuple[list[tuple[str, ActivityReport]], int]:
     """The workers whose slots are drawn, with their reports, and how many slots of others are left out."""
     found: list[tuple[str, ActivityReport]] = []
     drawn = left_out = 0
     for record in records:
-        number = record.info.get("concurrency", "")
-        slots = int(number) if number.isascii() and number.isdecimal() and len(number) < 7 else 0
+        slots = slots_of(record)
         report = activity_of(record) if drawn < SLOTS_DRAWN else None
         if report is not None and report.at > record.seen_at - ACTIVITY_SECONDS:
             shown = ActivityReport(report.at, report.slots[: SLOTS_DRAWN - drawn])

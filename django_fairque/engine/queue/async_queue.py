@@ -31,15 +31,9 @@ from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands
 from django_fairque.engine.sharding import resharding
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Window
 from django_fairque.engine.sharding.shards import AsyncAllShardsReader, Shards
+from django_fairque.engine.statistics.first_come import FirstComeComparison, first_come_waits
 from django_fairque.engine.statistics.health import Alert, Health, health, take_alerts
-from django_fairque.engine.statistics.queue_stats import (
-    Activity,
-    activity,
-    busiest_users,
-    longest_waits,
-    shard_stats,
-    stats,
-)
+from django_fairque.engine.statistics.queue_stats import activity, busiest_users, longest_waits, shard_stats, stats
 from django_fairque.engine.statistics.task_names import AttemptCounts, NameFigures, record_task_names, task_names
 from django_fairque.engine.transport import node_health as nodes
 from django_fairque.engine.transport.cluster import is_cluster
@@ -64,7 +58,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.options import QueueConfig
     from django_fairque.engine.schedules.schedules import Fired, Schedule, Template
     from django_fairque.engine.scripting.operations import AsyncDriver, Operation
-    from django_fairque.engine.statistics.queue_stats import QueueStats, ShardStats, WaitingTask
+    from django_fairque.engine.statistics.queue_stats import Activity, QueueStats, ShardStats, WaitingTask
     from django_fairque.engine.users.organizations import OrganizationStats
 
 T = TypeVar("T")
@@ -599,9 +593,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         return await self._run(dependencies.view(self._shards, task_id, nodes, layers))
 
     async def blockers(self, task_ids: Sequence[str], most: int = 10) -> dict[str, Blockers]:
-        """Return what still blocks each of the tasks ``task_ids``, by id: at most ``most`` tasks (10 by default), and
-        their number.
-        """
+        """Return by id what still blocks each of ``task_ids``: at most ``most`` tasks (10 by default), and their number."""
         return await self._run(dependencies.blockers(self._shards, task_ids, most))
 
     async def run_graph(self, run_id: str, nodes: int = 2000) -> DependencyGraph:
@@ -682,12 +674,10 @@ class AsyncFairQueue(executor.QueueOfShards):
         return await self._read_all_shards(lambda shards: longest_waits(shards, limit))
 
     async def busiest_users(self, sample: int = 100) -> PartialList[str]:
-        """Return users with tasks that have not begun, ordered by their number of tasks in a random sample of such
-        tasks.
+        """Return users with tasks that have not begun, by their number of tasks in a random sample of such tasks.
 
-        ``sample`` is the number of tasks from each state in which tasks wait, from 1 to 1000; 100 by default. A user
-        with a twentieth of the tasks of one state is missed once in 170 times with 100. The cost does not depend on
-        the number of users.
+        ``sample`` is the number of tasks from each state in which tasks wait, from 1 to 1000; 100 by default. With 100,
+        a user with a twentieth of the tasks of one state is missed once in 170 times.
         """
         return await self._read_all_shards(lambda shards: busiest_users(shards, sample))
 
@@ -698,6 +688,12 @@ class AsyncFairQueue(executor.QueueOfShards):
         users that are read in any case; none by default.
         """
         return await self._read_all_shards(lambda shards: fairness(shards, limit, user_ids))
+
+    async def first_come_waits(self, slots: int = 1) -> FirstComeComparison:
+        """Return what users waited in the last minute, and would have waited first come, first served: a replay of tasks
+        that finished or run. ``slots`` is how many tasks the workers can run at once, from 1 (the default) to 10,000.
+        """
+        return await self._read_all_shards(lambda shards: first_come_waits(shards, slots))
 
     async def health(self) -> Health:
         """Return whether the queue is good, degraded or down, and why."""
@@ -722,9 +718,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         return await self._read_all_shards(lambda shards: listing.busy_users(shards, limit))
 
     async def user_stats(self, user_ids: Sequence[str], *, now: float | None = None) -> list[UserStats]:
-        """Return the figures of the users ``user_ids``, in order, in one round trip, or two if they have
-        organizations.
-        """
+        """Return the figures of the users ``user_ids``, in order; in one round trip, or two with organizations."""
         return await self._run(users.user_stats(self._shards, user_ids, now))
 
     async def organizations(self, cursor: str | None = None, limit: int = 100) -> ResultPage[str]:

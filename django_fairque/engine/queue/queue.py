@@ -30,15 +30,9 @@ from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS
 from django_fairque.engine.sharding import resharding
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Window
 from django_fairque.engine.sharding.shards import Shards
+from django_fairque.engine.statistics.first_come import FirstComeComparison, first_come_waits
 from django_fairque.engine.statistics.health import Alert, Health, health, take_alerts
-from django_fairque.engine.statistics.queue_stats import (
-    Activity,
-    activity,
-    busiest_users,
-    longest_waits,
-    shard_stats,
-    stats,
-)
+from django_fairque.engine.statistics.queue_stats import activity, busiest_users, longest_waits, shard_stats, stats
 from django_fairque.engine.statistics.task_names import AttemptCounts, NameFigures, record_task_names, task_names
 from django_fairque.engine.transport import node_health as nodes
 from django_fairque.engine.transport.cluster import is_cluster
@@ -57,7 +51,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.lease import Lease, LeaseKey
     from django_fairque.engine.model.options import QueueConfig
     from django_fairque.engine.scripting.operations import Operation
-    from django_fairque.engine.statistics.queue_stats import QueueStats, ShardStats, WaitingTask
+    from django_fairque.engine.statistics.queue_stats import Activity, QueueStats, ShardStats, WaitingTask
 
 T = TypeVar("T")
 
@@ -580,9 +574,7 @@ class FairQueue(executor.QueueOfShards):
         return self._run(dependencies.view(self._shards, task_id, nodes, layers))
 
     def blockers(self, task_ids: Sequence[str], most: int = 10) -> dict[str, Blockers]:
-        """Return what still blocks each of the tasks ``task_ids``, by id: at most ``most`` tasks (10 by default), and
-        their number.
-        """
+        """Return by id what still blocks each of ``task_ids``: at most ``most`` tasks (10 by default), and their number."""
         return self._run(dependencies.blockers(self._shards, task_ids, most))
 
     def run_graph(self, run_id: str, nodes: int = 2000) -> DependencyGraph:
@@ -663,12 +655,10 @@ class FairQueue(executor.QueueOfShards):
         return self._read_all_shards(lambda shards: longest_waits(shards, limit))
 
     def busiest_users(self, sample: int = 100) -> PartialList[str]:
-        """Return users with tasks that have not begun, ordered by their number of tasks in a random sample of such
-        tasks.
+        """Return users with tasks that have not begun, by their number of tasks in a random sample of such tasks.
 
-        ``sample`` is the number of tasks from each state in which tasks wait, from 1 to 1000; 100 by default. A user
-        with a twentieth of the tasks of one state is missed once in 170 times with 100. The cost does not depend on
-        the number of users.
+        ``sample`` is the number of tasks from each state in which tasks wait, from 1 to 1000; 100 by default. With 100,
+        a user with a twentieth of the tasks of one state is missed once in 170 times.
         """
         return self._read_all_shards(lambda shards: busiest_users(shards, sample))
 
@@ -679,6 +669,12 @@ class FairQueue(executor.QueueOfShards):
         users that are read in any case; none by default.
         """
         return self._read_all_shards(lambda shards: fairness(shards, limit, user_ids))
+
+    def first_come_waits(self, slots: int = 1) -> FirstComeComparison:
+        """Return what users waited in the last minute, and would have waited first come, first served: a replay of tasks
+        that finished or run. ``slots`` is how many tasks the workers can run at once, from 1 (the default) to 10,000.
+        """
+        return self._read_all_shards(lambda shards: first_come_waits(shards, slots))
 
     def health(self) -> Health:
         """Return whether the queue is good, degraded or down, and why."""
@@ -703,9 +699,7 @@ class FairQueue(executor.QueueOfShards):
         return self._read_all_shards(lambda shards: listing.busy_users(shards, limit))
 
     def user_stats(self, user_ids: Sequence[str], *, now: float | None = None) -> list[UserStats]:
-        """Return the figures of the users ``user_ids``, in order, in one round trip, or two if they have
-        organizations.
-        """
+        """Return the figures of the users ``user_ids``, in order; in one round trip, or two with organizations."""
         return self._run(users.user_stats(self._shards, user_ids, now))
 
     def organizations(self, cursor: str | None = None, limit: int = 100) -> ResultPage[str]:

@@ -1,0 +1,251 @@
+"""What the tasks of the last minute would have waited first come, first served: a replay of tasks that ran.
+
+The records of finished tasks are read, of at most `MAX_REPLAYED_TASKS` of them: if more finished, a random sample, in which each
+task stands for several.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from django_fairque.engine.model.durations import check_integer, number, to_us
+from django_fairque.engine.scripting.operations import Operation, Read, read_sound, read_together
+
+if TYPE_CHECKING:
+    from django_fairque.engine.scripting.commands import Commands
+    from django_fairque.engine.sharding.shards import Shards
+
+REPLAYED_SECONDS = 60.0
+"""Seconds: tasks that started earlier are not replayed."""
+MAX_REPLAYED_TASKS = 300
+"""Finished tasks that are read for a replay, and as many that run, at most."""
+TASKS_PER_BLOCK = 5
+"""Neighbors in a sample: a command reads as many."""
+MAX_REPLAYED_SLOTS = 10_000
+NOTICED_SECONDS = 1.0
+"""Seconds by which a user's average wait must differ to count as saved or as a delay."""
+
+
+@dataclass(frozen=True)
+class ServedTask:
+    """One task as it was really run; moments in seconds since the epoch. It stands for ``count`` tasks of a sample."""
+
+    user: str
+    arrived: float
+    started: float
+    ended: float
+    count: float = 1.0
+
+    @property
+    def waited(self) -> float:
+        """Seconds from its arrival to its start."""
+        return max(0.0, self.started - self.arrived)
+
+    @property
+    def took(self) -> float:
+        """Seconds for which it ran."""
+        return max(0.0, self.ended - self.started)
+
+
+def replay(tasks: Iterable[ServedTask], slots: int, opened: float = 0.0) -> list[tuple[ServedTask, float]]:
+    """Send the same tasks through ``slots`` that serve them in the order of their arrival.
+
+    Each takes as long as it really did, and no time passes between two of them. So the waiting times are a lower bound.
+
+    Args:
+        tasks: the tasks. Those that arrived at the same moment keep the order in which they are given.
+        slots: how many tasks run at once, at least 1.
+        opened: when the slots begin to work.
+
+    Returns:
+        Each task with the seconds it would have waited, in the order of arrival.
+
+    Raises:
+        ValueError: ``slots`` is less than 1.
+    """
+    if slots < 1:
+        raise ValueError(f"slots must be at least 1, got {slots}")
+    ordered = sorted(tasks, key=lambda task: task.arrived)
+    return list(zip(ordered, _serve(ordered, [opened] * slots), strict=True))
+
+
+def _serve(ordered: Sequence[ServedTask], free_at: Sequence[float]) -> list[float]:
+    """How long each task waits; ``free_at`` is when each slot becomes free. It takes the first task in order that has arrived."""
+    slots, waits = sorted(free_at), [0.0] * len(ordered)
+    arriving = sorted(range(len(ordered)), key=lambda index: ordered[index].arrived, reverse=True)
+    arrived: list[int] = []
+    now = -math.inf
+    while arriving or arrived:
+        now = max(now, slots[0])
+        if not arrived:
+            now = max(now, ordered[arriving[-1]].arrived)
+        while arriving and ordered[arriving[-1]].arrived <= now:
+            heapq.heappush(arrived, arriving.pop())
+        index = heapq.heappop(arrived)
+        heapq.heapreplace(slots, now + ordered[index].took * ordered[index].count)
+        waits[index] = now - ordered[index].arrived
+    return waits
+
+
+@dataclass(frozen=True)
+class ComparedWaits:
+    """The average waits, in seconds, of the ``tasks`` of one user (``user_id``) that were replayed: what they ``waited``, and
+    what they would have waited first come, first served (``first_come``).
+    """
+
+    user_id: str
+    tasks: int
+    waited: float
+    first_come: float
+
+    @property
+    def saved(self) -> float:
+        """Seconds by which the average wait was shorter; negative if it was longer."""
+        return self.first_come - self.waited
+
+
+@dataclass(frozen=True)
+class FirstComeComparison:
+    """The replay of the tasks that started in the last ``seconds``: of ``tasks`` tasks, from the records of ``replayed`` of them.
+
+    ``users`` are those whose average waits would have differed, the largest difference first; empty if all tasks were
+    of one user.
+    """
+
+    seconds: float
+    tasks: int
+    replayed: int
+    users: list[ComparedWaits] = field(default_factory=list)
+    missing_shards: tuple[int, ...] = ()
+    """Shards that can't be reached now, whose tasks are not in it."""
+
+    @property
+    def helped(self) -> list[ComparedWaits]:
+        """Users whose tasks waited less, by at least `NOTICED_SECONDS`; the most saved first."""
+        return [each for each in self.users if each.saved >= NOTICED_SECONDS]
+
+    @property
+    def delayed(self) -> list[ComparedWaits]:
+        """Users whose tasks waited longer, by at least `NOTICED_SECONDS`; the longest delay first."""
+        return [each for each in self.users if each.saved <= -NOTICED_SECONDS]
+
+    @property
+    def saved_seconds(self) -> float:
+        """The sum of what `helped` users saved."""
+        return sum(each.saved for each in self.helped)
+
+
+def compare_waits(tasks: Iterable[ServedTask], begin: float, slots: int) -> list[ComparedWaits]:
+    """Compare what users waited with what they would have waited first come, first served.
+
+    The tasks that started from ``begin`` on are replayed twice: in the order in which they started, and in the order of their
+    arrival. The difference of the two replays is added to the waits as they were: so what has nothing to do with the order,
+    such as a minute without workers, or a user's own limit, does not count.
+
+    Args:
+        tasks: tasks that ran or run; those that started before ``begin`` occupy a slot until they end.
+        begin: when the replay begins, in seconds since the epoch.
+        slots: how many tasks can run at once; as many as ran at once, if that is more.
+
+    Returns:
+        The users, the largest difference first; empty if the tasks are of fewer than two users.
+    """
+    known = sorted(tasks, key=lambda task: (task.started, task.arrived))
+    replayed = [task for task in known if task.started >= begin]
+    if len({task.user for task in replayed}) < 2:
+        return []
+    occupied = [task.ended for task in known if task.started < begin < task.ended]
+    free_at = occupied + [begin] * (max(slots, _most_at_once(known, begin)) - len(occupied))
+    by_arrival = sorted(range(len(replayed)), key=lambda index: replayed[index].arrived)
+    first_come = dict(zip(by_arrival, _serve([replayed[index] for index in by_arrival], free_at), strict=True))
+    sums: dict[str, list[float]] = {}
+    for index, (task, wait) in enumerate(zip(replayed, _serve(replayed, free_at), strict=True)):
+        total = sums.setdefault(task.user, [0.0, 0.0, 0.0])
+        total[0] += task.count
+        total[1] += task.count * task.waited
+        total[2] += task.count * (first_come[index] - wait)
+    found = [
+        ComparedWaits(user, round(count), waited / count, max(0.0, (waited + difference) / count))
+        for user, (count, waited, difference) in sums.items()
+    ]
+    return sorted(found, key=lambda each: (-abs(each.saved), each.user_id))
+
+
+def _most_at_once(tasks: Sequence[ServedTask], begin: float) -> int:
+    """How many of these tasks ran at the same moment. At least the average from ``begin`` on: of a sample, few ran at once."""
+    changes = sorted([*((task.started, 1) for task in tasks), *((task.ended, -1) for task in tasks)])
+    running = most = 0
+    for _moment, change in changes:
+        running += change
+        most = max(most, running)
+    replayed = [task for task in tasks if task.started >= begin]
+    length = max(task.ended for task in replayed) - replayed[0].started
+    work = sum(task.count * task.took for task in replayed)
+    return max(most, math.ceil(work / length) if length > 0 else 0)
+
+
+def first_come_waits(shards: Shards, slots: int) -> Operation[FirstComeComparison]:
+    """The comparison of the last minute, with at least this number of slots."""
+    check_integer(slots, "slots", 1, MAX_REPLAYED_SLOTS)
+    present = tuple(shards)
+    most = -(-MAX_REPLAYED_TASKS // max(1, len(present)))
+    found = yield from read_together([_read_served_tasks(each, most) for each in present])
+    tasks = [task for some, _now in found for task in some]
+    begin = max((now for _some, now in found), default=0.0) - REPLAYED_SECONDS
+    replayed = [task for task in tasks if task.started >= begin]
+    return FirstComeComparison(
+        seconds=REPLAYED_SECONDS,
+        tasks=round(sum(task.count for task in replayed)),
+        replayed=len(replayed),
+        users=compare_waits(tasks, begin, slots),
+        missing_shards=shards.missing,
+    )
+
+
+def _read_served_tasks(commands: Commands, most: int) -> Operation[tuple[list[ServedTask], float]]:
+    """Tasks of one shard that finished in the last minute or run, and the server's time."""
+    keys = commands.keys
+    time, running = yield Read([("TIME",), ("ZRANGE", keys.state("started"), 0, most - 1)])
+    now = int(time[0]) + int(time[1]) / 1_000_000
+    first = to_us(
+        now - REPLAYED_SECONDS + commands.config.result_ttl
+    )  # finished tasks are in the order of their removal
+    total, count = yield Read(
+        [("ZCARD", keys.state("finished")), ("ZCOUNT", keys.state("finished"), first, "+inf")],
+    )
+    blocks = yield from read_sound(
+        [("ZRANGE", keys.state("finished"), begin, end) for begin, end in _blocks(int(total), int(count), most)]
+    )
+    finished = list(dict.fromkeys(task_id for block in blocks for task_id in block))
+    records = yield from read_sound(
+        [
+            ("HMGET", keys.task(task_id.decode()), "user", "ready", "created", "started", "ended")
+            for task_id in [*finished, *running]
+        ]
+    )
+    tasks = []
+    for index, (user, ready, created, started, ended) in enumerate(records):
+        has_finished = index < len(finished)
+        if user is None or started is None or (has_finished and ended is None):
+            continue  # it has gone or begins again since its id was read
+        arrived, begun, end = (number(each) / 1_000_000 for each in (ready or created, started, ended))
+        if has_finished:
+            tasks.append(ServedTask(user.decode(), arrived, begun, max(begun, end), int(count) / len(finished)))
+        else:
+            tasks.append(ServedTask(user.decode(), arrived, begun, max(begun, now)))
+    return tasks, now
+
+
+def _blocks(total: int, count: int, most: int) -> list[tuple[int, int]]:
+    """Ranks of the last ``count`` of ``total`` tasks, from and to: all of them, or one block at random in each equal part."""
+    if count <= most:
+        return [(total - count, total - 1)] if count else []
+    parts = max(1, most // TASKS_PER_BLOCK)
+    size = count / parts
+    begins = [total - count + int(index * size + random.random() * (size - TASKS_PER_BLOCK)) for index in range(parts)]  # noqa: S311
+    return [(begin, begin + TASKS_PER_BLOCK - 1) for begin in begins]

@@ -1,0 +1,237 @@
+"""First come, first served, replayed: by hand, and by what must hold for any tasks."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.statistics import first_come
+from django_fairque.engine.statistics.first_come import ServedTask, compare_waits, replay
+from tests.counting import commands
+from tests.engine.conftest import task
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from django_fairque.engine.statistics.first_come import FirstComeComparison
+
+
+def run(arrived: float, took: float, user: str = "acme", *, waited: float = 0.0) -> ServedTask:
+    return ServedTask(user, arrived, arrived + waited, arrived + waited + took)
+
+
+def waits(runs: list[ServedTask], slots: int, opened: float = 0.0) -> list[float]:
+    return [wait for _, wait in replay(runs, slots, opened)]
+
+
+def test_what_a_run_waited_and_took() -> None:
+    one = ServedTask("acme", arrived=10.0, started=12.0, ended=15.0)
+    assert (one.waited, one.took) == (2.0, 3.0)
+
+
+def test_a_clock_that_is_a_little_behind_gives_no_negative_times() -> None:
+    one = ServedTask("acme", arrived=10.0, started=9.9, ended=9.8)
+    assert (one.waited, one.took) == (0.0, 0.0)
+
+
+def test_one_slot_serves_one_after_the_other() -> None:
+    assert waits([run(0, 2), run(0, 3), run(1, 1)], slots=1) == [0, 2, 4]
+
+
+def test_two_slots() -> None:
+    # Slot one: 0-5, 5-6. Slot two: 0-1, 1-3, 3-4.
+    assert waits([run(0, 5), run(0, 1), run(0, 2), run(0, 1), run(0, 1)], slots=2) == [0, 0, 1, 3, 4]
+
+
+def test_a_slot_that_is_idle_serves_at_once() -> None:
+    assert waits([run(0, 1), run(10, 1), run(10.5, 1)], slots=1) == [0, 0, 0.5]
+
+
+def test_nothing_begins_before_the_slots_open() -> None:
+    assert waits([run(0, 1), run(1, 1), run(9, 1)], slots=1, opened=4) == [4, 4, 0]
+
+
+def test_arrival_decides_not_the_order_given_nor_when_it_really_ran() -> None:
+    late, early = run(1, 1, "late"), run(0, 5, "early", waited=100)
+    assert [(served.user, wait) for served, wait in replay([late, early], slots=1)] == [("early", 0), ("late", 4)]
+
+
+def test_tasks_that_came_at_once_keep_their_order() -> None:
+    users = [f"user{number}" for number in range(50)]
+    assert [served.user for served, _ in replay([run(0, 1, user) for user in users], slots=3)] == users
+
+
+@pytest.mark.parametrize("slots", [1, 2, 7])
+def test_no_slot_runs_two_at_once_nor_idles_while_somebody_waits(slots: int) -> None:
+    dice = random.Random(slots)
+    runs = [run(dice.randrange(50_000), dice.randrange(1, 2_000)) for _ in range(300)]
+    spans = [(served.arrived + wait, served.arrived + wait + served.took, wait) for served, wait in replay(runs, slots)]
+    for start, _, wait in spans:
+        busy = sum(other_start <= start < end for other_start, end, _ in spans)
+        assert busy <= slots
+        if wait > 0:
+            just_before = sum(other_start < start <= end for other_start, end, _ in spans)
+            assert just_before >= slots
+
+
+def test_there_must_be_a_slot() -> None:
+    with pytest.raises(ValueError, match="at least 1, got 0"):
+        replay([], slots=0)
+
+
+CONTENDED = [
+    ServedTask("noisy", 0, 0, 1),
+    ServedTask("quiet", 0.5, 1, 2),
+    ServedTask("noisy", 0, 2, 3),
+    ServedTask("noisy", 0, 3, 4),
+]
+"""One slot. First come, first served, noisy would have started at 0, 1 and 2, and quiet at 3."""
+
+
+def by_user(tasks: list[ServedTask], begin: float = 0, slots: int = 1) -> dict[str, tuple[float, float]]:
+    return {each.user_id: (each.waited, each.first_come) for each in compare_waits(tasks, begin, slots)}
+
+
+class TestComparison:
+    def test_a_noisy_and_a_quiet_user(self) -> None:
+        assert by_user(CONTENDED) == {"quiet": (0.5, 2.5), "noisy": (pytest.approx(5 / 3), pytest.approx(1))}
+
+    def test_the_largest_difference_comes_first(self) -> None:
+        quiet, noisy = compare_waits(CONTENDED, 0, 1)
+        assert (quiet.tasks, quiet.saved) == (1, 2)
+        assert noisy.tasks == 3
+        assert noisy.saved == pytest.approx(-2 / 3)
+
+    def test_time_without_workers_is_no_delay_by_others(self) -> None:
+        late = [ServedTask(each.user, each.arrived, each.started + 100, each.ended + 100) for each in CONTENDED]
+        assert by_user(late, 50) == {"quiet": (100.5, 102.5), "noisy": (pytest.approx(305 / 3), pytest.approx(101))}
+
+    def test_nothing_differs_if_tasks_started_in_the_order_of_their_arrival(self) -> None:
+        tasks = [ServedTask("ann", 0, 0, 5), ServedTask("bob", 1, 5, 7), ServedTask("ann", 2, 7, 8)]
+        assert all(each.saved == 0 for each in compare_waits(tasks, 0, 1))
+
+    def test_a_limit_of_a_user_while_slots_are_free_delays_nobody(self) -> None:
+        limited = [ServedTask("limited", 0, start, start + 1) for start in range(5)]
+        others = [ServedTask("other", start + 0.5, start + 0.5, start + 1) for start in range(5)]
+        assert all(each.saved == 0 for each in compare_waits([*limited, *others], 0, 4))
+
+    def test_tasks_that_started_before_occupy_a_slot_until_they_end(self) -> None:
+        running = ServedTask("earlier", -50, -10, 3)
+        tasks = [ServedTask("noisy", 0, 4, 6), ServedTask("quiet", 1, 3, 4)]
+        assert by_user([running, *tasks]) == {"quiet": (2, 4), "noisy": (4, 3)}
+
+    @pytest.mark.parametrize("tasks", [[], [run(0, 1)], [run(0, 1, waited=9), run(1, 1)]])
+    def test_a_user_alone_has_nothing_to_compare(self, tasks: list[ServedTask]) -> None:
+        assert compare_waits(tasks, 0, 1) == []
+
+    def test_a_task_of_a_sample_stands_for_several(self) -> None:
+        tasks = [ServedTask("noisy", 0, 2, 3, count=4), ServedTask("quiet", 1, 1, 2, count=2)]
+        quiet, noisy = sorted(compare_waits(tasks, 0, 1), key=lambda each: each.tasks)
+        assert (quiet.tasks, noisy.tasks) == (2, 4)
+        # 6 seconds of work in 2 seconds: 3 slots.
+        assert all(each.saved == 0 for each in (quiet, noisy))
+
+    @given(
+        tasks=st.lists(st.tuples(st.integers(0, 30), st.sampled_from("abc")), max_size=40),
+        ranks=st.permutations("abc"),
+        slots=st.integers(1, 3),
+    )
+    def test_what_some_save_others_wait_if_all_tasks_take_equally_long(
+        self, tasks: list[tuple[int, str]], ranks: list[str], slots: int
+    ) -> None:
+        ran = serve(tasks, ranks, slots, took=4)
+        found = compare_waits(ran, 0, slots)
+        assert sum(each.tasks * each.saved for each in found) == pytest.approx(0, abs=1e-6)
+        waited = {user: [each.waited for each in ran if each.user == user] for user in "abc"}
+        assert all(each.waited == pytest.approx(sum(waited[each.user_id]) / each.tasks) for each in found)
+        # The replay in the order of the starts is what really happened, so the comparison is exact.
+        first = replay(ran, slots)
+        expected = {user: [wait for each, wait in first if each.user == user] for user in "abc"}
+        assert all(each.first_come == pytest.approx(sum(expected[each.user_id]) / each.tasks) for each in found)
+
+
+def serve(tasks: list[tuple[int, str]], ranks: list[str], slots: int, took: int) -> list[ServedTask]:
+    """The tasks (arrival, user), served by slots that always take one of the first user in ``ranks``."""
+    free, waiting, ran = [0] * slots, sorted(tasks), []
+    while waiting:
+        free.sort()
+        now = max(free[0], waiting[0][0])
+        chosen = min((each for each in waiting if each[0] <= now), key=lambda each: (ranks.index(each[1]), each[0]))
+        waiting.remove(chosen)
+        ran.append(ServedTask(chosen[1], chosen[0], now, now + took))
+        free[0] = now + took
+    return ran
+
+
+class TestQueue:
+    def serve_one(self, queue: FairQueue, user: str, start: float, took: float) -> None:
+        lease = queue.pop("w", [user], now=start)
+        assert lease is not None
+        queue.finish(lease, took=took, now=start + took)
+
+    def contend(self, queue: FairQueue, now: float) -> FirstComeComparison:
+        """One slot: noisy pushes six tasks of 5 seconds, then quiet one that starts second."""
+        queue.push_batch([task("noisy") for _ in range(6)], now=now - 40)
+        queue.push(task("quiet"), now=now - 39)
+        for number, user in enumerate(["noisy", "quiet", "noisy", "noisy", "noisy"]):
+            self.serve_one(queue, user, now - 39 + 5 * number, 5)
+        return queue.first_come_waits()
+
+    @pytest.mark.parametrize("shards", [1, 3])
+    def test_what_finished_in_the_last_minute_is_replayed(self, redis: Redis, shards: int) -> None:
+        queue = FairQueue(redis, config=QueueConfig(shards=shards))
+        found = self.contend(queue, time.time())
+        (quiet,), (noisy,) = found.helped, found.delayed
+        assert (found.tasks, found.replayed, found.seconds) == (5, 5, 60)
+        assert (quiet.user_id, noisy.user_id) == ("quiet", "noisy")
+        assert [quiet.waited, quiet.first_come] == pytest.approx([5, 20])
+        assert [noisy.waited, noisy.first_come] == pytest.approx([12.25, 8.5])
+        assert found.saved_seconds == pytest.approx(15)
+
+    def test_a_task_that_runs_counts_as_long_as_it_has_run(self, queue: FairQueue) -> None:
+        now = time.time()
+        queue.push_batch([task("noisy"), task("noisy")], now=now - 30)
+        queue.push(task("quiet"), now=now - 29)
+        for user, at in (("noisy", -30), ("quiet", -20), ("noisy", -10)):
+            lease = queue.pop("w", [user], lease=600, now=now + at)
+            assert lease is not None
+            if at < -10:
+                queue.finish(lease, took=10, now=now + at + 10)
+        found = queue.first_come_waits()
+        assert [each.user_id for each in found.helped] == ["quiet"]
+        assert found.helped[0].saved == pytest.approx(10, abs=2)
+
+    def test_with_slots_for_all_nobody_contends(self, queue: FairQueue) -> None:
+        self.contend(queue, time.time())
+        found = queue.first_come_waits(slots=8)
+        assert (found.helped, found.delayed) == ([], [])
+
+    def test_what_started_earlier_is_left_out(self, queue: FairQueue) -> None:
+        found = self.contend(queue, time.time() - 300)
+        assert (found.tasks, found.users) == (0, [])
+        assert FairQueue(queue.client, "empty").first_come_waits().users == []
+
+    @pytest.mark.parametrize("finished", [60, 180])
+    def test_a_bounded_number_of_tasks_is_read(
+        self, queue: FairQueue, redis: Redis, monkeypatch: pytest.MonkeyPatch, finished: int
+    ) -> None:
+        monkeypatch.setattr(first_come, "MAX_REPLAYED_TASKS", 20)
+        now = time.time()
+        queue.push_batch([task(f"u{number % 4}") for number in range(finished)], now=now - 30)
+        for lease in queue.pop_batch(finished, "w", now=now - 30):
+            queue.finish(lease, took=1, now=now - 20)
+        found = queue.first_come_waits()
+        assert (found.tasks, found.replayed) == (finished, 20)
+        assert commands(redis, queue.first_come_waits) < 40
+
+    @pytest.mark.parametrize("slots", [0, -1, 1.5, "2", None, 10_001])
+    def test_slots_must_be_a_number_of_slots(self, queue: FairQueue, slots: object) -> None:
+        with pytest.raises(ValueError, match="slots"):
+            queue.first_come_waits(slots)  # type: ignore[arg-type]
