@@ -1,5 +1,5 @@
 """One command for all figures: ``python -m tests.benchmarks [--quick] [--scale PART] [--write FILE] [--against COMMIT]
-[engine pushing database worker peers kills poison starting imports admin]``."""
+[engine pushing database worker noisy peers kills poison starting imports admin]``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import django_fairque
 from django_fairque.tasks import signing
 from tests.servers import Server
 
-from . import admin, comparison, database, engine, imports, kills, peers, poison, pushing, starting, worker
+from . import admin, comparison, database, engine, imports, kills, noisy, peers, poison, pushing, starting, worker
 from .processes import ROOT
 from .project.settings import SECRET_KEY
 from .table import Table
@@ -28,6 +28,7 @@ PARTS = {
     "pushing": pushing,
     "database": database,
     "worker": worker,
+    "noisy": noisy,
     "peers": peers,
     "kills": kills,
     "poison": poison,
@@ -77,12 +78,13 @@ def main() -> None:
         table.print()
         figures[name] = [each.to_json() for each in table.figures]
     if options.write:
-        written = {**_circumstances(), "load": load, "parts": figures}
+        written = {**_circumstances(), "load": load, "load_afterwards": os.getloadavg()[0], "parts": figures}
         options.write.write_text(json.dumps(written, indent=1) + "\n")
 
 
 def _circumstances() -> dict[str, Any]:
     """What the figures depend on: machine, versions, commit."""
+    package = Path(django_fairque.__file__).parent
     git = subprocess.run(
         ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -91,8 +93,8 @@ def _circumstances() -> dict[str, Any]:
     return {
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "commit": git.stdout.strip(),
-        "package": str(Path(django_fairque.__file__).parent),
-        "machine": {"architecture": platform.machine(), "system": platform.platform(), "cores": os.cpu_count()},
+        "package": str(package.relative_to(ROOT) if package.is_relative_to(ROOT) else package),
+        "machine": {"architecture": platform.machine(), "system": platform.system(), "cores": os.cpu_count()},
         "versions": {
             "python": sys.version.split()[0],
             "server": f"{found.get('server_name', 'redis')} {found.get('valkey_version', found['redis_version'])}",

@@ -71,7 +71,7 @@ def measure(tree: Path, arguments: Sequence[str]) -> Medians:
             stdout=subprocess.DEVNULL,
         )
         found = json.loads(file.read_text())
-    if found["package"] != str(tree / "django_fairque"):
+    if tree / found["package"] != tree / "django_fairque":
         raise RuntimeError(f"expected to measure the version in {tree}, but {found['package']} was imported")
     return {
         (part, each["name"]): (each["median"], each["unit"])

@@ -33,6 +33,14 @@ def test_figures_are_written_with_machine_versions_and_commit(tmp_path: Path) ->
     assert all(min(each["values"]) <= each["median"] <= max(each["values"]) for each in figures)
 
 
+@pytest.mark.slow
+def test_a_single_task_does_not_wait_behind_a_backlog(tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    benchmarks("--quick", "noisy", "--write", str(file))
+    fair, _, first_come, _ = json.loads(file.read_text())["parts"]["noisy"]
+    assert fair["median"] < first_come["median"] / 4
+
+
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="compares with a commit, and this is no checkout")
 @pytest.mark.slow
 def test_two_versions_are_compared() -> None:
