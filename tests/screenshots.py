@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 IMAGES = ROOT / "docs" / "images"
-PAGES = {"overview": "Overview", "users": "Users", "dead-letters": "Dead letters"}
+PAGES = {"overview": "Overview", "dead-letters": "Dead letters"}
 WAIT = 15
 """Seconds, in which the other users arrive."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django_fairque import Task, task
+from django_fairque import Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,24 +13,6 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
 
     Stage = Callable[[FairQueue, Path], dict[str, Any]]
-
-
-def readme(queue: FairQueue, folder: Path) -> dict[str, Any]:
-    @task
-    def extract(region: str) -> None: ...
-
-    @task
-    def clean(region: str) -> None: ...
-
-    @task
-    def check(region: str) -> None: ...
-
-    @task
-    def load(region: str) -> None: ...
-
-    from django_fairque import get_queue
-
-    return {"extract": extract, "clean": clean, "check": check, "load": load, "get_queue": get_queue}
 
 
 def dead_letters(queue: FairQueue, folder: Path) -> dict[str, Any]:
@@ -52,7 +34,6 @@ def security(queue: FairQueue, folder: Path) -> dict[str, Any]:
 
 
 STAGES: dict[str, Stage] = {
-    "README.md": readme,
     "dead-letters.md": dead_letters,
     "embedded.md": embedded,
     "security.md": security,

@@ -207,7 +207,7 @@ def test_at_ordinary_load_each_newcomer_is_next(make_queue: MakeQueue, fair_by: 
 def test_each_waiting_user_has_at_most_its_weight_in_turns_before_a_newcomer(
     queue: FairQueue, load: float, users: int, slots: int, weight: int
 ) -> None:
-    """One turn with weight 1; and none while newcomers take less than half of the capacity, as README says."""
+    """One turn with weight 1; and none while newcomers take less than half of the capacity."""
     stream = Stream(queue, {f"waits{number}": weight for number in range(users)}, load, slots)
     stream.run(150)
     turns = [
