@@ -29,6 +29,8 @@ BANNED_PHRASES = (
 """Words and phrases of which texts have fewer each time: a standard word says the same and is understood at once."""
 TEXT_KINDS = (".py", ".lua", ".html", ".md", ".txt", ".js", ".po")
 DOCS = PACKAGE.parent / "docs"
+ROOT_PAGES = ("CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md")
+"""Pages of the documentation that are at the root, where code hosts look for them."""
 
 
 @cache
@@ -192,9 +194,12 @@ def _identifiers(tree: ast.Module) -> Iterator[str]:
 
 
 def banned_phrases(folder: Path) -> Counter[str]:
-    """How often each of `BANNED_PHRASES` is in the texts and comments below a folder. Of translations the originals count."""
+    """How often each of `BANNED_PHRASES` is in the texts and comments below a folder. Of translations the originals count.
+    The pages at the root belong to the documentation.
+    """
     found: Counter[str] = Counter()
-    for file in folder.rglob("*"):
+    root_pages = [DOCS.parent / name for name in ROOT_PAGES] if folder == DOCS else []
+    for file in [*root_pages, *folder.rglob("*")]:
         if file.suffix in TEXT_KINDS and "migrations" not in file.parts:
             text = " ".join(file.read_text().lower().split())
             found.update({each: len(re.findall(rf"\b{each}\b", text)) for each in BANNED_PHRASES})

@@ -109,7 +109,7 @@ def test_every_extra_is_one_that_the_pages_name(wheel: zipfile.ZipFile) -> None:
 
 def test_its_version_is_the_packages(wheel: zipfile.ZipFile) -> None:
     assert f"\nVersion: {django_fairque.__version__}\n" in metadata(wheel)
-    assert f"## {django_fairque.__version__}" in (ROOT / "docs" / "changelog.md").read_text()
+    assert f"## {django_fairque.__version__}" in (ROOT / "CHANGELOG.md").read_text()
 
 
 def test_its_description_is_the_readme(wheel: zipfile.ZipFile) -> None:

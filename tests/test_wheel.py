@@ -58,16 +58,19 @@ def build(source: Path, target: Path, kind: str) -> Path:
     return file
 
 
+def unpack(archive_file: Path, target: Path) -> Path:
+    with tarfile.open(archive_file) as archive:
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2 has none
+        archive.extractall(target)
+    (folder,) = target.iterdir()
+    return folder
+
+
 @pytest.fixture(scope="module")
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if importlib.util.find_spec("hatchling") is None:
         pytest.skip("hatchling is not installed: there is nothing to build with")
-    unpacked = tmp_path_factory.mktemp("unpacked")
-    with tarfile.open(build(ROOT, tmp_path_factory.mktemp("sdist"), "sdist")) as archive:
-        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2 has none
-        archive.extractall(unpacked)
-    (folder,) = unpacked.iterdir()
-    return folder
+    return unpack(build(ROOT, tmp_path_factory.mktemp("sdist"), "sdist"), tmp_path_factory.mktemp("unpacked"))
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +131,8 @@ class Run:
 
 def test_the_source_distribution_has_what_is_needed_and_no_tests(sdist: Path) -> None:
     assert {entry.name for entry in sdist.iterdir()} == {
-        *("django_fairque", "docs", "README.md", "LICENSE", "pyproject.toml", "PKG-INFO", ".gitignore")
+        *("django_fairque", "docs", "pyproject.toml", "PKG-INFO", ".gitignore", "LICENSE"),
+        *("README.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md"),
     }
 
 

@@ -12,6 +12,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     from .anchors import Anchors
     from .directives import CommandDirective, ContractsDirective, OptionsDirective
     from .outside import OutsideLinks
+    from .rootpages import with_root_pages
     from .toctrees import without_empty_globs
 
     app.add_transform(Anchors)
@@ -19,5 +20,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("fairque-options", OptionsDirective)
     app.add_directive("fairque-command", CommandDirective)
     app.add_directive("fairque-contracts", ContractsDirective)
+    app.connect("source-read", with_root_pages)
     app.connect("source-read", without_empty_globs)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

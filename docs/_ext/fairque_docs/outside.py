@@ -9,7 +9,13 @@ from sphinx import addnodes
 from sphinx.transforms import SphinxTransform
 
 ROOT = Path(__file__).parents[3]
-INSTEAD = {"README": "index", "django_fairque/engine/lua/README": "reference/scripts"}
+ROOT_PAGES = {"changes": "CHANGELOG", "development": "CONTRIBUTING"}
+"""Pages of the site whose text is a file at the root of the source."""
+INSTEAD = {
+    **{file: page for page, file in ROOT_PAGES.items()},
+    "README": "index",
+    "django_fairque/engine/lua/README": "reference/scripts",
+}
 """What the site has in place of pages outside of docs/."""
 
 
@@ -37,5 +43,10 @@ class OutsideLinks(SphinxTransform):
 
 def _lead_inside(link: addnodes.pending_xref, target: Path) -> None:
     if target.is_absolute() and target.is_relative_to(ROOT):
-        link["reftarget"] = INSTEAD.get(target.relative_to(ROOT).as_posix(), link["reftarget"])
-        link["reftargetid"] = None  # what is put in its place may have other headings
+        page = target.relative_to(ROOT).as_posix()
+        if page not in INSTEAD and target.with_suffix(".md").is_file():
+            link.replace_self(link.children)
+            return
+        link["reftarget"] = INSTEAD.get(page, link["reftarget"])
+        if page not in ROOT_PAGES.values():
+            link["reftargetid"] = None  # what is put in its place may have other headings

@@ -24,3 +24,8 @@ def deliver(items: list[int]) -> BatchResult:
     for position, item in enumerate(items):
         result.ok(position, item)
     return result
+
+
+@task(user="customer", max_retries=0)
+def burn(customer: str) -> None:
+    raise ValueError("the oven is too hot")
