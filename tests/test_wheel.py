@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -18,6 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+import django_fairque
+from django_fairque import documentation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,10 +55,11 @@ print(json.dumps([django_fairque.__file__, label, dead, Client().get("/fairque/l
 """
 
 
-def build(source: Path, target: Path, kind: str) -> Path:
+def build(source: Path, target: Path, kind: str, **variables: str) -> Path:
     # The backend itself, in this environment: an isolated build would ask a package registry for it.
     command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(target)]
-    subprocess.run(command, cwd=source, check=True, capture_output=True)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("FAIRQUE_")}
+    subprocess.run(command, cwd=source, check=True, capture_output=True, env={**environment, **variables})
     (file,) = target.glob("*.whl" if kind == "wheel" else "*.tar.gz")
     return file
 
@@ -131,7 +137,7 @@ class Run:
 
 def test_the_source_distribution_has_what_is_needed_and_no_tests(sdist: Path) -> None:
     assert {entry.name for entry in sdist.iterdir()} == {
-        *("django_fairque", "docs", "pyproject.toml", "PKG-INFO", ".gitignore", "LICENSE"),
+        *("django_fairque", "docs", "hatch_build.py", "pyproject.toml", "PKG-INFO", ".gitignore", "LICENSE"),
         *("README.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md"),
     }
 
@@ -141,6 +147,82 @@ def test_a_wheel_from_it_is_the_one_from_the_tree(sdist: Path, wheel: Path, tmp_
         assert {name: first.getinfo(name).CRC for name in first.namelist()} == {
             name: second.getinfo(name).CRC for name in second.namelist()
         }
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of a build for publication, unpacked. It comes from a source distribution, which keeps the addresses."""
+    pytest.importorskip("hatchling")
+    addresses = {
+        "FAIRQUE_REPOSITORY_URL": "https://git.example/owner/queue/",
+        "FAIRQUE_DOCUMENTATION_URL": "https://pages.example/0.1/",
+    }
+    packed = build(ROOT, tmp_path_factory.mktemp("sdist"), "sdist", **addresses)
+    source = unpack(packed, tmp_path_factory.mktemp("unpacked"))
+    site = tmp_path_factory.mktemp("published")
+    with zipfile.ZipFile(build(source, tmp_path_factory.mktemp("wheel"), "wheel")) as archive:
+        archive.extractall(site)
+    return site
+
+
+def test_a_published_package_names_its_addresses(published: Path) -> None:
+    (file,) = published.glob("*.dist-info/METADATA")
+    text = file.read_text()
+    tag = f"v{django_fairque.__version__}"
+    assert dict(line.split(", ") for line in re.findall(r"^Project-URL: (.+)$", text, re.MULTILINE)) == {
+        "Documentation": "https://pages.example/0.1",
+        "Source": "https://git.example/owner/queue",
+        "Issues": "https://git.example/owner/queue/issues",
+        "Changelog": f"https://git.example/owner/queue/blob/{tag}/CHANGELOG.md",
+    }
+    targets = re.findall(r"\]\(([^)\s]+)|(?:src|srcset|href)=\"([^\"]+)\"", text.partition("\n\n")[2])
+    places = [first or second for first, second in targets]
+    assert f"https://git.example/owner/queue/blob/{tag}/docs/tutorial.md" in places
+    assert [place for place in places if not place.startswith(("https://", "#"))] == []
+
+
+def test_a_published_packages_checks_link_to_its_pages(published: Path) -> None:
+    program = "from django_fairque.documentation import *; print(explanation_of('E001')); print(page_address('worker'))"
+    environment = {**os.environ, "PYTHONPATH": str(published)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=published, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == [
+        "See https://pages.example/0.1/checks.html#e001",
+        "https://pages.example/0.1/worker.html",
+    ]
+
+
+def test_a_build_with_a_wrong_address_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("hatchling")
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        build(ROOT, tmp_path, "wheel", FAIRQUE_DOCUMENTATION_URL="http://pages.example/)")
+    assert b"FAIRQUE_DOCUMENTATION_URL must be an address that begins with https://" in failed.value.stderr
+
+
+def test_a_readme_shows_what_is_meant_for_its_place() -> None:
+    hook = runpy.run_path(str(ROOT / "hatch_build.py"))
+    text = (
+        "a\n<!-- published\n[![b](https://c.example/b.svg)](d)\n-->\n<!-- unpublished -->\ne\n<!-- /unpublished -->\n"
+    )
+    picture = '<img src="f.svg" alt="g">\n```python\ni[0](j)\n```\n'
+    assert hook["published"](text + picture, "https://git.example/k", "v1") == (
+        "a\n[![b](https://c.example/b.svg)](https://git.example/k/blob/v1/d)\n"
+        '<img src="https://git.example/k/raw/v1/f.svg" alt="g">\n'
+        "```python\ni[0](j)\n```\n"
+    )
+
+
+def test_the_build_has_the_pages_that_the_package_reads() -> None:
+    assert runpy.run_path(str(ROOT / "hatch_build.py"))["OFFLINE_PAGES"] == documentation.OFFLINE_PAGES
+
+
+def test_messages_are_explained_where_it_is_installed(python: Run) -> None:
+    assert "what to do: " in python("-m", "django", "fairque_docs", "E001")
+    assert (
+        python("-c", "from django_fairque import documentation; print(len(documentation.all_entries()) > 500)")
+        == "True\n"
+    )
 
 
 def test_it_is_used_from_where_it_was_laid_with_all_its_files(python: Run) -> None:

@@ -15,6 +15,7 @@ from django_fairque import conf
 from django_fairque.backends import definition as definitions
 from django_fairque.backends import results
 from django_fairque.conf.current import current_interceptor
+from django_fairque.documentation import page_address
 from django_fairque.engine.model.errors import ConfigurationError, TaskNotFoundError, TaskValidationError, nearest
 from django_fairque.engine.model.ids import check_id
 from django_fairque.tasks import registry
@@ -156,7 +157,7 @@ class FairqueBackend(BaseTaskBackend):
         where = f"TASKS[{self.alias!r}]"
         paths = definitions.known_paths()
         found: list[checks.CheckMessage] = [
-            checks.Error(mistake, hint="docs/django-tasks.md lists them.", id="fairque.E040")
+            checks.Error(mistake, hint=f"{page_address('django-tasks')} lists them.", id="fairque.E040")
             for mistake in self.option_mistakes()
         ]
         if not apps.is_installed("django_fairque"):

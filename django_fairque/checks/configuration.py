@@ -15,19 +15,18 @@ from django.core import checks
 from django.utils.module_loading import import_string
 from pydantic import TypeAdapter
 
+from django_fairque.documentation import explanation_of, page_address
 from django_fairque.engine.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from django_fairque.conf import FairQueueConfig, RedisConfig, WorkerConfig
     from django_fairque.engine.model.options import Mistake
 
-PAGE = "docs/checks.md"
-
 
 def message(number: str, text: str, hint: str, *, is_error: bool | None = None) -> checks.CheckMessage:
-    """An error (E) or a warning (W), as its number says unless ``is_error`` is given."""
+    """An error (E) or a warning (W), as its number says unless ``is_error`` is given. Its hint ends with a reference."""
     kind = checks.Error if (".E" in number if is_error is None else is_error) else checks.Warning
-    return kind(text, hint=f"{hint} See {PAGE}#{number.rpartition('.')[2].lower()}", id=number)
+    return kind(text, hint=f"{hint} {explanation_of(number.rpartition('.')[2])}", id=number)
 
 
 def configured() -> FairQueueConfig | None:
@@ -47,10 +46,10 @@ def resolved(redis: RedisConfig) -> RedisConfig:
     return resolve_cache(redis)
 
 
-# Kind of mistake -> number and what to do about it.
+# Kind of mistake -> number and what to do about it; {page} is the page of the configuration.
 _MISTAKES = {
-    "unknown": ("fairque.E001", "docs/configuration.md lists every key. Case does not matter."),
-    "value": ("fairque.E002", "docs/configuration.md says what each key takes."),
+    "unknown": ("fairque.E001", "{page} lists every key. Case does not matter."),
+    "value": ("fairque.E002", "{page} lists the values that each key takes."),
     "conflict": ("fairque.E003", "Change one of the keys that contradict each other."),
     "file": (
         "fairque.E004",
@@ -80,7 +79,7 @@ def check_configuration(**_: Any) -> list[checks.CheckMessage]:
 def _mistakes(mistakes: Sequence[Mistake]) -> Iterator[checks.CheckMessage]:
     for mistake in mistakes:
         number, hint = _MISTAKES[mistake.kind]
-        yield message(number, str(mistake), hint)
+        yield message(number, str(mistake), hint.format(page=page_address("configuration")))
 
 
 def _overlooked_variables() -> Iterator[checks.CheckMessage]:

@@ -72,9 +72,9 @@ def check(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Check:
         settings.FAIRQUE = fairque
         found = run_checks(tags=["fairque"], include_deployment_checks=deploy)
         for message in found:
-            place = str(message.id).removeprefix("fairque.").lower()
-            assert re.search(rf"[.?] See docs/checks\.md#{place}$", str(message.hint))
-            assert place in anchors()
+            number = str(message.id).removeprefix("fairque.")
+            assert re.search(rf"[.?] Run manage\.py fairque_docs {number}$", str(message.hint))
+            assert number.lower() in anchors()
         return found
 
     return check

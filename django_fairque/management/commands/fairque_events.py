@@ -9,6 +9,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from django_fairque.conf import get_queue
+from django_fairque.documentation import page_address
 from django_fairque.events.overview import EventFacts, overview
 from django_fairque.management.base import Parser, PrintingCommand
 from django_fairque.management.listing import Column, Listing
@@ -32,7 +33,7 @@ class Command(PrintingCommand):
                 self.write_lines(*EVENT_LIST.lines(known.events, options))
             else:
                 self.write_lines(
-                    "No model events are declared: put them into a module events of an app (docs/events.md)."
+                    f"No model events are declared: put them into a module events of an app ({page_address('events')})."
                 )
         except ValueError as error:
             raise CommandError(str(error)) from error

@@ -15,6 +15,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, connections
 
 from django_fairque.conf import get_config, set_overrides
+from django_fairque.documentation import page_address
 from django_fairque.engine.model.errors import ConfigurationError, FairQueueError, short
 from django_fairque.engine.model.options import InvalidOptionsError, Mistake
 from django_fairque.management.base import open_what_is_closed
@@ -43,7 +44,8 @@ class Command(BaseCommand):
     help = (
         "Run tasks, in processes that this one watches over, until SIGTERM or SIGINT: then running tasks are given "
         "time to end (a second signal ends them at once). Every option wins over FAIRQUE['WORKER'] and the "
-        "environment. -v 2 logs a line for each task that ends. See docs/worker.md."
+        "environment. -v 2 logs a line for each task that ends. See "
+        f"{page_address('worker')}."
     )
     requires_system_checks = ()
 

@@ -1,0 +1,202 @@
+"""The documentation of this version: the addresses of its pages, and the entries that explain a message, without a network.
+
+A wheel has the pages with these entries below ``docs/``; a checkout has them where all pages are.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+OFFLINE_PAGES = ("checks", "troubleshooting", "messages", "reference/exceptions", "glossary")
+"""The pages whose entries can be read without a network. The build puts them into the wheel (``hatch_build.py``)."""
+MAX_QUERY_LENGTH = 2000
+MIN_MATCHED_LETTERS = 12
+"""A line is taken for a message if at least this number of the message's letters are in it: what is filled in is not known."""
+
+_FILLED_IN = "…"
+_ROW = re.compile(r"(?<!\\)\|")
+_LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]*)\)")
+_CODE = re.compile(r"`([^`]+)`")
+
+
+@cache
+def documentation_url() -> str:
+    """Return the address of the published documentation, without a slash at its end.
+
+    It is a part of the package's metadata (``[project.urls]``), into which the build of a published package writes it.
+
+    Returns: the address; empty if this package was built without one.
+    """
+    try:
+        entries = metadata.metadata("django-fairque").get_all("Project-URL") or []
+    except metadata.PackageNotFoundError:
+        return ""
+    urls = dict(str(entry).split(", ", 1) for entry in entries)
+    return urls.get("Documentation", "").rstrip("/")
+
+
+def page_address(page: str) -> str:
+    """Return where a page is: its address, or its file in the source if this package was built without addresses.
+
+    Args:
+        page: The page's path below docs/, without its ending: ``worker``, ``howto/plans``.
+    """
+    return f"{documentation_url()}/{page}.html" if documentation_url() else f"docs/{page}.md"
+
+
+def explanation_of(number: str) -> str:
+    """Return the last sentence of a system check's hint: the address of its explanation, or the command that prints it.
+
+    Args:
+        number: The check's number without a prefix, such as ``E001``.
+    """
+    if documentation_url():
+        return f"See {page_address('checks')}#{number.lower()}"
+    return f"Run manage.py fairque_docs {number}"
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A row of a table, or a message, of one of the pages."""
+
+    page: str
+    """The page's path below docs/, without its ending."""
+    section: str
+    """The heading above it."""
+    title: str
+    """What it is about: a check's number, an exception, a word, a message."""
+    facts: tuple[tuple[str, str], ...] = ()
+    """What is known of it: the head of each column and the text."""
+    messages: tuple[str, ...] = field(default=(), repr=False)
+    """The messages that it explains, with ``…`` for what is filled in."""
+
+    @property
+    def text(self) -> str:
+        """All its words."""
+        return " ".join([self.title, *(text for _, text in self.facts)])
+
+    def matched_letters(self, line: str) -> int:
+        """Return how many letters of one of its messages are in a line that was printed or logged; 0 if it is another message."""
+        return max((_matched_letters(message, line) for message in self.messages), default=0)
+
+
+def _matched_letters(message: str, line: str) -> int:
+    position, matched = 0, 0
+    for part in filter(None, (part.strip() for part in message.lower().split(_FILLED_IN))):
+        found = line.find(part, position)
+        if found < 0:
+            return 0
+        position = found + len(part)
+        matched += len(part)
+    return matched if matched >= MIN_MATCHED_LETTERS else 0
+
+
+@cache
+def all_entries() -> tuple[Explanation, ...]:
+    """Return the entries of all pages, in the pages' order."""
+    return tuple(entry for page in OFFLINE_PAGES for entry in _entries(page))
+
+
+def find(query: str) -> list[Explanation]:
+    """Find entries by a check's number, an exception, a word, a heading, or a message as it was printed or logged.
+
+    Args:
+        query: What to look for; of more than 2,000 characters the first are used.
+
+    Returns: the entries that fit best: those with this title, else those of this heading, else the messages that the query
+        contains (the longest first), else those with all of its words in the title, else in the text.
+    """
+    wanted = " ".join(query[:MAX_QUERY_LENGTH].lower().split()).removeprefix("fairque.")
+    if not wanted:
+        return []
+    entries = all_entries()
+    for found in (
+        [entry for entry in entries if entry.title.lower().removeprefix("fairque.") == wanted],
+        [entry for entry in entries if entry.section.lower() == wanted],
+        _messages_in(wanted, entries),
+        [entry for entry in entries if _has_words(entry.title, wanted)],
+        [entry for entry in entries if _has_words(entry.text, wanted)],
+    ):
+        if found:
+            return _without_bare_messages(found)
+    return []
+
+
+def nearest_titles(query: str) -> list[str]:
+    """Return up to five titles or headings that are spelled similarly to a query, the nearest first."""
+    known = {entry.title.removeprefix("fairque.").lower(): entry.title for entry in all_entries()}
+    known |= {entry.section.lower(): entry.section for entry in all_entries()}
+    wanted = query[:MAX_QUERY_LENGTH].lower().strip().removeprefix("fairque.")
+    return [known[each] for each in difflib.get_close_matches(wanted[:100], known, n=5, cutoff=0.5)]
+
+
+def _messages_in(line: str, entries: Sequence[Explanation]) -> list[Explanation]:
+    matched = [(entry.matched_letters(line), entry) for entry in entries]
+    matched.sort(key=lambda found: -found[0])
+    # A part of a longer message is often a message as well.
+    return [entry for letters, entry in matched if letters and letters * 2 >= matched[0][0]]
+
+
+def _has_words(text: str, words: str) -> bool:
+    text = text.lower()
+    return all(word in text for word in words.split())
+
+
+def _without_bare_messages(found: list[Explanation]) -> list[Explanation]:
+    """Leave out messages without an explanation if there are entries that explain something."""
+    return [entry for entry in found if entry.page != "messages"] or found
+
+
+def _entries(page: str) -> Iterator[Explanation]:
+    section, head = "", list[str]()
+    in_block = False
+    for line in _text(page).splitlines():
+        if line.startswith("```"):
+            in_block = not in_block
+        elif in_block:
+            if page == "messages" and line.strip(f" {_FILLED_IN}:"):
+                yield Explanation(page, section, line, (("printed as", section),), (line,))
+        elif line.startswith("#"):
+            section, head = _plain(line.lstrip("# ")), []
+        elif not line.startswith("|"):
+            head = []
+        elif not head:
+            head = _cells(line)
+        elif set(line) - set("|-: "):
+            yield _row(page, section, head, line)
+
+
+def _row(page: str, section: str, head: list[str], line: str) -> Explanation:
+    first, *others = _ROW.split(line.strip().strip("|"))
+    facts = tuple((name, _plain(cell)) for name, cell in zip(head[1:], others, strict=False) if cell.strip())
+    messages = tuple(_CODE.findall(first)) if page == "troubleshooting" else ()
+    return Explanation(page, section, _plain(first).replace("`", ""), facts, messages)
+
+
+def _cells(line: str) -> list[str]:
+    return [_plain(cell) for cell in _ROW.split(line.strip().strip("|"))]
+
+
+def _plain(text: str) -> str:
+    """Markdown as a terminal shows it: without anchors and emphasis, and with the addresses of links if they lead somewhere."""
+    text = re.sub(r"</?\w+[^>]*>", "", text).replace("**", "").replace(r"\|", "|")
+    return _LINK.sub(_link, text).strip()
+
+
+def _link(link: re.Match[str]) -> str:
+    text, target = link[1], link[2]
+    return f"{text} ({target})" if re.match(r"https?:", target) else text
+
+
+@cache
+def _text(page: str) -> str:
+    here = Path(__file__).parent
+    installed = here / "docs" / f"{page}.md"
+    file = installed if installed.is_file() else here.parent / "docs" / f"{page}.md"
+    return file.read_text(encoding="utf-8")

@@ -1,0 +1,96 @@
+"""``fairque_docs`` prints what the pages have about a topic, without a server and without settings."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from django.core.management import CommandError
+
+from django_fairque import documentation
+from tests.docs.messages import messages
+
+if TYPE_CHECKING:
+    from pytest_django import Settings
+
+    from .conftest import Run
+
+
+@pytest.mark.parametrize("topic", ["E001", "e001", "fairque.E001"])
+def test_a_check_is_printed_by_its_number(run: Run, settings: Settings, topic: str) -> None:
+    settings.FAIRQUE = {"REDISS": {}}  # the mistake that E001 is about
+    title, *facts = run("fairque_docs", topic).splitlines()
+    assert title == "fairque.E001"
+    assert facts == [
+        "  what is wrong: a key, queue, worker or priority that does not exist",
+        "  what to do: take the nearest one that is suggested, or look it up in configuration",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("ERROR fairque: the fork server of worker w-7 could not begin", "the fork server of worker"),
+        (
+            "queue mail: schedule nightly did not push its task: TaskValidationError: …",
+            "change the schedule, or remove it",
+        ),
+        ("CommandError: the server's certificate is not trusted: self-signed", "SSL_CA_CERTS"),
+        ("TaskNotRegisteredError", "see that the worker imports the module"),
+        ("head start", "HEAD_START_SECONDS"),
+        ("W052", "DEBUG"),
+    ],
+)
+def test_what_was_printed_is_explained(run: Run, line: str, words: str) -> None:
+    assert words in run("fairque_docs", *line.split()).replace("\n    ", " ")
+
+
+def test_without_a_topic_it_lists_all(run: Run) -> None:
+    listed = run("fairque_docs")
+    assert "E001, E002" in re.sub(r"\s+", " ", listed)
+    for title in ("BacklogFullError", "Nothing runs: ", "head start"):
+        assert title in re.sub(r"\s+", " ", listed), title
+    assert all(len(line) <= 110 for line in listed.splitlines())
+
+
+def test_many_entries_are_listed_by_their_titles(run: Run) -> None:
+    listed = run("fairque_docs", "memory")
+    assert re.match(r"\d+ entries; name one of them:\n", listed)
+    assert "  the server is out of memory\n" in listed
+
+
+def test_an_unknown_topic_names_the_nearest(run: Run) -> None:
+    with pytest.raises(
+        CommandError, match=r"no entry about 'BaklogFulError'; the nearest topics are: BacklogFullError"
+    ):
+        run("fairque_docs", "BaklogFulError")
+    with pytest.raises(CommandError, match=r"no entry about '%%%'; fairque_docs without a topic lists all topics"):
+        run("fairque_docs", "%%%")
+
+
+def test_a_long_topic_takes_no_longer(run: Run) -> None:
+    with pytest.raises(CommandError, match=r"there is no entry about 'qzx qzx"):
+        run("fairque_docs", "qzx " * 100_000)
+
+
+def test_every_message_is_found_by_its_text() -> None:
+    lost = []
+    for each in messages():
+        text = each.text.splitlines()[0]
+        if sum(len(part.strip()) for part in text.split("…")) >= documentation.MIN_MATCHED_LETTERS:
+            found = documentation.find(text.replace("…", "'17'"))
+            if not found:
+                lost.append(text)
+    assert lost == []
+
+
+@pytest.mark.parametrize("page", documentation.OFFLINE_PAGES)
+def test_each_page_has_entries_with_titles_and_texts(page: str) -> None:
+    found = [entry for entry in documentation.all_entries() if entry.page == page]
+    assert len(found) >= 20
+    for entry in found:
+        assert entry.title
+        assert entry.section
+        assert any(text for _, text in entry.facts), entry.title
+        assert "](" not in entry.text
