@@ -1,0 +1,1 @@
+"""An application that answers questions with a large language model."""

@@ -1,0 +1,1 @@
+"""An application with customers on different plans, who export reports."""
