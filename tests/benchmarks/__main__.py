@@ -1,5 +1,5 @@
-"""One command for all figures: ``python -m tests.benchmarks [--quick] [--scale PART] [--write FILE] [--against COMMIT]
-[engine pushing database worker noisy peers kills poison starting imports admin]``."""
+"""One command for all figures: ``python -m tests.benchmarks [--quick] [--scale PART] [--peer NAME] [--write FILE]
+[--against COMMIT] [engine pushing database worker noisy peers kills poison starting imports admin]``."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from django_fairque.tasks import signing
 from tests.servers import Server
 
 from . import admin, comparison, database, engine, imports, kills, noisy, peers, poison, pushing, starting, worker
+from .peers.systems import PEERS
 from .processes import ROOT
 from .project.settings import SECRET_KEY
 from .table import Table
@@ -43,6 +44,13 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (default: all)")
     parser.add_argument("--quick", action="store_true", help="smaller sizes and fewer rounds")
     parser.add_argument("--scale", type=float, metavar="PART", help="of the admin's million tasks (0.01 if quick)")
+    parser.add_argument(
+        "--peer",
+        action="append",
+        choices=sorted(PEERS),
+        default=[],
+        help="of the peers, only this one (repeatable)",
+    )
     parser.add_argument(
         "--write", type=Path, metavar="FILE", help="write figures, machine, versions and commit as JSON"
     )
@@ -70,15 +78,22 @@ def main() -> None:
         f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}"
     )
     signing.sign_with(SECRET_KEY)  # as the processes under measurement do; here there are no settings
-    load, figures = os.getloadavg()[0], {}
+    load, figures, details = os.getloadavg()[0], {}, {}
     for name in options.parts or PARTS:
         table = Table(name)
-        more = {"scale": options.scale} if name == "admin" else {}
+        more = {"admin": {"scale": options.scale}, "peers": {"only": options.peer}}.get(name, {})
         PARTS[name].run(table, quick=options.quick, **more)
         table.print()
         figures[name] = [each.to_json() for each in table.figures]
+        details[name] = table.details
     if options.write:
-        written = {**_circumstances(), "load": load, "load_afterwards": os.getloadavg()[0], "parts": figures}
+        written = {
+            **_circumstances(),
+            "load": load,
+            "load_afterwards": os.getloadavg()[0],
+            "parts": figures,
+            "details": details,
+        }
         options.write.write_text(json.dumps(written, indent=1) + "\n")
 
 

@@ -28,9 +28,12 @@ class Figure:
 
 
 class Table:
+    """The figures of one part, and ``details``: what its figures depend on, such as the versions of what was measured."""
+
     def __init__(self, title: str) -> None:
         self.title = title
         self.figures: list[Figure] = []
+        self.details: dict[str, Any] = {}
         self._rows: list[tuple[str, str, str, str]] = []
 
     def add(self, what: str, values: float | Sequence[float], unit: str = "", target: str = "") -> float:

@@ -7,7 +7,7 @@ app.conf.update(task_ignore_result=True, worker_prefetch_multiplier=16, broker_c
 
 @app.task(name="noop")
 def noop(payload):
-    count()
+    count(payload)
 
 
 @app.task(name="stamped")

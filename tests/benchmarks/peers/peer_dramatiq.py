@@ -9,7 +9,7 @@ dramatiq.set_broker(broker)
 
 @dramatiq.actor(actor_name="noop")
 def noop(payload):
-    count()
+    count(payload)
 
 
 @dramatiq.actor(actor_name="stamped")

@@ -8,7 +8,7 @@ huey = RedisHuey("peer", connection_pool=pool, results=False)
 
 @huey.task()
 def noop(payload):
-    count()
+    count(payload)
 
 
 @huey.task()

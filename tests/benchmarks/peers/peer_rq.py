@@ -1,10 +1,10 @@
 import sys
 
-from counting import PAYLOAD, SOCKET, TASKS, count, send, stamp
+from counting import PAYLOADS, SOCKET, count, is_stamped, send, stamp
 
 
 def noop(payload):
-    count()
+    count(payload)
 
 
 def stamped(sent):
@@ -17,7 +17,7 @@ if __name__ == "__main__":
     from rq import Queue
 
     queue = Queue(connection=Redis(unix_socket_path=SOCKET))
-    if "stamp" in sys.argv:
+    if is_stamped():
         send(None, lambda sent: queue.enqueue(peer_rq.stamped, sent, result_ttl=0))
         sys.exit()
-    queue.enqueue_many([Queue.prepare_data(peer_rq.noop, (PAYLOAD,), result_ttl=0) for _ in range(TASKS)])
+    queue.enqueue_many([Queue.prepare_data(peer_rq.noop, (payload,), result_ttl=0) for payload in PAYLOADS])

@@ -1,0 +1,26 @@
+import asyncio
+
+from counting import URL, asend, count, stamp
+from taskiq_redis import RedisStreamBroker
+
+broker = RedisStreamBroker(URL)
+
+
+@broker.task(task_name="noop")
+async def noop(payload):
+    count(payload)
+
+
+@broker.task(task_name="stamped")
+async def stamped(sent):
+    stamp(sent)
+
+
+async def main():
+    await broker.startup()
+    await asend(noop.kiq, stamped.kiq)
+    await broker.shutdown()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
