@@ -1,0 +1,65 @@
+"""The figures of docs/comparison.md are those of the file that the benchmarks wrote."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from typing import Any
+
+import pytest
+
+from tests.benchmarks.peers import OURS, rate_of
+from tests.benchmarks.peers.systems import PEERS
+from tests.docs.figures import FILE, PAGE, block, with_figures
+
+
+@pytest.fixture
+def written() -> dict[str, Any]:
+    result: dict[str, Any] = json.loads(FILE.read_text())
+    return result
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in text.splitlines() if row.startswith("|")]
+    return {row[0].split(" ")[0]: row[1:] for row in cells[2:]}
+
+
+def test_the_page_has_the_figures_of_the_file(written: dict[str, Any]) -> None:
+    assert PAGE.read_text() == with_figures(PAGE.read_text(), written), "run: python -m tests.docs.figures"
+
+
+def test_each_figure_of_the_page_is_a_median_of_the_file(written: dict[str, Any]) -> None:
+    medians = {each["name"]: each["median"] for each in written["parts"]["peers"]}
+    table = rows(block(written))
+    assert OURS in table
+    for name, (_, rate, _) in table.items():
+        assert rate.split(" ")[0] == f"{medians[rate_of(name)]:,.0f}", name
+
+
+def test_each_peer_has_figures_or_is_named_as_not_measured(written: dict[str, Any]) -> None:
+    text = block(written)
+    (missing,) = re.findall(r"^No figures yet: (.*)\.$", text, re.MULTILINE) or [""]
+    assert {name for name in PEERS if name not in rows(text)} == {
+        name for name in PEERS if re.search(rf"(?:^|, ){name}(?:,|$| \()", missing)
+    }
+
+
+def test_a_new_result_changes_the_page(written: dict[str, Any]) -> None:
+    newer = copy.deepcopy(written)
+    newer["at"] = "2027-01-02T03:04:05Z"
+    newer["parts"]["peers"] += [{"name": rate_of("ardiq"), "unit": "/s", "median": 1e6, "values": [9e5, 1e6, 2e6]}]
+    newer["details"]["peers"] |= {
+        "ardiq": {"version": "9.9", "python": "3.13.0"},
+        "dj-queue": {"missing": "pip cannot install it"},
+    }
+    text = block(newer)
+    assert "Measured on 2027-01-02:" in text
+    assert next(iter(rows(text))) == "ardiq", "the fastest is first, whoever it is"
+    assert "| ardiq 9.9 | 100 coroutines, Python 3.13.0 | 1,000,000 (900,000 – 2,000,000) | – |" in text
+    assert "dj-queue (pip cannot install it)" in text
+
+
+def test_a_page_without_marks_is_refused(written: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="the page needs the lines"):
+        with_figures("# A page\n", written)
