@@ -232,3 +232,16 @@ class TestGlossary:
     def test_it_names_every_state(self) -> None:
         states = re.findall(r"^\| `(\w+)` \|", (DOCS / "glossary.md").read_text(), re.MULTILINE)
         assert sorted(states) == sorted(state.value for state in django_fairque.TaskState)
+
+    def test_the_words_of_other_queues_belong_to_words_of_the_glossary(self) -> None:
+        text = (DOCS / "glossary.md").read_text()
+        (table,) = re.findall(r"^\| here \| Celery \| RQ \| SQS \| Temporal \|\n.*\n((?:\|.*\n)+)", text, re.MULTILINE)
+        here = [row.strip("|").split("|") for row in table.splitlines()]
+        anchors = {anchor for anchor, _, _ in self.WORDS}
+        states = {state.value for state in django_fairque.TaskState}
+        for word, *others in here:
+            assert set(re.findall(r"\(#([\w-]+)\)", word)) <= anchors
+            assert re.search(r"\(#", word) or set(re.findall(r"`(\w+)` \(state\)", word)) <= states
+            assert len(others) == 4
+            assert any(other.strip() for other in others), f"no queue has a word for {word}"
+        assert len(here) > 20
