@@ -19,20 +19,21 @@ PAGE_TIMEOUT_SECONDS = 1.0
 
 
 @cache
-def _client() -> Any:
+def page_client() -> Any:
     """The client of this process's pages. Another one after a change of the configuration, and in a forked child."""
     return client_with_timeout(get_config(), PAGE_TIMEOUT_SECONDS)
 
 
-def _close() -> None:
-    if _client.cache_info().currsize:
-        client = _client()
-        _client.cache_clear()
+def close_connections() -> None:
+    """Close the connections of this process's pages; the next page opens others."""
+    if page_client.cache_info().currsize:
+        client = page_client()
+        page_client.cache_clear()
         close_client(client)
 
 
-os.register_at_fork(after_in_child=_client.cache_clear)
-on_reset(_close)
+os.register_at_fork(after_in_child=page_client.cache_clear)
+on_reset(close_connections)
 
 
 def queue_names() -> list[str]:
@@ -46,4 +47,4 @@ def page_queue(name: str) -> FairQueue:
     Raises:
         ConfigurationError: it is not declared, or the configuration has mistakes.
     """
-    return queue_without_retries(get_config(), _client(), name)
+    return queue_without_retries(get_config(), page_client(), name)

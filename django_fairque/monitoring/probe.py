@@ -12,10 +12,11 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError  # the built-in one only since Python 3.11
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from django_fairque.conf import FairQueueConfig, get_config
@@ -60,15 +61,25 @@ class Probe(Generic[T]):
     Args:
         read: what is read of a queue. It must only read: nothing is repeated, nor waited for.
         keep_seconds: for how long a result is returned again; by default each call of `read` looks.
+        read_together: the same of all queues, in fewer round trips; it yields one after the other. By default ``read`` is
+            called for each.
+        shared_client: returns the client to use, which stays open. By default it opens new connections each time.
     """
 
-    def __init__(self, read: Callable[[FairQueue], T], keep_seconds: float = 0.0) -> None:
-        self._read = read
+    def __init__(
+        self,
+        read: Callable[[FairQueue], T],
+        keep_seconds: float = 0.0,
+        read_together: Callable[[Sequence[FairQueue]], Iterable[T]] | None = None,
+        shared_client: Callable[[], Any] | None = None,
+    ) -> None:
+        self._shared_client = shared_client
+        self._read = read_together or partial(map, read)
         self.keep_seconds = keep_seconds
-        self._forget()
-        os.register_at_fork(after_in_child=self._forget)
+        self.forget()
+        os.register_at_fork(after_in_child=self.forget)
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         """Begin anew; in a forked child, where the thread that looks, and perhaps holds the lock, is the parent's."""
         self._lock = threading.Lock()
         self._under_way: tuple[FairQueueConfig, Future[ProbeResult[T]]] | None = None
@@ -104,12 +115,15 @@ class Probe(Generic[T]):
         result: ProbeResult[T] = ProbeResult()
         error: Exception | None = None
         try:
-            client = client_with_timeout(config, ANSWER_TIMEOUT_SECONDS)
+            shared = self._shared_client
+            client = client_with_timeout(config, ANSWER_TIMEOUT_SECONDS) if shared is None else shared()
             try:
-                for name in config.queues:
-                    result.readings[name] = self._read(queue_without_retries(config, client, name))
+                queues = [queue_without_retries(config, client, name) for name in config.queues]
+                for queue, reading in zip(queues, self._read(queues), strict=True):
+                    result.readings[queue.name] = reading
             finally:
-                close_client(client)
+                if shared is None:
+                    close_client(client)
         except FairQueueError as failure:
             error = failure
         except Exception as failure:

@@ -11,12 +11,19 @@ from django_fairque.admin.charts import Bar, Bars, LineChart, Series
 from django_fairque.admin.pages.base import Action, AdminPage, NotHereError
 from django_fairque.admin.pages.users import USERS_EXAMINED, wait_text
 from django_fairque.conf import get_config
+from django_fairque.engine.queue.lockstep import read_in_lockstep
+from django_fairque.engine.statistics import queue_stats
 from django_fairque.engine.statistics.queue_stats import TREND_MINUTES
+from django_fairque.engine.users import fairness as user_fairness
 from django_fairque.monitoring.formatting import duration, per_minute
 from django_fairque.monitoring.report import trend_words
 from django_fairque.webhook import send_test_alert
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django_fairque.engine.scripting.operations import Operation
+    from django_fairque.engine.sharding.shards import Shards
     from django_fairque.engine.statistics.queue_stats import Activity, QueueStats, Span
 
 MINUTES_PER_POINT = {1: 1, 6: 5, 24: 15, 168: 60}
@@ -41,8 +48,12 @@ class OverviewPage(AdminPage):
         if requested not in map(str, MINUTES_PER_POINT):
             raise NotHereError(gettext("hours must be 1, 6, 24 or 168, got %(hours)s.") % {"hours": requested})
         hours = int(requested)
-        stats, activity = queue.get_stats(TREND_MINUTES), queue.get_activity(60 * hours, MINUTES_PER_POINT[hours])
-        fairness = queue.fairness(USERS_EXAMINED)
+        reads: list[Callable[[Shards], Operation[Any]]] = [
+            lambda shards: queue_stats.stats(shards, TREND_MINUTES),
+            lambda shards: queue_stats.activity(shards, 60 * hours, MINUTES_PER_POINT[hours]),
+            lambda shards: user_fairness.fairness(shards, USERS_EXAMINED, ()),
+        ]
+        stats, activity, fairness = read_in_lockstep([(queue, read) for read in reads])
         longest = [each for each in fairness.examined if each.since is not None]
         busiest = sorted(longest, key=lambda each: (-each.ready, each.user_id))[:USERS_PER_TABLE]
         bars = [Bar(each.user_id, each.ready, url=self.link("users", user=each.user_id)) for each in busiest]

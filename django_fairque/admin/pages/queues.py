@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from django.utils.translation import gettext, ngettext
@@ -10,14 +11,32 @@ from django.utils.translation import gettext_lazy as _
 from django_fairque.admin.charts import Sparkline
 from django_fairque.admin.page_queues import page_queue, queue_names
 from django_fairque.admin.pages.base import Action, AdminPage, Question, at_most
+from django_fairque.engine.queue.lockstep import read_in_lockstep
+from django_fairque.engine.statistics import queue_stats
 from django_fairque.monitoring.formatting import number, per_minute
 from django_fairque.monitoring.report import RATE_MINUTES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.engine.scripting.operations import Operation
+    from django_fairque.engine.sharding.shards import Shards
+    from django_fairque.engine.statistics.queue_stats import Activity, QueueStats, ShardStats
 
 QUEUES_PER_PAGE = 20
 """Queues on a page: each is some eighty reads."""
+
+
+def _reads(queue: FairQueue) -> list[Callable[[Shards], Operation[Any]]]:
+    """What is read of a queue, for its row."""
+    reads: list[Callable[[Shards], Operation[Any]]] = [
+        lambda shards: queue_stats.stats(shards, 0),
+        lambda shards: queue_stats.activity(shards, 60, 1),
+    ]
+    if queue.config.shards > 1:
+        reads.append(lambda shards: queue_stats.shard_stats(shards, queue.client))
+    return reads
 
 
 class QueuesPage(AdminPage):
@@ -32,12 +51,15 @@ class QueuesPage(AdminPage):
         begin = names.index(after) + 1 if after in names else 0
         shown = names[begin : begin + QUEUES_PER_PAGE]
         more = shown[-1] if names[begin + QUEUES_PER_PAGE :] else None
-        return {"rows": [self._row(page_queue(name)) for name in shown], **self.paging(more, "after")}
+        queues = [page_queue(name) for name in shown]
+        found = iter(read_in_lockstep([(queue, read) for queue in queues for read in _reads(queue)]))
+        rows = [self._row(queue, *islice(found, len(_reads(queue)))) for queue in queues]
+        return {"rows": rows, **self.paging(more, "after")}
 
-    def _row(self, queue: FairQueue) -> dict[str, Any]:
+    def _row(
+        self, queue: FairQueue, stats: QueueStats, activity: Activity, shards: Sequence[ShardStats] = ()
+    ) -> dict[str, Any]:
         """One queue: its figures now and of the last hour, and links to more."""
-        shards = queue.get_shard_stats() if queue.config.shards > 1 else []
-        stats, activity = queue.get_stats(0), queue.get_activity()
         finished = [span.finished for span in activity.spans[:-1]]
         title = gettext("Tasks finished in the last hour: %(name)s") % {"name": queue.name}
         return {

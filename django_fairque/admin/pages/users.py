@@ -30,7 +30,10 @@ from django_fairque.conf import get_config
 from django_fairque.engine.inspection.pages import ResultPage
 from django_fairque.engine.model.errors import ConfigurationError, TaskValidationError
 from django_fairque.engine.model.ids import MAX_ID_BYTES, check_id
+from django_fairque.engine.queue.lockstep import read_in_lockstep
+from django_fairque.engine.statistics import queue_stats
 from django_fairque.engine.statistics.queue_stats import Percentiles, total_usage
+from django_fairque.engine.users import fairness as user_fairness
 from django_fairque.engine.users.users import (
     MAX_ENDED_TASKS_EXAMINED,
     MAX_LIMIT_VALUES,
@@ -45,6 +48,9 @@ if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
     from typing_extensions import Self
 
+    from django_fairque.engine.scripting.operations import Operation
+    from django_fairque.engine.sharding.shards import Shards
+    from django_fairque.engine.statistics.queue_stats import QueueStats
     from django_fairque.engine.users.fairness import Fairness, UserFairness
     from django_fairque.engine.users.organizations import OrganizationQueue, OrganizationStats
     from django_fairque.engine.users.users import UserStats
@@ -380,6 +386,11 @@ def _members(organization: OrganizationQueue, cursor: str | None) -> ResultPage[
     return ResultPage(found, cursor, page.missing_shards)
 
 
+def _queue_waits(stats: QueueStats) -> dict[str, str]:
+    """How long half of the tasks of the whole queue waited, and 95 % of them."""
+    return {"wait_p50": duration(stats.wait.p50), "wait_p95": duration(stats.wait.p95)}
+
+
 def users_label() -> str:
     """What the users of queues are called: ``USERS_LABEL``, or "Users" in the language of the request."""
     try:
@@ -399,24 +410,21 @@ class UsersPage(AdminPage):
     subject_field = "user"
 
     def template_context(self) -> dict[str, Any]:
-        stats = self.queue.get_stats()
         wanted = self.request.GET.get("user", "")
         organization = "" if wanted else self.request.GET.get("organization", "")
         return {
-            "wait_p50": duration(stats.wait.p50),
-            "wait_p95": duration(stats.wait.p95),
             "kept": duration(self.queue.config.user_ttl),
-            **(self._one(wanted) if wanted else self._table(organization, stats.workers)),
+            **(self._one(wanted) if wanted else self._table(organization)),
             "wanted": wanted,
             "organization": organization,
             "organization_url": self.url("organizations", organization=organization) if organization else "",
             "all": self.url(self.name),
         }
 
-    def _table(self, organization: str, workers: int) -> dict[str, Any]:
+    def _table(self, organization: str) -> dict[str, Any]:
         query = {"prefix": self.request.GET.get("prefix", ""), "sort": self.request.GET.get("sort", "")}
         try:
-            page, fairness = self._page(organization, query["prefix"], query["sort"])
+            page, stats, fairness = self._page(organization, query["prefix"], query["sort"])
         except TaskValidationError as error:
             return {"problem": str(error)}
         # Noisy users may be on any of many pages: they begin the first one.
@@ -430,7 +438,8 @@ class UsersPage(AdminPage):
         kept = {name: value for name, value in {**query, "organization": organization}.items() if value}
         return {
             "table": [(row, self.url(self.name, user=row.user_id)) for row in table],
-            "summary": summary(fairness, workers),
+            "summary": summary(fairness, stats.workers),
+            **_queue_waits(stats),
             "remarks": remarks(table, fairness),
             "fairness": fairness,
             "examined": len(fairness.examined) if len(fairness.examined) < fairness.users else 0,
@@ -446,8 +455,8 @@ class UsersPage(AdminPage):
         plain = [("", _("work first"), self.url(self.name, **kept))]
         return plain + [(name, str(label), self.url(self.name, sort=name)) for name, (label, _key) in SORTS.items()]
 
-    def _page(self, organization: str, prefix: str, sort: str) -> tuple[ResultPage[str], Fairness]:
-        """The users of the page, and how they are served."""
+    def _page(self, organization: str, prefix: str, sort: str) -> tuple[ResultPage[str], QueueStats, Fairness]:
+        """The users of the page, the queue's figures, and how the users are served."""
         queue, cursor = self.queue, self.request.GET.get("cursor") or None
         members = queue.organization(organization) if organization else None
         if sort and sort not in SORTS:
@@ -464,16 +473,24 @@ class UsersPage(AdminPage):
             if cursor is None:
                 raise
             raise NotHereError(_("There is no such page of users: this is the first.")) from None
-        return page, queue.fairness(USERS_EXAMINED, user_ids=page.items)
+        return page, *self._figures(USERS_EXAMINED, page.items)
 
-    def _sorted(self, sort: str, cursor: str | None) -> tuple[ResultPage[str], Fairness]:
+    def _figures(self, limit: int, user_ids: Sequence[str] = ()) -> list[Any]:
+        """The queue's figures, and how users are served."""
+        reads: list[Callable[[Shards], Operation[Any]]] = [
+            queue_stats.stats,
+            lambda shards: user_fairness.fairness(shards, limit, user_ids),
+        ]
+        return read_in_lockstep([(self.queue, read) for read in reads])
+
+    def _sorted(self, sort: str, cursor: str | None) -> tuple[ResultPage[str], QueueStats, Fairness]:
         """A page of the examined users."""
-        fairness = self.queue.fairness(USERS_EXAMINED)
+        queue_figures, fairness = self._figures(USERS_EXAMINED)
         begin = int(cursor) if cursor and cursor.isdecimal() and len(cursor) < 6 else 0
         ranked = sorted(fairness.examined, key=SORTS[sort][1], reverse=True)
         items = [each.user_id for each in ranked[begin : begin + USERS_PER_PAGE]]
         following = str(begin + USERS_PER_PAGE) if begin + USERS_PER_PAGE < len(ranked) else None
-        return ResultPage(items, following, fairness.missing_shards), fairness
+        return ResultPage(items, following, fairness.missing_shards), queue_figures, fairness
 
     def _one(self, user_id: str) -> dict[str, Any]:
         self.refreshes = False
@@ -481,12 +498,14 @@ class UsersPage(AdminPage):
             stats = self.queue.user(user_id).stats()
         except TaskValidationError as error:
             return {"problem": str(error)}
-        (row,) = rows([stats], self.queue.fairness(1, user_ids=[user_id]))
+        queue_figures, fairness = self._figures(1, [user_id])
+        (row,) = rows([stats], fairness)
         is_set = row.limits or stats.organization or stats.paused or stats.weight != 1
         is_known = bool(stats.sizes.total or stats.started or is_set)
         return {
             "row": row,
             "is_recorded": is_known,
+            **_queue_waits(queue_figures),
             "form": self.form or LimitsForm.of(stats),
             **self._latest(user_id),
             "changes": self._changes(user_id),

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from django_fairque.engine.dead_letters.letters import Filters, Letter
 
 DEAD_LETTERS_PER_CALL = 100
+DEAD_LETTERS_PER_READ = 1000
+"""Letters without payloads are read in slices of this size: 2 MB at most, so that 4,000 take 8 round trips."""
 MAX_CALL_PAYLOAD_BYTES = 4 * 1024 * 1024
 """A slice that carries payloads is this large at most: the server reads a call before it does anything else."""
 MAX_DEAD_LETTERS_READ = 10_000
@@ -382,7 +384,7 @@ class DeadLetterScan:
 
     def following(self) -> Operation[list[Letter] | None]:
         """The letters of the next slice; None at the end."""
-        size = min(DEAD_LETTERS_PER_CALL, self._most - self.read_count)
+        size = min(DEAD_LETTERS_PER_READ, self._most - self.read_count)
         if size <= 0:
             return None
         # Of one score are those that died in one call, a thousand at most; those that were read are skipped.
@@ -481,9 +483,10 @@ def letters_page(
         moment = yield from _moment(only, now)
         place = yield from _cursor_rank(commands, at)
         found: list[Letter] = []
-        for _ in range(DEAD_LETTERS_READ_PER_PAGE // DEAD_LETTERS_PER_CALL):
+        left, count = DEAD_LETTERS_READ_PER_PAGE, DEAD_LETTERS_PER_CALL
+        while left > 0:
             key = commands.keys.state("failed")
-            (reply,) = yield Read([("ZRANGE", key, place, place + DEAD_LETTERS_PER_CALL - 1, "WITHSCORES")])
+            (reply,) = yield Read([("ZRANGE", key, place, place + count - 1, "WITHSCORES")])
             scores = {name.decode(): score for name, score in parse_scores(reply)}
             known = {letter.task_id: letter for letter in (yield from letters(commands, list(scores)))}
             for task_id, score in scores.items():
@@ -493,9 +496,10 @@ def letters_page(
                     found.append(letter)
                     if len(found) == size:
                         return ResultPage(found, at)
-            if len(scores) < DEAD_LETTERS_PER_CALL:
+            if len(scores) < count:
                 return ResultPage(found, None)
-            place += DEAD_LETTERS_PER_CALL
+            place, left = place + count, left - count
+            count = min(DEAD_LETTERS_PER_READ, left)  # the filters leave most of them out: all that is left at once
         return ResultPage(found, at)
 
     return (yield from read_page(shards, limit, cursor, read, is_filtered=True))

@@ -17,7 +17,7 @@ from django_fairque.engine.model.ids import new_nonce
 from django_fairque.engine.model.payload import unpack
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, Commands
-from django_fairque.engine.scripting.operations import Operation, Read, read_each
+from django_fairque.engine.scripting.operations import Operation, Read, read_each, read_together
 from django_fairque.engine.sharding.shards import Shards, change_each, describe_shards
 from django_fairque.engine.transport import server_checks as checks
 
@@ -188,7 +188,12 @@ def health(queue: Shards) -> Operation[Health]:
     ]
     (info, clock), *found_in = yield from read_each([[("INFO", *checks.CHECKED_INFO_SECTIONS), ("TIME",)], *reads])
     now = int(clock[0]) * 1_000_000 + int(clock[1])
-    workers, due = attendance((yield from read_each([attendance_reads(shard, now) for shard in shards])))
+    parts: list[Operation[Any]] = [
+        read_each([attendance_reads(shard, now) for shard in shards]),
+        listing.workers_of_shard(shards[0]),
+    ]
+    attended, records = yield from read_together(parts)
+    workers, due = attendance(attended)
     ring, dead = (sum(int(each[index]) for each in found_in) for index in (0, 1))
     look = min(float(each[2] or NEVER_MICROSECONDS) for each in found_in)
     infos = [info, *((yield from _other_nodes(shards)) if checks.server_mode(info) == "cluster" else [])]
@@ -222,7 +227,6 @@ def health(queue: Shards) -> Operation[Health]:
         "eviction": info.get("maxmemory_policy"),
         "append_only_file": bool(info.get("aof_enabled")),
     }
-    records = yield from listing.workers_of_shard(shards[0])
     reasons = [*refusals, *unknown_names(records), *blocked_loops(records), *reasons]
     status = "down" if is_down else "degraded" if reasons else "good"
     return Health(status, reasons, server, queue.missing)

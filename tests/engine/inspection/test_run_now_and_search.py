@@ -186,8 +186,8 @@ class TestFind:
         assert queue.matching(Search(TaskState.QUEUED, look_at=720)) == MatchingTasks([*others, *mine], is_whole=False)
         assert queue.matching(Search(TaskState.QUEUED, "me", "other")).task_ids == []
         assert queue.matching(Search(TaskState.SCHEDULED, "me")) == MatchingTasks([], is_whole=True)
-        assert commands(redis, lambda: queue.matching(Search(TaskState.QUEUED))) == 2
-        assert commands(redis, lambda: queue.matching(Search(TaskState.QUEUED, "me"))) == 722
+        assert commands(redis, lambda: queue.matching(Search(TaskState.QUEUED))) == 1
+        assert commands(redis, lambda: queue.matching(Search(TaskState.QUEUED, "me"))) == 721
 
     def test_of_a_running_task(self, queue: FairQueue) -> None:
         push_many(queue, "u", 1)
