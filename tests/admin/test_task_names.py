@@ -52,6 +52,7 @@ def test_the_table_can_be_sorted(admin_client: Client, queue: FairQueue) -> None
         queue.fail(lease, "no", delay=900)
     html = shown(admin_client)
     assert names(html) == ["busy", "failing", "slow", "retried"]
+    assert "busy fails most: 9 of 90 attempts (10 %) failed." in said(html)
     assert "busy 90 9 10 %" in said(html)
     assert "failing 4 3 75 %" in said(html)
     assert "retried 0 0 0 % – – 3" in said(html)

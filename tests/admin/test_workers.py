@@ -14,7 +14,7 @@ from django_fairque.admin.pages.workers import WORKERS_PER_PAGE
 from django_fairque.engine.inspection.worker_activity import ProcessDeath, ReportedTask, encode_activity
 from django_fairque.worker.leases.heartbeat import worker_info
 from django_fairque.worker.options import WorkerOptions
-from tests.admin.page_reader import messages_of
+from tests.admin.page_reader import messages_of, said
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -233,3 +233,17 @@ def test_a_damaged_report_leaves_the_worker_in_the_list(admin_client: Client, qu
     response = admin_client.get(url())
     assert [row.record.worker for row in response.context["table"]] == ["w1"]
     assert (response.context["slots"], response.context["deaths"]) == ([], [])
+
+
+def test_it_begins_with_whether_a_process_is_stuck(admin_client: Client, queue: FairQueue) -> None:
+    queue.heartbeat("w4", {"lease": "30"}, ttl=900, now=time.time() - 300)
+    assert "1 of 1 processes is stuck: w4 ( silent for 5 min" in said(admin_client.get(url()).content.decode())
+    queue.heartbeat("w4", {"lease": "30"})
+    beat_with(queue, (["ann"] * 20, ReportedTask("id-1", "shop.send", "ann", time.time() - 130)))
+    text = said(admin_client.get(url()).content.decode())
+    assert "No process is stuck: 2 report in time. The task that has run longest: shop.send of ann , for 2 min 1" in text
+    beat(queue, "w2")
+    queue.heartbeat("w3", {"blocked_by": HOSTILE})
+    html = admin_client.get(url()).content.decode()
+    assert "1 of 4 processes is stuck: w3 ( event loop blocked by <script>alert(1)</script> )." in said(html)
+    assert HOSTILE not in html

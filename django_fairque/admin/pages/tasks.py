@@ -321,9 +321,13 @@ class TaskNamesPage(AdminPage):
             "retrying": _("Wait for a retry"),
         }
         figures = sorted(self.queue.task_names(int(hours)), key=NAME_FIGURES_ORDERS[order], reverse=True)
+        failing = [each for each in figures if each.name and each.failed]
+        worst = max(failing, key=NAME_FIGURES_ORDERS["failed"], default=None)
         return {
             "refresh": 15,
             "hours": hours,
+            "worst": worst,
+            "worst_name": printable(worst.name) if worst else "",
             "choices": [
                 (
                     str(each),

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin.utils import quote
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 
 from django_fairque.admin.pages.base import Action, AdminPage
 from django_fairque.engine.inspection.worker_activity import ActivityReport, ProcessDeath, activity_of, deaths_of
-from django_fairque.monitoring.formatting import share
+from django_fairque.monitoring.formatting import duration, number, share
 
 if TYPE_CHECKING:
     from django_fairque.engine.inspection.pages import WorkerRecord
@@ -26,6 +26,8 @@ WORKERS_PER_PAGE = 100
 SLOTS_SHOWN = 200
 """Of the workers of one page."""
 DEATHS_SHOWN = 20
+STUCK_NAMED = 3
+"""Stuck processes that the first sentence names, at most."""
 DEFAULT_LEASE_SECONDS = 30.0
 """Seconds, for a worker that does not report its own."""
 
@@ -50,6 +52,14 @@ class WorkerRow:
     def is_silent(self) -> bool:
         """Whether its heartbeat is overdue for so long that its leases have ended."""
         return self.age > float(self.record.info.get("lease") or DEFAULT_LEASE_SECONDS)
+
+    @property
+    def stuck_text(self) -> str:
+        """Why it can be stuck; empty if it is not."""
+        if self.is_silent:
+            return _("silent for %(time)s") % {"time": duration(self.age)}
+        blocked_by = self.record.info.get("blocked_by", "")
+        return _("event loop blocked by %(task)s") % {"task": blocked_by} if blocked_by else ""
 
     @property
     def status(self) -> str:
@@ -155,8 +165,33 @@ class WorkersPage(AdminPage):
             "table": table,
             "slots": slots[:SLOTS_SHOWN],
             "slots_shown": SLOTS_SHOWN if len(slots) > SLOTS_SHOWN else 0,
+            **self._stuck([WorkerRow(each, now) for each in records]),
+            "longest": max(
+                (each for each in slots if each.seconds), key=lambda each: each.seconds or 0.0, default=None
+            ),
             "deaths": [self._death_row(each) for each in deaths_of(records, now)[:DEATHS_SHOWN]],
             **self.paging(shown[-1].worker if len(following) > WORKERS_PER_PAGE else None, "after"),
+        }
+
+    def _stuck(self, table: Sequence[WorkerRow]) -> dict[str, Any]:
+        """Whether processes are stuck, in words, and which."""
+        stuck = [each for each in table if each.stuck_text]
+        facts = {"count": number(len(stuck)), "all": number(len(table))}
+        if not stuck:
+            text = ngettext(
+                "No process is stuck: %(all)s reports in time.",
+                "No process is stuck: %(all)s report in time.",
+                len(table),
+            )
+            return {"summary": text % facts, "stuck": [], "stuck_more": ""}
+        text = ngettext(
+            "%(count)s of %(all)s processes is stuck", "%(count)s of %(all)s processes are stuck", len(stuck)
+        )
+        more = max(0, len(stuck) - STUCK_NAMED)
+        return {
+            "summary": _("%(text)s:") % {"text": text % facts},
+            "stuck": stuck[:STUCK_NAMED],
+            "stuck_more": ngettext("%d more", "%d more", more) % more if more else "",
         }
 
     def _slots(self, table: Sequence[WorkerRow]) -> Iterator[SlotRow]:
