@@ -46,7 +46,8 @@ def visits(queue: FairQueue, client: Client) -> Iterator[Visit]:
         user = "waits7" if state is TaskState.DEFERRED else None
         found = queue.find(Search(state, user), 1).tasks
         yield Visit("task", state.value, url("task", quote(found[0].task_id)))
-    yield Visit("task", "of a run", url("task", "graph50"))
+    tasks = queue.run("the-run").tasks
+    yield Visit("task", "of a run", url("task", quote(tasks[len(tasks) // 2].task_id)))
     yield Visit("tasks", "of one user", url("tasks", user="user000007"))
     yield Visit("tasks", "all", url("tasks", state="all"))
     yield Visit("tasks", "all of one user", url("tasks", state="all", user=NOISY))
