@@ -34,6 +34,7 @@ OWN_TESTS = {
     "metrics.md": "monitoring/test_dashboard.py",
     "monitoring.md": "monitoring/test_monitor.py",
     "pipelines.md": "tasks/test_docs.py",
+    "quickstart.md": "docs/test_tutorial.py",
     "schedules.md": "tasks/test_docs.py",
     "signals.md": "tasks/test_docs.py",
     "tasks.md": "tasks/test_docs.py",

@@ -1,4 +1,4 @@
-"""docs/tutorial.md, followed to the letter in an empty folder, with the wheel that a user would install."""
+"""The quickstart and the tutorial, followed to the letter in an empty folder, with the wheel that a user would install."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from tests.docs.walkthrough import PATIENCE, Block, Walkthrough, blocks
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs" / "tutorial.md").read_text()
+QUICKSTART = (ROOT / "docs" / "quickstart.md").read_text()
 # What must come from the wheel, and what a new environment brings itself.
 NOT_LENT = re.compile(
     r"^(?:_*editable_*.*|(?:django_)?fairque.*|pip.*|setuptools.*|.*\.pth|__pycache__)$", re.IGNORECASE
@@ -101,8 +102,16 @@ def test_who_follows_the_tutorial_sees_what_it_promises(tmp_path: Path, environm
     assert "orders.tasks.write_receipt of user globex finished" in (folder / "background-0.log").read_text()
 
 
-def test_every_block_of_the_page_is_marked() -> None:
-    assert len(blocks(PAGE)) == PAGE.count("```") / 2
+@pytest.mark.slow
+def test_who_follows_the_quickstart_sees_the_waits_side_by_side(tmp_path: Path, environment: dict[str, str]) -> None:
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    Walkthrough(folder, environment, Browser().look).follow(blocks(QUICKSTART))
+
+
+@pytest.mark.parametrize("page", [PAGE, QUICKSTART], ids=["tutorial", "quickstart"])
+def test_every_block_of_the_page_is_marked(page: str) -> None:
+    assert len(blocks(page)) == page.count("```") / 2
 
 
 class TestTheReader:

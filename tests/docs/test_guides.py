@@ -1,0 +1,146 @@
+"""The pages of docs/guides: each block is typed into the file that its first line names, and what is sent is run."""
+
+from __future__ import annotations
+
+import re
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque.conf import get_config, get_queue
+from django_fairque.testing import run_tasks
+from tests.docs import blocks
+from tests.docs.examples import command_lines
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_django import Settings
+
+    from django_fairque.engine.queue.queue import FairQueue
+
+GUIDES = blocks.DOCS / "guides"
+PAGES = {
+    page.name: page
+    for page in [*sorted(GUIDES.glob("*.md")), blocks.DOCS / "quickstart.md", blocks.DOCS / "concepts.md"]
+}
+MOST_WORDS = 1500
+FILE = re.compile(r"# (?P<path>[\w/]+)\.py(?: .*)?")
+SHELL = "# python manage.py shell"
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Project:
+    """The reader's project. Blocks of one file are parts of it; the settings have the server of the tests from the start."""
+
+    def __init__(self, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._settings, self._monkeypatch = settings, monkeypatch
+        self._server = settings.FAIRQUE["REDIS"]
+        self.shell: dict[str, Any] = {"__name__": "shell"}
+        self._module("shop")
+        self._module("shop.settings").__dict__.update(FAIRQUE={"REDIS": self._server})
+
+    def read(self, page: str) -> dict[str, Any]:
+        """Type the blocks of a page, one after the other. Returns the names of the shell."""
+        for example in blocks.examples(PAGES[page]):
+            if example.reason is None:
+                self._type(example)
+        return self.shell
+
+    def _type(self, example: blocks.Example) -> None:
+        first = example.code.partition("\n")[0]
+        if first == SHELL:
+            return example.run(self.shell)
+        named = FILE.fullmatch(first)
+        assert named, f"{example.place}: the first line must name a file, or be {SHELL!r}"
+        module = self._module(named["path"].replace("/", "."))
+        before = sent()
+        example.run(module.__dict__)
+        assert sent() == before, f"{example.place}: importing this enqueues"
+        if module.__name__ == "shop.settings":
+            self._configure(module.__dict__["FAIRQUE"])
+        return None
+
+    def _module(self, name: str) -> ModuleType:
+        if name not in sys.modules or getattr(sys.modules[name], "__file__", None):
+            self._monkeypatch.setitem(sys.modules, name, ModuleType(name))
+        return sys.modules[name]
+
+    def _configure(self, theirs: dict[str, Any]) -> None:
+        """Their settings must be right; afterwards they count, on the server of the tests."""
+        self._settings.FAIRQUE = theirs
+        get_config()
+        self._settings.FAIRQUE = {**theirs, "REDIS": self._server}
+
+
+@pytest.fixture
+def project(queue: FairQueue, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Project:
+    return Project(settings, monkeypatch)
+
+
+def sent() -> dict[str, dict[str, int]]:
+    """How many tasks are in which state, by queue."""
+    return {name: states(name) for name in get_config().queues}
+
+
+def states(name: str = "default") -> dict[str, int]:
+    return {str(state): count for state, count in get_queue(name).get_stats().states.items() if count}
+
+
+def drain(*names: str) -> None:
+    while run_tasks(*names):
+        pass
+
+
+def test_retries_and_errors(project: Project) -> None:
+    names = project.read("retries-and-errors.md")
+    drain()
+    found = {name: names[name].state for name in ("good", "wrong", "busy", "lost")}
+    assert found == {"good": "finished", "wrong": "failed", "busy": "scheduled", "lost": "canceled"}
+    task = names["busy"].refresh().task
+    assert 100 < task.execute_after - task.created_at < 180
+
+
+def test_recipes(project: Project, settings: Settings) -> None:
+    settings.STORAGES = {**settings.STORAGES, "default": {"BACKEND": "django.core.files.storage.InMemoryStorage"}}
+    names = project.read("recipes.md")
+    sys.modules["shop.tasks"].send_all_reports.enqueue("june")
+    drain("default", "mail", "llm")
+    assert names["run"].state == "finished"
+    assert [mail.state for mail in names["mails"]] == ["finished", "scheduled"]
+    assert get_queue("llm").user("acme").stats().max_running == 4
+    assert names["reply"].result() == "answer to a question"
+    assert names["first"].id == names["second"].id == "charge-7"
+    assert list(sys.modules["shop.payments"].booked) == ["charge-7"]
+    assert names["counts"][0].id == names["counts"][1].id
+    assert names["lines"].result() == 2
+    ended = get_queue().tasks("finished", limit=1000).items
+    assert sorted(each.result for each in ended if each.name.endswith(".export")) == [100, 200, 250]
+    assert len([each for each in ended if each.name.endswith(".send_report")]) == 3 + 3
+    assert states() == {"finished": 250 + 4 + 1 + 3 + 1 + 1 + 1 + 3}
+
+
+@pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
+def test_a_page_is_short_and_names_no_test_file(page: Path) -> None:
+    text = page.read_text()
+    assert len(text.split()) <= MOST_WORDS
+    assert re.findall(r"\btests/|\btest_\w+\.py\b", text) == []
+
+
+@pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
+def test_the_commands_of_a_page_exist(page: Path) -> None:
+    from django.core.management import get_commands, load_command_class
+
+    for name, *arguments in command_lines(page):
+        if name.startswith("fairque_"):
+            command = load_command_class(get_commands()[name], name)
+            command.create_parser("manage.py", name).parse_args(arguments)
+
+
+def test_every_page_with_examples_has_a_test() -> None:
+    tested = {name.removeprefix("test_").replace("_", "-") + ".md" for name in globals() if name.startswith("test_")}
+    with_examples = {page.name for page in PAGES.values() if page.parent == GUIDES and blocks.examples(page)}
+    assert with_examples - tested == set()
