@@ -16,7 +16,7 @@ from django_fairque.engine.model.ids import check_ids
 from django_fairque.engine.model.priority import SCORE_PER_PRIORITY, Priority
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, ORGANIZATION_PREFIX, Commands
 from django_fairque.engine.scripting.operations import Operation, Read, parse_scores, read_sound, read_together
-from django_fairque.engine.statistics.queue_stats import busy_last_hour
+from django_fairque.engine.statistics.queue_stats import WAIT_BUCKETS, busy_last_hour, last_hour
 from django_fairque.engine.users.users import hold_reason
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ _USER_FIELDS = (
     *("paused", "held", "cap", "run", "weight", "group", "counted", "mean", "hour", "recent:0", "recent:1"),
     *(f"ready:{priority.value}" for priority in Priority),
 )
+_START_FIELDS = tuple(f"recent:{half}:{bucket}" for half in (0, 1) for bucket in range(WAIT_BUCKETS))
+"""How many tasks of a user started in an hour, by their wait: read only of queues that are fair by tasks."""
 _ORGANIZATION_FIELDS = ("weight", "paused", "cap", "run", "active", "counted")
 _NORMAL_PRIORITIES = tuple(priority for priority in Priority if priority is not Priority.CRITICAL)
 
@@ -70,7 +72,8 @@ class UserFairness:
     ``share_if_busy`` is its share, from 0 to 1, if everyone were busy: its weight / the weights of all active users.
     ``busy_seconds`` is its worker time in the last hour. ``since`` is when its oldest ready task became ready, as Unix
     time, None without one, and ``wait_seconds`` how long ago that is. ``expected_wait_seconds`` is how long it may have
-    to wait for its turn.
+    to wait for its turn: in a queue that is fair by time until its share of the running tasks is more than its worker
+    time of the last hour and one more task, in one that is fair by tasks with its number of tasks in place of that.
     """
 
     user_id: str
@@ -177,6 +180,7 @@ class _ShardReading:
     records: dict[str, Mapping[bytes, bytes]]
     organizations: dict[str, Mapping[bytes, bytes]]
     is_paused: bool
+    is_fair_by_tasks: bool
     since: dict[str, float]
 
 
@@ -225,8 +229,10 @@ def _read_shard(commands: Commands, limit: int, sample: int, user_ids: Sequence[
     if int(busy) > len(names):
         names = [*(yield from _candidates(commands, limit, sample)), *names]
     names = list(dict.fromkeys([*user_ids, *list(dict.fromkeys(names))[:limit]]))
-    replies = yield from read_sound([("HMGET", keys.user(name), *_USER_FIELDS) for name in names])
-    records = {name: _record(_USER_FIELDS, reply) for name, reply in zip(names, replies, strict=True)}
+    by_tasks = commands.config.fair_by == "tasks"
+    fields = (*_USER_FIELDS, *_START_FIELDS) if by_tasks else _USER_FIELDS
+    replies = yield from read_sound([("HMGET", keys.user(name), *fields) for name in names])
+    records = {name: _record(fields, reply) for name, reply in zip(names, replies, strict=True)}
     organizations = list(dict.fromkeys(record[b"group"].decode() for record in records.values() if b"group" in record))
     replies = yield from read_sound(
         [("HMGET", keys.organization(name), *_ORGANIZATION_FIELDS) for name in organizations]
@@ -245,6 +251,7 @@ def _read_shard(commands: Commands, limit: int, sample: int, user_ids: Sequence[
             name: _record(_ORGANIZATION_FIELDS, reply) for name, reply in zip(organizations, replies, strict=True)
         },
         is_paused=number(counters.get(b"paused")) == 1,
+        is_fair_by_tasks=by_tasks,
         since=(yield from _oldest(commands, records)),
     )
 
@@ -331,20 +338,26 @@ def _figures(whole: Fairness, shard: _ShardReading, user_id: str, record: Mappin
         ),
     )
     busy = busy_last_hour(record, now_us(shard.now))
-    mean = number(record.get(b"mean")) / 1_000_000 or shard.mean
+    running = int(number(record.get(b"run")))
+    # What ended in the last hour and what is next, as the ring counts it: by tasks, each is one of average length.
+    if shard.is_fair_by_tasks:
+        started = last_hour(record, now_us(shard.now)).wait.count
+        counted = (max(0, started - running) + 1) * shard.mean
+    else:
+        counted = busy + (number(record.get(b"mean")) / 1_000_000 or shard.mean)
     since = shard.since.get(user_id)
     return UserFairness(
         user_id=user_id,
         ready=ready,
         waiting=0 if held_by else ready,
-        running=int(number(record.get(b"run"))),
+        running=running,
         held_by=held_by,
         share_if_busy=share,
         busy_seconds=busy,
         since=since,
         wait_seconds=0.0 if since is None else max(0.0, shard.now - since),
-        # By then its share of the running tasks is more than what it had in the last hour and one more task.
-        expected_wait_seconds=(busy + mean) / (share * whole.running) if whole.running else 0.0,
+        # By then its share of the running tasks is more than that.
+        expected_wait_seconds=counted / (share * whole.running) if whole.running else 0.0,
     )
 
 

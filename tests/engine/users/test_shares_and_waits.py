@@ -246,6 +246,36 @@ class TestBounds:
         assert fairness.busy_seconds == pytest.approx(30, rel=0.01)
 
 
+def test_by_tasks_the_expected_wait_counts_tasks(make_queue: MakeQueue) -> None:
+    """A user with a few long tasks and one with many short ones, of the same worker time."""
+    queue = make_queue(fair_by="tasks")
+    run(queue, "long", 60)
+    for _ in range(20):
+        run(queue, "short", 3)
+    for user in ("long", "short"):
+        push(queue, user)
+    push(queue, "runs", at=60)
+    lease = queue.pop("w", ["runs"], now=NOW + 60)
+    assert lease is not None
+    expected = {each.user_id: each.expected_wait_seconds for each in queue.fairness().examined}
+    mean, share = 120 / 21, 1 / 3
+    assert expected["long"] == pytest.approx(2 * mean / share, rel=0.05)
+    assert expected["short"] == pytest.approx(21 * mean / share, rel=0.05)
+
+
+def test_the_sweep_counts_active_users_of_earlier_versions(queue: FairQueue, redis: Redis) -> None:
+    for user in ("a", "b", "c"):
+        push(queue, user)
+    redis.hdel("fq:{default:0}:stats", "active_users")
+    queue.sweep(now=NOW)
+    assert queue.fairness().active_users == 3
+    for lease in queue.pop_batch(3, "w", now=NOW):
+        queue.finish(lease, now=NOW)
+    redis.hincrby("fq:{default:0}:stats", "active_users", 2)
+    queue.sweep(now=NOW)
+    assert queue.fairness().active_users == 0
+
+
 def test_a_wrong_number_of_active_users_is_found_and_repaired(queue: FairQueue, redis: Redis) -> None:
     push(queue, "a")
     redis.hincrby("fq:{default:0}:stats", "active_users", 3)

@@ -29,6 +29,7 @@ for _, state in ipairs({ 'finished', 'failed', 'canceled' }) do
     touch(task_key(id))
     touch(payload_key(id))
     touch(history_key(id))
+    touch(P .. 'logs:' .. id)
   end
   touch_all()
   forget(state, ids)
@@ -50,8 +51,12 @@ for _, id in ipairs(due_members(K.mirrors, sweep_limit)) do
   if mirror and is_waited then watch(mirror) else forget_mirror(id) end
 end
 set_next_look()
+local served = redis.call('ZCARD', K.ring)
+-- Versions before did not count active users. Without organizations all who stand in the ring are active.
+if stat.groups == 0 and stat.active_users < served then set_stat('active_users', served) end
+if stat.active == 0 and stat.active_users > 0 then set_stat('active_users', 0) end
 commit()
-if redis.call('ZCARD', K.ring) == 0 then
+if served == 0 then
   redis.call('ZREM', K.wake, 'ready')
 else
   wake_if(true) -- a worker may have taken the marker and died
