@@ -32,6 +32,7 @@ class Queue(models.Model):
             ("view_worker", "Can see workers"),
             ("change_worker", "Can drain and stop workers"),
             ("view_event", "Can see model events"),
+            ("view_tasklog", "Can see captured log lines of tasks"),
         )
 
     def __str__(self) -> str:

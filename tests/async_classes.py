@@ -29,6 +29,7 @@ CLASSES = {
     "UserQueue": "engine/users/users.py",
     "OrganizationQueue": "engine/users/organizations.py",
     "XCom": "engine/dependencies/dependencies.py",
+    "TaskLogs": "engine/inspection/task_logs.py",
 }
 """Each synchronous class with the module in which it is."""
 HEAD = '''"""`AsyncFairQueue` and its parts, generated from the synchronous classes by python -m tests.async_classes."""

@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 PARTS = {
     "django_fairque.engine.dead_letters.dead_letters": ("DeadLetterQueue",),
     "django_fairque.engine.dependencies.dependencies": ("XCom",),
+    "django_fairque.engine.inspection.task_logs": ("TaskLogs",),
     "django_fairque.engine.queue.async_queue": (
         "AsyncDeadLetterQueue",
         "AsyncOrganizationQueue",
         "AsyncSchedules",
+        "AsyncTaskLogs",
         "AsyncUserQueue",
         "AsyncXCom",
     ),

@@ -52,7 +52,7 @@ class Reports:
 
     def put(self, report: tuple[float, float, str]) -> None:
         self._newest = report
-        _sender.add(self)
+        report_sender.add(self)
 
     @property
     def is_waiting(self) -> bool:
@@ -74,15 +74,24 @@ class Reports:
                 logger.warning("the progress of task %s could not be recorded", self._task_id, exc_info=True)
 
 
-class _Sender:
-    """The thread; it starts with the first report of the process."""
+class DueReport(Protocol):
+    """What the thread that sends reports sends when it is due (`time.monotonic()`)."""
+
+    due: float
+
+    def flush(self) -> None: ...
+
+
+class ReportSender:
+    """The thread that sends reports; it starts with the first report of the process."""
 
     def __init__(self) -> None:
-        self._waiting: set[Reports] = set()
+        self._waiting: set[DueReport] = set()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
-    def add(self, reports: Reports) -> None:
+    def add(self, reports: DueReport) -> None:
+        """Send this as soon as it is due."""
         with self._changed:
             if reports in self._waiting:
                 return
@@ -97,7 +106,7 @@ class _Sender:
             for reports in self._take():
                 reports.flush()
 
-    def _take(self) -> list[Reports]:
+    def _take(self) -> list[DueReport]:
         """Wait until at least one is due, and take those that are."""
         with self._changed:
             while True:
@@ -110,7 +119,7 @@ class _Sender:
                 self._changed.wait(None if soonest is None else soonest - now)
 
 
-_sender = _Sender()
+report_sender = ReportSender()
 
 
 def check_progress(current: object, total: object, message: object) -> tuple[float, float, str]:
@@ -138,6 +147,14 @@ class WorkerServices(Protocol):
     def parent_results(self, task_id: str) -> dict[str, Any]: ...
 
     def xcom(self, namespace: str) -> XCom: ...
+
+
+class CapturesLogs(Protocol):
+    """Keeps what an attempt logs (`worker/reporting/log_capture.py`)."""
+
+    def add(self, record: logging.LogRecord) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class _NoLease:
@@ -173,7 +190,7 @@ class TaskContext:
     ``timeout`` of the task in seconds, None for no limit.
     """
 
-    __slots__ = ("_batch", "_lease", "_reports", "_services", "_started", "_timeout")
+    __slots__ = ("_batch", "_lease", "_reports", "_services", "_started", "_timeout", "log_capture")
 
     def __init__(self, lease: Lease, services: WorkerServices, timeout: float | None) -> None:
         self._lease = lease
@@ -182,6 +199,8 @@ class TaskContext:
         self._batch: tuple[TaskContext, ...] = ()
         self._started = time.time()
         self._reports: Reports | None = None
+        self.log_capture: CapturesLogs | None = None
+        """For the worker: what keeps the lines that the task logs, None if nothing does."""
 
     @property
     def id(self) -> str:

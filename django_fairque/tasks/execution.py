@@ -32,7 +32,7 @@ from django_fairque.engine.model.errors import TaskSerializationError, TaskValid
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.tasks import registry, signing
 
-from .context import RunningTask, running
+from .context import CapturesLogs, RunningTask, running
 from .definition import AnyDefinition, handler_definition
 from .errors import Discard, Retry, TaskNotRegisteredError, TaskSignatureError, TaskTimeoutError, TaskUsageError
 from .middleware import TaskMiddleware, TaskRun, around_function, load_all
@@ -162,6 +162,10 @@ class Call:
             self.contexts += [RunningTask(run.lease, run.services, run.timeout) for run in runs[1:]]
             self.contexts[0].lead(tuple(self.contexts))
             self.args = [[run.args[0] for run in runs]]
+        elif definition.options.capture_logs is not None and first.services.capture_logs is not None:
+            if first.log_capture is None:
+                first.log_capture = first.services.capture_logs(first.lease, definition.options.capture_logs)
+            self.contexts[0].log_capture = first.log_capture
         if first.services.middleware or definition.options.middleware:
             middleware = (*first.services.middleware, *load_all(definition.options.middleware))
             task_run = TaskRun(self.contexts, definition.name, is_async=definition.is_async)
@@ -361,6 +365,7 @@ class Services:
         tracing: whether each run has a span of OpenTelemetry.
         middleware: that of the setting ``MIDDLEWARE``.
         signing: how signatures are used: on, off or verify-only.
+        capture_logs: begins to keep what an attempt logs, from a level on; None outside of a worker.
         revoked: the leases of tasks canceled under this worker; may change at any time, from any thread.
     """
 
@@ -374,6 +379,7 @@ class Services:
     tracing: bool = False
     middleware: tuple[TaskMiddleware, ...] = ()
     signing: str = field(default_factory=signing_mode)
+    capture_logs: Callable[[Lease, int], CapturesLogs] | None = None
     unknown: UnknownTasks = field(default_factory=UnknownTasks)
 
     @cached_property
@@ -478,6 +484,8 @@ class Run:
     args: list[Any]
     kwargs: dict[str, Any]
     timeout: float | None
+    log_capture: CapturesLogs | None = None
+    """Keeps what the attempt logs, once it has begun. The worker closes it."""
 
 
 def finished_outcome(run: Run, value: Any, took: float) -> Outcome:

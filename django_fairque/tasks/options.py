@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from .errors import TaskUsageError
 MAX_BATCH = 1000
 MEMORY_PATTERN = re.compile(r"([0-9]{1,9}) ?(MB|GB)", re.IGNORECASE)
 DOTTED_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+MAX_LOG_LEVEL = 1000
 MEMORY_UNITS = {"MB": 2**20, "GB": 2**30}
 ON_DEPENDENCY_FAILURE_VALUES = ("wait", "cancel", "run")
 """Those of the engine's tasks (not imported: it would cost every web process pydantic)."""
@@ -67,6 +69,7 @@ class DeclaredOptions(_SharedOptions, total=False):
     batch_wait: Seconds
     isolated: bool
     max_memory: str | None
+    capture_logs: bool | int | str
     middleware: Sequence[object]
     """Subclasses of `TaskMiddleware`, instances, or their dotted paths."""
 
@@ -251,6 +254,15 @@ def _memory(value: Any, name: str) -> int:
     return size
 
 
+def _log_level(value: Any, name: str) -> int | None:
+    if value is None or isinstance(value, bool):
+        return logging.NOTSET if value else None
+    level = logging.getLevelName(value.upper()) if isinstance(value, str) else value
+    if not isinstance(level, int) or not 0 <= level <= MAX_LOG_LEVEL:
+        raise ValueError(f"{name} must be True, False or the name or number of a log level, got {short(value)}")
+    return level
+
+
 def _middleware(value: Any, name: str) -> tuple[object, ...]:
     several = [value] if isinstance(value, str) or not isinstance(value, Iterable) else value
     for each in several:
@@ -289,6 +301,8 @@ class TaskOptions:
     isolated: Annotated[bool, _switch] = False
     max_memory: Annotated[int | None, _memory] = None
     """Bytes."""
+    capture_logs: Annotated[int | None, _log_level] = None
+    """The lowest level of log records that are kept; None for none."""
     middleware: Annotated[tuple[object, ...], _middleware] = ()
     task_id: Annotated[str | None, _or_none(check_id)] = None
     depends_on: Annotated[tuple[str, ...], _dependencies] = ()
@@ -362,4 +376,6 @@ def contradictions(options: TaskOptions) -> list[str]:
     if options.is_separate and options.batch:
         option = "isolated" if options.isolated else "max_memory"
         problems.append(f"{option} runs each task in a separate process, and batch many in one call: give one of them")
+    if options.capture_logs is not None and options.batch:
+        problems.append("capture_logs keeps the lines of one task, and a batch is one call for many: give one of them")
     return problems

@@ -160,6 +160,8 @@ def task(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
       the list to fill; 0 by default.
     - ``isolated``: run each task in a separate process; False by default. ``max_memory``: as ``isolated``, and end the
       process when it uses more (``"512 MB"``, ``"2 GB"``).
+    - ``capture_logs``: keep the last lines that each attempt logs, for its page in the admin and ``fairque_task show
+      --logs``: True, or the lowest level (``"INFO"``); False by default. Not for batches.
 
     Returns the task, or a decorator if it is called with options. Raises `TaskUsageError` when the module is imported,
     if an option is wrong or does not fit the function.

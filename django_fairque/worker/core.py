@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from django_fairque.worker.fetching.fetch_thread import FetchServices, FetchThre
 from django_fairque.worker.leases.outage import Outages
 from django_fairque.worker.reporting.attempts import TaskNameFigures
 from django_fairque.worker.reporting.log import OutcomeReporter, logger
+from django_fairque.worker.reporting.log_capture import start_capture
 from django_fairque.worker.reporting.outbox_thread import OutboxThread
 from django_fairque.worker.reporting.signal_thread import SignalThread
 from django_fairque.worker.reporting.slot_sampler import SlotSampler
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 
 MEMORY_CHECK_SECONDS = 1.0
 """Seconds between looks at the memory limit."""
+LOG_RETRY_SECONDS = 1.0
+"""Seconds for which sending captured log lines is repeated: a slot waits for it when its task has ended."""
 
 
 class Core:
@@ -135,6 +139,7 @@ class Core:
             tracing=get_config().tracing,
             middleware=self._middleware,
             own_queue=shard.parent_queue,
+            capture_logs=partial(start_capture, send=shard.with_retry_timeout(LOG_RETRY_SECONDS).logs.record),
         )
         return QueueContext(shard, planner, services, revoked)
 

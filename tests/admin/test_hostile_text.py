@@ -15,6 +15,7 @@ from django.contrib.admin.utils import quote
 from django.urls import resolve, reverse
 
 from django_fairque.admin.site import PAGES
+from django_fairque.engine.inspection.task_logs import LogLine
 from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.engine.model.task import Task
 from tests.admin.dead_letters import bury
@@ -102,6 +103,7 @@ def steps(queue: FairQueue, text: str) -> Iterator[Callable[[], Any]]:
     yield lambda: run(lambda lease: queue.finish(lease, {text: text}))
     yield lambda: run(lambda lease: queue.fail(lease, text))
     yield lambda: run(lambda lease: queue.set_progress(lease, 1, 2, text))
+    yield lambda: run(lambda lease: queue.logs.record(lease, [LogLine(1.0, text, text, text)]))
     yield lambda: queue.heartbeat(text, {"host": text, "version": text})
     yield lambda: queue.schedules.add(text, task=make(), cron="*/5 * * * *")
     yield lambda: queue.push(make())

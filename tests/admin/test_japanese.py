@@ -14,6 +14,7 @@ from django.utils import translation
 
 from django_fairque.admin.pages.schedules import cron_in_words
 from django_fairque.admin.site import PAGES
+from django_fairque.engine.inspection.task_logs import LogLine
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.transport.server_checks import check_server_info
 from django_fairque.monitoring.translations import sentence
@@ -36,7 +37,7 @@ NAMES = {
 }
 """What this test calls its users, tasks, queues and schedules."""
 TERMS = {
-    *("JSON", "cron", "Asia", "Tokyo", "UTC", "Python", "KiB", "MiB", "GiB", "min"),
+    *("JSON", "Ctrl", "INFO", "cron", "Asia", "Tokyo", "UTC", "Python", "KiB", "MiB", "GiB", "min"),
     *("manage", "py", "fairque_worker", "fairque_dlq", "fairque_check", "requeue", "repair", "payload"),
     *("Valkey", "Redis", "noeviction", "maxmemory", "policy", "force", "true", "events"),
     *("VERY_LOW", "LOW", "NORMAL", "HIGH", "VERY_HIGH", "CRITICAL"),
@@ -83,6 +84,7 @@ def filled(queue: FairQueue) -> str:
     running = queue.pop("w")
     assert running is not None
     queue.set_progress(running, 1, 2, "mail")
+    queue.logs.record(running, [LogLine(1.0, "INFO", "shop.mail", "mail")], 3)
     queue.push_batch(
         [task("late", execute_after=timedelta(hours=1)), task("first"), task("waits", depends_on=["first"])]
     )

@@ -11,6 +11,7 @@ from django.contrib.auth.models import Permission, User
 from django.urls import reverse
 
 from django_fairque.admin.pages.task_page import attempt_bars, last_frame
+from django_fairque.engine.inspection.task_logs import LogLine
 from django_fairque.engine.model.records import Attempt, TaskState
 from django_fairque.engine.model.task import Task
 
@@ -192,3 +193,37 @@ def test_lengths_of_bars() -> None:
 )
 def test_the_last_frame_of_a_traceback(traceback: str, frame: str) -> None:
     assert last_frame(traceback) == frame
+
+
+def record_lines(queue: FairQueue, *texts: str) -> None:
+    push(queue)
+    lease = queue.pop("w:1")
+    assert lease is not None
+    queue.logs.record(lease, [LogLine(1_800_000_000.25, "WARNING", "shop.mail", text) for text in texts], 7)
+
+
+def test_log_lines_are_shown_without_secrets_and_as_text(admin_client: Client, queue: FairQueue) -> None:
+    record_lines(queue, "password=s3cr3t for ann", "<script>alert(1)</script> \x1b[31m \u202e")
+    text = admin_client.get(page("t")).content.decode()
+    assert "Attempt 1: 2 lines" in text
+    assert "7 lines before these were not kept." in text
+    assert "250000" in text, "lines of one second have an order"
+    assert "password=••••••" in text
+    assert "s3cr3t" not in text
+    assert "<script>alert" not in text
+    assert "&lt;script&gt;" in text
+
+
+def test_log_lines_need_a_permission(client: Client, queue: FairQueue) -> None:
+    record_lines(queue, "only for some")
+    user = User.objects.create_user("viewer", is_staff=True)
+    user.user_permissions.add(Permission.objects.get(codename="view_task"))
+    client.force_login(user)
+    assert "only for some" not in client.get(page("t")).content.decode()
+    user.user_permissions.add(Permission.objects.get(codename="view_tasklog"))
+    assert "only for some" in client.get(page("t")).content.decode()
+
+
+def test_a_task_without_log_lines_has_no_heading_for_them(admin_client: Client, queue: FairQueue) -> None:
+    push(queue)
+    assert "fq-log" not in admin_client.get(page("t")).content.decode()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from django.core.management import CommandError
 
+from django_fairque.engine.inspection.task_logs import LogLine
 from django_fairque.engine.model.task import Task
 
 if TYPE_CHECKING:
@@ -92,3 +93,17 @@ def test_what_is_not_there_is_one_clear_line(run: Run, words: tuple[str, str]) -
 def test_a_limit_is_a_positive_number(run: Run, limit: str) -> None:
     with pytest.raises(CommandError, match=f"expected a whole number of at least 1, got '{limit}'"):
         run("fairque_task", "list", "--limit", limit)
+
+
+def test_log_lines_are_printed_on_request(queue: FairQueue, run: Run) -> None:
+    queue.push(Task.create("ann", 3, 1, task_id="t"))
+    lease = queue.pop("w:1")
+    assert lease is not None
+    assert "no log lines" in run("fairque_task", "show", "t", "--logs")
+    lines = [LogLine(1_800_000_000.0, "ERROR", "shop", "token=swordfish \x1b[2J\nsecond line")]
+    queue.logs.record(lease, lines, 1200)
+    assert "second line" not in run("fairque_task", "show", "t")
+    shown = run("fairque_task", "show", "t", "--logs")
+    assert "log of attempt 1 by w:1, 1 lines (1,200 before them were not kept):" in shown
+    assert "  2027-01-15 08:00:00Z  ERROR     shop  token=•••••• \\x1b[2J\n    second line" in shown
+    assert "token=swordfish" in run("fairque_task", "show", "t", "--logs", "--unredacted")

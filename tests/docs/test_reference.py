@@ -149,6 +149,7 @@ CLASSES = [
     "django_fairque.engine.users.organizations.OrganizationQueue",
     "django_fairque.engine.schedules.schedules.Schedules",
     "django_fairque.engine.dependencies.dependencies.XCom",
+    "django_fairque.engine.inspection.task_logs.TaskLogs",
     "django_fairque.tasks.context.TaskContext",
     "django_fairque.tasks.definition.TaskDefinition",
     "django_fairque.testing.Capture",

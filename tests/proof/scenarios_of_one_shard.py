@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from django_fairque.engine.inspection.task_logs import LogLine
 from django_fairque.engine.leasing import lease_ops as leasing
 from django_fairque.engine.model.ids import new_nonce
 from django_fairque.engine.model.outcome import Outcome
@@ -217,6 +218,7 @@ def small_calls(scene: Scene) -> Act:
 
     def act(queue: Any) -> None:
         queue.set_progress(lease, 1, 2, now=scene.now)
+        queue.logs.record(lease, [LogLine(scene.now, "INFO", "shop", "text")], now=scene.now)
         queue.xcom("n").push("k", 1, now=scene.now)
         queue.take_alerts(now=scene.now)
         queue.record_task_names({"shop.a": AttemptCounts(2, 1, Counter({30: 2}))}, now=scene.now)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import logging
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
@@ -196,6 +197,22 @@ class TestIsolated:
     def test_without_one_it_is_refused(self, value: Any) -> None:
         with pytest.raises(TaskUsageError, match="500MB"):
             task(name="limited", max_memory=value)(lambda: None)
+
+    def test_log_lines_are_captured_from_a_level_on(self) -> None:
+        known: list[tuple[Any, int | None]] = [(True, 0), (False, None), ("warning", 30), (logging.INFO, 20)]
+        for number, (given, level) in enumerate(known):
+            assert task(name=f"logs.{number}", capture_logs=given)(lambda: None).options.capture_logs == level
+
+    @pytest.mark.parametrize("value", ["LOUD", -1, 5000, 1.5, []])
+    def test_another_level_is_refused(self, value: Any) -> None:
+        with pytest.raises(
+            TaskUsageError, match="capture_logs must be True, False or the name or number of a log level"
+        ):
+            task(name="logs", capture_logs=value)(lambda: None)
+
+    def test_a_batch_captures_no_lines(self) -> None:
+        with pytest.raises(TaskUsageError, match="capture_logs keeps the lines of one task"):
+            task(name="many", batch=5, capture_logs=True)(lambda items: None)
 
     def test_a_batch_can_not_be_isolated(self) -> None:
         with pytest.raises(TaskUsageError, match="give one of them"):

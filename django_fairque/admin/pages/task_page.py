@@ -113,6 +113,7 @@ class TaskPage(AdminPage):
             "sla": sla_state(task),
             "bars": [(bar, bar.parts(max(each.total for each in bars))) for bar in bars],
             "attempts": attempts,
+            "logs": queue.logs.of_task(task.task_id) if self.may("view_tasklog") else [],
             "payload": as_text(redacted(task.payload)),
             "result": as_text(redacted(task.result)) if task.state is TaskState.FINISHED else None,
             "progress": queue.get_progress(task.task_id),

@@ -52,6 +52,7 @@ class Snapshot:
     tasks: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
     payloads: set[str] = field(default_factory=set)
     histories: set[str] = field(default_factory=set)
+    logs: set[str] = field(default_factory=set)
     users: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
     organizations: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
     rings: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -137,7 +138,7 @@ _OWNERLESS = (
 """Kinds of keys that belong to the shard or end by themselves."""
 _REGISTRIES = ("ring", "throttled", "due", "users", "groups", "grouped", "resolving")
 _TYPES = {
-    **dict.fromkeys(("stats", "task", "user", "group", "worker", "xcom", "events"), "hash"),
+    **dict.fromkeys(("stats", "task", "user", "group", "worker", "xcom", "events", "logs"), "hash"),
     **dict.fromkeys(("schedules", "schedules:last"), "hash"),
     **dict.fromkeys((*_REGISTRIES, "state", "wake", "workers", "schedules:due"), "zset"),
     **dict.fromkeys(("leases", "revoked", "deps", "run"), "set"),
@@ -178,7 +179,7 @@ def _place(snapshot: Snapshot, name: str) -> tuple[str, dict[str, Any], str] | N
         return (*places[kind], rest)
     if name == "stats":
         return "hash", snapshot.counters, name
-    names = {"payload": snapshot.payloads, "history": snapshot.histories}
+    names = {"payload": snapshot.payloads, "history": snapshot.histories, "logs": snapshot.logs}
     if kind in names:
         names[kind].add(rest)
     elif kind not in _OWNERLESS:
@@ -588,7 +589,8 @@ def _runs(snapshot: Snapshot) -> Iterator[Violation]:
 
 
 def _owners(snapshot: Snapshot) -> Iterator[Violation]:
-    for kind, ids in (("payload", snapshot.payloads), ("history", snapshot.histories)):
+    owned = {"payload": snapshot.payloads, "history": snapshot.histories, "logs": snapshot.logs}
+    for kind, ids in owned.items():
         for task_id in ids - snapshot.tasks.keys():
             name = f"{kind}:{task_id}"
             yield snapshot.violation("owner", name, "its task is gone", "key", name, "")

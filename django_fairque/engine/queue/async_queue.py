@@ -13,6 +13,7 @@ from django_fairque.engine.dependencies import dependencies, messages
 from django_fairque.engine.dependencies import dependencies as sync_dependencies
 from django_fairque.engine.inspection import pages as listing
 from django_fairque.engine.inspection import search as finding
+from django_fairque.engine.inspection import task_logs as sync_task_logs
 from django_fairque.engine.inspection import task_lookup as lookup
 from django_fairque.engine.leasing import lease_ops as leasing
 from django_fairque.engine.leasing.lease_ops import Fetch, Heartbeat, check_leases, check_outcomes
@@ -31,9 +32,9 @@ from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands
 from django_fairque.engine.sharding import resharding
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Window
 from django_fairque.engine.sharding.shards import AsyncAllShardsReader, Shards
+from django_fairque.engine.statistics import queue_stats
 from django_fairque.engine.statistics.first_come import FirstComeComparison, first_come_waits
 from django_fairque.engine.statistics.health import Alert, Health, health, take_alerts
-from django_fairque.engine.statistics.queue_stats import activity, busiest_users, longest_waits, shard_stats, stats
 from django_fairque.engine.statistics.task_names import AttemptCounts, NameFigures, record_task_names, task_names
 from django_fairque.engine.transport import node_health as nodes
 from django_fairque.engine.transport.cluster import is_cluster
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.dependencies.dependencies import Blockers, DependencyGraph, DependencyView, RunProgress
     from django_fairque.engine.inspection.pages import PartialList, ResultPage, Sizes, WorkerRecord
     from django_fairque.engine.inspection.search import MatchingTasks, Search, SearchResult
+    from django_fairque.engine.inspection.task_logs import AttemptLog, LogLine
     from django_fairque.engine.inspection.task_lookup import Note
     from django_fairque.engine.maintenance.invariants import Violation
     from django_fairque.engine.model.lease import Lease, LeaseKey
@@ -96,6 +98,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         self._transport = AsyncTransport(client, self.config.request_timeout)
         self.dlq = AsyncDeadLetterQueue(self._shards, self._run, self._read_all_shards, self._write_all_shards)
         self.schedules = AsyncSchedules(self._shards, self._run, self._read_all_shards)
+        self.logs = AsyncTaskLogs(self._shards, self._run, self._read_all_shards)
 
     async def reshard(self, shards: int, *, now: float | None = None) -> tuple[int, resharding.ReshardResult | None]:
         """Move a drained queue to another number of shards, whatever is configured.
@@ -648,18 +651,18 @@ class AsyncFairQueue(executor.QueueOfShards):
 
     async def get_stats(self, minutes: int = 60) -> QueueStats:
         """Return the figures now, and those of the last ``minutes`` (0 to 60, the default): each is one more read."""
-        return await self._read_all_shards(lambda shards: stats(shards, minutes))
+        return await self._read_all_shards(lambda shards: queue_stats.stats(shards, minutes))
 
     async def get_shard_stats(self) -> PartialList[ShardStats]:
         """Return the tasks on each shard, by state, and its node of the cluster."""
-        return await self._read_all_shards(lambda shards: shard_stats(shards, self.client))
+        return await self._read_all_shards(lambda shards: queue_stats.shard_stats(shards, self.client))
 
     async def get_activity(self, minutes: int = 60, per_span: int = 1) -> Activity:
         """Return what happened in the last ``minutes`` (1 to 1440; each is one read; 60 by default), in spans of
         ``per_span`` minutes (1 by default). Up to 10080 (seven days) if ``per_span`` is a multiple of 60. Raises
         `TaskValidationError` unless ``minutes`` is a multiple of ``per_span``.
         """
-        return await self._read_all_shards(lambda shards: activity(shards, minutes, per_span))
+        return await self._read_all_shards(lambda shards: queue_stats.activity(shards, minutes, per_span))
 
     async def task_names(self, hours: int = 1) -> list[NameFigures]:
         """Return the figures of the last ``hours`` (1 to 24; 1 by default) by task name, most attempts first."""
@@ -671,7 +674,7 @@ class AsyncFairQueue(executor.QueueOfShards):
 
     async def longest_waits(self, limit: int = 50) -> PartialList[WaitingTask]:
         """Return tasks that could start now, the longest wait first: at most ``limit``, from 1 to 1000; 50 by default."""
-        return await self._read_all_shards(lambda shards: longest_waits(shards, limit))
+        return await self._read_all_shards(lambda shards: queue_stats.longest_waits(shards, limit))
 
     async def busiest_users(self, sample: int = 100) -> PartialList[str]:
         """Return users with tasks that have not begun, by their number of tasks in a random sample of such tasks.
@@ -679,7 +682,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         ``sample`` is the number of tasks from each state in which tasks wait, from 1 to 1000; 100 by default. With 100,
         a user with a twentieth of the tasks of one state is missed once in 170 times.
         """
-        return await self._read_all_shards(lambda shards: busiest_users(shards, sample))
+        return await self._read_all_shards(lambda shards: queue_stats.busiest_users(shards, sample))
 
     async def fairness(self, limit: int = 2000, *, user_ids: Sequence[str] = ()) -> Fairness:
         """Return how the workers are shared between users: who waits, and why, who is noisy, and each one's share.
@@ -1279,3 +1282,35 @@ class AsyncXCom:
     async def keys(self) -> list[str]:
         """Return the keys that have values, sorted."""
         return await self._run(sync_dependencies.keys(self._commands, self.namespace))
+
+
+class AsyncTaskLogs:
+    # Generated from `TaskLogs` by python -m tests.async_classes.
+    """The log lines of tasks that were declared with ``capture_logs``, returned by ``queue.logs``.
+
+    ``now`` is that of the queue.
+    """
+
+    def __init__(self, shards: Shards, run: AsyncDriver, read_all_shards: AsyncAllShardsReader) -> None:
+        self._shards, self._run, self._read_all_shards = shards, run, read_all_shards
+
+    async def of_task(self, task_id: str) -> list[AttemptLog]:
+        """Return the log lines of the last attempts of task ``task_id``, at most five, the oldest first.
+
+        An attempt that has logged nothing is left out. Returns an empty list if nothing was recorded or the task is
+        unknown. The texts are as they were logged, with all secrets.
+        """
+        if self._shards.shard_in_id(check_id(task_id, "task_id")) is None:
+            return await self._read_all_shards(lambda shards: sync_task_logs.read_logs(shards, task_id))
+        return await self._run(sync_task_logs.read_logs(self._shards, task_id))
+
+    async def record(
+        self, lease: Lease, lines: Sequence[LogLine], omitted: int = 0, *, now: float | None = None
+    ) -> None:
+        """Record the log lines of an attempt, in place of those that were recorded of it before. Workers call this.
+
+        ``lease`` is that of the task, ``lines`` are the last lines, of at most 65,536 bytes as JSON, and ``omitted``
+        is the number of lines before them; 0 by default. Raises `StaleLeaseError` if the lease is not the task's
+        current one, and `TaskSerializationError` if a text is not Unicode or there are too many lines.
+        """
+        await self._run(sync_task_logs.record_logs(self._shards, lease, lines, omitted, now))

@@ -13,6 +13,7 @@ from django_fairque.engine.dependencies.dependencies import XCom
 from django_fairque.engine.inspection import pages as listing
 from django_fairque.engine.inspection import search as finding
 from django_fairque.engine.inspection import task_lookup as lookup
+from django_fairque.engine.inspection.task_logs import TaskLogs
 from django_fairque.engine.leasing import lease_ops as leasing
 from django_fairque.engine.leasing.lease_ops import Fetch, Heartbeat, check_leases, check_outcomes
 from django_fairque.engine.maintenance import operations as maintenance
@@ -30,9 +31,9 @@ from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS
 from django_fairque.engine.sharding import resharding
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Window
 from django_fairque.engine.sharding.shards import Shards
+from django_fairque.engine.statistics import queue_stats
 from django_fairque.engine.statistics.first_come import FirstComeComparison, first_come_waits
 from django_fairque.engine.statistics.health import Alert, Health, health, take_alerts
-from django_fairque.engine.statistics.queue_stats import activity, busiest_users, longest_waits, shard_stats, stats
 from django_fairque.engine.statistics.task_names import AttemptCounts, NameFigures, record_task_names, task_names
 from django_fairque.engine.transport import node_health as nodes
 from django_fairque.engine.transport.cluster import is_cluster
@@ -87,6 +88,7 @@ class FairQueue(executor.QueueOfShards):
         self._transport = Transport(client, self.config.request_timeout)
         self.dlq = DeadLetterQueue(self._shards, self._run, self._read_all_shards, self._write_all_shards)
         self.schedules = Schedules(self._shards, self._run, self._read_all_shards)
+        self.logs = TaskLogs(self._shards, self._run, self._read_all_shards)
 
     def reshard(self, shards: int, *, now: float | None = None) -> tuple[int, resharding.ReshardResult | None]:
         """Move a drained queue to another number of shards, whatever is configured.
@@ -629,18 +631,18 @@ class FairQueue(executor.QueueOfShards):
 
     def get_stats(self, minutes: int = 60) -> QueueStats:
         """Return the figures now, and those of the last ``minutes`` (0 to 60, the default): each is one more read."""
-        return self._read_all_shards(lambda shards: stats(shards, minutes))
+        return self._read_all_shards(lambda shards: queue_stats.stats(shards, minutes))
 
     def get_shard_stats(self) -> PartialList[ShardStats]:
         """Return the tasks on each shard, by state, and its node of the cluster."""
-        return self._read_all_shards(lambda shards: shard_stats(shards, self.client))
+        return self._read_all_shards(lambda shards: queue_stats.shard_stats(shards, self.client))
 
     def get_activity(self, minutes: int = 60, per_span: int = 1) -> Activity:
         """Return what happened in the last ``minutes`` (1 to 1440; each is one read; 60 by default), in spans of
         ``per_span`` minutes (1 by default). Up to 10080 (seven days) if ``per_span`` is a multiple of 60. Raises
         `TaskValidationError` unless ``minutes`` is a multiple of ``per_span``.
         """
-        return self._read_all_shards(lambda shards: activity(shards, minutes, per_span))
+        return self._read_all_shards(lambda shards: queue_stats.activity(shards, minutes, per_span))
 
     def task_names(self, hours: int = 1) -> list[NameFigures]:
         """Return the figures of the last ``hours`` (1 to 24; 1 by default) by task name, most attempts first."""
@@ -652,7 +654,7 @@ class FairQueue(executor.QueueOfShards):
 
     def longest_waits(self, limit: int = 50) -> PartialList[WaitingTask]:
         """Return tasks that could start now, the longest wait first: at most ``limit``, from 1 to 1000; 50 by default."""
-        return self._read_all_shards(lambda shards: longest_waits(shards, limit))
+        return self._read_all_shards(lambda shards: queue_stats.longest_waits(shards, limit))
 
     def busiest_users(self, sample: int = 100) -> PartialList[str]:
         """Return users with tasks that have not begun, by their number of tasks in a random sample of such tasks.
@@ -660,7 +662,7 @@ class FairQueue(executor.QueueOfShards):
         ``sample`` is the number of tasks from each state in which tasks wait, from 1 to 1000; 100 by default. With 100,
         a user with a twentieth of the tasks of one state is missed once in 170 times.
         """
-        return self._read_all_shards(lambda shards: busiest_users(shards, sample))
+        return self._read_all_shards(lambda shards: queue_stats.busiest_users(shards, sample))
 
     def fairness(self, limit: int = 2000, *, user_ids: Sequence[str] = ()) -> Fairness:
         """Return how the workers are shared between users: who waits, and why, who is noisy, and each one's share.

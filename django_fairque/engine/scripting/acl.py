@@ -40,7 +40,18 @@ CALL_COMMANDS: dict[CallMode, tuple[str, ...]] = {
 PRODUCER_KEYS = (
     *("stats", "stats:*", "ring", "ring:*", "groups", "grouped", "group:*", "wake", "users", "user:*", "throttled"),
     *("due", "queue:user:*", "state:*", "task:*", "payload:*", "history:*", "deps:*", "resolving", "run:*", "xcom:*"),
-    *("alerts", "schedules", "schedules:*", "unique:*", "delivered:*", "events", "reply:*", "revoked:*", "probe"),
+    *(
+        "logs:*",
+        "alerts",
+        "schedules",
+        "schedules:*",
+        "unique:*",
+        "delivered:*",
+        "events",
+        "reply:*",
+        "revoked:*",
+        "probe",
+    ),
     *("outbox", "mirrors", "remote:*", "shards", "absent"),
 )
 """A shard's keys that pushing, looking and canceling may write: all but leases and workers."""

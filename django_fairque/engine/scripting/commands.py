@@ -56,6 +56,9 @@ class Keys:
     def history(self, task_id: str) -> str:
         return f"{self.of(task_id)}history:{task_id}"
 
+    def logs(self, task_id: str) -> str:
+        return f"{self.of(task_id)}logs:{task_id}"
+
     def user(self, user_id: str) -> str:
         return f"{self.of_user(user_id)}user:{user_id}"
 

@@ -40,6 +40,8 @@ class Command(QueueCommand):
             action = add_action(name, text, id="its id")
             if name in ("show", "xcom"):
                 self.add_unredacted(action)
+            if name == "show":
+                action.add_argument("--logs", action="store_true", help="also the captured log lines of its attempts")
 
     def _list(self) -> Iterator[str]:
         state, user, size = self.options["state"], self.options["user"], TASK_LIST.page_size(self.options)
@@ -84,6 +86,20 @@ class Command(QueueCommand):
         yield from _named("waited for by", view.waiting, view.waiting_count, view.graph.nodes)
         for attempt in queue.history(task_id):
             yield f"- {when(attempt.at)}  {attempt.kind}  {attempt.worker}  {self.redact(attempt.error)}".rstrip()
+        if self.options["logs"]:
+            yield from self._logs(task_id)
+
+    def _logs(self, task_id: str) -> Iterator[str]:
+        logs = self.queue.logs.of_task(task_id)
+        if not logs:
+            yield "no log lines: the task was not declared with capture_logs, or has logged nothing that its loggers let pass"
+        for log in logs:
+            omitted = f" ({log.omitted:,} before them were not kept)" if log.omitted else ""
+            yield f"log of attempt {log.attempt} by {log.worker}, {len(log.lines):,} lines{omitted}:"
+            for line in log.lines:
+                first, *more = self.redact(line.text).split("\n")
+                yield f"  {when(line.at)}  {line.level:8}  {line.logger}  {first}"
+                yield from (f"    {each}" for each in more)
 
     def _run(self) -> Iterator[str]:
         view = self.queue.run(self.options["id"])

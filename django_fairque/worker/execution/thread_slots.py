@@ -37,6 +37,7 @@ from django_fairque.worker.fetching.wakeup import IdleSlots, Wakeup
 
 if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.tasks.context import CapturesLogs
     from django_fairque.worker.execution.status_board import StatusBoard
     from django_fairque.worker.fetching.buffer import Work
     from django_fairque.worker.fetching.fetch_planner import FetchPlanner
@@ -184,6 +185,8 @@ class Slot(threading.Thread):
         self._work: Work | None = None
         self._interrupt: Callable[[type[BaseException]], object] | None = None
         """Interrupts the coroutine that it waits for."""
+        self._log_capture: CapturesLogs | None = None
+        """Of the task that it runs, if that captures what it logs."""
         self._last_queue = index
         self._generation = process_copies.generation()
         self._fence = 0
@@ -238,6 +241,10 @@ class Slot(threading.Thread):
                 outcomes = [queue_context.revoked.settle(outcome) for outcome in outcomes]
             for outcome in outcomes:
                 self._outcome_log.add(planner.index, outcome)
+            if self._log_capture is not None:
+                # The task has ended, so no time limit counts any more; its lease has not, so the server takes the lines.
+                capture, self._log_capture = self._log_capture, None
+                capture.close()
             planner.outcomes.extend(outcomes)
         except BaseException:  # noqa: BLE001 - a fault of ours must not cost a slot, nor leave a lease without an outcome
             planner.outcomes.extend(event_loop.outcomes_after_fault(work if isinstance(work, list) else [work]))
@@ -292,6 +299,7 @@ class Slot(threading.Thread):
             isolation.clean_up_connections(close=close)
             return outcomes
         finally:
+            self._log_capture = runs[0].log_capture
             self._status_board.end(self.index)
 
     def _unless_copied(self, body: Callable[[], list[Outcome]]) -> list[Outcome]:

@@ -425,6 +425,12 @@ def isolated_nap(seconds: float) -> None:
     nap.function(seconds)
 
 
+@task(name="talks", capture_logs=True)
+def talks(seconds: float) -> None:
+    logging.getLogger("tests.worker.project").warning("talks")
+    nap.function(seconds)
+
+
 @task(name="hungry", max_memory="200MB")
 def hungry() -> None:
     """Take more memory bit by bit."""

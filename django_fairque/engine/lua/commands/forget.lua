@@ -15,6 +15,7 @@ for i = 1, tonumber(ARGV[FIRST_ARG]) do
     removed = removed + 1
     touch(payload_key(id))
     touch(history_key(id))
+    touch(P .. 'logs:' .. id)
   end
 end
 touch_all()

@@ -1,12 +1,23 @@
 #!lua
--- Record how far a leased task is.
+-- Record how far a leased task is, or the log lines of its attempt.
 --
 -- KEYS    base
--- ARGV    options, id, token, progress (opaque bytes)
+-- ARGV    options, id, token, progress (opaque bytes); or options, id, token, '', log lines (opaque bytes)
 -- REPLY   1 recorded, 0 stale lease
--- COST    4 commands
+-- COST    4 commands; 6 with log lines
 -- include base
-local held = redis.call('HMGET', task_key(ARGV[FIRST_ARG]), 'state', 'token')
-if held[1] ~= 'started' or held[2] ~= ARGV[FIRST_ARG + 1] then return 0 end
-redis.call('HSET', task_key(ARGV[FIRST_ARG]), 'progress', ARGV[FIRST_ARG + 2])
+local id, token, lines = ARGV[FIRST_ARG], ARGV[FIRST_ARG + 1], ARGV[FIRST_ARG + 3]
+local held = redis.call('HMGET', task_key(id), 'state', 'token')
+if held[1] ~= 'started' or held[2] ~= token then return 0 end
+if not lines then
+  redis.call('HSET', task_key(id), 'progress', ARGV[FIRST_ARG + 2])
+  return 1
+end
+-- Those of one attempt take the place of what was recorded of it before; the oldest attempts are dropped.
+local MOST_ATTEMPTS = 5
+local key = P .. 'logs:' .. id
+attempt('HSET', key, token, lines)
+local tokens = attempt('HKEYS', key) or {}
+table.sort(tokens, function(a, b) return (tonumber(a) or 0) > (tonumber(b) or 0) end)
+for i = MOST_ATTEMPTS + 1, #tokens do attempt('HDEL', key, tokens[i]) end
 return 1

@@ -7,7 +7,7 @@
 -- ARGV    options, n (1..200), then n × (what, name, detail):
 --         task id '' (its registries, queue, lease, payload); index registry id (a member without a task);
 --         queue user id; lease worker id; edge blocker waiter; run run id; user id field:difference;
---         stat field difference; place user '' (ring, rate, registry of users); key name '' (payload or history);
+--         stat field difference; place user '' (ring, rate, registry of users); key name '' (payload, history or logs);
 --         member organization user (does not belong there); organization id field:difference; standing organization '' (ring, registry of
 --         organizations); sum field difference (of the figures of organizations);
 --         mirror id '' (of a task on another shard); watchers id '' (other shards were not notified of its end)
@@ -212,7 +212,7 @@ end
 
 function fix.key(name)
   local kind, id = string.match(name, '^(%l+):(.*)$')
-  if kind ~= 'payload' and kind ~= 'history' then return 2 end
+  if kind ~= 'payload' and kind ~= 'history' and kind ~= 'logs' then return 2 end
   return redis.call('EXISTS', task_key(id)) == 0 and redis.call('DEL', P .. name) or 0
 end
 

@@ -41,6 +41,7 @@ local function forget(state, ids)
       keys[#keys + 1] = task_key(id)
       keys[#keys + 1] = payload_key(id)
       keys[#keys + 1] = history_key(id)
+      keys[#keys + 1] = P .. 'logs:' .. id
       zrem(K['state:' .. state], id)
       if one.run then srem(run_key(one.run), id) end
     elseif state == 'failed' then

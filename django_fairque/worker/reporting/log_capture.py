@@ -1,0 +1,161 @@
+"""Captures what a task logs, if it was declared with ``capture_logs``, for its page in the admin.
+
+A handler of the root logger looks up the task that runs in the calling thread or coroutine. It is installed when the first such
+task of the process begins: a process without such tasks has no handler. It stays installed, because `logging` may skip another
+handler while one is removed.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from django_fairque.engine.inspection.task_logs import LogLine
+from django_fairque.engine.model.errors import FairQueueError, StaleLeaseError
+from django_fairque.tasks.context import report_sender, running
+from django_fairque.tasks.errors import SoftTimeLimitExceeded
+from django_fairque.worker.reporting.log import logger, printable
+
+if TYPE_CHECKING:
+    from django_fairque.engine.model.lease import Lease
+
+MAX_CAPTURED_LINES = 200
+"""Of one attempt; the last ones are kept."""
+MAX_CAPTURED_BYTES = 16_384
+"""Of one attempt: of all its lines together, with their levels and the names of their loggers."""
+MAX_LINE_CHARACTERS = 2_000
+"""Of one line, with its traceback; the rest is cut off."""
+MAX_LOGGER_NAME_CHARACTERS = 100
+FIRST_SEND_SECONDS, SEND_SECONDS = 1.0, 5.0
+"""Seconds from the first line until the lines are sent while the task runs, and between two times: what is lost of a process that
+is killed."""
+
+SendLog = Callable[["Lease", Sequence[LogLine], int], object]
+"""Records the lines of an attempt; the number is that of the lines before them which were not kept."""
+
+_formatter = logging.Formatter()
+
+
+class LogCapture:
+    """The lines of one attempt. Thread-safe: threads that a task starts in its context log here too."""
+
+    def __init__(self, lease: Lease, level: int, send: SendLog) -> None:
+        self._lease, self._level, self._send = lease, level, send
+        self._lines: deque[tuple[LogLine, int]] = deque()
+        """Each with its size."""
+        self._size = self._count = self._sent = 0
+        """Bytes of the lines, how many were logged, and how many when they were sent last."""
+        self._is_closed = False
+        # It may be taken twice by one thread: an object that is freed here may log.
+        self._lock = threading.RLock()
+        self._sending = threading.Lock()
+        self.due = 0.0
+        """When to send the lines (`time.monotonic()`), for the thread that sends reports."""
+
+    def add(self, record: logging.LogRecord) -> None:
+        """Keep a log record, unless the attempt has ended."""
+        if record.levelno < self._level or self._is_closed:
+            return
+        line = _line_of(record)
+        size = len(line.level) + len(line.logger) + len(line.text.encode())
+        with self._lock:
+            self._lines.append((line, size))
+            self._size += size
+            self._count += 1
+            while len(self._lines) > MAX_CAPTURED_LINES or self._size > MAX_CAPTURED_BYTES:
+                self._size -= self._lines.popleft()[1]
+            is_first, self.due = not self.due, self.due or monotonic() + FIRST_SEND_SECONDS
+        if is_first:
+            report_sender.add(self)
+
+    def close(self) -> None:
+        """The attempt has ended: keep nothing more, and send what was not sent. Blocks."""
+        self._is_closed = True
+        self.flush()
+
+    def flush(self) -> None:
+        """Send the lines if some were not sent. Blocks."""
+        with self._sending:
+            with self._lock:
+                lines, count = [line for line, _ in self._lines], self._count
+            if count == self._sent:
+                return
+            self._sent = count
+            try:
+                self._send(self._lease, lines, count - len(lines))
+            except StaleLeaseError:
+                self._is_closed = True
+            except Exception as error:  # noqa: BLE001 - the task goes on without its log
+                logger.warning(
+                    "the log of task %s could not be recorded: %s",
+                    *(printable(self._lease.task_id), error),
+                    exc_info=not isinstance(error, FairQueueError),
+                )
+        if not self._is_closed:
+            self.due = monotonic() + SEND_SECONDS
+            report_sender.add(self)
+
+
+def _line_of(record: logging.LogRecord) -> LogLine:
+    """The record as text, whatever its arguments and its exception do when they are formatted."""
+    text = _formatted(record.getMessage)[:MAX_LINE_CHARACTERS]
+    if (exc_info := record.exc_info) and exc_info[0] is not None:
+        trace = record.exc_text or _formatted(lambda: _formatter.formatException(exc_info))
+        # The end of a traceback names the error.
+        text = f"{text}\n{trace[-MAX_LINE_CHARACTERS:]}"[-MAX_LINE_CHARACTERS:]
+    level, name = record.levelname[:MAX_LOGGER_NAME_CHARACTERS], record.name[:MAX_LOGGER_NAME_CHARACTERS]
+    return LogLine(record.created, *map(_unicode, (level, name, text)))
+
+
+def _formatted(write: Callable[[], object]) -> str:
+    """A text that the task's own objects write. `logging` catches what they raise; a time limit of the task must pass."""
+    try:
+        return str(write())
+    except SoftTimeLimitExceeded:
+        raise
+    except Exception as error:  # noqa: BLE001 - an object whose own __str__ raises must not fail the task
+        return f"<the message can't be formatted: {type(error).__name__}>"
+
+
+def _unicode(text: str) -> str:
+    """Text that can be encoded: half of a surrogate pair is written out."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+class CaptureHandler(logging.Handler):
+    """Passes records to the task that runs in the calling thread or coroutine, if that captures them."""
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        """Keep the record for the task. Without the handler's lock, which all tasks would share while a message is formatted."""
+        capture = running.get().log_capture
+        if capture is not None:
+            capture.add(record)
+        if len(logging.root.handlers) == 1 and not _has_other_handlers(record.name):
+            # Without this handler `logging` would have used its last resort.
+            last = logging.lastResort
+            if last is not None and record.levelno >= last.level:
+                last.handle(record)
+        return True
+
+
+def _has_other_handlers(name: str) -> bool:
+    found: logging.Logger | None = logging.getLogger(name)
+    while found is not None and found is not logging.root:
+        if found.handlers:
+            return True
+        found = found.parent
+    return False
+
+
+handler = CaptureHandler()
+
+
+def start_capture(lease: Lease, level: int, send: SendLog) -> LogCapture:
+    """Return what captures the lines of an attempt, from ``level`` on, and make sure that the handler is installed."""
+    if handler not in logging.root.handlers:  # also if the project has set up its logging anew
+        logging.root.addHandler(handler)
+    return LogCapture(lease, level, send)
