@@ -2,15 +2,17 @@
 
 Each scrape reads them from the server. Nothing is kept in the process, so that it does not matter which of many answers.
 
-Nothing here is labeled by user, task or worker: every value of a label is a series that is kept for as long as the
-metrics are, and those grow with the use of the queue. All values of the labels below are known beforehand, and each is
-exported even while it is 0, so that the first event is an increase like any other.
+Nothing here is labeled by user or worker: every value of a label is a series that is kept for as long as the metrics are, and
+those grow with the use of the queue. Names of tasks are a label of a few metrics, with at most `MAX_NAMES_EXPORTED` values at a
+time. The values of all other labels are known beforehand, and each is exported even while it is 0, so that the first event is an
+increase like any other.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -20,6 +22,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
+from django_fairque.engine.inspection.worker_activity import short_name
 from django_fairque.engine.model.options import STARVABLE_PRIORITIES
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import FailureType
@@ -31,11 +34,16 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.statistics.health import Health
     from django_fairque.engine.statistics.queue_stats import Distribution, QueueStats
+    from django_fairque.engine.statistics.task_names import NameFigures
     from django_fairque.engine.users.fairness import Fairness
 
 PREFIX = "fairque_"
 USERS_EXAMINED_PER_SCRAPE = 200
 """Users whose tasks are compared, at most: about a thousand commands, and 3 ms of the server's time."""
+MAX_NAMES_EXPORTED = 20
+"""Task names with a series of their own: those with most attempts in the last hour."""
+OTHER_NAMES = "other"
+"""The label of all other names together."""
 TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -47,11 +55,14 @@ class Figures:
     stats: QueueStats
     fairness: Fairness
     shards: int = 1
+    names: list[NameFigures] = field(default_factory=list)
+    """By task name, of the last hour; most attempts first."""
 
     @classmethod
     def read(cls, queue: FairQueue) -> Figures:
         fairness = queue.fairness(USERS_EXAMINED_PER_SCRAPE)
-        return cls(queue.health(), queue.get_stats(minutes=0), fairness, queue.config.shards)
+        names = queue.task_names()
+        return cls(queue.health(), queue.get_stats(minutes=0), fairness, queue.config.shards, names)
 
 
 probe = Probe(Figures.read)
@@ -85,6 +96,25 @@ def _one(name: str, value: Callable[[QueueStats], float], text: str) -> Family:
 
 def _of_users(name: str, value: Callable[[Fairness], float], text: str) -> Family:
     return Family(GaugeMetricFamily, name, text, lambda figures: {"": value(figures.fairness)})
+
+
+def _by_task_name(
+    name: str,
+    value: Callable[[NameFigures], float],
+    text: str,
+    together: Callable[[float, float], float] = operator.add,
+) -> Family:
+    """By task name; ``together`` is the value of two names that have one series."""
+
+    def values(figures: Figures) -> Mapping[str, float]:
+        found = {OTHER_NAMES: 0.0}
+        exported = [each for each in figures.names if each.name][:MAX_NAMES_EXPORTED]
+        for each in figures.names:
+            label = short_name(each.name) if each in exported else OTHER_NAMES
+            found[label] = together(found.get(label, 0.0), value(each))
+        return found
+
+    return Family(GaugeMetricFamily, name, text, values, "task")
 
 
 def _each(name: str, label: str, values: Callable[[QueueStats], Mapping[str, int]], text: str) -> Family:
@@ -148,6 +178,13 @@ FAMILIES = (
     _one(
         *("resolving_tasks", lambda stats: stats.dependencies.resolving),
         "Ended tasks whose dependents must be notified.",
+    ),
+    _by_task_name("task_attempts", lambda each: each.attempts, "Attempts that ended in the last hour, by task name."),
+    _by_task_name("task_failures", lambda each: each.failed, "Attempts that failed in the last hour, by task name."),
+    _by_task_name("task_retrying", lambda each: each.retrying, "Tasks that wait for a retry, by task name."),
+    _by_task_name(
+        *("task_run_p95_seconds", lambda each: each.run.p95, "95 % of the attempts of the last hour ran no longer."),
+        together=max,
     ),
     Family(GaugeMetricFamily, "queue_health", "1 for the status that fairque_health reports.", _statuses, "status"),
     Family(

@@ -16,6 +16,7 @@ from django_fairque.conf import get_queue
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.statistics.queue_stats import Distribution
+from django_fairque.engine.statistics.task_names import AttemptCounts
 from django_fairque.engine.users.fairness import SAMPLED_TASKS
 from django_fairque.monitoring.prometheus import (
     BUCKET_BOUNDS,
@@ -34,8 +35,10 @@ if TYPE_CHECKING:
     from tests.servers import Server
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
-KNOWN_LABELS = {"queue", "shard", "state", "priority", "type", "status", "kind", "le"}
-"""None of them grows with the use of a queue. (The parsers tell counters' names without ``_total``.)"""
+KNOWN_LABELS = {"queue", "shard", "state", "priority", "type", "status", "kind", "le", "task"}
+"""None of them grows with the use of a queue; ``task`` has at most 21 values at a time.
+
+The parsers name counters without ``_total``."""
 
 
 @pytest.fixture
@@ -127,6 +130,22 @@ def test_series_do_not_come_and_go_with_use(queue: FairQueue) -> None:
     empty = series()
     everything_happens(queue)
     assert series() == empty
+
+
+def test_names_of_tasks_are_a_label_with_few_values(queue: FairQueue) -> None:
+    for number in range(30):
+        counts = AttemptCounts()
+        for _ in range(100 - number):
+            counts.add(1 + number, has_failed=False)
+        counts.add(1, has_failed=True)
+        queue.record_task_names({f'shop."mail{number:02}\n' + "é" * 200: counts})
+    found = values()
+    attempts = {label: value for (name, *labels), value in found.items() if name == "task_attempts" for label in labels}
+    assert len(attempts) == 21
+    assert attempts["other"] == sum(101 - number for number in range(20, 30))
+    assert found["task_failures", "other"] == 10
+    assert found["task_run_p95_seconds", "other"] == pytest.approx(30, rel=0.2)
+    assert max(map(len, attempts)) == 100
 
 
 def test_what_happened(queue: FairQueue) -> None:
