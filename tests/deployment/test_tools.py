@@ -23,6 +23,7 @@ EXPOSURE = 25
 
 hadolint = shutil.which("hadolint")
 systemd_analyze = shutil.which("systemd-analyze")
+kubectl = shutil.which("kubectl")
 
 
 def run(*command: str) -> str:
@@ -52,6 +53,16 @@ def test_manifests_follow_their_schemas(path: Path) -> None:
         pytest.skip("kubernetes-validate is not installed")
     said = run(sys.executable, "-m", "kubernetes_validate", "--strict", str(path))
     assert said.count("passed") == len(list(yaml.safe_load_all(path.read_text())))
+
+
+@pytest.mark.skipif(kubectl is None, reason="kubectl is not installed")
+def test_kustomize_renders_each_resource_in_its_namespace() -> None:
+    rendered = list(yaml.safe_load_all(run(str(kubectl), "kustomize", str(files.FOLDER / "kubernetes"))))
+    listed = yaml.safe_load((files.FOLDER / "kubernetes" / "kustomization.yaml").read_text())["resources"]
+    written = [each for name in listed for each in yaml.safe_load_all((files.FOLDER / "kubernetes" / name).read_text())]
+    names = [sorted((each["kind"], each["metadata"]["name"]) for each in some) for some in (rendered, written)]
+    assert names[0] == names[1]
+    assert {each["metadata"]["namespace"] for each in rendered} == {"shop"}
 
 
 @pytest.mark.skipif(systemd_analyze is None, reason="systemd is not installed")
