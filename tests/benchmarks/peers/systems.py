@@ -105,7 +105,7 @@ PEERS = {
     "mayu": System(
         ("mayu",),
         ("mayu", "worker", "peer_mayu:app", "--mode", "thread", "--threads", "8"),
-        10_000,
+        20_000,
         "8 threads",
         "peer_mayu",
         python=(3, 13),
