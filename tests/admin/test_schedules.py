@@ -380,8 +380,8 @@ class TestPreview:
         queue.schedules.add("a", task=Task.create("ann", 3, 1), cron="0 9 * * *", timezone="Asia/Tokyo")
         text = admin_client.get(url(edit="a")).content.decode()
         assert text.count("T09:00:00+09:00") == 5
-        assert "django_fairque/schedule_form.js" in text
-        assert "schedule_form.js" not in admin_client.get(url()).content.decode()
+        assert "django_fairque/form_preview.js" in text
+        assert "form_preview.js" not in admin_client.get(url()).content.decode()
 
     def test_needs_the_permission_to_change(self, client: Client, queue: FairQueue) -> None:
         viewer = User.objects.create_user("viewer", is_staff=True)

@@ -463,6 +463,73 @@ class TestHistory:
         assert len(client.get(url(user="ann")).context["latest"]) == 1
 
 
+class TestWeightPreview:
+    def preview(self, client: Client, weight: str, user: str = "ann") -> str:
+        return shown(client, user=user, weight=weight, preview="1")
+
+    def test_shares_and_waits_of_the_user_and_of_others(self, admin_client: Client, queue: FairQueue) -> None:
+        push(queue, "ann", 2)
+        push(queue, "bob", 2)
+        push(queue, "carol", 2)
+        assert queue.pop("w", ["bob"]) is not None
+        text = self.preview(admin_client, "2")
+        assert "Share if everyone were busy: 33.3 % now, 50 % with this weight." in text
+        # Before a task has ended, 0.1 seconds are expected: 0.1 / (1/3 of one task) and 0.1 / (1/2 of one).
+        assert "Expected wait for its turn: about 300 ms now, about 200 ms with this weight." in text
+        assert "The shares of all others become 25 % smaller, and their expected waits 33.3 % longer." in text
+        queue.user("ann").set_weight(2)
+        text = self.preview(admin_client, "0.5")
+        assert "Share if everyone were busy: 50 % now, 20 % with this weight." in text
+        assert "The shares of all others become 60 % larger, and their expected waits 37.5 % shorter." in text
+        queue.user("ann").set_weight(0.5)
+        found = {each.user_id: each.share_if_busy for each in queue.fairness().examined}
+        assert found == pytest.approx({"ann": 0.2, "bob": 0.4, "carol": 0.4}), "as it was previewed"
+
+    def test_members_share_among_each_other(self, admin_client: Client, queue: FairQueue) -> None:
+        for user in ("ann", "bob"):
+            queue.user(user).set_organization("acme")
+        push(queue, "ann", 1)
+        push(queue, "bob", 1)
+        push(queue, "carol", 1)
+        text = self.preview(admin_client, "3")
+        assert "25 % now, 37.5 % with this weight" in text
+        assert "become 50 % smaller, and their expected waits 100 % longer" in text
+        assert "nothing changes for other users" in text
+        queue.user("bob").purge()
+        assert "No other member of its organization is active" in self.preview(admin_client, "3")
+
+    def test_alone_or_without_tasks(self, admin_client: Client, queue: FairQueue) -> None:
+        assert "No other user is active" in self.preview(admin_client, "3")
+        push(queue, "bob", 1)
+        assert "50 % now, 75 % with this weight" in self.preview(admin_client, "3")
+
+    def test_its_own_weight_changes_nothing(self, admin_client: Client, queue: FairQueue) -> None:
+        assert self.preview(admin_client, "1").strip() == ""
+
+    @pytest.mark.parametrize("weight", ["", "x", "0", "-1", "1001", "nan", "inf", "9" * 400])
+    def test_a_mistake_is_explained(self, admin_client: Client, queue: FairQueue, weight: str) -> None:
+        assert "fq-error" in self.preview(admin_client, weight)
+
+    @pytest.mark.parametrize("user", ["", "u" * 300])
+    def test_a_user_that_can_not_be_is_explained(self, admin_client: Client, queue: FairQueue, user: str) -> None:
+        assert "fq-error" in self.preview(admin_client, "2", user)
+
+    def test_is_for_those_who_may_change_users(self, client: Client, queue: FairQueue) -> None:
+        viewer = User.objects.create_user("viewer", is_staff=True)
+        viewer.user_permissions.add(
+            Permission.objects.get(codename="view_user", content_type__app_label="django_fairque")
+        )
+        client.force_login(viewer)
+        assert client.get(url(user="ann", weight="2", preview="1")).status_code == 403
+        assert "form_preview.js" not in shown(client, user="ann")
+
+    def test_the_form_names_where_it_is(self, admin_client: Client, queue: FairQueue) -> None:
+        text = shown(admin_client, user="ann")
+        assert "form_preview.js" in text
+        assert 'data-fields="weight"' in text
+        assert admin_client.get(url(queue="none", user="ann", weight="2", preview="1")).status_code == 404
+
+
 class TestLabel:
     def test_users_are_called_as_the_setting_names_them(
         self, admin_client: Client, queue: FairQueue, settings: Settings

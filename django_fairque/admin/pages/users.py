@@ -11,12 +11,16 @@ from django import forms
 from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import quote
 from django.contrib.contenttypes.models import ContentType
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.template.response import TemplateResponse
 from django.utils import timezone
+from django.utils.cache import patch_cache_control
 from django.utils.functional import lazy
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from django_fairque.admin.pages.base import (
+    APP,
     SUBJECT_MAX_CHARACTERS,
     Action,
     AdminPage,
@@ -28,12 +32,13 @@ from django_fairque.admin.pages.base import (
 )
 from django_fairque.conf import get_config
 from django_fairque.engine.inspection.pages import ResultPage
-from django_fairque.engine.model.errors import ConfigurationError, TaskValidationError
+from django_fairque.engine.model.errors import ConfigurationError, RedisConnectionError, TaskValidationError
 from django_fairque.engine.model.ids import MAX_ID_BYTES, check_id
 from django_fairque.engine.queue.lockstep import read_in_lockstep
 from django_fairque.engine.statistics import queue_stats
 from django_fairque.engine.statistics.queue_stats import Percentiles, total_usage
 from django_fairque.engine.users import fairness as user_fairness
+from django_fairque.engine.users.fairness import preview_weight
 from django_fairque.engine.users.users import (
     MAX_ENDED_TASKS_EXAMINED,
     MAX_LIMIT_VALUES,
@@ -42,16 +47,17 @@ from django_fairque.engine.users.users import (
     parse_rate,
 )
 from django_fairque.models import Queue
-from django_fairque.monitoring.formatting import duration, number, share
+from django_fairque.monitoring.formatting import approximate, duration, number, share
 
 if TYPE_CHECKING:
+    from django.http import HttpRequest, HttpResponse
     from django_stubs_ext import StrOrPromise
     from typing_extensions import Self
 
     from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import Shards
     from django_fairque.engine.statistics.queue_stats import QueueStats
-    from django_fairque.engine.users.fairness import Fairness, UserFairness
+    from django_fairque.engine.users.fairness import Fairness, UserFairness, WeightPreview
     from django_fairque.engine.users.organizations import OrganizationQueue, OrganizationStats
     from django_fairque.engine.users.users import UserStats
 
@@ -399,15 +405,67 @@ def users_label() -> str:
         return _("Users")
 
 
+def weight_sentences(preview: WeightPreview, *, has_organization: bool) -> list[str]:
+    """What another weight would change, in sentences."""
+    shares = {"before": share(preview.share_before), "after": share(preview.share_after)}
+    found = [_("Share if everyone were busy: %(before)s now, %(after)s with this weight.") % shares]
+    if preview.wait_before is not None and preview.wait_after is not None:
+        waits = {"before": approximate(preview.wait_before), "after": approximate(preview.wait_after)}
+        found.append(_("Expected wait for its turn: about %(before)s now, about %(after)s with this weight.") % waits)
+    if preview.others is None:
+        if has_organization:
+            found.append(_("No other member of its organization is active: the weight changes nothing now."))
+        else:
+            found.append(_("No other user is active: the weight changes nothing now."))
+    else:
+        if preview.others <= 1:
+            text = _("The shares of all others become %(share)s smaller, and their expected waits %(wait)s longer.")
+        else:
+            text = _("The shares of all others become %(share)s larger, and their expected waits %(wait)s shorter.")
+        facts = {"share": share(abs(1 - preview.others)), "wait": share(abs(1 / preview.others - 1))}
+        found.append(text % facts)
+        if has_organization:
+            found.append(_("The others are the members of its organization; nothing changes for other users."))
+    return found
+
+
 class UsersPage(AdminPage):
     """A table of users, those with something to do first. ``?organization=`` limits it to members; ``?user=`` shows one user with
-    its settings.
+    its settings, and with ``&preview=1`` what another ``weight`` of it would change, for the script of the form.
     """
 
     name = "users"
     title = lazy(users_label, str)()
     permission = "view_user"
     subject_field = "user"
+
+    def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
+        if "preview" not in request.GET:
+            return super().get(request, **kwargs)
+        if not self.may("change_user"):
+            raise PermissionDenied
+        self._open_queue()
+        facts: dict[str, Any]
+        try:
+            weight = LimitsForm.base_fields["weight"].clean(request.GET.get("weight", ""))
+            facts = {"weight_sentences": self._preview(request.GET.get("user", ""), weight)}
+        except ValidationError as error:
+            facts = {"weight_problem": error.messages[0]}
+        except (ConfigurationError, RedisConnectionError, TaskValidationError) as error:
+            facts = {"weight_problem": str(error)}
+        response = TemplateResponse(request, f"admin/{APP}/weight_preview.html", facts)
+        patch_cache_control(response, private=True, no_cache=True, no_store=True)
+        return response
+
+    def _preview(self, user_id: str, weight: float) -> list[str]:
+        """What this weight would change, in sentences; nothing if it is the user's weight."""
+        stats = self.queue.user(user_id).stats()
+        if weight == stats.weight:
+            return []
+        examined = self.queue.fairness(1, user_ids=[user_id]).examined
+        user = next(each for each in examined if each.user_id == user_id)
+        has_organization = stats.organization is not None
+        return weight_sentences(preview_weight(user, stats.weight, weight), has_organization=has_organization)
 
     def template_context(self) -> dict[str, Any]:
         wanted = self.request.GET.get("user", "")
@@ -507,6 +565,7 @@ class UsersPage(AdminPage):
             "is_recorded": is_known,
             **_queue_waits(queue_figures),
             "form": self.form or LimitsForm.of(stats),
+            "preview": self.url(self.name, user=user_id, preview="1"),
             **self._latest(user_id),
             "changes": self._changes(user_id),
         }

@@ -70,6 +70,7 @@ class UserFairness:
     ``user_id`` is the user. Of its tasks ``ready`` are ready, ``waiting`` of these are held back by nothing, and
     ``running`` run. ``held_by`` is why its ready tasks can't start (as in `UserStats`), None if they can.
     ``share_if_busy`` is its share, from 0 to 1, if everyone were busy: its weight / the weights of all active users.
+    ``other_weights`` is the sum of the weights of the other active users, of its organization if it belongs to one.
     ``busy_seconds`` is its worker time in the last hour. ``since`` is when its oldest ready task became ready, as Unix
     time, None without one, and ``wait_seconds`` how long ago that is. ``expected_wait_seconds`` is how long it may have
     to wait for its turn: in a queue that is fair by time until its share of the running tasks is more than its worker
@@ -86,12 +87,54 @@ class UserFairness:
     since: float | None = None
     wait_seconds: float = 0.0
     expected_wait_seconds: float = 0.0
+    other_weights: float = 0.0
 
     @property
     def is_late(self) -> bool:
         """Whether it waits for a worker, and longer than expected."""
         longest = max(UNNOTICED_WAIT_SECONDS, self.expected_wait_seconds)
         return self.waiting > 0 and self.wait_seconds > longest
+
+
+@dataclass(frozen=True)
+class WeightPreview:
+    """What another weight of a user would change, as of now.
+
+    ``share_before`` and ``share_after`` are the user's share, from 0 to 1, if everyone were busy. ``wait_before`` and
+    ``wait_after`` are how long it may have to wait for its turn, in seconds; None if that is unknown, because nothing runs.
+    ``others`` is by what the shares of the other users are multiplied (of its organization, if it belongs to one), and their
+    expected waits divided; None if none of them is active.
+    """
+
+    share_before: float
+    share_after: float
+    wait_before: float | None
+    wait_after: float | None
+    others: float | None
+
+
+def preview_weight(user: UserFairness, weight_before: float, weight: float) -> WeightPreview:
+    """Calculate what another weight of a user would change.
+
+    Args:
+        user: how the user is served, as `FairQueue.fairness` returns it.
+        weight_before: its weight now.
+        weight: the other weight, more than 0.
+
+    Returns:
+        Shares and expected waits before and after the change.
+    """
+    others = user.other_weights
+    part_before, part_after = weight_before / (weight_before + others), weight / (weight + others)
+    share = min(1.0, user.share_if_busy * part_after / part_before)
+    wait = user.expected_wait_seconds or None
+    return WeightPreview(
+        share_before=user.share_if_busy,
+        share_after=share,
+        wait_before=wait,
+        wait_after=None if wait is None else wait * part_before / part_after,
+        others=(weight_before + others) / (weight + others) if others else None,
+    )
 
 
 @dataclass(frozen=True)
@@ -326,9 +369,11 @@ def _figures(whole: Fairness, shard: _ShardReading, user_id: str, record: Mappin
     organization = shard.organizations.get(record[b"group"].decode(), {}) if b"group" in record else None
     held_by = hold_reason(record, organization, is_queue_paused=shard.is_paused)
     ready = sum(int(number(record.get(b"ready:%d" % priority.value))) for priority in Priority)
+    counted_weight = number(record.get(b"counted")) / MILLIONTHS
+    weights = whole.weights if organization is None else number(organization.get(b"active")) / MILLIONTHS
     share = whole.share_if_busy(
         number(record.get(b"weight")) or 1.0,
-        number(record.get(b"counted")) / MILLIONTHS,
+        counted_weight,
         None
         if organization is None
         else (
@@ -358,6 +403,7 @@ def _figures(whole: Fairness, shard: _ShardReading, user_id: str, record: Mappin
         wait_seconds=0.0 if since is None else max(0.0, shard.now - since),
         # By then its share of the running tasks is more than that.
         expected_wait_seconds=counted / (share * whole.running) if whole.running else 0.0,
+        other_weights=max(0.0, weights - counted_weight),
     )
 
 
