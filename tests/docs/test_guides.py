@@ -57,11 +57,12 @@ class Project:
         named = FILE.fullmatch(first)
         assert named, f"{example.place}: the first line must name a file, or be {SHELL!r}"
         module = self._module(named["path"].replace("/", "."))
+        if module.__name__ == "shop.settings":
+            example.run(module.__dict__)
+            return self._configure(module.__dict__["FAIRQUE"])
         before = sent()
         example.run(module.__dict__)
         assert sent() == before, f"{example.place}: importing this enqueues"
-        if module.__name__ == "shop.settings":
-            self._configure(module.__dict__["FAIRQUE"])
         return None
 
     def _module(self, name: str) -> ModuleType:
@@ -121,6 +122,15 @@ def test_recipes(project: Project, settings: Settings) -> None:
     assert sorted(each.result for each in ended if each.name.endswith(".export")) == [100, 200, 250]
     assert len([each for each in ended if each.name.endswith(".send_report")]) == 3 + 3
     assert states() == {"finished": 250 + 4 + 1 + 3 + 1 + 1 + 1 + 3}
+
+
+def test_production_checklists(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The providers' servers are not asked: the configuration must be right."""
+    monkeypatch.setenv("REDIS_URL", "rediss://:secret@queues.example.com:6379")
+    monkeypatch.setenv("VALKEY_PASSWORD", "secret")
+    project.read("production-checklists.md")
+    silenced = sys.modules["shop.settings"].SILENCED_SYSTEM_CHECKS
+    assert silenced == ["fairque.W004", "fairque.E009", "fairque.E008"]
 
 
 @pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
