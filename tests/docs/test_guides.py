@@ -12,7 +12,7 @@ import pytest
 from django_fairque.conf import get_config, get_queue
 from django_fairque.testing import run_tasks
 from tests.docs import blocks
-from tests.docs.examples import command_lines
+from tests.docs.examples import command_lines, examples
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -108,7 +108,7 @@ def test_retries_and_errors(project: Project) -> None:
 def test_recipes(project: Project, settings: Settings) -> None:
     settings.STORAGES = {**settings.STORAGES, "default": {"BACKEND": "django.core.files.storage.InMemoryStorage"}}
     names = project.read("recipes.md")
-    sys.modules["shop.tasks"].send_all_reports.enqueue("june")
+    sys.modules["shop.tasks"].send_all_reports.enqueue()
     drain("default", "mail", "llm")
     assert names["run"].state == "finished"
     assert [mail.state for mail in names["mails"]] == ["finished", "scheduled"]
@@ -138,6 +138,9 @@ def test_a_page_is_short_and_names_no_test_file(page: Path) -> None:
     text = page.read_text()
     assert len(text.split()) <= MOST_WORDS
     assert re.findall(r"\btests/|\btest_\w+\.py\b", text) == []
+    assert [
+        block for block in examples(page, "toml", "text") if page.parent == GUIDES and not block.startswith("# ")
+    ] == []
 
 
 @pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
