@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import sys
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
-from collections.abc import Callable, Iterator
-from datetime import datetime, timezone
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser, OutputWrapper
 from django.utils import translation
+from django.utils.dateparse import parse_datetime
+from django.utils.timezone import is_naive, make_aware
 
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.errors import FairQueueError, short
-from django_fairque.monitoring.formatting import plain
+from django_fairque.monitoring.formatting import plain, read_age
 from django_fairque.monitoring.redaction import redacted_text
 from django_fairque.monitoring.report import missing_words
 
@@ -47,6 +49,36 @@ def pages(read: Callable[[str | None], ResultPage[T]]) -> Iterator[ResultPage[T]
 def when(moment: float) -> str:
     """A time (Unix, seconds) in UTC."""
     return f"{datetime.fromtimestamp(moment, timezone.utc):%Y-%m-%d %H:%M:%SZ}"
+
+
+def add_pause_options(parser: ArgumentParser) -> None:
+    """Add ``--note``, ``--for`` and ``--until``, for `pause_options`."""
+    parser.add_argument("--note", default="", metavar="TEXT", help="why, at most 200 characters: shown with the pause")
+    ends = parser.add_mutually_exclusive_group()
+    length = "the pause ends by itself after this time, such as 90s, 30m, 2h or 7d"
+    ends.add_argument("--for", dest="pause_for", metavar="TIME", help=length)
+    end = "the pause ends by itself at this time, such as 2030-12-31T18:00 (in TIME_ZONE) or 2030-12-31T18:00Z"
+    ends.add_argument("--until", dest="pause_until", metavar="DATETIME", help=end)
+
+
+def pause_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of ``pause``.
+
+    Raises:
+        ValueError: a time is none; the message describes a correct one.
+    """
+    until: datetime | timedelta | None = None
+    if options["pause_for"] is not None:
+        until = timedelta(seconds=read_age(options["pause_for"]))
+    elif options["pause_until"] is not None:
+        until = parse_datetime(options["pause_until"])
+        if until is None:
+            raise ValueError(
+                f"--until takes a date and time such as 2030-12-31T18:00, got {short(options['pause_until'])}"
+            )
+        if is_naive(until):
+            until = make_aware(until)
+    return {"note": options["note"], "until": until}
 
 
 NO_LIMIT = "none"

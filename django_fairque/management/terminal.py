@@ -20,7 +20,7 @@ from django_fairque.engine.model.errors import FairQueueError, RedisConnectionEr
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.statistics.queue_stats import TREND_MINUTES
 from django_fairque.monitoring.formatting import duration, number, plain
-from django_fairque.monitoring.report import missing_words, queue_lines, top_users, trend_words
+from django_fairque.monitoring.report import missing_words, pause_suffix, queue_lines, top_users, trend_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -210,7 +210,7 @@ class QueueApp(App[None]):
         for each in figures.users:
             sizes = each.sizes
             counts = (sizes.ready, sizes.scheduled + sizes.deferred, sizes.running, each.finished, each.dead)
-            state = _cell("paused", "bold yellow") if each.paused else Text("")
+            state = _cell(f"paused{pause_suffix(each.pause)}", "bold yellow") if each.paused else Text("")
             weight = Text(f"{each.weight:g}", justify="right")
             users.add_row(_cell(each.user_id), *map(_count, counts), weight, state)
         for table, offset in offsets:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from django.utils.translation import gettext_noop
@@ -15,6 +16,7 @@ from django_fairque.engine.users.users import HOLD_REASONS
 from .formatting import approximate, duration, number, rate, share, table
 
 if TYPE_CHECKING:
+    from django_fairque.engine.model.pauses import Pause
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.statistics.backlog import Trend
     from django_fairque.engine.statistics.queue_stats import Percentiles, QueueStats, ShardStats
@@ -43,7 +45,7 @@ def top_users(queue: FairQueue, stats: QueueStats, count: int, most: int = MAX_P
 
 
 def queue_lines(stats: QueueStats) -> Iterator[str]:
-    paused = ", PAUSED" if stats.paused else ""
+    paused = f", PAUSED{pause_suffix(stats.pause)}" if stats.paused else ""
     held = stats.held_back_wait_seconds
     held_back = f" (held back by a pause or a limit: {duration(held)})" if held else ""
     yield (
@@ -82,6 +84,16 @@ def queue_lines(stats: QueueStats) -> Iterator[str]:
         f"{number(dependencies.resolved)}  to be notified {number(dependencies.resolving)}"
     )
     yield _listed("totals", {name: value for name, value in stats.totals.items() if ":" not in name})
+
+
+def pause_suffix(pause: Pause | None) -> str:
+    """`` until 2030-12-31 18:00:00Z (its note)``; empty if the pause has neither."""
+    if pause is None:
+        return ""
+    until = (
+        "" if pause.until is None else f" until {datetime.fromtimestamp(pause.until, timezone.utc):%Y-%m-%d %H:%M:%SZ}"
+    )
+    return until + (f" ({pause.note})" if pause.note else "")
 
 
 def trend_words(trend: Trend | None, gettext: Callable[[str], str] = gettext_noop) -> str:
@@ -128,7 +140,7 @@ def user_lines(user: UserStats) -> Iterator[str]:
         f"backlog {user.max_backlog}" if user.max_backlog else "",
         f"rate {user.rate}" if user.rate else "",
         f"SLA {duration(user.sla)}" if user.sla else "",
-        "PAUSED" if user.paused else "",
+        f"PAUSED{pause_suffix(user.pause)}" if user.paused else "",
     ]
     yield f"user {user.user_id!a}: {', '.join(filter(None, limits))}"
     counted = {"scheduled": sizes.scheduled, "deferred": sizes.deferred, "running": sizes.running}

@@ -19,6 +19,7 @@ from django_fairque.monitoring.translations import word
 
 if TYPE_CHECKING:
     from django_fairque.engine.inspection.pages import WorkerRecord
+    from django_fairque.engine.model.pauses import Pause
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.users.organizations import OrganizationStats
@@ -151,9 +152,9 @@ def _limits(task: Task, standing: WaitReason) -> Iterator[Reason]:
         text = _("It expired at %(when)s: instead of being started it becomes a dead letter.")
         yield Reason("expired", text % {"when": _when(task.expires_at)})
     if standing.is_paused:
-        yield Reason("queue_paused", _("The queue is paused."))
+        yield Reason("queue_paused", with_details(_("The queue is paused."), standing.pause))
     if user.paused:
-        yield Reason("user_paused", _("User %(user)s is paused.") % words)
+        yield Reason("user_paused", with_details(_("User %(user)s is paused.") % words, user.pause))
     if user.max_running is not None and user.sizes.running >= user.max_running:
         yield Reason("capped", _("User %(user)s may run %(cap)d tasks at once, and runs %(running)d.") % words)
     if organization is not None:
@@ -167,7 +168,7 @@ def _limits_of(organization: OrganizationStats) -> Iterator[Reason]:
     name, running, most = organization.organization, organization.running, organization.max_running
     if organization.paused:
         text = _("Organization %(organization)s, to which its user belongs, is paused.")
-        yield Reason("organization_paused", text % {"organization": name})
+        yield Reason("organization_paused", with_details(text % {"organization": name}, organization.pause))
     if organization.is_full:
         text = _(
             "Organization %(organization)s, to which its user belongs, may run %(cap)d tasks at once, and runs %(running)d."
@@ -212,6 +213,21 @@ def _serves(info: dict[str, str], user_id: str) -> bool:
     return "users" not in info or any(
         users == "*" or f", {user_id}, " in f", {users}, " or _NOT_ALL.search(users) for users in texts
     )
+
+
+def pause_details(pause: Pause | None) -> str:
+    """When a pause ends, and its note; empty if it has neither."""
+    parts = []
+    if pause is not None and pause.until is not None:
+        parts.append(_("It ends at %(when)s.") % {"when": _when(pause.until)})
+    if pause is not None and pause.note:
+        parts.append(_("Note: %(note)s") % {"note": pause.note})
+    return " ".join(parts)
+
+
+def with_details(text: str, pause: Pause | None) -> str:
+    """A sentence about a pause, with its details."""
+    return f"{text} {pause_details(pause)}".rstrip()
 
 
 def _when(moment: float) -> str:

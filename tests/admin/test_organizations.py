@@ -225,6 +225,14 @@ class TestActs:
             ("default: acme", "Organization acme is resum"),
         ]
 
+    def test_a_pause_has_a_note_and_an_end(self, admin_client: Client, queue: FairQueue) -> None:
+        assert "Note: moves" in messages_of(act(admin_client, "acme", "pause", note="moves", pause_for="1d"))
+        pause = queue.organization("acme").stats().pause
+        assert pause is not None
+        assert pause.until is not None
+        assert "paused ends in" in words_of(shown(admin_client, organization="acme"))
+        assert "moves" in words_of(shown(admin_client))
+
     def test_weight_and_limit(self, admin_client: Client, queue: FairQueue) -> None:
         join(queue, "acme", "ann")
         told = messages_of(act(admin_client, "acme", "settings", **form(weight="2.5", max_running="1000")))

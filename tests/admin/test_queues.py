@@ -116,6 +116,16 @@ def test_a_queue_is_paused_and_resumed(admin_client: Client, queue: FairQueue, m
     assert "is paused" in first.get_change_message()
 
 
+def test_a_pause_has_a_note_and_an_end(admin_client: Client, queue: FairQueue, mail: FairQueue) -> None:
+    html = content(act(admin_client, "pause", note="<i>release", pause_for="30m"))
+    assert row(html, "mail").startswith("mail paused ends in")
+    assert "&lt;i&gt;release" in html
+    stats = mail.get_stats(0)
+    assert stats.pause is not None
+    assert stats.pause.until == pytest.approx(time.time() + 1800, abs=60)
+    assert "Note: &lt;i&gt;release" in content(admin_client.get("/admin/django_fairque/queue/?queue=mail"))
+
+
 def test_a_purge_is_asked_first(admin_client: Client, mail: FairQueue) -> None:
     html = content(act(admin_client, "purge"))
     assert "Purge queue mail?" in html

@@ -555,6 +555,26 @@ class TestActs:
             ("default: ann", "User ann is resume"),
         ]
 
+    def test_a_pause_has_a_note_and_an_end(self, admin_client: Client, queue: FairQueue) -> None:
+        note = "<script>alert(1)</script>"
+        answer = act(admin_client, "ann", "pause", note=f"  {note}\n", pause_for="2h")
+        assert f"Note: {note}" in messages_of(answer)
+        pause = queue.user("ann").stats().pause
+        assert pause is not None
+        assert pause.note == note
+        assert pause.until == pytest.approx(time.time() + 7200, abs=60)
+        for text in (shown(admin_client), shown(admin_client, user="ann")):
+            assert "ends <time" in text
+            assert '<bdi class="fq-quiet">&lt;script&gt;' in text
+        (entry,) = LogEntry.objects.all()
+        assert entry.change_message.startswith(
+            "User ann is paused: none of its tasks start; what runs goes on. It ends at 2"
+        )
+        assert entry.change_message.endswith(f" Note: {note}")
+        assert "expected an age such as 90s" in messages_of(act(admin_client, "ann", "pause", pause_for="soon"))
+        assert "at most 200 characters" in messages_of(act(admin_client, "ann", "pause", note="x" * 201))
+        assert queue.user("ann").stats().pause == pause
+
     def test_all_limits_at_once(self, admin_client: Client, queue: FairQueue) -> None:
         fields = limits(weight="2.5", organization="acme", max_running="3", rate="100/m", max_backlog="500", sla="30")
         assert "Changed for user ann: " in messages_of(act(admin_client, "ann", "limits", **fields))

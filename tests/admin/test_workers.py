@@ -241,7 +241,9 @@ def test_it_begins_with_whether_a_process_is_stuck(admin_client: Client, queue: 
     queue.heartbeat("w4", {"lease": "30"})
     beat_with(queue, (["ann"] * 20, ReportedTask("id-1", "shop.send", "ann", time.time() - 130)))
     text = said(admin_client.get(url()).content.decode())
-    assert "No process is stuck: 2 report in time. The task that has run longest: shop.send of ann , for 2 min 1" in text
+    assert (
+        "No process is stuck: 2 report in time. The task that has run longest: shop.send of ann , for 2 min 1" in text
+    )
     beat(queue, "w2")
     queue.heartbeat("w3", {"blocked_by": HOSTILE})
     html = admin_client.get(url()).content.decode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from io import StringIO
 from typing import TYPE_CHECKING
 
@@ -92,6 +93,37 @@ def test_users_are_listed_with_what_holds_for_them(queue: FairQueue, run: Run, p
     assert queue.pop("w", ["quiet\n*"]) is None
     run("fairque_user", "resume", "quiet\n*")
     assert queue.pop("w", ["quiet\n*"]) is not None
+
+
+def test_a_pause_has_a_note_and_an_end(queue: FairQueue, run: Run) -> None:
+    run(
+        "fairque_user",
+        "pause",
+        "acme",
+        "--create",
+        "--note",
+        "too\nmany \x1b[31m mails",
+        "--until",
+        "2100-01-02T03:04Z",
+    )
+    end = "until 2100-01-02 03:04:00Z (too many \\x1b[31m mails)"
+    assert run("fairque_user", "list").splitlines()[1].endswith(f"  paused {end}")
+    assert f"PAUSED {end}\n" in run("fairque_stats", "--user", "acme")
+    assert json.loads(run("fairque_user", "list", "--json"))["pause"]["until"] == 4102542240
+    run("fairque_organization", "pause", "shop", "--for", "2h")
+    pause = queue.organization("shop").stats().pause
+    assert pause is not None
+    assert pause.until == pytest.approx(time.time() + 7200, abs=60)
+    queue.pause(note="maintenance")
+    assert run("fairque_stats").startswith("queue 'default', PAUSED (maintenance): ")
+    for words, message in (
+        (["--for", "2"], "expected an age such as 90s"),
+        (["--until", "soon"], "--until takes a date and time"),
+        (["--until", "2001-01-01T00:00"], "until must be later than now"),
+        (["--note", "x" * 201], "at most 200 characters"),
+    ):
+        with pytest.raises(CommandError, match=message):
+            run("fairque_user", "pause", "acme", *words)
 
 
 @pytest.mark.parametrize(

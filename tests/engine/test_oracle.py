@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import hypothesis.strategies as st
@@ -29,6 +30,8 @@ LEASE = 30.0
 DELIVERIES = 4
 USERS = st.sampled_from(["a", "b", "*"])
 ORGANIZATIONS = st.sampled_from(["g", "*"])
+LENGTHS = st.none() | st.sampled_from([20, 40])
+"""Seconds until a pause ends."""
 POLICIES = st.sampled_from(["wait", "cancel", "run"])
 
 
@@ -43,11 +46,12 @@ class Histories(RuleBasedStateMachine):
         self.queue = FairQueue(ServerClock(self.redis), config=config)
         self.oracle = Oracle(LEASE, DELIVERIES)
         self.leases: list[Lease] = []
-        self.paused: set[str] = set()
+        self.paused: dict[str, float] = {}
+        """Until when."""
         self.caps: dict[str, int] = {}
         self.organization: dict[str, str] = {}
         self.organization_caps: dict[str, int] = {}
-        self.organization_paused: set[str] = set()
+        self.organization_paused: dict[str, float] = {}
         self.now = NOW
         """What the server's clock says."""
 
@@ -64,6 +68,9 @@ class Histories(RuleBasedStateMachine):
         while self.queue.sweep(now=self.now).more:
             pass
         self.oracle.catch_up(self.time)
+        for paused in (self.paused, self.organization_paused):
+            for name in [name for name, until in paused.items() if until <= self.time]:
+                del paused[name]
 
     def of(self, made: Task) -> Known:
         due = made.execute_after or 0.0
@@ -250,10 +257,18 @@ class Histories(RuleBasedStateMachine):
         figures = self.redis.hmget("fq:{default:0}:stats", "vtime", "arrival", "mean", "stamp", "token")
         return [self.redis.zrange("fq:{default:0}:ring", 0, -1, withscores=True), figures]
 
-    @rule(user=USERS)
-    def pause_or_resume(self, user: str) -> None:
-        (self.queue.user(user).resume if user in self.paused else self.queue.user(user).pause)(now=self.now)
-        self.paused ^= {user}
+    @rule(user=USERS, length=LENGTHS)
+    def pause_or_resume(self, user: str, length: float | None) -> None:
+        self._pause_or_resume(self.queue.user(user), self.paused, user, length)
+
+    def _pause_or_resume(self, handle: Any, paused: dict[str, float], name: str, length: float | None) -> None:
+        self.settle_down()
+        if paused.pop(name, None) is not None:
+            handle.resume(now=self.now)
+        else:
+            # By the engine's time, which is later than a clock that was set back.
+            paused[name] = math.inf if length is None else self.time + length
+            handle.pause(note=name, until=None if length is None else paused[name], now=self.now)
 
     @rule(user=USERS, cap=st.none() | st.integers(1, 2))
     def cap(self, user: str, cap: int | None) -> None:
@@ -273,11 +288,10 @@ class Histories(RuleBasedStateMachine):
             else {k: v for k, v in self.organization.items() if k != user}
         )
 
-    @rule(organization=ORGANIZATIONS)
-    def pause_or_resume_an_organization(self, organization: str) -> None:
+    @rule(organization=ORGANIZATIONS, length=LENGTHS)
+    def pause_or_resume_an_organization(self, organization: str, length: float | None) -> None:
         handle = self.queue.organization(organization)
-        (handle.resume if organization in self.organization_paused else handle.pause)(now=self.now)
-        self.organization_paused ^= {organization}
+        self._pause_or_resume(handle, self.organization_paused, organization, length)
 
     @rule(organization=ORGANIZATIONS, cap=st.none() | st.integers(1, 3))
     def cap_an_organization(self, organization: str, cap: int | None) -> None:

@@ -124,6 +124,8 @@ def test_its_user_is_paused(queue: FairQueue) -> None:
     push(queue)
     queue.user("ann").pause(now=NOW)
     assert only(queue, "user_paused") == "User ann is paused."
+    queue.user("ann").pause(note="moves", until=4102444800, now=NOW)
+    assert only(queue, "user_paused") == "User ann is paused. It ends at 2100-01-01 00:00:00 UTC. Note: moves"
 
 
 def test_its_user_s_organization_is_paused(queue: FairQueue) -> None:

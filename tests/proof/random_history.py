@@ -292,7 +292,10 @@ class Walk:
         )
         if draw.random() < 0.3:
             is_paused = draw.random() < 0.4
-            return lambda queue: (queue.user(name).pause if is_paused else queue.user(name).resume)(now=now)
+            until = draw.choice([None, now + 15])
+            if is_paused:
+                return lambda queue: queue.user(name).pause(note="n", until=until, now=now)
+            return lambda queue: queue.user(name).resume(now=now)
         return lambda queue: getattr(queue.user(name), kind)(value, now=now)
 
     def _do_join(self) -> Callable[[FairQueue], Any]:
@@ -314,7 +317,8 @@ class Walk:
             ("resume", []),
         ]
         kind, values = self.random.choice(settings)
-        return lambda queue: getattr(queue.organization(name), kind)(*values, now=now)
+        until = {"until": now + 15} if kind == "pause" and self.random.random() < 0.5 else {}
+        return lambda queue: getattr(queue.organization(name), kind)(*values, **until, now=now)
 
     def _do_schedule(self) -> Callable[[FairQueue], Any]:
         draw, now = self.random, self.now

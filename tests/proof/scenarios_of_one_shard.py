@@ -222,8 +222,10 @@ def small_calls(scene: Scene) -> Act:
         queue.xcom("n").push("k", 1, now=scene.now)
         queue.take_alerts(now=scene.now)
         queue.record_task_names({"shop.a": AttemptCounts(2, 1, Counter({30: 2}))}, now=scene.now)
-        queue.pause(now=scene.now)
+        queue.pause(note="n", until=scene.now + 60, now=scene.now)
         queue.resume(now=scene.now)
+        queue.user("a").pause(note="n", until=scene.now + 60, now=scene.now)
+        queue.user("a").resume(now=scene.now)
         queue.user("a").set_rate("1/m", now=scene.now)
         queue.user("a").set_rate(None, now=scene.now)
 

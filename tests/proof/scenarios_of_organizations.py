@@ -34,6 +34,13 @@ def a_user_who_changes_organizations(scene: Scene) -> Act:
     return lambda queue: queue.user("a").set_organization("h", now=scene.now)
 
 
+def pauses_that_end(scene: Scene) -> Act:
+    two_organizations(scene)
+    for handle in (scene.queue, scene.queue.user("d"), scene.queue.user("a"), scene.queue.organization("h")):
+        handle.pause(note="n", until=scene.now + 5, now=scene.now)
+    return lambda queue: queue.sweep(now=scene.now + 6)
+
+
 def the_last_user_who_leaves_an_organization(scene: Scene) -> Act:
     two_organizations(scene)
     return lambda queue: queue.user("c").set_organization(None, now=scene.now)

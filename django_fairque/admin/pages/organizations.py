@@ -9,9 +9,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_fairque.admin.pages.base import Action, AdminPage, InvalidForm
-from django_fairque.admin.pages.users import OrganizationForm
+from django_fairque.admin.pages.users import OrganizationForm, posted_pause
 from django_fairque.engine.model.errors import ShardsAwayError, TaskValidationError
 from django_fairque.monitoring.formatting import number
+from django_fairque.monitoring.wait_explanations import with_details
 
 ORGANIZATIONS_PER_PAGE = 50
 
@@ -54,7 +55,9 @@ class OrganizationsPage(AdminPage):
     @Action("change_user")
     def pause(self) -> str:
         done = _("Organization %(organization)s is paused: no task of its members starts; what runs goes on.")
-        return self._do(done % {"organization": self.subject}, self.queue.organization(self.subject).pause)
+        organization, pause = self.queue.organization(self.subject), posted_pause(self.request.POST)
+        done = with_details(done % {"organization": self.subject}, pause)
+        return self._do(done, lambda: organization.pause(note=pause.note, until=pause.until))
 
     @Action("change_user")
     def resume(self) -> str:

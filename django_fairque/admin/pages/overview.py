@@ -17,6 +17,7 @@ from django_fairque.engine.statistics.queue_stats import TREND_MINUTES
 from django_fairque.engine.users import fairness as user_fairness
 from django_fairque.monitoring.formatting import duration, per_minute
 from django_fairque.monitoring.report import trend_words
+from django_fairque.monitoring.wait_explanations import pause_details
 from django_fairque.webhook import send_test_alert
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class OverviewPage(AdminPage):
         oldest = max([stats.oldest_wait_seconds, *(each.wait_seconds for each in longest if each.waiting)])
         return {
             "stats": stats,
+            "pause_details": pause_details(stats.pause),
             "health": self.status.readings.get(self.queue_name),
             "hours": hours,
             "choices": [

@@ -11,10 +11,12 @@ from django.utils.translation import gettext_lazy as _
 from django_fairque.admin.charts import Sparkline
 from django_fairque.admin.page_queues import page_queue, queue_names
 from django_fairque.admin.pages.base import Action, AdminPage, Question, at_most
+from django_fairque.admin.pages.users import posted_pause
 from django_fairque.engine.queue.lockstep import read_in_lockstep
 from django_fairque.engine.statistics import queue_stats
 from django_fairque.monitoring.formatting import number, per_minute
 from django_fairque.monitoring.report import RATE_MINUTES
+from django_fairque.monitoring.wait_explanations import with_details
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -80,8 +82,10 @@ class QueuesPage(AdminPage):
 
     @Action("change_queue")
     def pause(self) -> str:
-        self.queue.pause()
-        return gettext("Queue %(name)s is paused: running tasks go on, no other starts.") % {"name": self.queue.name}
+        pause = posted_pause(self.request.POST)
+        self.queue.pause(note=pause.note, until=pause.until)
+        done = gettext("Queue %(name)s is paused: running tasks go on, no other starts.") % {"name": self.queue.name}
+        return with_details(done, pause)
 
     @Action("change_queue")
     def resume(self) -> str:

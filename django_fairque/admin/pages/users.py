@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from django_fairque.conf import get_config
 from django_fairque.engine.inspection.pages import ResultPage
 from django_fairque.engine.model.errors import ConfigurationError, RedisConnectionError, TaskValidationError
 from django_fairque.engine.model.ids import MAX_ID_BYTES, check_id
+from django_fairque.engine.model.pauses import Pause
 from django_fairque.engine.queue.lockstep import read_in_lockstep
 from django_fairque.engine.statistics import queue_stats
 from django_fairque.engine.statistics.queue_stats import Percentiles, total_usage
@@ -47,10 +49,11 @@ from django_fairque.engine.users.users import (
     parse_rate,
 )
 from django_fairque.models import Queue
-from django_fairque.monitoring.formatting import approximate, duration, number, share
+from django_fairque.monitoring.formatting import approximate, duration, number, read_age, share
+from django_fairque.monitoring.wait_explanations import with_details
 
 if TYPE_CHECKING:
-    from django.http import HttpRequest, HttpResponse
+    from django.http import HttpRequest, HttpResponse, QueryDict
     from django_stubs_ext import StrOrPromise
     from typing_extensions import Self
 
@@ -165,6 +168,16 @@ HOLD_TEXTS = {
     "organization_capped": gettext_lazy("waits for running tasks of its organization"),
 }
 """Why no task of a user can start, by ``held_by``."""
+
+
+def posted_pause(posted: QueryDict) -> Pause:
+    """The pause that ``pause_fields.html`` describes.
+
+    Raises:
+        ValueError: the time after which it ends is none.
+    """
+    after = posted.get("pause_for", "").strip()
+    return Pause(" ".join(posted.get("note", "").split()), time.time() + read_age(after) if after else None)
 
 
 def wait_text(held_by: str | None) -> str:
@@ -593,8 +606,10 @@ class UsersPage(AdminPage):
 
     @Action("change_user")
     def pause(self) -> str:
-        self.queue.user(self.subject).pause()
-        return _("User %(user)s is paused: none of its tasks start; what runs goes on.") % {"user": self.subject}
+        pause = posted_pause(self.request.POST)
+        self.queue.user(self.subject).pause(note=pause.note, until=pause.until)
+        done = _("User %(user)s is paused: none of its tasks start; what runs goes on.")
+        return with_details(done % {"user": self.subject}, pause)
 
     @Action("change_user")
     def resume(self) -> str:

@@ -16,6 +16,7 @@ from django_fairque.engine.inspection.pages import PartialList
 from django_fairque.engine.model import task as task_hash
 from django_fairque.engine.model.durations import number
 from django_fairque.engine.model.errors import TaskSerializationError
+from django_fairque.engine.model.pauses import has_pause_end
 from django_fairque.engine.model.priority import SCORE_PER_PRIORITY
 from django_fairque.engine.model.records import FailureType, TaskState
 from django_fairque.engine.scripting.commands import ORGANIZATION_PREFIX, Commands
@@ -386,8 +387,9 @@ def _users(snapshot: Snapshot, waiting: Waiting) -> Iterator[Violation]:
         record, has = snapshot.users.get(user, {}), waiting.get(user, Counter())
         key, repair = f"user:{user}", ("place", user, "")
         yield from _wrong_counts(snapshot, "user counts", "user", user, record, {name: has[name] for name in counted})
-        if (b"held" in record) != (user in snapshot.registry("throttled")):
-            detail = "held by its rate limit and the registry of held users disagree"
+        is_awaited = b"held" in record or has_pause_end(record)
+        if is_awaited != (user in snapshot.registry("throttled")):
+            detail = "held by its rate limit, or by a pause with an end, and the registry of held users disagree"
             yield snapshot.violation("throttled", key, detail, *repair)
         if user in snapshot.users and user not in snapshot.registry("users"):
             yield snapshot.violation("users", key, "has a record and is not among the users", *repair)
@@ -451,10 +453,11 @@ def _sums(snapshot: Snapshot, waiting: Waiting, served: set[str]) -> dict[str, C
 
 def _organizations(snapshot: Snapshot, sums: Mapping[str, Counter[str]]) -> Iterator[Violation]:
     """An organization exists while it has members or settings, counts right, and is in the ring if a member can be served."""
-    ring, known = snapshot.registry("ring"), snapshot.registry("groups")
+    ring, known, held = (snapshot.registry(name) for name in ("ring", "groups", "throttled"))
     in_ring = {entry.removeprefix(ORGANIZATION_MARK) for entry in ring if entry.startswith(ORGANIZATION_MARK)}
+    awaited = {each.removeprefix(ORGANIZATION_MARK) for each in held if each.startswith(ORGANIZATION_MARK)}
     behind = 0
-    for organization in sums.keys() | known.keys() | in_ring:
+    for organization in sums.keys() | known.keys() | in_ring | awaited:
         record, has = snapshot.organizations.get(organization, {}), sums.get(organization, Counter())
         key, repair = f"group:{organization}", ("standing", organization, "")
         real = {name: has[name] for name in ("members", "ready", "run", *RUNNING_TASK_SUMS)}
@@ -466,6 +469,9 @@ def _organizations(snapshot: Snapshot, sums: Mapping[str, Counter[str]]) -> Iter
         is_served = _is_served(record, has["ready"], has["run"])
         behind += has["ready"] - is_served
         yield from _in_ring(snapshot, key, *repair, is_served=is_served, is_there=organization in in_ring)
+        if has_pause_end(record) != (organization in awaited):
+            detail = "its pause with an end and the registry of held users disagree"
+            yield snapshot.violation("throttled", key, detail, *repair)
         if bool(record) != (organization in known):
             detail = "its record and the registry of organizations disagree"
             yield snapshot.violation("organizations", key, detail, *repair)
@@ -509,14 +515,24 @@ def _weights(
 
 
 def _held(snapshot: Snapshot) -> Iterator[Violation]:
-    """A rate holds nobody for longer than one task's time and, after a change, its debt: else a clock was wrong."""
+    """A rate holds nobody for longer than one task's time and, after a change, its debt: else a clock was wrong. A pause with
+    an end is looked at by then.
+    """
     clock = number(snapshot.stats.get(b"clock"))
-    for user, until in snapshot.registry("throttled").items():
-        record = snapshot.users.get(user, {})
+    for entry, until in snapshot.registry("throttled").items():
+        name = entry.removeprefix(ORGANIZATION_MARK)
+        kind, fix, records = "user", "place", snapshot.users
+        if entry != name:
+            kind, fix, records = "group", "standing", snapshot.organizations
+        record = records.get(name, {})
         gap = record.get(b"gap")
-        if gap is not None and until > clock + number(gap) + number(record.get(b"debt")):
-            detail = "is held for longer than its rate asks for"
-            yield snapshot.violation("throttled", f"user:{user}", detail, "place", user, "")
+        if b"held" in record:
+            end = until if gap is None else clock + number(gap) + number(record.get(b"debt"))
+        else:
+            end = number(record.get(b"paused")) if has_pause_end(record) else until
+        if until > end:
+            detail = "is held for longer than its rate or its pause asks for"
+            yield snapshot.violation("throttled", f"{kind}:{name}", detail, fix, name, "")
 
 
 def _counters(snapshot: Snapshot) -> Iterator[Violation]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 from django_fairque.engine.maintenance.invariants import WRONG_TYPE_INVARIANT, Violation, bytes_of, check_shard
 from django_fairque.engine.maintenance.samples import record_sample
+from django_fairque.engine.model.pauses import PAUSE_FIELDS, Pause, PauseEnd, pause_fields, pause_of
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, Commands
 from django_fairque.engine.scripting.operations import Operation, Read, slices
 from django_fairque.engine.sharding.shards import Shards, sum_over_shards
@@ -20,7 +22,8 @@ class Sweep:
     These are numbers of tasks: ``due`` became ready, ``reaped`` lost a lease that had ended, ``expired`` became dead
     letters because they had not started in time, ``overdue`` missed their SLA while they waited, ``at_risk`` soon
     will, ``promoted`` moved up a class after a long wait, ``forgotten`` had ended long ago, ``dropped`` were in a
-    registry without belonging there. ``freed`` is the number of users whose rate allows another task.
+    registry without belonging there. ``freed`` is the number of users whose rate allows another task, and of users and
+    organizations whose pause has ended.
 
     ``alerts`` wait to be fetched; ``look_at`` is when the next thing is due, ``schedule_at`` the next schedule;
     ``messages`` wait to be carried to other shards. ``now`` is the server's time.
@@ -61,21 +64,39 @@ def sweep(shards: Shards, now: float | None) -> Operation[Sweep]:
     return Sweep(**whole)
 
 
-def set_paused(shards: Shards, now: float | None, *, paused: bool) -> Operation[None]:
+def pause(shards: Shards, note: str, until: PauseEnd, now: float | None) -> Operation[None]:
+    yield from set_pause(shards, pause_fields(note, until, now), now)
+
+
+def set_pause(shards: Shards, pause_record: Mapping[str, object], now: float | None) -> Operation[None]:
     """The shards that can be reached, then `ShardsAwayError` for the others."""
     for shard in shards:
-        yield shard.call("pause", [int(paused)], now)
-    shards.check_present(f"{'paused' if paused else 'resumed'} without some")
+        yield shard.call("pause", [pause_record[name] for name in PAUSE_FIELDS], now)
+    shards.check_present("paused without some")
+
+
+def resume(shards: Shards, now: float | None) -> Operation[None]:
+    """The shards that can be reached, then `ShardsAwayError` for the others."""
+    for shard in shards:
+        yield shard.call("pause", [0, ""], now)
+    shards.check_present("resumed without some")
+
+
+def read_pause(shards: Shards) -> Operation[Pause | None]:
+    """That of the first shard; None as soon as one shard is not paused."""
+    first: Pause | None = None
+    for shard in shards:
+        (values,) = yield Read([("HMGET", shard.keys("stats"), *PAUSE_FIELDS)])
+        found = pause_of(dict(zip((b"paused", b"pause_note"), values, strict=True)))
+        if found is None:
+            return None
+        first = first or found
+    shards.check_present("the pause of the queue can't be read")
+    return first
 
 
 def is_paused(shards: Shards) -> Operation[bool]:
-    """False as soon as one shard says so."""
-    for shard in shards:
-        (value,) = yield Read([("HGET", shard.keys("stats"), "paused")])
-        if value != b"1":
-            return False
-    shards.check_present("the pause of the queue can't be read")
-    return True
+    return (yield from read_pause(shards)) is not None
 
 
 MAX_REPAIR_ROUNDS = 12

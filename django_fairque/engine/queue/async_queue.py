@@ -23,6 +23,7 @@ from django_fairque.engine.model.durations import duration, positive_us
 from django_fairque.engine.model.errors import FairQueueError, RedisConnectionError
 from django_fairque.engine.model.ids import Users, check_id
 from django_fairque.engine.model.outcome import Outcome, Settled
+from django_fairque.engine.model.pauses import RESUMED, PauseEnd, pause_fields
 from django_fairque.engine.model.records import Attempt, EventCount, PushResult, TaskState
 from django_fairque.engine.model.task import Task, check_task
 from django_fairque.engine.pushing import push as pushing
@@ -417,17 +418,15 @@ class AsyncFairQueue(executor.QueueOfShards):
         """Block on the server for at most ``timeout`` seconds until a task can start. Returns whether one can."""
         return await self._run(leasing.wait_for_work(self._shards, timeout))
 
-    async def pause(self, *, now: float | None = None) -> None:
-        """Hand out no more tasks; pushes and outcomes go on. Raises `ShardsAwayError` if some shards can't be reached;
-        the others are paused.
+    async def pause(self, *, note: str = "", until: PauseEnd = None, now: float | None = None) -> None:
+        """Hand out no more tasks; pushes and outcomes go on. ``note`` and ``until`` are as in `AsyncUserQueue.pause`. Raises
+        `ShardsAwayError` if some shards can't be reached; the others are paused.
         """
-        await self._read_all_shards(lambda shards: maintenance.set_paused(shards, now, paused=True))
+        await self._read_all_shards(lambda shards: maintenance.pause(shards, note, until, now))
 
     async def resume(self, *, now: float | None = None) -> None:
-        """Hand out tasks again, after `pause`. Raises `ShardsAwayError` if some shards can't be reached; the others
-        are resumed.
-        """
-        await self._read_all_shards(lambda shards: maintenance.set_paused(shards, now, paused=False))
+        """Hand out tasks again. Raises `ShardsAwayError` if some shards can't be reached; the others are resumed."""
+        await self._read_all_shards(lambda shards: maintenance.resume(shards, now))
 
     async def cancel(self, task_id: str, *, reason: str = "", now: float | None = None) -> bool:
         """Cancel a task, and with it the tasks that depend on it unless they run anyhow.
@@ -1095,13 +1094,18 @@ class AsyncUserQueue:
     async def _change(self, fields: dict[str, object], now: float | None) -> None:
         await self._run(sync_users.change(self._commands, self.user_id, fields, now))
 
-    async def pause(self, *, now: float | None = None) -> None:
-        """Start none of the user's tasks. Pushes go on, and running tasks end."""
-        await self._change({"paused": 1}, now)
+    async def pause(self, *, note: str = "", until: PauseEnd = None, now: float | None = None) -> None:
+        """Start none of the user's tasks. Pushes go on, and running tasks end.
+
+        ``note`` is a text of at most 200 characters that is shown with the pause; empty by default. ``until`` is the
+        moment at which the pause ends by itself, by the server's clock: a Unix time, an aware datetime, or a timedelta
+        from now. None, the default, is for no end. Another pause replaces the note and the end.
+        """
+        await self._change(pause_fields(note, until, now), now)
 
     async def resume(self, *, now: float | None = None) -> None:
         """Start the user's tasks again."""
-        await self._change({"paused": ""}, now)
+        await self._change({**RESUMED}, now)
 
     async def set_weight(self, weight: float, *, now: float | None = None) -> None:
         """Set the user's share: ``weight`` times that of a user of weight 1, from 0.001 to 1000."""
@@ -1214,13 +1218,18 @@ class AsyncOrganizationQueue:
         """
         await self._change({"cap": check_limit_value("max_running", number)}, now)
 
-    async def pause(self, *, now: float | None = None) -> None:
-        """Start none of the members' tasks. Pushes go on, and running tasks end."""
-        await self._change({"paused": 1}, now)
+    async def pause(self, *, note: str = "", until: PauseEnd = None, now: float | None = None) -> None:
+        """Start none of the members' tasks. Pushes go on, and running tasks end.
+
+        ``note`` is a text of at most 200 characters that is shown with the pause; empty by default. ``until`` is the
+        moment at which the pause ends by itself, by the server's clock: a Unix time, an aware datetime, or a timedelta
+        from now. None, the default, is for no end. Another pause replaces the note and the end.
+        """
+        await self._change(pause_fields(note, until, now), now)
 
     async def resume(self, *, now: float | None = None) -> None:
         """Start the members' tasks again."""
-        await self._change({"paused": ""}, now)
+        await self._change({**RESUMED}, now)
 
     async def stats(self) -> OrganizationStats:
         """Return the organization's figures, settings and limits now."""

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.maintenance.invariants import Violation
     from django_fairque.engine.model.lease import Lease, LeaseKey
     from django_fairque.engine.model.options import QueueConfig
+    from django_fairque.engine.model.pauses import PauseEnd
     from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.statistics.queue_stats import Activity, QueueStats, ShardStats, WaitingTask
 
@@ -399,17 +400,15 @@ class FairQueue(executor.QueueOfShards):
         """Block on the server for at most ``timeout`` seconds until a task can start. Returns whether one can."""
         return self._run(leasing.wait_for_work(self._shards, timeout))
 
-    def pause(self, *, now: float | None = None) -> None:
-        """Hand out no more tasks; pushes and outcomes go on. Raises `ShardsAwayError` if some shards can't be reached;
-        the others are paused.
+    def pause(self, *, note: str = "", until: PauseEnd = None, now: float | None = None) -> None:
+        """Hand out no more tasks; pushes and outcomes go on. ``note`` and ``until`` are as in `UserQueue.pause`. Raises
+        `ShardsAwayError` if some shards can't be reached; the others are paused.
         """
-        self._read_all_shards(lambda shards: maintenance.set_paused(shards, now, paused=True))
+        self._read_all_shards(lambda shards: maintenance.pause(shards, note, until, now))
 
     def resume(self, *, now: float | None = None) -> None:
-        """Hand out tasks again, after `pause`. Raises `ShardsAwayError` if some shards can't be reached; the others
-        are resumed.
-        """
-        self._read_all_shards(lambda shards: maintenance.set_paused(shards, now, paused=False))
+        """Hand out tasks again. Raises `ShardsAwayError` if some shards can't be reached; the others are resumed."""
+        self._read_all_shards(lambda shards: maintenance.resume(shards, now))
 
     def cancel(self, task_id: str, *, reason: str = "", now: float | None = None) -> bool:
         """Cancel a task, and with it the tasks that depend on it unless they run anyhow.

@@ -16,6 +16,7 @@ from django_fairque.engine.inspection import pages as listing
 from django_fairque.engine.maintenance import operations as maintenance
 from django_fairque.engine.model.errors import ConfigurationError, FairQueueError, QueueNotDrainedError
 from django_fairque.engine.model.ids import new_nonce
+from django_fairque.engine.model.pauses import fields_of
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.schedules import schedules
 from django_fairque.engine.scripting.operations import Operation, Read, Scan, scan_pattern, slices
@@ -26,10 +27,22 @@ if TYPE_CHECKING:
     from django_fairque.engine.sharding.shards import Shards
 
 
-USER_SETTING_FIELDS = ("weight", "cap", "rate", "gap", "burst", "backlog", "max_bytes", "sla", "paused", "group")
+USER_SETTING_FIELDS = (
+    "weight",
+    "cap",
+    "rate",
+    "gap",
+    "burst",
+    "backlog",
+    "max_bytes",
+    "sla",
+    "paused",
+    "pause_note",
+    "group",
+)
 """Fields of a user's record that people set."""
 USERS_PER_SCAN = 500
-ORGANIZATION_SETTING_FIELDS = ("weight", "cap", "paused")
+ORGANIZATION_SETTING_FIELDS = ("weight", "cap", "paused", "pause_note")
 """Those of an organization's record."""
 UNFINISHED_STATES = (TaskState.SCHEDULED, TaskState.DEFERRED, TaskState.QUEUED, TaskState.STARTED)
 
@@ -58,8 +71,8 @@ def reshard(old: Shards, new: Shards, now: float | None) -> Operation[ReshardRes
     yield from _copy_organizations(old, new, now)
     users = yield from _move_users(old, new, now)
     moved = yield from _move_schedules(old, new, now)
-    if (yield from maintenance.is_paused(old)):
-        yield from maintenance.set_paused(new, now, paused=True)
+    if (pause := (yield from maintenance.read_pause(old))) is not None:
+        yield from maintenance.set_pause(new, fields_of(pause), now)
     kept = {shard.keys.shard for shard in new}
     for shard in old:
         if shard.keys.shard not in kept:

@@ -16,6 +16,7 @@ from django_fairque.engine.inspection.pages import PartialList, check_limit
 from django_fairque.engine.model.durations import check_integer, number
 from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.options import STARVABLE_PRIORITIES
+from django_fairque.engine.model.pauses import PAUSE_FIELDS, Pause, pause_of
 from django_fairque.engine.model.priority import SCORE_PER_PRIORITY, Priority
 from django_fairque.engine.model.records import FailureType, TaskState
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, ORGANIZATION_PREFIX, Commands
@@ -365,7 +366,7 @@ def waits(commands: Commands, limit: int) -> Operation[Waits]:
         ("HGET", commands.keys("stats"), "paused"),
     ]
     nearest, oldest, paused = yield Read(reads)
-    is_paused = float(paused or 0) == 1
+    is_paused = pause_of({b"paused": paused}) is not None
     found = yield from _read_tasks(commands, [task_id.decode() for task_id in dict.fromkeys([*nearest, *oldest])])
     served = set() if is_paused else (yield from _served(commands, {each.user_id for each in found}))
     held_back = [each for each in found if each.user_id not in served]
@@ -450,7 +451,7 @@ DEFAULT_STATS_MINUTES = 60
 LONGEST_WAITS_READ = 1
 """Tasks of each kind among which the longest waits are looked for, so that reading them costs the same whatever there is."""
 INTERNAL_STAT_FIELDS = {
-    *("clock", "token", "stamp", "arrival", "vtime", "mean", "look", "paused", "minute", "edges"),
+    *("clock", "token", "stamp", "arrival", "vtime", "mean", "look", *PAUSE_FIELDS, "minute", "edges"),
     *("epoch", "confirmations", "sampled", "spared", "given", "groups", "behind", "resolve_turn", "signed"),
     *("active", "active_users", "hour"),
 }
@@ -558,6 +559,8 @@ class QueueStats:
     of the others."""
     trend: Trend | None = None
     """How the backlog develops, None if that is unknown, or if the figures of fewer than 10 minutes were read."""
+    pause: Pause | None = None
+    """The note and the end of the queue's pause; None unless it is paused."""
 
 
 def stats(queue: Shards, minutes: int = DEFAULT_STATS_MINUTES) -> Operation[QueueStats]:
@@ -572,7 +575,8 @@ def stats(queue: Shards, minutes: int = DEFAULT_STATS_MINUTES) -> Operation[Queu
     counters = [record for record, *_ in found]
     totals = Counter[str]()
     for record in counters:
-        totals.update({name.decode(): int(float(value)) for name, value in record.items()})
+        totals.update({name.decode(): int(number(value)) for name, value in record.items()})
+    pauses = [pause_of(record) for record in counters]
     sizes = zip(*(sizes for _, *sizes in found), strict=True)
     users, ring, resolving, *states_sizes = (sum(map(int, each)) for each in sizes)
     wanted = range(last - minutes + 1, last + 1)
@@ -599,7 +603,8 @@ def stats(queue: Shards, minutes: int = DEFAULT_STATS_MINUTES) -> Operation[Queu
         users_ready=ring + totals["behind"],
         workers=workers,
         due=due,
-        paused=all(float(record.get(b"paused", 0)) == 1 for record in counters),
+        paused=None not in pauses,
+        pause=None if None in pauses else next(iter(pauses), None),
         oldest_wait_seconds=_wait_of([each.could_start for each in waiting], now),
         held_back_wait_seconds=_wait_of([each.held_back for each in waiting], now),
         wait=hour.wait,

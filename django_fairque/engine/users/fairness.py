@@ -293,7 +293,7 @@ def _read_shard(commands: Commands, limit: int, sample: int, user_ids: Sequence[
         organizations={
             name: _record(_ORGANIZATION_FIELDS, reply) for name, reply in zip(organizations, replies, strict=True)
         },
-        is_paused=number(counters.get(b"paused")) == 1,
+        is_paused=number(counters.get(b"paused")) != 0,
         is_fair_by_tasks=by_tasks,
         since=(yield from _oldest(commands, records)),
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from django_fairque.engine.inspection.pages import PartialList, ResultPage, check_limit, cursor_error, user_names
 from django_fairque.engine.model.durations import number
 from django_fairque.engine.model.ids import check_encodable, check_id, check_ids
+from django_fairque.engine.model.pauses import RESUMED, Pause, PauseEnd, pause_fields, pause_of
 from django_fairque.engine.scripting.operations import Operation, read_each, read_sound
 from django_fairque.engine.users.users import check_limit_value, check_weight
 
@@ -39,6 +40,8 @@ class OrganizationStats:
     started: int
     missing_shards: tuple[int, ...] = ()
     """Shards that can't be reached now: what lies there is in none of the figures."""
+    pause: Pause | None = None
+    """The note and the end of its pause; None unless it is paused."""
 
     @property
     def is_full(self) -> bool:
@@ -78,13 +81,18 @@ class OrganizationQueue:
         """
         self._change({"cap": check_limit_value("max_running", number)}, now)
 
-    def pause(self, *, now: float | None = None) -> None:
-        """Start none of the members' tasks. Pushes go on, and running tasks end."""
-        self._change({"paused": 1}, now)
+    def pause(self, *, note: str = "", until: PauseEnd = None, now: float | None = None) -> None:
+        """Start none of the members' tasks. Pushes go on, and running tasks end.
+
+        ``note`` is a text of at most 200 characters that is shown with the pause; empty by default. ``until`` is the
+        moment at which the pause ends by itself, by the server's clock: a Unix time, an aware datetime, or a timedelta
+        from now. None, the default, is for no end. Another pause replaces the note and the end.
+        """
+        self._change(pause_fields(note, until, now), now)
 
     def resume(self, *, now: float | None = None) -> None:
         """Start the members' tasks again."""
-        self._change({"paused": ""}, now)
+        self._change({**RESUMED}, now)
 
     def stats(self) -> OrganizationStats:
         """Return the organization's figures, settings and limits now."""
@@ -163,4 +171,5 @@ def combine_records(
         running=total(b"run"),
         started=total(b"started"),
         missing_shards=missing,
+        pause=pause_of(settings),
     )

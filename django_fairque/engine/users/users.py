@@ -15,6 +15,7 @@ from django_fairque.engine.model import durations as units
 from django_fairque.engine.model.durations import MAX_EXACT_INTEGER, check_integer, is_integer, now_us, positive_us
 from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.ids import check_id, check_ids
+from django_fairque.engine.model.pauses import RESUMED, Pause, PauseEnd, pause_fields, pause_of
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands
 from django_fairque.engine.scripting.operations import Driver, Operation, Read, read_sound
 from django_fairque.engine.sharding.shards import Shards, sum_over_shards
@@ -71,6 +72,8 @@ class UserStats:
     """Why none of its ready tasks can start, a key of `HOLD_REASONS`; None if they can."""
     waiting: int = 0
     """Ready tasks that nothing holds back: they wait for a worker, and for their turn."""
+    pause: Pause | None = None
+    """The note and the end of its pause; None unless it is paused."""
 
 
 HOLD_REASONS = {
@@ -169,7 +172,7 @@ def users_stats(commands: Commands, user_ids: Sequence[str], now: float | None =
     found = [_stats(user, record, at) for user, record in zip(user_ids, records, strict=True)]
     organizations = yield from _add_organizations(commands, found)
     for index, (stats, record) in enumerate(zip(found, records, strict=True)):
-        reason = hold_reason(record, organizations.get(stats.user_id), is_queue_paused=units.number(paused) == 1)
+        reason = hold_reason(record, organizations.get(stats.user_id), is_queue_paused=units.number(paused) != 0)
         found[index] = replace(stats, held_by=reason, waiting=0 if reason else stats.sizes.ready)
     return found
 
@@ -215,6 +218,7 @@ def _stats(user_id: str, record: Mapping[bytes, bytes], now_us: int) -> UserStat
         rate=rate,
         burst=int(number("burst")) or 1 if rate else None,
         paused=b"paused" in record,
+        pause=pause_of(record),
         sizes=sizes(record),
         started=int(number("started")),
         finished=int(number("finished")),
@@ -290,13 +294,18 @@ class UserQueue:
     def _change(self, fields: dict[str, object], now: float | None) -> None:
         self._run(change(self._commands, self.user_id, fields, now))
 
-    def pause(self, *, now: float | None = None) -> None:
-        """Start none of the user's tasks. Pushes go on, and running tasks end."""
-        self._change({"paused": 1}, now)
+    def pause(self, *, note: str = "", until: PauseEnd = None, now: float | None = None) -> None:
+        """Start none of the user's tasks. Pushes go on, and running tasks end.
+
+        ``note`` is a text of at most 200 characters that is shown with the pause; empty by default. ``until`` is the
+        moment at which the pause ends by itself, by the server's clock: a Unix time, an aware datetime, or a timedelta
+        from now. None, the default, is for no end. Another pause replaces the note and the end.
+        """
+        self._change(pause_fields(note, until, now), now)
 
     def resume(self, *, now: float | None = None) -> None:
         """Start the user's tasks again."""
-        self._change({"paused": ""}, now)
+        self._change({**RESUMED}, now)
 
     def set_weight(self, weight: float, *, now: float | None = None) -> None:
         """Set the user's share: ``weight`` times that of a user of weight 1, from 0.001 to 1000."""

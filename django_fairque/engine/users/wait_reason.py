@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.inspection.task_lookup import position_on_shard
 from django_fairque.engine.model.durations import seconds
+from django_fairque.engine.model.pauses import PAUSE_FIELDS, Pause, pause_of
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.scripting.commands import ORGANIZATION_PREFIX, Commands
 from django_fairque.engine.scripting.operations import Operation, Read
@@ -38,14 +39,16 @@ class WaitReason:
     position: int | None
     lease_ends_at: float | None
     organization: OrganizationStats | None = None
+    pause: Pause | None = None
+    """The note and the end of the queue's pause; None unless it is paused."""
 
 
 def read_wait_reason(shards: Shards, task_id: str) -> Operation[WaitReason]:
     """In at most five round trips, and one for a chosen id."""
     commands = yield from shards.of_task(task_id)
     keys = commands.keys
-    (state, user), (paused, clock), time = yield Read(
-        [("HMGET", keys.task(task_id), "state", "user"), ("HMGET", keys("stats"), "paused", "clock"), ("TIME",)]
+    (state, user), (paused, note, clock), time = yield Read(
+        [("HMGET", keys.task(task_id), "state", "user"), ("HMGET", keys("stats"), *PAUSE_FIELDS, "clock"), ("TIME",)]
     )
     if state is None:
         raise commands.unknown(task_id)
@@ -54,19 +57,23 @@ def read_wait_reason(shards: Shards, task_id: str) -> Operation[WaitReason]:
     lease_end, free_at, *found = yield Read(
         [("ZSCORE", keys.state("started"), task_id), ("ZSCORE", keys("throttled"), name), *_turn(commands, stats)]
     )
+    pause = pause_of({b"paused": paused, b"pause_note": note})
+    if free_at is not None and stats.pause is not None and float(free_at) / 1_000_000 == stats.pause.until:
+        free_at = None  # it is the end of the user's pause
     organization = None if stats.organization is None else combine_records(stats.organization, [found.pop()])
     turn = None if None in found else sum(map(int, found))
     return WaitReason(
         task_id=task_id,
         state=TaskState(state.decode()),
         now=max(int(time[0]) + int(time[1]) / 1_000_000, seconds(clock) or 0.0),
-        is_paused=bool(float(paused or 0)),
+        is_paused=pause is not None,
         user=stats,
         user_free_at=None if free_at is None else float(free_at) / 1_000_000,
         users_before=turn,
         position=(yield from position_on_shard(commands, task_id)),
         lease_ends_at=None if lease_end is None else float(lease_end) / 1_000_000,
         organization=organization,
+        pause=pause,
     )
 
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from django_fairque.management.base import Parser, QueueCommand, limit_of, pages
+from django_fairque.management.base import Parser, QueueCommand, add_pause_options, limit_of, pages, pause_options
 from django_fairque.management.listing import Column, Listing
+from django_fairque.monitoring.report import pause_suffix
 
 if TYPE_CHECKING:
     from django_fairque.engine.users.organizations import OrganizationStats
@@ -25,7 +26,7 @@ class Command(QueueCommand):
         listing = add_action("list", "every organization with its members, running tasks, weight and limit")
         ORGANIZATION_LIST.add_options(listing)
         named = {"organization": "the organization's name"}
-        add_action("pause", "start none of its members' tasks any more", **named)
+        add_pause_options(add_action("pause", "start none of its members' tasks any more", **named))
         add_action("resume", "start them again", **named)
         weight = add_action("weight", "set the share: 2 is twice that of a user of weight 1", **named)
         weight.add_argument("weight", type=float, help="0.001 to 1000")
@@ -44,8 +45,10 @@ class Command(QueueCommand):
             organization.set_weight(self.options["weight"])
         elif action == "limit":
             organization.set_max_running(limit_of(self.options["running"]))
+        elif action == "pause":
+            organization.pause(**pause_options(self.options))
         else:
-            getattr(organization, action)()
+            organization.resume()
         return ORGANIZATION_LIST.table([organization.stats()])
 
     _pause = _resume = _weight = _limit = _change
@@ -60,7 +63,7 @@ ORGANIZATION_LIST: Listing[OrganizationStats] = Listing(
         Column("running", lambda each: str(each.running), lambda each: each.running, is_number=True),
         Column("weight", lambda each: f"{each.weight:g}", lambda each: each.weight, is_number=True),
         Column("at once", lambda each: str(each.max_running or "-"), is_number=True),
-        Column("", lambda each: "paused" if each.paused else ""),
+        Column("", lambda each: f"paused{pause_suffix(each.pause)}" if each.paused else ""),
     ],
     fields=asdict,
 )

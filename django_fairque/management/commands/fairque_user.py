@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING
 
 from django_fairque.engine.model.errors import short
 from django_fairque.engine.users.users import HOLD_REASONS
-from django_fairque.management.base import NO_LIMIT, Parser, QueueCommand, limit_of, pages
+from django_fairque.management.base import (
+    NO_LIMIT,
+    Parser,
+    QueueCommand,
+    add_pause_options,
+    limit_of,
+    pages,
+    pause_options,
+)
 from django_fairque.management.listing import Column, Listing
+from django_fairque.monitoring.report import pause_suffix
 from django_fairque.tasks import results
 
 if TYPE_CHECKING:
@@ -35,7 +44,7 @@ class Command(QueueCommand):
             action.add_argument("--create", action="store_true", help=create)
             return action
 
-        add_changing("pause", "start none of the user's tasks any more")
+        add_pause_options(add_changing("pause", "start none of the user's tasks any more"))
         add_changing("resume", "start them again")
         add_action("purge", "cancel everything that waits", user="the user's id")
         weight = add_changing("weight", "set the share: 2 is twice that of a user of weight 1")
@@ -83,8 +92,10 @@ class Command(QueueCommand):
             self._set_limits(user)
         elif action in ("weight", "organization"):
             getattr(user, f"set_{action}")(self.options[action])
+        elif action == "pause":
+            user.pause(**pause_options(self.options))
         else:
-            getattr(user, action)()
+            user.resume()
         return USER_LIST.table([user.stats()])
 
     _pause = _resume = _weight = _organization = _limit = _change
@@ -109,7 +120,8 @@ def _state(stats: UserStats) -> str:
     organization = [] if stats.organization is None else [f"organization {stats.organization!a}"]
     reason = f": {HOLD_REASONS[stats.held_by]}" if stats.held_by and not stats.paused else ""
     held = [f"{stats.sizes.ready:,} held back{reason}"] if stats.held_by and stats.sizes.ready else []
-    return ", ".join(["paused"] * stats.paused + held + organization)
+    paused = [f"paused{pause_suffix(stats.pause)}"] if stats.paused else []
+    return ", ".join(paused + held + organization)
 
 
 USER_LIST: Listing[UserStats] = Listing(

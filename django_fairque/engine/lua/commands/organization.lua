@@ -3,15 +3,24 @@
 --
 -- KEYS    base
 -- ARGV    options, organization, n, then n × (field, value or '' to remove it)
---         fields: weight (> 0), cap (running at once, of all members together), paused (1)
+--         fields: weight (> 0), cap (running at once, of all members together), paused (1, or
+--         the moment (us) of the pause's end), pause_note
 -- REPLY   1
--- COST    8 commands
+-- COST    8 commands, 9 when a pause has an end
 -- include base ring organization user
 local organization = load_organization(ARGV[FIRST_ARG])
+local paused = organization.paused
 for i = 1, tonumber(ARGV[FIRST_ARG + 1]) do
-  local field, value = ARGV[FIRST_ARG + 2 * i], tonumber(ARGV[FIRST_ARG + 2 * i + 1])
-  if field == 'weight' then reweigh(organization, value or 1) else set(organization, field, value) end
+  local field, value = ARGV[FIRST_ARG + 2 * i], ARGV[FIRST_ARG + 2 * i + 1]
+  if field == 'weight' then
+    reweigh(organization, tonumber(value) or 1)
+  elseif field == 'pause_note' then
+    set(organization, field, value ~= '' and value or nil)
+  else
+    set(organization, field, tonumber(value))
+  end
 end
+if math.max(organization.paused or 0, paused or 0) > 1 then rate.note_pause(organization) end
 commit()
 wake_if(ring_grew)
 return 1

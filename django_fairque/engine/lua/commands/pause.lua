@@ -2,11 +2,14 @@
 -- Stop or resume handing out tasks of this shard (pushes go on).
 --
 -- KEYS    base
--- ARGV    options, paused (0/1)
+-- ARGV    options, paused (0; 1; or the moment (us) at which the pause ends), its note ('' for none)
 -- REPLY   1
--- COST    4 commands
+-- COST    5 commands
 -- include base ring organization user
+local note = ARGV[FIRST_ARG + 1]
+if note ~= '' then redis.call('HSET', K.stats, 'pause_note', note) else redis.call('HDEL', K.stats, 'pause_note') end
 set_stat('paused', tonumber(ARGV[FIRST_ARG]))
+if stat.paused > 1 then look_at(stat.paused) end
 flush_stats()
 wake_if(stat.paused == 0)
 return 1

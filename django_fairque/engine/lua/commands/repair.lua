@@ -176,7 +176,7 @@ function fix.place(user_name)
     local free = math.min(user.held, now + (user.gap or 0) + (user.debt or 0))
     redis.call('ZADD', K.throttled, 'LT', exact(free), user_name)
   else
-    redis.call('ZREM', K.throttled, user_name)
+    rate.note_pause(user)
   end
   repair_ring(user)
   if user.group then redis.call('ZREM', K.ring, user_name) end
@@ -203,9 +203,11 @@ function fix.standing(organization_name)
   local organization = load_organization(organization_name)
   if organization.is_new then
     redis.call('ZREM', K.groups, organization_name)
+    zrem(K.throttled, organization.entry)
     return redis.call('ZREM', K.ring, organization.entry)
   end
   redis.call('ZADD', K.groups, 0, organization_name)
+  rate.note_pause(organization)
   repair_ring(organization)
   return 1
 end

@@ -52,9 +52,10 @@ for _, id in ipairs(due_members(K.mirrors, sweep_limit)) do
 end
 set_next_look()
 local served = redis.call('ZCARD', K.ring)
--- Versions before did not count active users. Without organizations all who stand in the ring are active.
+-- Versions before did not count active users. Without organizations all who stand in the ring are active; with them a member of a
+-- paused organization is active and not in the shard's ring.
 if stat.groups == 0 and stat.active_users < served then set_stat('active_users', served) end
-if stat.active == 0 and stat.active_users > 0 then set_stat('active_users', 0) end
+if stat.groups == 0 and stat.active == 0 and stat.active_users > 0 then set_stat('active_users', 0) end
 commit()
 if served == 0 then
   redis.call('ZREM', K.wake, 'ready')

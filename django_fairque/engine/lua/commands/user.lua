@@ -3,11 +3,12 @@
 --
 -- KEYS    base
 -- ARGV    options, user, n, then n × (field, value or '' to remove it)
---         fields: weight (> 0), cap (running at once), paused (1), rate (tasks, as it was written), gap (us between
+--         fields: weight (> 0), cap (running at once), paused (1, or
+--         the moment (us) of the pause's end), pause_note, rate (tasks, as it was written), gap (us between
 --         tasks), burst (tasks that may start at once), backlog,
 --         max_bytes (of its tasks that have not ended), sla (us), organization (its name)
 -- REPLY   1
--- COST    10 commands, 16 when it changes its organization
+-- COST    10 commands, 16 when it changes its organization; one more for a pause with an end
 -- include base ring organization user
 -- Into another organization, out of one, or into one, with all its work. What it is ahead of the others it stays, and a new
 -- organization is as far ahead as who founds it: moving to and fro makes nobody a newcomer. Of its running tasks the organization that it
@@ -34,13 +35,15 @@ end
 
 local user = load_user(ARGV[FIRST_ARG])
 if user.is_damaged then refuse_damaged(user.key) end
-local gap, burst = user.gap, user.burst
+local gap, burst, paused = user.gap, user.burst, user.paused
 for i = 1, tonumber(ARGV[FIRST_ARG + 1]) do
   local field, value = ARGV[FIRST_ARG + 2 * i], ARGV[FIRST_ARG + 2 * i + 1]
   if field == 'group' then
     change_group(user, value ~= '' and value or nil)
   elseif field == 'weight' then
     reweigh(user, tonumber(value) or 1)
+  elseif field == 'pause_note' then
+    set(user, field, value ~= '' and value or nil)
   else
     set(user, field, tonumber(value))
   end
@@ -48,6 +51,7 @@ end
 if user.gap ~= gap or user.burst ~= burst then
   rate.change(user, gap, burst, user.held and tonumber(redis.call('ZSCORE', K.throttled, user.name) or nil))
 end
+if math.max(user.paused or 0, paused or 0) > 1 then rate.note_pause(user) end
 touch_all()
 commit()
 wake_if(ring_grew)

@@ -1,5 +1,5 @@
 -- Everything that becomes due: scheduled tasks, leases that ended, SLAs, starvation, expiry, users whose rate allows another task,
--- dependents of ended tasks. Each kind takes a limited number of those whose time has come and hands them to a handler, as one
+-- pauses that end, dependents of ended tasks. Each kind takes a limited number of those whose time has come and hands them to a handler, as one
 -- consistent step (read all, write all, commit). Used by sweep, and by pop and settle before they hand out tasks.
 
 local swept, more_to_sweep
@@ -157,16 +157,23 @@ local function expire_deferred(limit)
   commit()
 end
 
+-- Users whose rate allows another task, and users, organizations and the queue when their pauses end.
 local function free_throttled(limit)
-  for _, name in ipairs(due_members(K.throttled, limit)) do
-    local user = load_user(name)
-    zrem(K.throttled, name)
-    if user.held then set(user, 'held', nil) end
-    if user.debt then set(user, 'debt', nil) end
-    rate.forget_step(user)
-    rate.hold_if_out_of_tokens(user)
+  for _, entry in ipairs(due_members(K.throttled, limit)) do
+    local is_organization = string.byte(entry) == string.byte(AS_ORGANIZATION)
+    local one = is_organization and ring_owner_of(string.sub(entry, 2)) or load_user(entry)
+    if one.held then set(one, 'held', nil) end
+    if one.debt then set(one, 'debt', nil) end
+    if (one.paused or 0) > 1 and one.paused <= now then
+      set(one, 'paused', nil)
+      set(one, 'pause_note', nil)
+    end
+    rate.forget_step(one)
+    rate.hold_if_out_of_tokens(one)
+    rate.note_pause(one)
     swept.freed = swept.freed + 1
   end
+  if stat.paused > 1 and stat.paused <= now then set_stat('paused', 0) end
   touch_all()
   commit()
 end
@@ -185,7 +192,7 @@ end
 -- What can't start work (forgetting) is not in it: no pop should be held up for that.
 local function set_next_look()
   if more_to_sweep or redis.call('EXISTS', K.resolving) == 1 then return set_stat('look', now) end
-  local earliest = NEVER
+  local earliest = stat.paused > 1 and stat.paused or NEVER
   for _, name in ipairs({ 'state:scheduled', 'state:started', 'state:queued', 'state:deferred', 'throttled' }) do
     local head = redis.call('ZRANGE', K[name], 0, 0, 'WITHSCORES')
     if head[2] then earliest = math.min(earliest, tonumber(head[2])) end

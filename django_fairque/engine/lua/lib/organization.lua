@@ -1,8 +1,8 @@
 -- An organization's record and its place in the ring, where it stands as if it were one user. Used together with
 -- lib/user.lua.
 --
--- An organization exists as long as it has members (users whose record names it) or settings. Every field of its record is a
--- number. In the shard's ring its entry begins with a byte with which no user's id begins.
+-- An organization exists as long as it has members (users whose record names it) or settings. Every field of its record but the note
+-- of a pause is a number. In the shard's ring its entry begins with a byte with which no user's id begins.
 
 local AS_ORGANIZATION = '\255' -- in no UTF-8 text
 

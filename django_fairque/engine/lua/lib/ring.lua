@@ -240,7 +240,7 @@ local function changes(one)
       unset[#unset + 1] = field
     else
       values[#values + 1] = field
-      values[#values + 1] = field == 'group' and value or exact(value)
+      values[#values + 1] = (field == 'group' or field == 'pause_note') and value or exact(value)
     end
   end
   return values, unset

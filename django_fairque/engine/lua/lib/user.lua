@@ -1,6 +1,6 @@
 -- A user's record, its limits, and its place in a ring: its organization's, or the shard's. Used by all commands that concern users.
 --
--- Every field of the record but the name of the organization is a number, so hostile names never meet a parser.
+-- Every field of the record but the name of the organization and the note of a pause is a number, so hostile names never meet a parser.
 
 local READY = { 'ready:1', 'ready:2', 'ready:3', 'ready:4', 'ready:5', 'ready:6' }
 
@@ -93,11 +93,23 @@ function rate.hold_if_out_of_tokens(user)
   end
 end
 
+-- `paused` is 1, or the moment at which the pause ends. In `throttled` a user stands until its rate allows another task, or else until
+-- its pause ends; an organization until its pause ends. If a rate holds a user too, the end of the pause is looked at afterwards.
+function rate.note_pause(one)
+  if one.held then return end
+  if (one.paused or 0) > 1 then
+    zadd(K.throttled, one.paused, one.entry)
+    look_at(one.paused)
+  else
+    zrem(K.throttled, one.entry)
+  end
+end
+
 local function hold_again(user)
   if user.held then
     set(user, 'held', nil)
     rate.hold_if_out_of_tokens(user)
-    if not user.held then zrem(K.throttled, user.name) end
+    if not user.held then rate.note_pause(user) end
   else
     rate.hold_if_out_of_tokens(user)
   end

@@ -1,0 +1,63 @@
+"""Pauses of a queue, an organization or a user: why, and until when. `lua/commands/pause.lua` and others keep them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Union
+
+from django_fairque.engine.model.durations import LATEST_TIME, moment, now_us, number, to_us
+from django_fairque.engine.model.errors import TaskValidationError, short
+from django_fairque.engine.model.ids import check_text
+
+MAX_PAUSE_NOTE_CHARACTERS = 200
+PAUSE_FIELDS = ("paused", "pause_note")
+"""Fields of a record. ``paused`` is 1, or the moment of the end in microseconds; 0 or missing without a pause."""
+RESUMED = {"paused": "", "pause_note": ""}
+"""The fields that end a pause."""
+PauseEnd = Union[float, datetime, timedelta, None]  # noqa: UP007 - evaluated on 3.10 too
+"""A Unix time, an aware datetime, a timedelta from now, or None for no end."""
+
+
+@dataclass(frozen=True)
+class Pause:
+    """A pause: its ``note`` (empty for none), and ``until``, the Unix time at which the server ends it (None for no end)."""
+
+    note: str = ""
+    until: float | None = None
+
+
+def pause_fields(note: str, until: PauseEnd, now: float | None) -> dict[str, object]:
+    """The fields of a new pause. White space in the note becomes single blanks.
+
+    Raises:
+        TaskValidationError: the note is no text or too long, or the end is no moment or not later than now.
+    """
+    text = " ".join(check_text(note, "note").split())
+    if len(text) > MAX_PAUSE_NOTE_CHARACTERS:
+        raise TaskValidationError(f"note must have at most {MAX_PAUSE_NOTE_CHARACTERS} characters, got {len(text)}")
+    end = moment(until, "until")
+    if end is not None and to_us(end) <= now_us(time.time() if now is None else now):
+        raise TaskValidationError(f"until must be later than now, got {short(until)}")
+    return fields_of(Pause(text, end))
+
+
+def fields_of(pause: Pause) -> dict[str, object]:
+    """The fields of this pause."""
+    return {"paused": 1 if pause.until is None else to_us(pause.until), "pause_note": pause.note}
+
+
+def pause_of(record: Mapping[bytes, bytes | None]) -> Pause | None:
+    """The pause in a record; None if there is none."""
+    value = number(record.get(b"paused"))
+    if not value:
+        return None
+    until = min(value / 1_000_000, LATEST_TIME) if value > 1 else None
+    return Pause((record.get(b"pause_note") or b"").decode(errors="replace"), until)
+
+
+def has_pause_end(record: Mapping[bytes, bytes]) -> bool:
+    """Whether the pause in a record ends by itself."""
+    return number(record.get(b"paused")) > 1
