@@ -13,7 +13,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -134,6 +133,10 @@ def _totals(name: str, label: str, keys: Mapping[str, str], text: str) -> Family
     return Family(CounterMetricFamily, name, text, values, label)
 
 
+def _by_priority(key: str) -> Mapping[str, str]:
+    return {each.name: f"{key}:{each.value}" for each in Priority}
+
+
 def _statuses(figures: Figures) -> Mapping[str, float]:
     return {status: figures.health.status == status for status in ("good", "degraded", "down")}
 
@@ -213,9 +216,16 @@ FAMILIES = (
     ),
     _total("dead_letters_requeued", "requeued", "Dead letters that were requeued."),
     _total("dead_letters_discarded", "discarded", "Dead letters that were given up."),
-    _total("sla_at_risk", "sla_at_risk", "Start deadlines (SLA) that came at risk."),
-    _total("sla_overdue", "sla_overdue", "Start deadlines (SLA) that passed while the task still waited."),
-    _total("sla_violated", "sla_violated", "Start deadlines (SLA) that a late start missed."),
+    _totals("sla_at_risk", "priority", _by_priority("sla_at_risk"), "Start deadlines (SLA) that came at risk."),
+    _totals(
+        "sla_overdue",
+        "priority",
+        _by_priority("sla_overdue"),
+        "Start deadlines (SLA) that passed while the task still waited.",
+    ),
+    _totals(
+        "sla_violated", "priority", _by_priority("sla_violated"), "Start deadlines (SLA) that a late start missed."
+    ),
 )
 
 
@@ -225,21 +235,26 @@ HISTOGRAMS: tuple[tuple[str, str, Callable[[QueueStats], Distribution]], ...] = 
 )
 """Of every queue, since its first task: name, help, and what it counts."""
 
-FIRST_BUCKET, LAST_BUCKET = 4 * 10, 4 * 37
-"""The engine's buckets that are exported one by one: from 2^10 to 2^37 microseconds, a millisecond to a day and a half."""
+BUCKETS_PER_OCTAVE = 4
+"""Of the engine's histograms."""
+FIRST_BOUND, LAST_BOUND = 11, 34
+"""Powers of two, in microseconds: exported histograms have a bound at each, from 2 ms to 4.8 hours."""
 
 BUCKET_BOUNDS = {
-    bucket: repr(float(f"{2 ** (bucket / 4) / 1_000_000:.4g}")) for bucket in range(FIRST_BUCKET, LAST_BUCKET + 1)
+    BUCKETS_PER_OCTAVE * power: repr(float(f"{2**power / 1_000_000:.4g}"))
+    for power in range(FIRST_BOUND, LAST_BOUND + 1)
 }
-"""Their lower bounds in seconds, rounded so that each machine writes the same: series are identified by this text."""
+"""The bounds in seconds by the engine's bucket that begins there, rounded so that each machine writes the same: series are
+identified by this text."""
 
 
 def cumulative(found: Distribution) -> list[tuple[str, float]]:
     """How many are not longer than each bound, then all. The same bounds always, or histograms could not be added."""
-    shares = [sum(n for bucket, n in found.buckets.items() if bucket < FIRST_BUCKET)]
-    shares += [found.buckets.get(bucket, 0) for bucket in range(FIRST_BUCKET, LAST_BUCKET)]
-    counted = accumulate(shares)
-    return [*zip(BUCKET_BOUNDS.values(), counted, strict=True), ("+Inf", float(sum(found.buckets.values())))]
+    counted = [
+        (text, float(sum(n for bucket, n in found.buckets.items() if bucket < bound)))
+        for bound, text in BUCKET_BOUNDS.items()
+    ]
+    return [*counted, ("+Inf", float(sum(found.buckets.values())))]
 
 
 class FairqueCollector(Collector):

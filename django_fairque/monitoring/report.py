@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
@@ -79,6 +79,10 @@ def queue_lines(stats: QueueStats) -> Iterator[str]:
         f"{'SLA':8} at risk {number(sla.at_risk)}  overdue {number(sla.overdue)}  started late "
         f"{number(sla.violated)}  moved up {number(sla.promoted)}{moved}"
     )
+    missed = {name: counts for name, counts in sla.by_priority.items() if any(astuple(counts))}
+    if missed:
+        rows = [(f"  {name}", *map(number, astuple(counts))) for name, counts in missed.items()]
+        yield from table([("", "at risk", "overdue", "started late"), *rows])
     yield (
         f"{'depends':8} deferred {number(dependencies.deferred)}  edges {number(dependencies.edges)}  released "
         f"{number(dependencies.resolved)}  to be notified {number(dependencies.resolving)}"

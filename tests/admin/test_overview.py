@@ -173,6 +173,7 @@ def test_start_deadlines_are_counted(admin_client: Client, queue: FairQueue) -> 
     queue.pop_batch(2, "w", lease=900, now=now - 60)
     text = said(shown(admin_client))
     assert "At risk – 3 Overdue while waiting – 3 Started late 2 2 Promoted after waiting too long 0 0" in text
+    assert "SLA by priority, ever Priority At risk Overdue while waiting Started late NORMAL 3 3 2" in text
 
 
 def test_a_pause_is_said(admin_client: Client, queue: FairQueue) -> None:

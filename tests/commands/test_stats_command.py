@@ -57,6 +57,7 @@ def test_promotions_are_told_by_where_they_came_from(queue: FairQueue, run: Run)
     push(queue, "u", 1, now, priority=3)
     queue.sweep(now=now + 100_000)
     assert "moved up 3 (2 from LOW, 1 from NORMAL)\n" in run()
+    assert re.search(r"\n +at risk +overdue +started late\n  \w+ +\d+ +\d+ +\d+\n", run())
     assert json.loads(run("--json"))["sla"]["promoted_from"] == {"VERY_LOW": 0, "LOW": 2, "NORMAL": 1}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 from django.utils.translation import gettext, ngettext
@@ -86,6 +87,7 @@ class OverviewPage(AdminPage):
             "activity": activity,
             "late": sum(span.violated for span in activity.spans),
             "moved": sum(span.promoted for span in activity.spans),
+            "sla_by_priority": [item for item in stats.sla.by_priority.items() if any(astuple(item[1]))],
             "fairness": fairness,
             "examined": len(fairness.examined) if len(fairness.examined) < fairness.users else 0,
             "busiest": Bars(gettext("Users with most tasks ready"), gettext("User"), bars, gettext("Ready")),

@@ -501,11 +501,23 @@ class DependencyStats:
 
 
 @dataclass(frozen=True)
+class SlaCounts:
+    """Of the tasks of one priority: how often SLAs were at risk (``at_risk``), passed while the task still waited
+    (``overdue``), and were missed by a late start (``violated``), since the queue's first task.
+    """
+
+    at_risk: int
+    overdue: int
+    violated: int
+
+
+@dataclass(frozen=True)
 class SlaStats:
     """How often SLAs were at risk (``at_risk``), passed while the task still waited (``overdue``), and were missed by
     a late start (``violated``), since the queue's first task.
 
     ``promoted`` tasks moved up a class because they starved, ``promoted_from`` by the class they came from.
+    ``by_priority`` has the first three by the name of the priority that the task had then, the highest first.
     """
 
     at_risk: int
@@ -513,6 +525,7 @@ class SlaStats:
     violated: int
     promoted: int
     promoted_from: dict[str, int]
+    by_priority: dict[str, SlaCounts] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -619,6 +632,12 @@ def stats(queue: Shards, minutes: int = DEFAULT_STATS_MINUTES) -> Operation[Queu
             violated=totals["sla_violated"],
             promoted=totals["promoted"],
             promoted_from={name: totals[f"promoted:{Priority[name].value}"] for name in STARVABLE_PRIORITIES},
+            by_priority={
+                each.name: SlaCounts(
+                    *(totals[f"sla_{kind}:{each.value}"] for kind in ("at_risk", "overdue", "violated"))
+                )
+                for each in reversed(Priority)
+            },
         ),
         dead={kind.value: totals[f"lying:{kind.value}"] for kind in FailureType},
         minutes=by_minute,

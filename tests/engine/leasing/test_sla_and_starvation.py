@@ -8,6 +8,7 @@ import pytest
 
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.priority import Priority
+from django_fairque.engine.statistics.queue_stats import SlaCounts
 from tests.counting import commands
 from tests.engine.conftest import NOW, MakeQueue, pop, push_many, task
 
@@ -42,8 +43,11 @@ def test_a_start_after_the_promise_is_counted_and_told(queue: FairQueue) -> None
     assert (alert.kind, alert.deadline, str(alert).endswith("started 2.0 s later than promised")) == (
         *("violated", NOW + 10, True),
     )
-    totals = queue.get_stats().totals
-    assert (totals["sla_violated"], totals["sla_overdue"]) == (1, 1)
+    stats = queue.get_stats()
+    assert (stats.totals["sla_violated"], stats.totals["sla_overdue"]) == (1, 1)
+    counted = {name: counts for name, counts in stats.sla.by_priority.items() if counts != SlaCounts(0, 0, 0)}
+    assert counted == {"NORMAL": SlaCounts(1, 1, 1)}
+    assert list(stats.sla.by_priority) == [priority.name for priority in reversed(Priority)]
 
 
 @pytest.mark.parametrize("ended", ["fail", "release"])

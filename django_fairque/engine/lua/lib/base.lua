@@ -89,7 +89,7 @@ local STATS = {
   'depth:1', 'depth:2', 'depth:3', 'depth:4', 'depth:5', 'depth:6',
   'pushed', 'started', 'finished', 'retried', 'spared', 'given', 'groups', 'behind', 'quarantine', 'resolve_turn',
   'replies', 'replies_before', 'replies_in', 'active_users', 'hour', 'recent:0', 'recent:1',
-  'lease', 'heartbeat', 'signed', 'sampled',
+  'lease', 'heartbeat', 'signed', 'sampled', 'sla_violated',
 }
 local stat, stat_changed, stat_added, now, now_text = {}, nil, nil, nil, nil -- `stat` is filled anew, not made anew
 

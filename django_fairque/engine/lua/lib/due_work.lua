@@ -131,12 +131,14 @@ local function attend(limit)
       if notified ~= 'late' and notified ~= 'missed' and deadline_of(task) <= now then
         task.raw.warn = 'late'
         count('sla_overdue', 1)
+        count('sla_overdue:' .. task.priority, 1)
         swept.overdue = swept.overdue + 1
       end
       if not notified and risk_of(task) <= now then
         task.raw.warn = task.raw.warn or 'risk'
         alert('at_risk', task, deadline_of(task))
         count('sla_at_risk', 1)
+        count('sla_at_risk:' .. task.priority, 1)
         swept.at_risk = swept.at_risk + 1
       end
       if task.raw.warn ~= notified then redis.call('HSET', task_key(task.id), 'warn', task.raw.warn) end

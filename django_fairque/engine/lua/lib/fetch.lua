@@ -157,6 +157,7 @@ function fetch(reply, limit, at, is_look)
     if deadline_of(task) < now and task.raw.warn ~= 'missed' then -- counted once: a retry can't miss the SLA again
       redis.call('HSET', task.key, 'warn', 'missed')
       count('sla_violated', 1)
+      count('sla_violated:' .. task.priority, 1)
       tally('violated', 1)
       alert('violated', task, deadline_of(task))
     end
