@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 from pathlib import Path
 
+import pytest
 import yaml
+
+import django_fairque
 
 ROOT = Path(__file__).parent.parent
 RUN = ROOT / ".ci" / "run"
@@ -57,3 +61,24 @@ def test_hooks_of_pre_commit_run_what_the_check_runs() -> None:
     for command in ("ruff check", "ruff format", "mypy"):
         assert any(command in entry for entry in entries), command
         assert f"uv run --no-sync {command}" in RUN.read_text()
+
+
+def test_a_release_needs_one_version_in_all_files_and_a_date(tmp_path: Path) -> None:
+    release = runpy.run_path(str(ROOT / ".ci" / "release.py"))
+    read, refused = release["release_version"], release["ReleaseError"]
+    assert read(ROOT, is_final=False) == django_fairque.__version__
+    (tmp_path / "django_fairque").mkdir()
+    (tmp_path / "django_fairque" / "version.py").write_text('__version__ = "1.2.3"\n')
+    (tmp_path / "pyproject.toml").write_text('version = "1.2.3"\n')
+    changelog = tmp_path / "CHANGELOG.md"
+    changelog.write_text("# Changelog\n\n## 1.2.2 (2026-11-25)\n")
+    with pytest.raises(
+        refused, match=r"1\.2\.3 in pyproject\.toml, 1\.2\.3 in .*version\.py, and .* \"1\.2\.2 \(2026-11-25\)\""
+    ):
+        read(tmp_path, is_final=False)
+    changelog.write_text("# Changelog\n\n## 1.2.3 (unreleased)\n")
+    assert read(tmp_path, is_final=False) == "1.2.3"
+    with pytest.raises(refused, match="instead of the date of the release"):
+        read(tmp_path, is_final=True)
+    changelog.write_text("# Changelog\n\n## 1.2.3 (2026-11-25)\n")
+    assert read(tmp_path, is_final=True) == "1.2.3"
