@@ -164,6 +164,34 @@ def test_nothing_is_compared_when_nobody_contended(admin_client: Client, queue: 
     assert "first come" not in response.content.decode()
 
 
+def test_the_heat_map_shows_who_waited_longest_in_the_last_day(admin_client: Client, queue: FairQueue) -> None:
+    begin = time.time() // 1800 * 1800
+    queue.push_batch([Task.create(user, 3, None) for user in ("ann", HOSTILE)], now=begin - 1800)
+    queue.sweep(now=begin - 1740)
+    queue.user(HOSTILE).purge(now=begin - 1740)
+    queue.sweep(now=begin)
+    response = admin_client.get(url())
+    rows = {each.user_id: each for each in response.context["heat_rows"]}
+    assert list(rows) == ["", "ann", HOSTILE]
+    assert dict(rows["ann"].paths) == {"fq-heat-3": "M46 0h1v1h-1z", "fq-heat-4": "M47 0h1v1h-1z"}
+    assert dict(rows[HOSTILE].paths) == {"fq-heat-3": "M46 0h1v1h-1z"}
+    assert (rows["ann"].longest, rows["ann"].recorded) == (1800, "M46 0h1v1h-1zM47 0h1v1h-1z")
+    assert response.context["heat_figures"] == [
+        (begin, 1800, [("ann", 1800)]),
+        (begin - 1800, 60, [("ann", 60), (HOSTILE, 60)]),
+    ]
+    text = response.content.decode()
+    assert "Longest waits in each half hour" in text
+    assert HOSTILE not in text
+
+
+def test_without_waits_there_is_no_heat_map(admin_client: Client, queue: FairQueue) -> None:
+    queue.sweep()
+    response = admin_client.get(url())
+    assert response.context["heat_rows"] == []
+    assert "Longest waits" not in response.content.decode()
+
+
 def test_it_needs_the_permission_to_see_users(client: Client, queue: FairQueue) -> None:
     viewer = User.objects.create_user("viewer", is_staff=True)
     viewer.user_permissions.add(Permission.objects.get(codename="view_worker"))

@@ -463,6 +463,25 @@ class TestHistory:
         assert len(client.get(url(user="ann")).context["latest"]) == 1
 
 
+class TestLastDay:
+    def test_waits_and_ready_tasks_are_charted(self, admin_client: Client, queue: FairQueue) -> None:
+        begin = time.time() // 1800 * 1800
+        queue.push_batch([Task.create("ann", 3, None), Task.create("ann", 3, None)], now=begin - 1800)
+        queue.sweep(now=begin - 1700)
+        waits, ready = admin_client.get(url(user="ann")).context["charts"]
+        assert (waits.series[0].values[-2:], ready.series[0].values[-2:]) == ([100, None], [2, None])
+        assert waits.times[-1] == begin
+        text = shown(admin_client, user="ann")
+        assert "Longest wait in each half hour" in text
+        assert "charts.js" in text
+        assert "Gaps: the user was not among" in text
+
+    def test_of_who_did_not_wait_nothing_is_recorded(self, admin_client: Client, queue: FairQueue) -> None:
+        text = shown(admin_client, user="bob")
+        assert "No chart: once a minute" in text
+        assert "charts.js" not in text
+
+
 class TestWeightPreview:
     def preview(self, client: Client, weight: str, user: str = "ann") -> str:
         return shown(client, user=user, weight=weight, preview="1")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
+from django_fairque.admin import heat_map
 from django_fairque.admin.charts import printable
 from django_fairque.admin.pages.base import AdminPage
 from django_fairque.admin.pages.users import wait_text
@@ -104,6 +105,7 @@ class LivePage(AdminPage):
             "comparison": comparison,
             "comparison_text": comparison_text(comparison),
             "compared": comparison.users[:USERS_LISTED],
+            **heat_map.drawn(self.queue.wait_history()),
         }
 
     def _users(self, seconds: Counter[str | None], busy: int, colors: Mapping[str, str]) -> list[LiveUser]:

@@ -20,6 +20,7 @@ from django.utils.functional import lazy
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
+from django_fairque.admin.charts import LineChart, Series
 from django_fairque.admin.pages.base import (
     APP,
     SUBJECT_MAX_CHARACTERS,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import Shards
     from django_fairque.engine.statistics.queue_stats import QueueStats
+    from django_fairque.engine.statistics.wait_history import WaitHistory
     from django_fairque.engine.users.fairness import Fairness, UserFairness, WeightPreview
     from django_fairque.engine.users.organizations import OrganizationQueue, OrganizationStats
     from django_fairque.engine.users.users import UserStats
@@ -442,6 +444,20 @@ def weight_sentences(preview: WeightPreview, *, has_organization: bool) -> list[
     return found
 
 
+def history_charts(history: WaitHistory, user_id: str) -> list[LineChart]:
+    """The waits and the ready tasks of a user in the last day; none if it was never among the users with the longest waits."""
+    user = next((each for each in history.users if each.user_id == user_id), None)
+    if user is None:
+        return []
+    gaps = _("Gaps: the user was not among those with the longest waits, or no worker ran.")
+    waits = Series(_("Longest wait"), [each or None for each in user.waits])
+    ready = Series(_("Ready"), [each or None for each in user.ready])
+    return [
+        LineChart("user-waits", _("Longest wait in each half hour"), history.begins, [waits], duration, gaps),
+        LineChart("user-ready", _("Most tasks ready in each half hour"), history.begins, [ready], number, gaps),
+    ]
+
+
 class UsersPage(AdminPage):
     """A table of users, those with something to do first. ``?organization=`` limits it to members; ``?user=`` shows one user with
     its settings, and with ``&preview=1`` what another ``weight`` of it would change, for the script of the form.
@@ -579,6 +595,7 @@ class UsersPage(AdminPage):
             **_queue_waits(queue_figures),
             "form": self.form or LimitsForm.of(stats),
             "preview": self.url(self.name, user=user_id, preview="1"),
+            "charts": history_charts(self.queue.wait_history(), user_id),
             **self._latest(user_id),
             "changes": self._changes(user_id),
         }

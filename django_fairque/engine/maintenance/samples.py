@@ -10,13 +10,16 @@ from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.scripting.operations import Operation, Read, read_sound
 from django_fairque.engine.statistics.backlog import TOTALS, HourRecord
 from django_fairque.engine.statistics.queue_stats import waits
+from django_fairque.engine.statistics.wait_history import HISTORY_KEY, SAMPLED_USERS, HalfHour
+from django_fairque.engine.users.fairness import longest_user_waits
 
 if TYPE_CHECKING:
     from django_fairque.engine.scripting.commands import Commands
 
 
 def record_sample(commands: Commands, now: float | None) -> Operation[None]:
-    """Record how many tasks are ready and how long the oldest that could start has waited, once a minute."""
+    """Record how many tasks are ready, how long the oldest that could start has waited, and which users have waited longest,
+    once a minute."""
     keys = commands.keys
     depths = [f"depth:{priority.value}" for priority in Priority]
     (clock, values) = yield Read([("TIME",), ("HMGET", keys("stats"), *depths, *TOTALS)])
@@ -26,9 +29,14 @@ def record_sample(commands: Commands, now: float | None) -> Operation[None]:
     longest = (yield from waits(commands, 1)).could_start
     oldest_us = max([0, *(round((seconds - each.since) * 1_000_000) for each in longest)])
     record = HourRecord(int(seconds) // 3600, ready, oldest_us, totals, totals)
-    ((written,),) = yield from read_sound([("HMGET", keys("stats:hours"), record.field)])
+    half_hour = HalfHour.of(seconds, (yield from longest_user_waits(commands, SAMPLED_USERS, now)))
+    (written,), (earlier,) = yield from read_sound(
+        [("HMGET", keys("stats:hours"), record.field), ("HMGET", keys(HISTORY_KEY), half_hour.field)]
+    )
+    half_hour = half_hour.with_earlier(HalfHour.parse(earlier))
     before = HourRecord.parse(written)
     if before is not None and before.hour == record.hour:
         most = max(ready, before.ready), max(oldest_us, before.oldest_us)
         record = replace(record, ready=most[0], oldest_us=most[1], first=before.first)
-    yield commands.call("sweep", [ready, oldest_us, record.field, record.packed()], now)
+    fields = [record.field, record.packed(), half_hour.field, half_hour.packed()]
+    yield commands.call("sweep", [ready, oldest_us, *fields], now)

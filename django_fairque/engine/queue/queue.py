@@ -35,6 +35,7 @@ from django_fairque.engine.statistics import queue_stats
 from django_fairque.engine.statistics.first_come import FirstComeComparison, first_come_waits
 from django_fairque.engine.statistics.health import Alert, Health, health, take_alerts
 from django_fairque.engine.statistics.task_names import AttemptCounts, NameFigures, record_task_names, task_names
+from django_fairque.engine.statistics.wait_history import WaitHistory, wait_history
 from django_fairque.engine.transport import node_health as nodes
 from django_fairque.engine.transport.cluster import is_cluster
 from django_fairque.engine.transport.connection import SyncClient, Transport
@@ -585,9 +586,7 @@ class FairQueue(executor.QueueOfShards):
         return self._run(dependencies.run_graph(self._shards, run_id, nodes))
 
     def recent_runs(self, limit: int = 20) -> PartialList[RunProgress]:
-        """Return how far the newest runs are, at most ``limit`` of them, from 1 to 20 (the default). They are found by
-        their newest tasks.
-        """
+        """Return how far the newest runs are (by their newest tasks): at most ``limit``, from 1 to 20 (the default)."""
         return self._read_all_shards(lambda shards: dependencies.recent_runs(shards, limit))
 
     def parent_results(self, task_id: str, load: Callable[[str, Any], Any] | None = None) -> dict[str, Any]:
@@ -676,6 +675,10 @@ class FairQueue(executor.QueueOfShards):
         that finished or run. ``slots`` is how many tasks the workers can run at once, from 1 (the default) to 10,000.
         """
         return self._read_all_shards(lambda shards: first_come_waits(shards, slots))
+
+    def wait_history(self) -> WaitHistory:
+        """Return which users have waited longest in each half hour of the last 24 hours."""
+        return self._read_all_shards(wait_history)
 
     def health(self) -> Health:
         """Return whether the queue is good, degraded or down, and why."""

@@ -17,6 +17,7 @@ from django_fairque.engine.model.priority import SCORE_PER_PRIORITY, Priority
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, ORGANIZATION_PREFIX, Commands
 from django_fairque.engine.scripting.operations import Operation, Read, parse_scores, read_sound, read_together
 from django_fairque.engine.statistics.queue_stats import WAIT_BUCKETS, busy_last_hour, last_hour
+from django_fairque.engine.statistics.wait_history import SampledWait
 from django_fairque.engine.users.users import hold_reason
 
 if TYPE_CHECKING:
@@ -365,10 +366,33 @@ def _oldest(commands: Commands, records: Mapping[str, Mapping[bytes, bytes]]) ->
     return since
 
 
+def longest_user_waits(commands: Commands, limit: int, now: float | None) -> Operation[list[SampledWait]]:
+    """Users of one shard whose ready tasks nothing holds back, of at most ``limit`` that are read; the longest wait first."""
+    reading = yield from _read_shard(commands, limit, -(-limit // 4), [])
+    moment = reading.now if now is None else now
+    found = []
+    for user, record in reading.records.items():
+        ready = _ready(record)
+        if user in reading.since and ready and _held_by(reading, record) is None:
+            found.append(SampledWait(user, max(0.0, moment - reading.since[user]), ready))
+    return sorted(found, key=lambda each: (-each.seconds, each.user_id))
+
+
+def _organization(shard: _ShardReading, record: Mapping[bytes, bytes]) -> Mapping[bytes, bytes] | None:
+    """The record of a user's organization; empty if it is gone, None if the user belongs to none."""
+    return shard.organizations.get(record[b"group"].decode(), {}) if b"group" in record else None
+
+
+def _held_by(shard: _ShardReading, record: Mapping[bytes, bytes]) -> str | None:
+    return hold_reason(record, _organization(shard, record), is_queue_paused=shard.is_paused)
+
+
+def _ready(record: Mapping[bytes, bytes]) -> int:
+    return sum(int(number(record.get(b"ready:%d" % priority.value))) for priority in Priority)
+
+
 def _figures(whole: Fairness, shard: _ShardReading, user_id: str, record: Mapping[bytes, bytes]) -> UserFairness:
-    organization = shard.organizations.get(record[b"group"].decode(), {}) if b"group" in record else None
-    held_by = hold_reason(record, organization, is_queue_paused=shard.is_paused)
-    ready = sum(int(number(record.get(b"ready:%d" % priority.value))) for priority in Priority)
+    organization, held_by, ready = _organization(shard, record), _held_by(shard, record), _ready(record)
     counted_weight = number(record.get(b"counted")) / MILLIONTHS
     weights = whole.weights if organization is None else number(organization.get(b"active")) / MILLIONTHS
     share = whole.share_if_busy(

@@ -3,7 +3,7 @@
 --
 -- KEYS    base workers schedules:due
 -- ARGV    options; or, to record the sample of a minute and do nothing else: options, ready tasks, the oldest wait (us),
---         field and value of the hour's record
+--         field and value of the hour's record, and of the half hour's record of waits
 -- REPLY   due, reaped, expired, overdue, freed, forgotten, dropped, 1 if there is more to do, look (us), now (us),
 --         at risk, promoted, alerts to fetch, when the next schedule is due (us), messages
 --         for other shards, 1 if this minute has no sample yet
@@ -12,11 +12,13 @@
 if ARGV[FIRST_ARG] then
   if stat.sampled ~= math.floor(now / 60e6) then
     touch(P .. 'stats:hours')
+    touch(P .. 'stats:waits')
     touch_minute()
     touch_all()
     tally('ready', tonumber(ARGV[FIRST_ARG]))
     tally('oldest', tonumber(ARGV[FIRST_ARG + 1]))
     attempt('HSET', P .. 'stats:hours', ARGV[FIRST_ARG + 2], ARGV[FIRST_ARG + 3])
+    attempt('HSET', P .. 'stats:waits', ARGV[FIRST_ARG + 4], ARGV[FIRST_ARG + 5])
     set_stat('sampled', math.floor(now / 60e6))
     commit()
   end

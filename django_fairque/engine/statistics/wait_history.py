@@ -1,0 +1,172 @@
+"""Who has waited longest in each half hour of the last day.
+
+A worker that sweeps a shard records a sample once a minute (`record_sample` in ``engine/maintenance/samples.py``): of at most
+`SAMPLED_USERS` users the wait of the oldest ready task that nothing holds back. The record of a half hour keeps the
+`KEPT_USERS` users with the longest waits. All records of a shard are in one hash of `KEPT_HALF_HOURS` fields.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.engine.scripting.operations import Operation, read_each
+
+if TYPE_CHECKING:
+    from django_fairque.engine.sharding.shards import Shards
+
+HALF_HOUR_SECONDS = 1800
+SHOWN_HALF_HOURS = 48
+KEPT_HALF_HOURS = SHOWN_HALF_HOURS + 2
+KEPT_USERS = 15
+"""Users of each half hour and shard."""
+SAMPLED_USERS = 60
+"""Users whose records are read for a sample, at most."""
+RECORDED_WAIT_SECONDS = 1
+"""Seconds: waits that round to less are not recorded."""
+MAX_NAME_BYTES = 300
+"""Bytes: users whose ids are longer, written as JSON, are not recorded. Only ids with many control characters are."""
+HISTORY_KEY = "stats:waits"
+
+
+@dataclass(frozen=True)
+class SampledWait:
+    """A user with ready tasks that nothing holds back: how long the oldest has waited (``seconds``), how many are ``ready``."""
+
+    user_id: str
+    seconds: float
+    ready: int
+
+
+@dataclass(frozen=True)
+class HalfHour:
+    """The longest waits of one ``half_hour`` (× 1800 is its start as Unix time).
+
+    ``median_seconds`` is the largest median of the waits of all sampled users of a minute. ``users`` are the longest wait in
+    whole seconds and the most ready tasks by user.
+    """
+
+    half_hour: int
+    median_seconds: int
+    users: Mapping[str, tuple[int, int]]
+
+    @classmethod
+    def of(cls, now: float, waits: Sequence[SampledWait]) -> HalfHour:
+        """The record of one sample."""
+        users = {each.user_id: (round(each.seconds), each.ready) for each in waits}
+        middle = round(median([each.seconds for each in waits])) if waits else 0
+        return cls(int(now) // HALF_HOUR_SECONDS, middle, users).shortened()
+
+    @property
+    def field(self) -> str:
+        """The field of the hash; after `KEPT_HALF_HOURS` another half hour has it."""
+        return str(self.half_hour % KEPT_HALF_HOURS)
+
+    def with_earlier(self, earlier: HalfHour | None) -> HalfHour:
+        """Together with what was recorded of the same half hour before."""
+        if earlier is None or earlier.half_hour != self.half_hour:
+            return self
+        users = {
+            user: (
+                max(each.users.get(user, (0, 0))[0] for each in (self, earlier)),
+                max(each.users.get(user, (0, 0))[1] for each in (self, earlier)),
+            )
+            for user in {**earlier.users, **self.users}
+        }
+        return HalfHour(self.half_hour, max(self.median_seconds, earlier.median_seconds), users).shortened()
+
+    def shortened(self) -> HalfHour:
+        """With the users that are recorded."""
+        fitting = [
+            (user, found)
+            for user, found in self.users.items()
+            if found[0] >= RECORDED_WAIT_SECONDS and len(_as_json(user)) <= MAX_NAME_BYTES
+        ]
+        longest = sorted(fitting, key=lambda item: (-item[1][0], item[0]))[:KEPT_USERS]
+        return HalfHour(self.half_hour, self.median_seconds, dict(longest))
+
+    def packed(self) -> str:
+        """As it is recorded."""
+        return _as_json([self.half_hour, self.median_seconds, self.users]).decode()
+
+    @classmethod
+    def parse(cls, packed: bytes | None) -> HalfHour | None:
+        """None for a record that is absent or damaged."""
+        try:
+            half_hour, middle, users = json.loads(packed or b"")
+            found = {_text(user): (int(wait), int(ready)) for user, (wait, ready) in users.items()}
+            return cls(int(half_hour), int(middle), found)
+        except (ValueError, TypeError, AttributeError, RecursionError, OverflowError):
+            return None
+
+
+def _as_json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+
+
+def _text(value: str) -> str:
+    value.encode()  # raises a ValueError for half a surrogate pair, which no id contains
+    return value
+
+
+@dataclass(frozen=True)
+class UserWaits:
+    """The waits of one user (``user_id``) in each half hour: the longest in seconds (``waits``), most ready tasks (``ready``).
+
+    0 where it was not among the users with the longest waits, None where no worker recorded anything.
+    """
+
+    user_id: str
+    waits: tuple[int | None, ...]
+    ready: tuple[int | None, ...]
+
+    @property
+    def longest(self) -> int:
+        """The longest wait, in seconds."""
+        return max((wait for wait in self.waits if wait is not None), default=0)
+
+
+@dataclass(frozen=True)
+class WaitHistory:
+    """The longest waits of the last 24 hours. ``begins`` are the starts of its half hours, as Unix times.
+
+    ``users`` waited longer than a second, the longest wait first: in each half hour, the 15 users of each shard with the
+    longest waits are recorded, of at most 60 that are examined once a minute. ``medians`` are, of each half hour, the largest
+    median of the waits of all examined users of a minute, in seconds; None where no worker recorded anything.
+    """
+
+    begins: list[int]
+    users: list[UserWaits] = field(default_factory=list)
+    medians: tuple[int | None, ...] = ()
+    missing_shards: tuple[int, ...] = ()
+    """Shards that can't be reached now, whose users are not in it."""
+
+
+def wait_history(shards: Shards) -> Operation[WaitHistory]:
+    """The history of all shards that can be reached."""
+    clock, *found = yield from read_each(
+        [[("TIME",)], *([("HGETALL", shard.keys(HISTORY_KEY))] for shard in shards)], only_sound=True
+    )
+    last = int(clock[0][0]) // HALF_HOUR_SECONDS
+    shown = range(last - SHOWN_HALF_HOURS + 1, last + 1)
+    records: dict[int, list[HalfHour]] = {half_hour: [] for half_hour in shown}
+    for (packed,) in found:
+        for record in filter(None, map(HalfHour.parse, packed.values())):
+            records.get(record.half_hour, []).append(record)
+    names = dict.fromkeys(user for some in records.values() for each in some for user in each.users)
+
+    def values(user: str, place: int) -> tuple[int | None, ...]:
+        return tuple(
+            max((each.users.get(user, (0, 0))[place] for each in some), default=None) for some in records.values()
+        )
+
+    users = [UserWaits(user, values(user, 0), values(user, 1)) for user in names]
+    return WaitHistory(
+        begins=[half_hour * HALF_HOUR_SECONDS for half_hour in shown],
+        users=sorted(users, key=lambda each: (-each.longest, each.user_id)),
+        medians=tuple(max((each.median_seconds for each in some), default=None) for some in records.values()),
+        missing_shards=shards.missing,
+    )

@@ -1,0 +1,124 @@
+"""Who has waited longest in each half hour: samples that maintenance records, and what is read of them."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.statistics.wait_history import KEPT_USERS, SAMPLED_USERS, HalfHour, SampledWait
+from tests.counting import commands
+from tests.engine.conftest import task
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+HALF_HOUR = 1800
+WAITS = "fq:{default:0}:stats:waits"
+
+
+def begin_of(half_hours_ago: int) -> float:
+    """The start of a half hour; of the one that is going on with 0."""
+    return time.time() // HALF_HOUR * HALF_HOUR - HALF_HOUR * half_hours_ago
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_the_longest_waits_of_each_half_hour_are_kept(redis: Redis, shards: int) -> None:
+    queue = FairQueue(redis, config=QueueConfig(shards=shards))
+    now = begin_of(4)
+    queue.push_batch([task("ann"), task("ann"), task("bob")], now=now)
+    queue.sweep(now=now + 120)
+    queue.push(task("carol"), now=now + 200)
+    queue.sweep(now=now + 300)
+    queue.user("bob").purge(now=now + 300)
+    queue.sweep(now=now + HALF_HOUR + 60)
+    history = queue.wait_history()
+    assert (len(history.begins), history.begins[-5]) == (48, now)
+    waits = {each.user_id: each.waits[-6:] for each in history.users}
+    assert waits == {
+        "ann": (None, 300, 1860, None, None, None),
+        "bob": (None, 300, 0, None, None, None),
+        "carol": (None, 100, 1660, None, None, None),
+    }
+    assert [each.user_id for each in history.users] == ["ann", "carol", "bob"]
+    assert history.users[0].ready[-5:-3] == (2, 2)
+    assert history.users[0].longest == 1860
+
+
+def test_the_median_is_of_all_who_wait(queue: FairQueue) -> None:
+    now = begin_of(2)
+    for number in range(41):
+        queue.push(task(f"u{number:02}"), now=now + number)
+    queue.sweep(now=now + 100)
+    history = queue.wait_history()
+    assert history.medians[-4:] == (None, 80, None, None)
+    assert [each.user_id for each in history.users] == [f"u{number:02}" for number in range(KEPT_USERS)]
+
+
+def test_what_is_held_back_is_no_wait(queue: FairQueue) -> None:
+    now = begin_of(1)
+    queue.push_batch([task("paused"), task("member")], now=now)
+    queue.user("member").set_organization("acme", now=now)
+    queue.organization("acme").pause(now=now)
+    queue.user("paused").pause(now=now)
+    queue.push(task("free"), now=now + 100)
+    queue.sweep(now=now + 100)
+    history = queue.wait_history()
+    assert (history.users, history.medians[-2]) == ([], 0)
+
+
+def test_records_are_bounded(queue: FairQueue, redis: Redis) -> None:
+    names = ["\x01" * 200, *(f"{number:03}" + "é" * 120 for number in range(100))]
+    begin = begin_of(100)
+    queue.push_batch([task(name) for name in names], now=begin)
+    for number in range(100):
+        queue.sweep(now=begin + HALF_HOUR * number + 60)
+    assert redis.hlen(WAITS) == 50
+    assert all(len(value) < KEPT_USERS * 330 for value in redis.hvals(WAITS))
+    assert len(queue.wait_history().users) >= KEPT_USERS
+    assert commands(redis, queue.wait_history) <= 2
+
+
+def test_a_sample_costs_the_same_with_any_number_of_users(queue: FairQueue, redis: Redis) -> None:
+    begin = begin_of(1)
+    costs = []
+    for number, users in enumerate([200, 2000]):
+        queue.push_batch([task(f"{users}:{index}") for index in range(users)], now=begin + 60 * number)
+        costs.append(commands(redis, lambda number=number: queue.sweep(now=begin + 60 * number + 30)))  # type: ignore[misc]
+    assert abs(costs[0] - costs[1]) <= 10
+    assert costs[1] < 10 * SAMPLED_USERS
+
+
+@pytest.mark.parametrize(
+    "value", ["", "x", "[]", "[1, 2, 3]", '[1, 2, {"a": 1}]', '[1, 2, {"\\ud800": [1, 2]}]', "1e999"]
+)
+def test_a_damaged_record_counts_as_absent(queue: FairQueue, redis: Redis, value: str) -> None:
+    now = time.time()
+    redis.hset(WAITS, str(int(now) // HALF_HOUR % 50), value)
+    assert queue.wait_history().users == []
+    queue.push(task("ann"), now=now - 50)
+    queue.sweep(now=now)
+    assert [each.user_id for each in queue.wait_history().users] == ["ann"]
+
+
+def test_a_key_of_another_type_costs_only_the_history(queue: FairQueue, redis: Redis) -> None:
+    redis.set(WAITS, "damaged")
+    queue.push(task("ann"), now=time.time() - 100)
+    queue.sweep()
+    assert queue.wait_history().users == []
+    assert queue.get_stats().minutes[-1].ready == 1 or queue.get_stats().minutes[-2].ready == 1
+    redis.delete(WAITS)
+
+
+def test_packed_and_parsed_are_the_same() -> None:
+    found = HalfHour.of(HALF_HOUR * 7 + 5, [SampledWait('a\n"b', 12.9, 3), SampledWait("brief", 0.4, 8)])
+    assert found == HalfHour(7, 7, {'a\n"b': (13, 3)})
+    assert HalfHour.parse(found.packed().encode()) == found
+    assert json.loads(found.packed())[0] == 7
+    later = HalfHour(7, 2, {'a\n"b': (5, 9), "c": (4, 1)}).with_earlier(found)
+    assert later == HalfHour(7, 7, {'a\n"b': (13, 9), "c": (4, 1)})
+    assert HalfHour(8, 0, {}).with_earlier(found) == HalfHour(8, 0, {})
