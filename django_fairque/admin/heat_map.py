@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from django_fairque.monitoring.formatting import duration
 
 if TYPE_CHECKING:
-    from django_fairque.engine.statistics.wait_history import UserWaits, WaitHistory
+    from django_fairque.engine.statistics.wait_history import WaitHistory
 
 HEAT_SECONDS = (1, 10, 60, 600, 3600)
 """Seconds from which each color stands for a wait; admin.css has a class for each."""
@@ -70,10 +70,14 @@ def _level(wait: int | None) -> int | None:
 
 def _figures(history: WaitHistory) -> list[tuple[int, int, list[tuple[str, int]]]]:
     """Of each half hour in which users waited, the latest first: its begin, the median, and the longest waits by user."""
-    figures = []
-    for index, begin in reversed(list(enumerate(history.begins))):
-        waited: list[tuple[UserWaits, int]] = [(each, each.waits[index] or 0) for each in history.users]
-        longest = sorted([each for each in waited if each[1]], key=lambda each: -each[1])[:USERS_PER_FIGURE]
-        if longest:
-            figures.append((begin, history.medians[index] or 0, [(each.user_id, wait) for each, wait in longest]))
-    return figures
+    waited: list[list[tuple[str, int]]] = [[] for _begin in history.begins]
+    for each in history.users:
+        for some, wait in zip(waited, each.waits, strict=True):
+            if wait:
+                some.append((each.user_id, wait))
+    figures = [
+        (begin, middle or 0, sorted(some, key=lambda item: -item[1])[:USERS_PER_FIGURE])
+        for begin, middle, some in zip(history.begins, history.medians, waited, strict=True)
+        if some
+    ]
+    return figures[::-1]

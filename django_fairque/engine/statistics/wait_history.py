@@ -156,14 +156,16 @@ def wait_history(shards: Shards) -> Operation[WaitHistory]:
     for (packed,) in found:
         for record in filter(None, map(HalfHour.parse, packed.values())):
             records.get(record.half_hour, []).append(record)
-    names = dict.fromkeys(user for some in records.values() for each in some for user in each.users)
-
-    def values(user: str, place: int) -> tuple[int | None, ...]:
-        return tuple(
-            max((each.users.get(user, (0, 0))[place] for each in some), default=None) for some in records.values()
-        )
-
-    users = [UserWaits(user, values(user, 0), values(user, 1)) for user in names]
+    nothing = [0 if some else None for some in records.values()]
+    waits: dict[str, list[int | None]] = {}
+    ready: dict[str, list[int | None]] = {}
+    for index, some in enumerate(records.values()):
+        for each in some:
+            for user, (wait, count) in each.users.items():
+                for figures, value in ((waits, wait), (ready, count)):
+                    of_user = figures.setdefault(user, [*nothing])
+                    of_user[index] = max(of_user[index] or 0, value)
+    users = [UserWaits(user, tuple(waits[user]), tuple(ready[user])) for user in waits]
     return WaitHistory(
         begins=[half_hour * HALF_HOUR_SECONDS for half_hour in shown],
         users=sorted(users, key=lambda each: (-each.longest, each.user_id)),
