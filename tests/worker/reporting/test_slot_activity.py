@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from typing import TYPE_CHECKING
 
-from django_fairque import Worker
+from django_fairque import AsyncWorker, Worker
 from django_fairque.engine.inspection.worker_activity import ActivityReport, activity_of, deaths_of
+from django_fairque.tasks import registry
+from django_fairque.tasks.registry import task
 from tests.worker.conftest import eventually
 
 if TYPE_CHECKING:
+    import pytest
     from pytest_django import Settings
 
     from django_fairque.engine.queue.queue import FairQueue
@@ -66,3 +70,29 @@ def test_a_worker_without_supervisor_reports_its_slots(queue: FairQueue, server:
         thread.join()
     assert len(found[0].slots) == 3
     assert found[0].utilization == 0
+
+
+async def test_an_async_worker_reports_the_coroutines_in_its_slots(
+    queue: FairQueue, push: Push, server: Server, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}}
+    monkeypatch.setattr(registry, "_tasks", {})
+
+    @task(name="waits")
+    async def waits() -> None:
+        await asyncio.sleep(60)
+
+    task_id = await asyncio.to_thread(push, "waits", user="bob")
+    worker = AsyncWorker([queue.name], concurrency=2, lease_seconds=1.0, shutdown_timeout=0.0)
+    running = asyncio.ensure_future(worker.run())
+
+    def busy() -> list[tuple[str, str, str | None]]:
+        slots = [slot for report in reports(queue) for slot in report.slots if slot.task]
+        return [(slot.task.task_id, slot.task.name, slot.users[-1]) for slot in slots if slot.task]
+
+    try:
+        assert await asyncio.to_thread(eventually, busy) == [(task_id, "waits", "bob")]
+        assert [len(report.slots) for report in await asyncio.to_thread(reports, queue)] == [2]
+    finally:
+        worker.stop()
+        await asyncio.wait_for(running, 20)
