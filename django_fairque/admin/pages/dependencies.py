@@ -12,7 +12,7 @@ from django.contrib.admin.utils import quote
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from django_fairque.admin.pages.base import Action, AdminPage, Question
+from django_fairque.admin.pages.base import FRAGMENT_HEADER, Action, AdminPage, Question
 from django_fairque.engine.inspection.search import Search
 from django_fairque.engine.model.errors import TaskNotFoundError
 from django_fairque.engine.model.records import TaskState
@@ -37,6 +37,7 @@ class DependenciesPage(AdminPage):
     title = gettext_lazy("Dependencies")
     permission = "view_dependency"
     refreshes = False
+    """But for a graph that is drawn: nothing is typed there, and tasks change their states."""
 
     def template_context(self) -> dict[str, Any]:
         task_id, run_id = (self.request.GET.get(key, "").strip() for key in ("task", "run"))
@@ -48,6 +49,8 @@ class DependenciesPage(AdminPage):
                 return {**found, **self._graph(self.queue.run_graph(run_id, GRAPH_MAX_TASKS))}
             return {**found, **self._waiting()}
         except (TaskNotFoundError, ValueError) as error:
+            if FRAGMENT_HEADER in self.request.headers:
+                raise  # each live update would leave a message for the next page
             messages.error(self.request, str(error))
             return found
 
@@ -68,6 +71,7 @@ class DependenciesPage(AdminPage):
         if len(graph.nodes) > DRAWING_MAX_TASKS:
             return {**facts, "counts": [[row.get(state, 0) for state in states] for row in counts(graph)]}
         drawing = draw(graph)
+        self.refreshes = True
         return {
             **facts,
             "drawing": drawing,
