@@ -102,7 +102,8 @@ class TaskPage(AdminPage):
         view = queue.dependencies(task.task_id, RELATED_TASKS_SHOWN, layers=1)
         is_dead = task.state is TaskState.FAILED
         entry = queue.dlq.of_task(task.task_id) if is_dead else None
-        attempts = queue.history(task.task_id)
+        may_see_logs = self.may("view_tasklog")
+        attempts, logs = queue.logs.with_history(task.task_id) if may_see_logs else (queue.history(task.task_id), [])
         bars = attempt_bars(task, attempts, time.time())
         return {
             "task": task,
@@ -113,7 +114,7 @@ class TaskPage(AdminPage):
             "sla": sla_state(task),
             "bars": [(bar, bar.parts(max(each.total for each in bars))) for bar in bars],
             "attempts": attempts,
-            "logs": queue.logs.of_task(task.task_id) if self.may("view_tasklog") else [],
+            "logs": logs,
             "payload": as_text(redacted(task.payload)),
             "result": as_text(redacted(task.result)) if task.state is TaskState.FINISHED else None,
             "progress": queue.get_progress(task.task_id),

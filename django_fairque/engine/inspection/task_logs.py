@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from django_fairque.engine.inspection.task_lookup import attempt
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import LATEST_TIME
 from django_fairque.engine.model.errors import StaleLeaseError, TaskSerializationError
@@ -18,6 +19,7 @@ from django_fairque.engine.scripting.operations import Driver, Operation, read_s
 
 if TYPE_CHECKING:
     from django_fairque.engine.model.lease import Lease
+    from django_fairque.engine.model.records import Attempt
     from django_fairque.engine.sharding.shards import AllShardsReader, Shards
 
 MAX_RECORDED_LOG_BYTES = 65_536
@@ -61,10 +63,15 @@ def record_logs(
 
 
 def read_logs(shards: Shards, task_id: str) -> Operation[list[AttemptLog]]:
-    commands = yield from shards.of_task(task_id)
-    (found,) = yield from read_sound([("HGETALL", commands.keys.logs(task_id))])
+    return (yield from read_history_and_logs(shards, task_id))[1]
+
+
+def read_history_and_logs(shards: Shards, task_id: str) -> Operation[tuple[list[Attempt], list[AttemptLog]]]:
+    keys = (yield from shards.of_task(task_id)).keys
+    lines, found = yield from read_sound([("LRANGE", keys.history(task_id), 0, -1), ("HGETALL", keys.logs(task_id))])
     bodies = (body for _, body in sorted(found.items(), key=_token))
-    return [log for log in map(_attempt_log, bodies) if log is not None]
+    logs = [log for log in map(_attempt_log, bodies) if log is not None]
+    return [attempt(line) for line in lines], logs
 
 
 def _token(entry: tuple[bytes, bytes]) -> int:
@@ -105,6 +112,12 @@ class TaskLogs:
         if self._shards.shard_in_id(check_id(task_id, "task_id")) is None:
             return self._read_all_shards(lambda shards: read_logs(shards, task_id))
         return self._run(read_logs(self._shards, task_id))
+
+    def with_history(self, task_id: str) -> tuple[list[Attempt], list[AttemptLog]]:
+        """Return what `FairQueue.history` and `of_task` return of task ``task_id``, in one round trip."""
+        if self._shards.shard_in_id(check_id(task_id, "task_id")) is None:
+            return self._read_all_shards(lambda shards: read_history_and_logs(shards, task_id))
+        return self._run(read_history_and_logs(self._shards, task_id))
 
     def record(self, lease: Lease, lines: Sequence[LogLine], omitted: int = 0, *, now: float | None = None) -> None:
         """Record the log lines of an attempt, in place of those that were recorded of it before. Workers call this.

@@ -1316,6 +1316,12 @@ class AsyncTaskLogs:
             return await self._read_all_shards(lambda shards: sync_task_logs.read_logs(shards, task_id))
         return await self._run(sync_task_logs.read_logs(self._shards, task_id))
 
+    async def with_history(self, task_id: str) -> tuple[list[Attempt], list[AttemptLog]]:
+        """Return what `AsyncFairQueue.history` and `of_task` return of task ``task_id``, in one round trip."""
+        if self._shards.shard_in_id(check_id(task_id, "task_id")) is None:
+            return await self._read_all_shards(lambda shards: sync_task_logs.read_history_and_logs(shards, task_id))
+        return await self._run(sync_task_logs.read_history_and_logs(self._shards, task_id))
+
     async def record(
         self, lease: Lease, lines: Sequence[LogLine], omitted: int = 0, *, now: float | None = None
     ) -> None:

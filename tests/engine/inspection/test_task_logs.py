@@ -67,6 +67,7 @@ def test_the_last_five_attempts_are_kept(queue: FairQueue) -> None:
         queue.fail(lease, "no", delay=0.001, now=NOW + number)
     assert texts(queue) == [[f"attempt {number}"] for number in range(7, 12)]
     assert [log.attempt for log in queue.logs.of_task("t")] == [8, 9, 10, 11, 12]
+    assert queue.logs.with_history("t") == (queue.history("t"), queue.logs.of_task("t"))
 
 
 def test_too_many_bytes_and_half_a_surrogate_pair_are_refused(queue: FairQueue) -> None:
