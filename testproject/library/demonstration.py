@@ -7,14 +7,16 @@ import sys
 import webbrowser
 from typing import TYPE_CHECKING
 
+from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.utils import timezone
 
 from django_fairque import get_queue
+from django_fairque.models import Queue
 
 from . import report
-from .endless_day import DOCUMENTS, NOISY, EndlessDay, end_day
+from .endless_day import DOCUMENTS, NOISY, PAUSED, WEIGHTS, EndlessDay, end_day
 from .errors import IncompleteError, NoSourcesError
 from .loading import load_files, send_errands, store_files
 from .models import Document
@@ -110,6 +112,7 @@ class Demonstration:
                     open_browser(site.first_page)
                 for _some in self._send_pipelines() if pipeline else self._send():
                     check()
+                self._note_changes()
                 self._endless_day().play(check)
             except KeyboardInterrupt:
                 self._say("\nStopping.")
@@ -120,6 +123,18 @@ class Demonstration:
         owner, files = next(iter(self._files.items()))
         documents = store_files(owner, files[:DOCUMENTS], self._root)
         return EndlessDay(self._queue, self._processes * SLOTS_PER_PROCESS, owner, documents)
+
+    def _note_changes(self) -> None:
+        """Note in the admin's log what the day sets for customers, as the admin's pages do: once for all demonstrations."""
+        operator = get_user_model().objects.get(username=LOGIN)
+        sentences = {
+            **{name: f"Changed for user {name}: Weight." for name, weight in WEIGHTS.items() if weight != 1},
+            PAUSED: f"User {PAUSED} is paused: none of its tasks start; what runs goes on.",
+        }
+        for name, sentence in sentences.items():
+            subject = Queue(name=f"{self._queue.name}: {name}")
+            if not LogEntry.objects.filter(object_id=subject.pk, change_message=sentence).exists():
+                LogEntry.objects.log_actions(operator.pk, [subject], CHANGE, sentence, single_object=True)
 
     def _prepare(self) -> None:
         call_command("migrate", verbosity=0, interactive=False)

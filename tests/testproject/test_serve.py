@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import signal
 import urllib.error
@@ -67,6 +68,32 @@ def test_the_admin_can_be_used_until_all_of_it_ends(
         urllib.request.urlopen(address, timeout=LIMIT)
     assert queue.get_stats().states["started"] == 0
     assert queue.check_invariants() == []
+
+
+@pytest.mark.slow
+def test_no_page_is_empty(start_demo: StartDemo, queue: FairQueue) -> None:
+    process = start_demo("--serve", "--no-browser", "--packages", "json,html")
+    address, login = said(process)
+    browser = log_in(address, login)
+    site = address.removesuffix("/admin/")
+    first = browser.open(f"{address}django_fairque/queue/overview/", timeout=LIMIT).read().decode()
+    menu = re.search(r'<nav class="fq-menu.*?</nav>', first, re.DOTALL)
+    assert menu is not None
+    empty = {html.unescape(path) for path in re.findall(r'<a href="([^"]+)"', menu[0])}
+    empty -= {path for path in empty if path.endswith("/outboxentry/")}  # an entry that stays there is a fault
+    assert len(empty) >= 14
+
+    def are_all_filled() -> bool:
+        for path in list(empty):
+            page = browser.open(f"{site}{path}", timeout=LIMIT).read().decode()
+            if re.search(r"<tbody>\s*<tr[^>]*>\s*<t[hd](?! colspan)", page):
+                empty.discard(path)
+        return not empty
+
+    try:
+        wait_until(are_all_filled, process)
+    finally:
+        assert empty == set()
 
 
 @pytest.mark.slow
