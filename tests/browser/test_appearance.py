@@ -49,6 +49,39 @@ BACKWARDS = """root => {
     return found;
 }"""
 """The ids whose first letter is shown to the right of their last one."""
+PALE = """root => {
+    document.getAnimations().forEach(each => each.finish());  // a color that is changing is not the one to judge
+    const channels = color => color.match(/[\\d.]+/g).map(Number);
+    const over = (above, below) => {
+        const alpha = above[3] ?? 1;
+        return [0, 1, 2].map(index => above[index] * alpha + below[index] * (1 - alpha));
+    };
+    const background = element => {
+        const colors = [];
+        for (let each = element; each; each = each.parentElement) {
+            colors.push(channels(getComputedStyle(each).backgroundColor));
+        }
+        return colors.reduceRight((below, above) => over(above, below), [255, 255, 255]);
+    };
+    const luminance = color => color.slice(0, 3).map(each => each / 255)
+        .map(each => each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, each, index) => sum + each * [0.2126, 0.7152, 0.0722][index], 0);
+    const found = [];
+    for (const element of root.querySelectorAll("*:not(svg *, option)")) {
+        const text = [...element.childNodes].filter(node => node.nodeType === 3).map(node => node.data.trim()).join("");
+        const style = getComputedStyle(element);
+        if (!text || element.disabled || !element.checkVisibility({visibilityProperty: true, opacityProperty: true})) {
+            continue;
+        }
+        const below = background(element), [one, other] = [luminance(over(channels(style.color), below)), luminance(below)];
+        const contrast = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+        if (contrast < (parseFloat(style.fontSize) >= 24 ? 3 : 4.5)) {
+            found.push(`${text.slice(0, 40)} (${contrast.toFixed(1)})`);
+        }
+    }
+    return found;
+}"""
+"""Texts whose contrast to their background is less than WCAG's level AA wants, 4.5 or 3 for large ones."""
 GALLERY = os.environ.get("FAIRQUE_TEST_GALLERY")
 """A directory in which a look of every page stays, for somebody to go through: in Japanese too, which runs as English does."""
 
@@ -116,6 +149,9 @@ def look(page: Page, language: str, where: str, watch: Watch) -> None:
         width, room = root.evaluate("root => [root.scrollWidth, root.clientWidth]")
         if width > room:
             watch.complaints.append(f"{where} is {width} pixels wide, on a screen of {room}")
+        if language == "en" and size is WIDE:
+            pale = page.locator(".fq-top, .fq-menu, #fq-content").evaluate_all(f"all => all.flatMap({PALE})")
+            watch.complaints += [f"{where}, {screen}: too pale: {text}" for text in pale]
         if GALLERY:
             name = re.sub(r"[^a-z0-9]+", "-", where.lower())[-90:].strip("-")
             page.screenshot(path=Path(GALLERY) / f"{language}-{screen}" / f"{name}.png", full_page=True)
