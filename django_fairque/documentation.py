@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 
 OFFLINE_PAGES = ("checks", "troubleshooting", "messages", "reference/exceptions", "glossary")
-"""The pages whose entries can be read without a network. The build puts them into the wheel (``hatch_build.py``)."""
+"""The pages whose entries can be read without a network. The build puts them into the wheel (``.ci/hatch_build.py``)."""
 MAX_QUERY_LENGTH = 2000
 MIN_MATCHED_LETTERS = 12
 """A line is taken for a message if at least this number of the message's letters are in it: what is filled in is not known."""

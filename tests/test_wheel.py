@@ -137,7 +137,7 @@ class Run:
 
 def test_the_source_distribution_has_what_is_needed_and_no_tests(sdist: Path) -> None:
     assert {entry.name for entry in sdist.iterdir()} == {
-        *("django_fairque", "docs", "hatch_build.py", "pyproject.toml", "PKG-INFO", ".gitignore", "LICENSE"),
+        *("django_fairque", "docs", ".ci", "pyproject.toml", "PKG-INFO", ".gitignore", "LICENSE"),
         *("README.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md"),
     }
 
@@ -201,7 +201,7 @@ def test_a_build_with_a_wrong_address_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_readme_shows_what_is_meant_for_its_place() -> None:
-    hook = runpy.run_path(str(ROOT / "hatch_build.py"))
+    hook = runpy.run_path(str(ROOT / ".ci" / "hatch_build.py"))
     text = (
         "a\n<!-- published\n[![b](https://c.example/b.svg)](d)\n-->\n<!-- unpublished -->\ne\n<!-- /unpublished -->\n"
     )
@@ -214,7 +214,7 @@ def test_a_readme_shows_what_is_meant_for_its_place() -> None:
 
 
 def test_the_build_has_the_pages_that_the_package_reads() -> None:
-    assert runpy.run_path(str(ROOT / "hatch_build.py"))["OFFLINE_PAGES"] == documentation.OFFLINE_PAGES
+    assert runpy.run_path(str(ROOT / ".ci" / "hatch_build.py"))["OFFLINE_PAGES"] == documentation.OFFLINE_PAGES
 
 
 def test_messages_are_explained_where_it_is_installed(python: Run) -> None:
