@@ -276,6 +276,16 @@ def test_the_sweep_counts_active_users_of_earlier_versions(queue: FairQueue, red
     assert queue.fairness().active_users == 0
 
 
+def test_the_sweep_leaves_active_members_of_a_paused_organization_counted(queue: FairQueue) -> None:
+    push(queue, "paused")
+    push(queue, "member")
+    queue.user("member").set_organization("acme", now=NOW)
+    queue.organization("acme").pause(now=NOW)
+    queue.user("paused").pause(now=NOW)
+    queue.sweep(now=NOW)
+    assert queue.check_invariants() == []
+
+
 def test_a_wrong_number_of_active_users_is_found_and_repaired(queue: FairQueue, redis: Redis) -> None:
     push(queue, "a")
     redis.hincrby("fq:{default:0}:stats", "active_users", 3)
