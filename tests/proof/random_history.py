@@ -235,7 +235,9 @@ class Walk:
     def _do_pause(self) -> Callable[[FairQueue], Any]:
         now = self.now if self.random.random() < 0.7 else None
         is_paused = self.random.random() < 0.3
-        return lambda queue: (queue.pause if is_paused else queue.resume)(now=now)
+        if not is_paused:
+            return lambda queue: queue.resume(now=now)
+        return lambda queue: queue.pause(note="n", until=now and now + 15, now=now)
 
     def _do_cancel(self) -> Callable[[FairQueue], Any] | None:
         ids, now = self.some(*LIVE), self.now
