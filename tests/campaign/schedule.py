@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 
 SLICE = 3.4
-"""Minutes of the run that every build has."""
+"""Minutes in which `PER_SLICE` happens; the check has a run of two."""
 PER_SLICE = {
     "child": 2000,
     "supervisor": 100,
