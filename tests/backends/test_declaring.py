@@ -87,7 +87,7 @@ def elsewhere(n: int) -> int:
 
 MISTAKES = [
     ({"USERS": 1}, "unknown option 'USERS'; did you mean 'USER'"),
-    ({"COLOUR": 1}, "expected some of BACKOFF, DATABASE"),
+    ({"COLOUR": 1}, "expected some of BACKOFF, CAPTURE_LOGS, DATABASE"),
     ({"USER": 3}, "USER must be a callable"),
     ({"USER": "no.such.thing"}, "can't be imported"),
     ({"USER": "tests.backends.test_declaring.ROOT"}, "is PosixPath"),

@@ -125,7 +125,7 @@ def test_functions_of_real_files_are_those_that_the_compiler_finds(file: Path) -
     assert figures["lines"] == len(text.splitlines())
 
 
-@pytest.mark.parametrize("module", ["analysis", "fcfs", "report", "sources"])
+@pytest.mark.parametrize("module", ["analysis", "report", "sources"])
 def test_what_is_pure_knows_no_django(module: str) -> None:
     program = f"import sys, library.{module}; sys.exit('django' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], cwd=Path(analysis.__file__).parent.parent, check=False)

@@ -83,7 +83,8 @@ def push_all(push: Push) -> list[str]:
 def check_given_back(queue: FairQueue, ids: list[str]) -> None:
     assert sorted(ENDED) == ["sleeps", "spins", "together"]
     assert [queue.get_task(each).state for each in ids] == [TaskState.QUEUED] * len(ids)
-    assert [attempt.kind for each in ids for attempt in queue.history(each)] == ["released"] * len(ids)
+    # A task may have been given back and fetched again before it began, while the loop was blocked.
+    assert [{attempt.kind for attempt in queue.history(each)} for each in ids] == [{"released"}] * len(ids)
     assert queue.workers() == []
     assert queue.check_invariants() == []
 

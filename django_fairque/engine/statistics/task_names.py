@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from django_fairque.engine.model.durations import check_integer
-from django_fairque.engine.model.ids import new_nonce
+from django_fairque.engine.model.errors import TaskValidationError, short
+from django_fairque.engine.model.ids import check_text, new_nonce
 from django_fairque.engine.scripting.operations import Operation, Read, read_sound
 from django_fairque.engine.statistics.queue_stats import Percentiles, percentiles
 
@@ -79,7 +80,13 @@ def _bucket_middle(bucket: int) -> float:
 
 def record_task_names(shards: Shards, counts: Mapping[str, AttemptCounts], now: float | None) -> Operation[None]:
     """Record these attempts, at most `MAX_NAMES_PER_CALL` names in a call."""
+    if not isinstance(counts, Mapping):
+        raise TaskValidationError(f"expected a mapping of task names to AttemptCounts, got {short(counts)}")
     check_integer(len(counts), "the number of names", 1, MAX_NAMES_PER_CALL)
+    for name, each in counts.items():
+        check_text(name, "a task name")
+        if not isinstance(each, AttemptCounts):
+            raise TaskValidationError(f"the figures of {short(name)} must be AttemptCounts, got {short(each)}")
     args: list[str | int] = [MAX_TASK_NAMES, KEPT_MICROSECONDS, len(counts)]
     for name, each in counts.items():
         figures = {"attempts": each.attempts, "failed": each.failed, **{f"run:{b}": n for b, n in each.runs.items()}}
