@@ -35,7 +35,9 @@ def embedded(make_embedded: MakeEmbedded, settings: Settings) -> Iterator[Embedd
     close_queues()
 
 
-@pytest.mark.parametrize("is_open", [False, True], ids=["new connection", "open connection"])
+@pytest.mark.parametrize(
+    "is_open", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["new connection", "open connection"]
+)
 def test_a_hung_embedded_server_is_a_banner(admin_client: Client, embedded: EmbeddedServer, *, is_open: bool) -> None:
     if is_open:
         assert 'class="fq-trouble"' not in admin_client.get(url(SIMPLE[0].name)).content.decode()

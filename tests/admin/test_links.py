@@ -142,6 +142,7 @@ def test_a_worker_leads_to_what_it_runs(admin_client: Client, queue: FairQueue, 
     assert "other" not in text
 
 
+@pytest.mark.slow  # 20 seconds in all
 @pytest.mark.parametrize("permission", sorted({page.permission for page in PAGES}))
 def test_no_link_leads_to_what_one_may_not_see(client: Client, entry: str, permission: str) -> None:
     get_queue().user(USER).set_organization("g")

@@ -41,6 +41,7 @@ def task() -> Task:
     return Task.create("ann", 3, {})
 
 
+@pytest.mark.slow  # 8 seconds
 @pytest.mark.parametrize("mode", [DROP, CUT, SLOW])
 def test_a_push_that_meets_it_has_one_effect(proxy: Proxy, server: Server, mode: str) -> None:
     with through(proxy, server, 0.5) as client:

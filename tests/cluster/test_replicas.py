@@ -33,6 +33,7 @@ def is_on_the_replica(six: Six, user: str, task_id: str) -> bool:
         return f"fq:{{default:{shard}}}:task:{task_id}".encode() in there.keys("*:task:*")
 
 
+@pytest.mark.slow  # a cluster with replicas
 def test_what_is_acknowledged_is_on_a_replica(six: Six) -> None:
     with RedisConfig(url=six.url(), cluster=True).create_redis_client() as client:
         queue = FairQueue(client, config=SAFE)

@@ -74,6 +74,7 @@ def test_a_long_topic_takes_no_longer(run: Run) -> None:
         run("fairque_docs", "qzx " * 100_000)
 
 
+@pytest.mark.slow  # 7 seconds
 def test_every_message_is_found_by_its_text() -> None:
     lost = []
     for each in messages():

@@ -67,6 +67,7 @@ def test_the_settings_pass_on_the_server_of_the_compose_file(make_server: MakeSe
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow  # 6 seconds
 def test_and_fail_on_one_that_keeps_nothing(make_server: MakeServer, tmp_path: Path) -> None:
     done = check(make_server(), tmp_path, "check", "--deploy", "--tag", "fairque", "--fail-level", "WARNING")
     assert done.returncode == 1

@@ -315,7 +315,7 @@ class Histories(RuleBasedStateMachine):
         assert known == {task_id: each.state for task_id, each in self.tasks.items()}
 
 
-@pytest.mark.parametrize("part", [0, 1, *(pytest.param(part, marks=pytest.mark.slow) for part in (2, 3))])
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in (1, 2, 3))])
 def test_random_histories_agree_with_the_model(redis: Redis, part: int) -> None:
     machine = type("Histories", (Histories,), {"redis": redis})
     run_state_machine_as_test(machine, settings=settings(max_examples=40, stateful_step_count=50, deadline=None))

@@ -95,6 +95,7 @@ def as_json(value: object) -> object:
     return json.loads(json.dumps(value))
 
 
+@pytest.mark.slow  # 5 seconds
 def test_the_command(demo: Callable[..., tuple[int, str, str]], queue: FairQueue) -> None:
     code, out, err = demo("--pipeline", "--packages", "json,wsgiref")
     assert (code, err) == (0, "")

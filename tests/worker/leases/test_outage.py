@@ -94,6 +94,7 @@ def test_a_worker_that_waits_for_its_server_can_be_stopped(make_server: MakeServ
         worker.close()
 
 
+@pytest.mark.slow  # 6 seconds
 def test_a_worker_with_nothing_to_do_does_not_wait_for_a_server_that_is_gone(
     make_server: MakeServer, tmp_path: Path
 ) -> None:
@@ -171,6 +172,7 @@ def test_a_burst_waits_for_a_server_that_comes_in_time(make_server: MakeServer, 
         worker.close()
 
 
+@pytest.mark.slow  # 7 seconds
 def test_a_burst_waits_for_a_server_that_goes_in_the_middle(make_server: MakeServer, tmp_path: Path) -> None:
     """What runs is to be settled, so it waits longer than for one that was never there."""
     server = make_server("--appendonly", "yes", "--appendfsync", "always")
