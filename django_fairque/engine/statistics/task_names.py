@@ -96,16 +96,18 @@ def record_task_names(shards: Shards, counts: Mapping[str, AttemptCounts], now: 
 
 def task_names(shards: Shards, hours: int) -> Operation[list[NameFigures]]:
     """The figures of the last ``hours``, the name with most attempts first. Of the oldest hour by the clock, the part counts
-    that lies in the time."""
+    that lies in the time. While the first shard is away, only retries are known."""
     check_integer(hours, "hours", 1, MAX_HOURS)
     ((seconds, _),) = yield Read([("TIME",)])
     this_hour, passed = divmod(int(seconds), 3600)
     parts = [1.0] * hours + [1 - passed / 3600]
-    keys = [shards.home.keys(f"stats:names:{this_hour - back}") for back in range(len(parts))]
-    records = yield from read_sound([("HGETALL", key) for key in keys])
+    records = []
+    if shards.is_present(shards.home):
+        keys = [shards.home.keys(f"stats:names:{this_hour - back}") for back in range(len(parts))]
+        records = yield from read_sound([("HGETALL", key) for key in keys])
     attempts, failed = Counter[str](), Counter[str]()
     runs: dict[str, Counter[int]] = {}
-    for record, part in zip(records, parts, strict=True):
+    for record, part in zip(records, parts, strict=False):  # no records while the shard that has them is away
         for key, value in record.items():
             kind, _, rest = key.decode("utf-8", "replace").partition(":")
             amount = part * int(value)
