@@ -68,7 +68,7 @@ def fill(queue: FairQueue, scale: Scale, now: float | None = None) -> None:
 
 
 def beat(queue: FairQueue, workers: int, now: float | None = None) -> None:
-    """The heartbeat of each of so many processes, with what their slots run."""
+    """The heartbeats of these processes, with the tasks in their slots."""
     at = time.time() if now is None else now
     slots = [([NOISY, "ann", "bob"] * 20, ReportedTask(f"id-{n}", "shop.send", "ann", at - n)) for n in range(8)]
     activity = encode_activity(at, slots)

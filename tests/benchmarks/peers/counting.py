@@ -42,7 +42,7 @@ def stamp(sent: float) -> None:
 
 
 def _write(result: Any) -> None:
-    """At once: whoever waits for the file reads all of it."""
+    """In one step, so that a process that waits for the file reads all of it."""
     file = Path(os.environ["BENCH_RESULT"])
     draft = file.with_suffix(".draft")
     draft.write_text(json.dumps(result))

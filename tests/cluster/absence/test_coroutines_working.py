@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
 
 
-@pytest.mark.slow  # a cluster of its own
+@pytest.mark.slow  # starts a cluster
 @pytest.mark.django_db(transaction=True)  # what a database connection of an earlier test would be asked for
 @pytest.mark.parametrize("how", ["killed", "hanging"])
 async def test_the_others_are_served_and_those_away_later(

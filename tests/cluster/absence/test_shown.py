@@ -71,7 +71,7 @@ def test_what_probes_see(queue: FairQueue, away: Away) -> None:
     assert sight.readings["default"].missing_shards == away.shards
 
 
-@pytest.mark.slow  # a cluster of its own
+@pytest.mark.slow  # starts a cluster
 @pytest.mark.parametrize("how", ["killed", "stopped"])
 def test_ready_stays_ready(queue: FairQueue, away: Away, how: str) -> None:
     if how == "killed":
