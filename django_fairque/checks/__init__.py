@@ -1,4 +1,4 @@
-"""System checks, numbered: docs/checks.md says what each means and what to do. One module per subject.
+"""System checks, numbered: docs/reference/checks.md says what each means and what to do. One module per subject.
 
 Only `check_server` asks a server anything, and only under ``check --deploy``.
 """

@@ -65,7 +65,7 @@ def _users(default: list[str]) -> Any:
 
 
 class WorkerConfig(Options):
-    """One worker. Durations are seconds; docs/configuration.md explains each field."""
+    """One worker. Durations are seconds; docs/reference/configuration.md explains each field."""
 
     id: str | None = Field(default=None, pattern=r"^[^\s,]{1,128}$", description="a name without spaces and commas")
     """The worker's name; by default made from host and process."""
@@ -286,7 +286,7 @@ class MonitorConfig(Options):
 
 
 class ScheduleConfig(Options):
-    """One of ``SCHEDULES``. Durations are seconds; docs/schedules.md explains each field."""
+    """One of ``SCHEDULES``. Durations are seconds; docs/guides/schedules.md explains each field."""
 
     task: str = Field(min_length=1, max_length=200, description='the name of a task, such as "shop.tasks.report"')
     """The name of the task that is pushed."""

@@ -1,4 +1,4 @@
-"""Model events: what happens to a model's objects enqueues tasks, after the commit. See docs/events.md.
+"""Model events: what happens to a model's objects enqueues tasks, after the commit. See docs/guides/model-events.md.
 
 Declared in a module ``events`` of any installed app, which is found automatically.
 """

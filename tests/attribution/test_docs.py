@@ -1,4 +1,4 @@
-"""The examples of docs/attribution.md run."""
+"""The examples of docs/guides/attribution.md run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/django-tasks.md: its examples run, its tables are true."""
+"""docs/guides/django-tasks.md: its examples run, its tables are true."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def test_the_examples_run(queue: FairQueue, settings: Settings, monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "shop", ModuleType("shop"))
     monkeypatch.setitem(sys.modules, "shop.users", users)
     names: dict[str, Any] = {"__name__": "shop.tasks"}
-    exec(compile(setting, "docs/django-tasks.md", "exec"), names)
+    exec(compile(setting, "docs/guides/django-tasks.md", "exec"), names)
     settings.TASKS = names["TASKS"]
     settings.FAIRQUE = {**settings.FAIRQUE, **names["FAIRQUE"]}
-    exec(compile(by_path, "docs/django-tasks.md", "exec"), names)
+    exec(compile(by_path, "docs/guides/django-tasks.md", "exec"), names)
     assert BackendOptions(settings.TASKS["default"]["OPTIONS"]).problems == []
-    exec(compile(tasks, "docs/django-tasks.md", "exec"), names)
+    exec(compile(tasks, "docs/guides/django-tasks.md", "exec"), names)
     result = names["result"]
     assert get_queue("mail").get_task(result.id).user_id == "acme"
     assert get_queue("mail").get_task(result.id).max_retries == 3

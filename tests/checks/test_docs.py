@@ -1,4 +1,4 @@
-"""docs/checks.md has every number, and no other."""
+"""docs/reference/checks.md has every number, and no other."""
 
 from __future__ import annotations
 

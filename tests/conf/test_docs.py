@@ -1,4 +1,4 @@
-"""docs/configuration.md names every option with its default."""
+"""docs/reference/configuration.md names every option with its default."""
 
 from __future__ import annotations
 

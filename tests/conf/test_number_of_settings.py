@@ -26,7 +26,7 @@ SECTIONS: dict[str, type[Options]] = {
 }
 SETTINGS = 51
 RARELY_NEEDED = 9
-"""Both may only fall. An issue that adds a setting explains which existing one it can't use: docs/decisions/0040."""
+"""Both may only fall. An issue that adds a setting explains which existing one it can't use: docs/contributing/decisions/0040."""
 
 
 def settings() -> list[str]:
@@ -41,7 +41,7 @@ def settings() -> list[str]:
 
 
 def test_the_number_of_settings_does_not_grow() -> None:
-    assert len(settings()) == SETTINGS, "more: see docs/decisions/0040-fewer-settings.md; fewer: lower the number here"
+    assert len(settings()) == SETTINGS, "more: see docs/contributing/decisions/0040-fewer-settings.md; fewer: lower the number here"
 
 
 def test_the_number_of_rarely_needed_options_does_not_grow() -> None:

@@ -1,7 +1,7 @@
 """The figures on the page that compares with other queues: they come from the file that a run of the benchmarks wrote.
 
 ``python -m tests.postgres python -m tests.benchmarks peers --write tests/benchmarks/results/peers.json`` measures, and
-``python -m tests.docs.figures`` writes the figures into docs/comparison.md; a test fails if they differ.
+``python -m tests.docs.figures`` writes the figures into docs/explanation/comparison.md; a test fails if they differ.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Every message that the package can say: what its errors tell, and what it logs as a warning or worse.
 
-``python -m tests.docs.messages`` writes docs/messages.md anew; a test says when that is due.
+``python -m tests.docs.messages`` writes docs/contributing/messages.md anew; a test says when that is due.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _text(node: ast.expr) -> str:
 
 
 def page() -> str:
-    """docs/messages.md as it ought to be."""
+    """docs/contributing/messages.md as it ought to be."""
     found = messages()
     kinds = sorted({each.kind for each in found}, key=lambda kind: (kind not in LEVELS.values(), kind))
     sections = [INTRODUCTION]

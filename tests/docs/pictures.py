@@ -121,11 +121,11 @@ def readme_figures(found: Mapping[str, Any]) -> str:
     )
     return f"""\
 - **{seconds(fair)} instead of {seconds(first_come)}**: the median wait of a single task behind another customer's 10,000 tasks \
-([how](docs/performance.md#a-single-task-behind-10000-others)).
+([how](docs/contributing/performance.md#a-single-task-behind-10000-others)).
 - **{round(per_second, -2):,.0f} tasks per second** with one worker process, for tasks that do nothing \
-([how](docs/performance.md#one-worker-process-no-op-tasks)).
+([how](docs/contributing/performance.md#one-worker-process-no-op-tasks)).
 - **{lost} tasks lost** while {killed} worker processes were killed with `kill -9` under load \
-([how](docs/performance.md#kills)).
+([how](docs/contributing/performance.md#kills)).
 
 Measured on {on:%B} {on.day}, {on.year}, on a virtual machine with {machine["cores"]} shared cores \
 (load {found["load"]:.1f} before, {found["load_afterwards"]:.1f} afterwards), \

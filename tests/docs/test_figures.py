@@ -1,4 +1,4 @@
-"""The figures of docs/comparison.md are those of the file that the benchmarks wrote."""
+"""The figures of docs/explanation/comparison.md are those of the file that the benchmarks wrote."""
 
 from __future__ import annotations
 

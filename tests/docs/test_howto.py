@@ -51,7 +51,7 @@ class Reader:
     def read(self, name: str) -> dict[str, Any]:
         self.names["__name__"] = f"shop.{name.replace('-', '_')}"
         for example in examples(PAGES[name], "python"):
-            exec(compile(example, f"docs/howto/{name}.md", "exec"), self.names)
+            exec(compile(example, f"docs/guides/{name}.md", "exec"), self.names)
             self._configure(self.names.pop("FAIRQUE", {}))
             for setting in ("TASKS", "SECRET_KEY", "SECRET_KEY_FALLBACKS"):
                 if setting in self.names:
@@ -274,7 +274,7 @@ def test_wagtail(queue: FairQueue, settings: Settings) -> None:
     """Its settings are right; tests/third_party/test_wagtail.py runs Wagtail with them."""
     names: dict[str, Any] = {}
     for example in examples(PAGES["wagtail"], "python"):
-        exec(compile(example, "docs/howto/wagtail.md", "exec"), names)
+        exec(compile(example, "docs/guides/wagtail.md", "exec"), names)
     settings.FAIRQUE = {**settings.FAIRQUE, **names["FAIRQUE"]}
     get_config()
     given = BackendOptions(names["TASKS"]["default"]["OPTIONS"])

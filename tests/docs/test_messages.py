@@ -1,4 +1,4 @@
-"""docs/messages.md has every message, docs/troubleshooting.md what is to be done about those of the log and of the server."""
+"""docs/contributing/messages.md has every message, docs/guides/troubleshooting.md what is to be done about those of the log and of the server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numbers of docs/explanation/ring.md and of its picture are what a real server does."""
+"""The numbers of docs/contributing/ring.md and of its picture are what a real server does."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ class World:
 
     def wait_of_newcomers(self) -> float:
         """How far behind the others a user may begin: each newcomer that waits comes after the earlier ones by the time of a
-        task over the weights of all that have work (docs/decisions/0032-newcomers-move-the-virtual-time.md).
+        task over the weights of all that have work (docs/contributing/decisions/0032-newcomers-move-the-virtual-time.md).
         """
         task = 1 if self.shares.by == "tasks" else max(max(lengths) for lengths in self.lengths.values())
         totals = list(accumulate(sorted(self.weights.values())))

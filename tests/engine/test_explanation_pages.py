@@ -23,7 +23,7 @@ PAGES = [*sorted((DOCS / "explanation").glob("*.md")), DOCS / "comparison.md"]
 DRAWINGS = sorted((DOCS / "images").glob("*.svg"))
 HOUR = 3600.0
 HEAD_START = 6.0
-"""Hours: what docs/explanation/order.md says of the default."""
+"""Hours: what docs/contributing/order.md says of the default."""
 
 
 def table(page: str, name: str) -> list[list[str]]:

@@ -1,4 +1,4 @@
-"""Every arrow of docs/explanation/life.md is walked, and the page has no other and lacks none of them."""
+"""Every arrow of docs/contributing/life.md is walked, and the page has no other and lacks none of them."""
 
 from __future__ import annotations
 

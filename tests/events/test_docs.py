@@ -1,4 +1,4 @@
-"""The examples of docs/events.md run, and do what the page says."""
+"""The examples of docs/guides/model-events.md run, and do what the page says."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_examples(queue: FairQueue, shop: None) -> None:
     for example in re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL):
         if "mptt" in example:  # tests/third_party has it
             continue
-        exec(compile(example, "docs/events.md", "exec"), names)
+        exec(compile(example, "docs/guides/model-events.md", "exec"), names)
     assert [rule.problems for rule in rules.rules()] == [[]] * 7
 
     order = Order.objects.create(customer=Customer.objects.create(slug="acme"), total=200)

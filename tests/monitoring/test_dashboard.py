@@ -1,4 +1,4 @@
-"""What docs/metrics.md and the Grafana dashboard name is what is exported."""
+"""What docs/reference/metrics.md and the Grafana dashboard name is what is exported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Failures that other queues had with attempts, ids and time. Numbers are those of docs/reliability-peers.md."""
+"""Failures that other queues had with attempts, ids and time. Numbers are those of docs/contributing/reliability-peers.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples of docs/tasks.md and docs/pipelines.md run, in their order, and the page names every option."""
+"""The examples of docs/guides/tasks.md and docs/guides/pipelines.md run, in their order, and the page names every option."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples of docs/testing.md run, as tests of a project that has what they name."""
+"""The examples of docs/guides/testing.md run, as tests of a project that has what they name."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def names(monkeypatch: pytest.MonkeyPatch, settings: Settings, test_run: None) -
 
 
 def run(number: int, names: dict[str, Any]) -> dict[str, Any]:
-    exec(compile(EXAMPLES[number], "docs/testing.md", "exec"), names)
+    exec(compile(EXAMPLES[number], "docs/guides/testing.md", "exec"), names)
     return names
 
 

@@ -1,6 +1,6 @@
 """A program: a task that may only read tries to write, on PostgreSQL, and what comes of it is printed as JSON.
 
-The middleware, the router and the databases are those of docs/howto/middleware-examples.md.
+The middleware, the router and the databases are those of docs/guides/middleware-examples.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What docs/howto/datadog-new-relic.md sets up sends spans and metrics of a worker's processes to an OTLP receiver."""
+"""What docs/guides/datadog-new-relic.md sets up sends spans and metrics of a worker's processes to an OTLP receiver."""
 
 from __future__ import annotations
 

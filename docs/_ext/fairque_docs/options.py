@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 DOCS = Path(__file__).parents[2]
 EXPLAINED = {"SCHEDULES": "schedules.md", "MONITOR": "monitoring.md", "MONITOR.WEBHOOK": "monitoring.md"}
-"""Where a section's options are explained; those of the others under a heading of docs/configuration.md."""
+"""Where a section's options are explained; those of the others under a heading of docs/reference/configuration.md."""
 ELSEWHERE = ("see above", "see below")
 LINK = re.compile(r"\]\((?![a-z]+:)([^)]*)\)")
 

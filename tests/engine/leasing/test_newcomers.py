@@ -118,7 +118,7 @@ class Stream:
 
 
 class TestSimulation:
-    """The numbers that docs/decisions/0032-newcomers-move-the-virtual-time.md gives."""
+    """The numbers that docs/contributing/decisions/0032-newcomers-move-the-virtual-time.md gives."""
 
     def test_of_start_time_fair_queueing_a_stream_of_newcomers_starves_everybody_else(self) -> None:
         simulation = Simulation(ONE, Fraction("1.1"), counts_newcomers=False)

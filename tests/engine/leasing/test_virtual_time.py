@@ -1,4 +1,4 @@
-"""What must not carry the virtual time away (docs/decisions/0026-the-virtual-time-is-what-was-reached.md)."""
+"""What must not carry the virtual time away (docs/contributing/decisions/0026-the-virtual-time-is-what-was-reached.md)."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Page(MPTTModel):
 
 
 class WatchedTreeQuerySet(EventQuerySetMixin, TreeQuerySet):
-    """As docs/events.md shows it."""
+    """As docs/guides/model-events.md shows it."""
 
 
 class WatchedPage(MPTTModel):

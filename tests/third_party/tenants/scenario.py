@@ -1,6 +1,6 @@
 """A program: tasks of two tenants are enqueued in their schemas, a worker runs them, and what each found is printed as JSON.
 
-The middleware is the code of docs/howto/tenant-schemas.md.
+The middleware is the code of docs/guides/tenant-schemas.md.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def load_page() -> dict[str, Any]:
     module: Any = ModuleType("shop.middleware")
     sys.modules |= {"shop": ModuleType("shop"), "shop.middleware": module}
     for example in examples(DOCS / "howto" / "tenant-schemas.md", "python"):
-        exec(compile(example, "docs/howto/tenant-schemas.md", "exec"), module.__dict__)
+        exec(compile(example, "docs/guides/tenant-schemas.md", "exec"), module.__dict__)
     names: dict[str, Any] = module.__dict__
     return names
 
