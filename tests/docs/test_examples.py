@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 TESTS = Path(__file__).parent.parent
 OWN_TESTS = {
-    "attribution.md": "attribution/test_docs.py",
     "django-tasks.md": "backends/test_docs.py",
     "events.md": "events/test_docs.py",
     "metrics.md": "monitoring/test_dashboard.py",
@@ -37,7 +36,6 @@ OWN_TESTS = {
     "quickstart.md": "docs/test_tutorial.py",
     "schedules.md": "tasks/test_docs.py",
     "signals.md": "tasks/test_docs.py",
-    "tasks.md": "tasks/test_docs.py",
     "testing.md": "testing/test_docs.py",
     "tutorial.md": "docs/test_tutorial.py",
 }

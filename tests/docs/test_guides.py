@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
+from decimal import Decimal
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from django_fairque.conf import get_config, get_queue
+from django_fairque.middleware import own_callable
 from django_fairque.testing import run_tasks
 from tests.docs import blocks
 from tests.docs.examples import command_lines, examples
@@ -17,6 +19,7 @@ from tests.docs.examples import command_lines, examples
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from django.test import RequestFactory
     from pytest_django import Settings
 
     from django_fairque.engine.queue.queue import FairQueue
@@ -41,7 +44,7 @@ class Project:
         self._server = settings.FAIRQUE["REDIS"]
         self.shell: dict[str, Any] = {"__name__": "shell"}
         self._module("shop")
-        self._module("shop.settings").__dict__.update(FAIRQUE={"REDIS": self._server})
+        self._module("shop.settings").__dict__.update(FAIRQUE={"REDIS": self._server}, INSTALLED_APPS=[], MIDDLEWARE=[])
 
     def read(self, page: str) -> dict[str, Any]:
         """Type the blocks of a page, one after the other. Returns the names of the shell."""
@@ -103,6 +106,25 @@ def test_retries_and_errors(project: Project) -> None:
     assert found == {"good": "finished", "wrong": "failed", "busy": "scheduled", "lost": "canceled"}
     task = names["busy"].refresh().task
     assert 100 < task.execute_after - task.created_at < 180
+
+
+def test_tasks(project: Project, rf: RequestFactory) -> None:
+    names = project.read("tasks.md")
+    shop = sys.modules
+    assert shop["shop.settings"].MIDDLEWARE == ["django_fairque.middleware.CurrentUserMiddleware"]
+    found = own_callable(shop["shop.settings"].FAIRQUE["REQUEST_USER"])
+    assert found(rf.get("/", headers={"x-tenant": "acme"})) == "acme"
+    assert found(rf.get("/")) is None
+    assert names["here"] == {"sent": 45}
+    shop["shop.greetings"].welcome_all(["acme", "globex"])
+    drain()
+    assert names["result"].result() == {"sent": 42}
+    assert names["total"].result() == Decimal("9.90")
+    assert (names["good"].result(), len(names["bad"].errors)) == (1, 1)
+    assert names["later"].state == "scheduled"
+    welcomes = {each.result for each in get_queue().tasks("finished", limit=1000).items if each.name.endswith(".welcome")}
+    assert welcomes == {"welcome, acme", "welcome, globex"}
+    assert states()["finished"] == 1 + 1 + 100 + 1 + 1 + 2
 
 
 def test_recipes(project: Project, settings: Settings) -> None:

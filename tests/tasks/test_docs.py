@@ -1,16 +1,15 @@
-"""The examples of docs/guides/tasks.md and docs/guides/pipelines.md run, in their order, and the page names every option."""
+"""The examples of docs/guides/pipelines.md and docs/guides/schedules.md run, and the reference names every option of a task."""
 
 from __future__ import annotations
 
 import re
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from django_fairque import Task, signals
-from django_fairque.tasks.execution import Run, execute, prepare, run_batch
+from django_fairque.tasks.execution import Run, execute, prepare
 from django_fairque.tasks.options import DECLARABLE, SENDABLE
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from django_fairque.tasks.execution import Services
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
-PAGE = (DOCS / "tasks.md").read_text()
+OPTIONS = (DOCS / "reference" / "python-tasks.md").read_text()
 
 
 def names_after(page: str, module: str) -> dict[str, Any]:
@@ -64,31 +63,6 @@ def test_the_examples_of_schedules_run(queue: FairQueue) -> None:
     assert set(names["FAIRQUE"]["SCHEDULES"]) == {"refresh", "reports"}
 
 
-@pytest.mark.django_db(transaction=True)
-def test_the_examples_run(queue: FairQueue, services: Services) -> None:
-    names = names_after("tasks.md", "shop.tasks")
-    for parcel in ("lost", "on its way", "here"):
-        names["collect"].enqueue("acme", parcel)
-    names["index"].enqueue({"owner": "acme"})
-    kinds: dict[str, int] = {}
-    while lease := queue.pop("w"):
-        run = prepare(lease, services)
-        assert isinstance(run, Run)
-        (outcome,) = run_batch([run]) if run.definition.options.batch else [execute(run)]
-        queue.settle([outcome])
-        kinds[f"{run.definition.name} {outcome.kind}"] = kinds.get(f"{run.definition.name} {outcome.kind}", 0) + 1
-    assert kinds == {
-        "shop.tasks.send_receipt finish": 102,
-        "shop.tasks.invoice finish": 1,
-        "shop.tasks.collect discard": 1,
-        "shop.tasks.collect later": 1,
-        "shop.tasks.collect finish": 1,
-        "shop.tasks.index finish": 1,
-        "shop.tasks.index fail": 1,
-    }
-    assert names["total"].result() == Decimal("9.90")
-
-
 @pytest.mark.parametrize("option", sorted(DECLARABLE | SENDABLE))
 def test_every_option_is_documented(option: str) -> None:
-    assert f"`{option}`" in PAGE
+    assert f"`{option}`" in OPTIONS
