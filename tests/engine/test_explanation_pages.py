@@ -1,4 +1,4 @@
-"""The numbers of docs/explanation/ are the engine's, its pages stay short, and what they name exists."""
+"""The numbers of the pages that explain the engine are the engine's, the pages stay short, and what they name exists."""
 
 from __future__ import annotations
 
@@ -19,7 +19,12 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
-PAGES = [*sorted((DOCS / "explanation").glob("*.md")), DOCS / "comparison.md"]
+USER_PAGES = sorted((DOCS / "explanation").glob("*.md"))
+PAGES = [
+    *USER_PAGES,
+    *(DOCS / "contributing" / f"{name}.md" for name in ("architecture", "costs", "fairness", "life", "order")),
+]
+MOST_WORDS = 1500
 DRAWINGS = sorted((DOCS / "images").glob("*.svg"))
 HOUR = 3600.0
 HEAD_START = 6.0
@@ -28,7 +33,7 @@ HEAD_START = 6.0
 
 def table(page: str, name: str) -> list[list[str]]:
     """The cells of a table that a page marks with ``<!-- table: name -->``, without its heading."""
-    text = (DOCS / "explanation" / page).read_text()
+    text = (DOCS / "contributing" / page).read_text()
     found = re.search(rf"<!-- table: {name} -->\n((?:\|.*\n)+)", text)
     assert found, f"{page} has no table {name}"
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in found[1].splitlines()[2:]]
@@ -55,7 +60,7 @@ def test_the_example_of_fairness_is_what_the_engine_does(queue: FairQueue) -> No
 
 
 def test_a_user_of_long_tasks_gets_fewer_of_them(make_queue: MakeQueue) -> None:
-    """Sixty short tasks for each long one, as docs/explanation/fairness.md says of a second and a minute."""
+    """Sixty short tasks for each long one, as docs/explanation/fairness.md describes."""
     queue, now = make_queue(fair_by="time"), NOW
     push_many(queue, "short", 400)
     push_many(queue, "long", 10)
@@ -137,6 +142,13 @@ def test_a_page_is_short_and_names_only_tests_that_exist(page: Path) -> None:
     assert missing_in(text) == []
 
 
+@pytest.mark.parametrize("page", USER_PAGES, ids=lambda page: page.stem)
+def test_a_page_for_users_is_short_and_names_no_test_file(page: Path) -> None:
+    text = page.read_text()
+    assert len(text.split()) <= MOST_WORDS
+    assert re.findall(r"\btests/|\btest_\w+\.py\b", text) == []
+
+
 @pytest.mark.parametrize("drawing", DRAWINGS, ids=lambda drawing: drawing.stem)
 def test_a_drawing_can_be_read_in_the_dark_and_by_ear(drawing: Path) -> None:
     text = drawing.read_text()
@@ -150,7 +162,7 @@ def test_a_drawing_can_be_read_in_the_dark_and_by_ear(drawing: Path) -> None:
 
 
 def test_the_life_of_a_task_has_every_state_in_words_and_drawn() -> None:
-    drawn, told = ((DOCS / name).read_text() for name in ("images/states.svg", "explanation/life.md"))
+    drawn, told = ((DOCS / name).read_text() for name in ("images/states.svg", "contributing/life.md"))
     for state in TaskState:
         assert f">{state.value.upper()}<" in drawn
         assert f"`{state.value.upper()}`" in told

@@ -1,4 +1,4 @@
-"""The table of all cases in ``docs/explanation/bad-neighbors.md``: made of what the cases declare and of one run's figures."""
+"""The table of all cases in ``docs/contributing/bad-neighbors.md``: made of what the cases declare and of one run's figures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from .cases import Case, Felt
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "explanation" / "bad-neighbors.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "contributing" / "bad-neighbors.md"
 BEGIN, END = "<!-- cases: python -m tests.neighbors --page -->", "<!-- end of the cases -->"
 NAMES = ("item", "what the neighbor does", "what others notice at most", "extra starts", "p99 wait", "wrong end states")
 UNAFFECTED = "unaffected"
