@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django_fairque import Task
-
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -13,14 +11,6 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
 
     Stage = Callable[[FairQueue, Path], dict[str, Any]]
-
-
-def dead_letters(queue: FairQueue, folder: Path) -> dict[str, Any]:
-    for number in range(3):
-        queue.push(Task.create("acme", 3, {"number": number}, max_retries=0))
-    for lease in queue.pop_batch(3, "w"):
-        queue.fail(lease, "OSError: the disk is full")
-    return {}
 
 
 def embedded(queue: FairQueue, folder: Path) -> dict[str, Any]:
@@ -34,7 +24,6 @@ def security(queue: FairQueue, folder: Path) -> dict[str, Any]:
 
 
 STAGES: dict[str, Stage] = {
-    "dead-letters.md": dead_letters,
     "embedded.md": embedded,
     "security.md": security,
 }

@@ -106,6 +106,8 @@ def test_retries_and_errors(project: Project) -> None:
     assert found == {"good": "finished", "wrong": "failed", "busy": "scheduled", "lost": "canceled"}
     task = names["busy"].refresh().task
     assert 100 < task.execute_after - task.created_at < 180
+    sys.modules["shop.operations"].requeue_newest_group()
+    assert names["wrong"].state == "queued"
 
 
 def test_tasks(project: Project, rf: RequestFactory) -> None:

@@ -161,7 +161,7 @@ def died(queue: FairQueue, **options: Any) -> str:
 
 @pytest.mark.parametrize("how", ["push", "push_batch", "push_graph"])
 def test_a_dead_letter_gives_way_to_a_new_task_of_its_id(queue: FairQueue, how: str) -> None:
-    """As docs/guides/dead-letters.md says: the letter goes, and its history stays."""
+    """As docs/guides/retries-and-errors.md says: the letter goes, and its history stays."""
     entry = died(queue, user="a", payload=1)
     queue.push(task("a", task_id="waits", depends_on=["x"]), now=NOW)
     again = task("a", task_id="x", payload=2, max_retries=0)
