@@ -22,7 +22,14 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 REPOSITORY_VARIABLE = "FAIRQUE_REPOSITORY_URL"
 DOCUMENTATION_VARIABLE = "FAIRQUE_DOCUMENTATION_URL"
-OFFLINE_PAGES = ("checks", "troubleshooting", "messages", "reference/exceptions", "glossary")
+OFFLINE_PAGES = (
+    "reference/checks",
+    "guides/troubleshooting",
+    "contributing/log-messages",
+    "contributing/messages",
+    "reference/exceptions",
+    "reference/glossary",
+)
 """Pages of docs/ that ``manage.py fairque_docs`` reads; `django_fairque/documentation.py` has the same names."""
 LINK = re.compile(r'(?P<before>\]\(|\b(?:src|srcset|href)=")(?P<target>[^)"\s]+)')
 """The target of a link or a picture, in Markdown and in HTML."""

@@ -13,12 +13,21 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-OFFLINE_PAGES = ("checks", "troubleshooting", "messages", "reference/exceptions", "glossary")
+OFFLINE_PAGES = (
+    "reference/checks",
+    "guides/troubleshooting",
+    "contributing/log-messages",
+    "contributing/messages",
+    "reference/exceptions",
+    "reference/glossary",
+)
 """The pages whose entries can be read without a network. The build puts them into the wheel (``.ci/hatch_build.py``)."""
 MAX_QUERY_LENGTH = 2000
 MIN_MATCHED_LETTERS = 12
 """A line is taken for a message if at least this number of the message's letters are in it: what is filled in is not known."""
 
+_MESSAGES = "contributing/messages"
+_EXPLAINED_MESSAGES = ("guides/troubleshooting", "contributing/log-messages")
 _FILLED_IN = "…"
 _ROW = re.compile(r"(?<!\\)\|")
 _LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]*)\)")
@@ -45,7 +54,7 @@ def page_address(page: str) -> str:
     """Return where a page is: its address, or its file in the source if this package was built without addresses.
 
     Args:
-        page: The page's path below docs/, without its ending: ``worker``, ``howto/plans``.
+        page: The page's path below docs/, without its ending: ``tutorial``, ``guides/workers``.
     """
     return f"{documentation_url()}/{page}.html" if documentation_url() else f"docs/{page}.md"
 
@@ -57,7 +66,7 @@ def explanation_of(number: str) -> str:
         number: The check's number without a prefix, such as ``E001``.
     """
     if documentation_url():
-        return f"See {page_address('checks')}#{number.lower()}"
+        return f"See {page_address('reference/checks')}#{number.lower()}"
     return f"Run manage.py fairque_docs {number}"
 
 
@@ -150,7 +159,7 @@ def _has_words(text: str, words: str) -> bool:
 
 def _without_bare_messages(found: list[Explanation]) -> list[Explanation]:
     """Leave out messages without an explanation if there are entries that explain something."""
-    return [entry for entry in found if entry.page != "messages"] or found
+    return [entry for entry in found if entry.page != _MESSAGES] or found
 
 
 def _entries(page: str) -> Iterator[Explanation]:
@@ -160,7 +169,7 @@ def _entries(page: str) -> Iterator[Explanation]:
         if line.startswith("```"):
             in_block = not in_block
         elif in_block:
-            if page == "messages" and line.strip(f" {_FILLED_IN}:"):
+            if page == _MESSAGES and line.strip(f" {_FILLED_IN}:"):
                 yield Explanation(page, section, line, (("printed as", section),), (line,))
         elif line.startswith("#"):
             section, head = _plain(line.lstrip("# ")), []
@@ -175,7 +184,7 @@ def _entries(page: str) -> Iterator[Explanation]:
 def _row(page: str, section: str, head: list[str], line: str) -> Explanation:
     first, *others = _ROW.split(line.strip().strip("|"))
     facts = tuple((name, _plain(cell)) for name, cell in zip(head[1:], others, strict=False) if cell.strip())
-    messages = tuple(_CODE.findall(first)) if page == "troubleshooting" else ()
+    messages = tuple(_CODE.findall(first)) if page in _EXPLAINED_MESSAGES else ()
     return Explanation(page, section, _plain(first).replace("`", ""), facts, messages)
 
 

@@ -182,14 +182,14 @@ def test_a_published_package_names_its_addresses(published: Path) -> None:
 
 
 def test_a_published_packages_checks_link_to_its_pages(published: Path) -> None:
-    program = "from django_fairque.documentation import *; print(explanation_of('E001')); print(page_address('worker'))"
+    program = "from django_fairque.documentation import *; print(explanation_of('E001')); print(page_address('guides/workers'))"
     environment = {**os.environ, "PYTHONPATH": str(published)}
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=published, env=environment, capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines() == [
-        "See https://pages.example/0.1/checks.html#e001",
-        "https://pages.example/0.1/worker.html",
+        "See https://pages.example/0.1/reference/checks.html#e001",
+        "https://pages.example/0.1/guides/workers.html",
     ]
 
 

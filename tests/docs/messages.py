@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PACKAGE = ROOT / "django_fairque"
-PAGE = DOCS / "messages.md"
+PAGE = DOCS / "contributing" / "messages.md"
 LEVELS = {"warning": "WARNING", "error": "ERROR", "exception": "ERROR", "critical": "CRITICAL"}
 MODULES = ("django_fairque.engine.model.errors", "django_fairque.tasks.errors", "django.core.management.base")
 NOT_FOR_USERS = {"AssertionError", "AttributeError", "ImportError", "NotImplementedError"}
@@ -28,8 +28,8 @@ LEAST_WORDS = 3
 INTRODUCTION = """# Messages
 
 Every error text and every log line from WARNING on, to search in; `…` stands for what differs. Most say themselves what was
-expected, what came and what to do; [troubleshooting](troubleshooting.md) has more about those that need it. (This page is made
-from the source.)
+expected, what came and what to do; [log messages](log-messages.md) and
+[troubleshooting](../guides/troubleshooting.md) explain those that need it. (This page is made from the source.)
 """
 
 

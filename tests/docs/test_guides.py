@@ -148,6 +148,16 @@ def test_recipes(project: Project, settings: Settings) -> None:
     assert states() == {"finished": 250 + 4 + 1 + 3 + 1 + 1 + 1 + 3}
 
 
+def test_workers(project: Project) -> None:
+    project.read("workers.md")
+    sys.modules["shop.consumer"].run_all()
+
+
+def test_troubleshooting(project: Project) -> None:
+    names = project.read("troubleshooting.md")
+    assert names["kinds"] == ["user_paused", "no_worker"]
+
+
 def test_production_checklists(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """The providers' servers are not asked: the configuration must be right."""
     monkeypatch.setenv("REDIS_URL", "rediss://:secret@queues.example.com:6379")

@@ -1,4 +1,6 @@
-"""docs/contributing/messages.md has every message, docs/guides/troubleshooting.md what is to be done about those of the log and of the server."""
+"""docs/contributing/messages.md has every message. docs/contributing/log-messages.md and docs/guides/troubleshooting.md explain those of
+the log and of the server.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from django_fairque.engine.transport.retry_policy import REFUSAL_REASONS
 from tests.docs.blocks import DOCS
 from tests.docs.messages import PAGE, Message, messages, page
 
-TROUBLESHOOTING = (DOCS / "troubleshooting.md").read_text()
+TROUBLESHOOTING = "".join(
+    (DOCS / page).read_text() for page in ("contributing/log-messages.md", "guides/troubleshooting.md")
+)
 
 
 def longest_part(text: str) -> str:

@@ -45,7 +45,7 @@ class Command(BaseCommand):
         "Run tasks, in processes that this one watches over, until SIGTERM or SIGINT: then running tasks are given "
         "time to end (a second signal ends them at once). Every option wins over FAIRQUE['WORKER'] and the "
         "environment. -v 2 logs a line for each task that ends. See "
-        f"{page_address('worker')}."
+        f"{page_address('guides/workers')}."
     )
     requires_system_checks = ()
 
