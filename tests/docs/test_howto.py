@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 HOWTO = DOCS / "howto"
 PAGES = {page.stem: page for page in sorted(HOWTO.glob("*.md"))}
-WITH_COMMANDS = [*PAGES.values(), DOCS / "tutorial.md", DOCS / "troubleshooting.md"]
+WITH_COMMANDS = [*PAGES.values(), DOCS / "tutorial.md"]
 MOST_LINES = 100
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -178,10 +178,6 @@ def test_alerts(reader: Reader, mailoutbox: list[Any], settings: Settings) -> No
 @pytest.mark.parametrize("name", ["monitoring", "scaling", "upgrading", "README"])
 def test_pages_about_settings(reader: Reader, name: str) -> None:
     reader.read(name)
-
-
-def test_why_does_it_wait(reader: Reader) -> None:
-    reader.read("why-does-it-wait")
 
 
 def test_from_django_rq(reader: Reader) -> None:

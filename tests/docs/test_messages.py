@@ -1,5 +1,5 @@
-"""docs/contributing/messages.md has every message. docs/contributing/log-messages.md and docs/guides/troubleshooting.md explain those of
-the log and of the server.
+"""docs/contributing/messages.md has every message; log-messages.md and docs/guides/troubleshooting.md explain those of the log and
+of the server.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from tests.docs.blocks import DOCS
 from tests.docs.messages import PAGE, Message, messages, page
 
 TROUBLESHOOTING = "".join(
-    (DOCS / page).read_text() for page in ("contributing/log-messages.md", "guides/troubleshooting.md")
+    (DOCS / each).read_text() for each in ("contributing/log-messages.md", "guides/troubleshooting.md")
 )
 
 
