@@ -32,7 +32,6 @@ OWN_TESTS = {
     "events.md": "events/test_docs.py",
     "metrics.md": "monitoring/test_dashboard.py",
     "monitoring.md": "monitoring/test_monitor.py",
-    "pipelines.md": "tasks/test_docs.py",
     "quickstart.md": "docs/test_tutorial.py",
     "schedules.md": "tasks/test_docs.py",
     "signals.md": "tasks/test_docs.py",

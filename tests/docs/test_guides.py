@@ -129,6 +129,18 @@ def test_tasks(project: Project, rf: RequestFactory) -> None:
     assert states()["finished"] == 1 + 1 + 100 + 1 + 1 + 2
 
 
+def test_pipelines(project: Project) -> None:
+    names = project.read("pipelines.md")
+    drain()
+    assert names["later"].state == "running"  # as of when it was read
+    assert get_queue().run(names["run_id"]).state == "finished"
+    assert names["run"].results[-1].result() == len("eu" + "us" + "asia")
+    assert names["counted"].results[-1].result() == "17 rows"
+    assert names["published"].wait(0) == "finished"
+    assert names["second"].result() == len("eu")
+    assert states() == {"finished": 4 + 2 + 3 + 1 + 4 + 2}
+
+
 def test_recipes(project: Project, settings: Settings) -> None:
     settings.STORAGES = {**settings.STORAGES, "default": {"BACKEND": "django.core.files.storage.InMemoryStorage"}}
     names = project.read("recipes.md")

@@ -80,15 +80,6 @@ def drain(*names: str) -> None:
         pass
 
 
-def test_pipelines(reader: Reader) -> None:
-    names = reader.read("pipelines")
-    drain()
-    assert names["later"].state == "running"  # as of when it was looked at
-    assert get_queue().run(names["run_id"]).state == "finished"
-    assert names["run"].results[-1].result() == len("eu" + "us" + "asia")
-    assert states() == {"finished": 4 + 3 + 1 + 4}
-
-
 def test_schedules(reader: Reader) -> None:
     names = reader.read("schedules")
     assert names["reminder"].state == "canceled"

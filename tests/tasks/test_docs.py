@@ -28,23 +28,6 @@ def names_after(page: str, module: str) -> dict[str, Any]:
     return names
 
 
-def run_all(queue: FairQueue, services: Services) -> None:
-    while lease := queue.pop("w"):
-        run = prepare(lease, services)
-        assert isinstance(run, Run)
-        queue.settle([execute(run)])
-
-
-def test_the_examples_of_pipelines_run(queue: FairQueue, services: Services) -> None:
-    names = names_after("pipelines.md", "shop.pipelines")
-    run_all(queue, services)
-    assert names["run"].wait(0) == names["other"].wait(0) == "finished"
-    assert names["run"].results[-1].result() == [[1, 2, 3], 3]
-    states = queue.get_stats().states
-    assert (states["finished"], sum(states.values())) == (12, 12)
-    assert "17 rows" in [each.result for each in queue.tasks("finished").items]
-
-
 def test_the_examples_of_signals_run_and_every_signal_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
     names = names_after("signals.md", "shop.signals")
     try:
