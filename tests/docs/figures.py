@@ -14,7 +14,7 @@ from tests.benchmarks.peers.systems import PEERS
 from tests.docs.blocks import DOCS, ROOT
 
 FILE = ROOT / "tests" / "benchmarks" / "results" / "peers.json"
-PAGE = DOCS / "comparison.md"
+PAGE = DOCS / "explanation" / "comparison.md"
 BEGIN, END = "<!-- figures: peers -->\n", "<!-- end of figures -->\n"
 
 

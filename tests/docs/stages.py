@@ -25,5 +25,5 @@ def security(queue: FairQueue, folder: Path) -> dict[str, Any]:
 
 STAGES: dict[str, Stage] = {
     "embedded.md": embedded,
-    "security.md": security,
+    "explanation/security.md": security,
 }

@@ -22,7 +22,10 @@ DOCS = Path(__file__).parent.parent.parent / "docs"
 USER_PAGES = sorted((DOCS / "explanation").glob("*.md"))
 PAGES = [
     *USER_PAGES,
-    *(DOCS / "contributing" / f"{name}.md" for name in ("architecture", "costs", "fairness", "life", "order")),
+    *(
+        DOCS / "contributing" / f"{name}.md"
+        for name in ("architecture", "costs", "fairness", "guarantees", "life", "order")
+    ),
 ]
 MOST_WORDS = 1500
 DRAWINGS = sorted((DOCS / "images").glob("*.svg"))
@@ -145,7 +148,7 @@ def test_a_page_is_short_and_names_only_tests_that_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", USER_PAGES, ids=lambda page: page.stem)
 def test_a_page_for_users_is_short_and_names_no_test_file(page: Path) -> None:
     text = page.read_text()
-    assert len(text.split()) <= MOST_WORDS
+    assert len(re.findall(r"\S*\w\S*", text)) <= MOST_WORDS  # without the bars of tables
     assert re.findall(r"\btests/|\btest_\w+\.py\b", text) == []
 
 
