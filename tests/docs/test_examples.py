@@ -33,7 +33,6 @@ OWN_TESTS = {
     "metrics.md": "monitoring/test_dashboard.py",
     "monitoring.md": "monitoring/test_monitor.py",
     "quickstart.md": "docs/test_tutorial.py",
-    "schedules.md": "tasks/test_docs.py",
     "signals.md": "tasks/test_docs.py",
     "testing.md": "testing/test_docs.py",
     "tutorial.md": "docs/test_tutorial.py",

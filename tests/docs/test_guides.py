@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque.conf import get_config, get_queue
+from django_fairque.engine.model.errors import BacklogFullError
+from django_fairque.engine.model.outcome import Outcome
 from django_fairque.middleware import own_callable
 from django_fairque.testing import run_tasks
 from tests.docs import blocks
@@ -139,6 +141,26 @@ def test_pipelines(project: Project) -> None:
     assert names["published"].wait(0) == "finished"
     assert names["second"].result() == len("eu")
     assert states() == {"finished": 4 + 2 + 3 + 1 + 4 + 2}
+
+
+def test_schedules(project: Project) -> None:
+    names = project.read("schedules.md")
+    assert names["reminder"].state == "canceled"
+    assert set(sys.modules["shop.settings"].FAIRQUE["SCHEDULES"]) == {"reports", "ping"}
+    queue = get_queue()
+    assert [each.name for each in queue.schedules.list()] == ["weekly-acme"]
+    sys.modules["shop.refresh"].schedule_refresh()
+    queue.schedules.run_now("refresh")
+    first = queue.pop("w", users=["refresh"])
+    assert first is not None
+    queue.schedules.run_now("refresh")  # one runs, one waits
+    assert queue.pop("w", users=["refresh"]) is None
+    with pytest.raises(BacklogFullError):
+        queue.schedules.run_now("refresh")
+    queue.settle([Outcome.finish(first, None)])
+    queue.schedules.run_now("weekly-acme")
+    drain()
+    assert states() == {"canceled": 1, "finished": 3}
 
 
 def test_recipes(project: Project, settings: Settings) -> None:

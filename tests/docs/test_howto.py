@@ -17,8 +17,6 @@ from django.utils import translation
 from django_fairque import Priority, Task, signals
 from django_fairque.backends.options import BackendOptions
 from django_fairque.conf import get_config, get_queue
-from django_fairque.engine.model.errors import BacklogFullError
-from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.statistics.health import Alert
 from django_fairque.testing import run_tasks
 from tests.docs.blocks import DOCS
@@ -78,22 +76,6 @@ def states(name: str = "default") -> dict[str, int]:
 def drain(*names: str) -> None:
     while sum(run_tasks(name) for name in names or ("default",)):
         pass
-
-
-def test_schedules(reader: Reader) -> None:
-    names = reader.read("schedules")
-    assert names["reminder"].state == "canceled"
-    (schedule,) = get_queue().schedules.list()
-    get_queue().schedules.run_now(schedule.name)
-    first = get_queue().pop("w", users=["refresh"])
-    assert first is not None
-    get_queue().schedules.run_now(schedule.name)  # one runs, one waits
-    assert get_queue().pop("w", users=["refresh"]) is None
-    with pytest.raises(BacklogFullError):
-        get_queue().schedules.run_now(schedule.name)
-    get_queue().settle([Outcome.finish(first, None)])
-    drain()
-    assert states() == {"canceled": 1, "finished": 3}
 
 
 def test_priorities(reader: Reader) -> None:

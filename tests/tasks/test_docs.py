@@ -1,20 +1,15 @@
-"""The examples of docs/guides/pipelines.md and docs/guides/schedules.md run, and the reference names every option of a task."""
+"""The examples of docs/reference/signals.md run, and the reference names every signal and every option of a task."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from django_fairque import Task, signals
-from django_fairque.tasks.execution import Run, execute, prepare
 from django_fairque.tasks.options import DECLARABLE, SENDABLE
-
-if TYPE_CHECKING:
-    from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.tasks.execution import Services
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 OPTIONS = (DOCS / "reference" / "python-tasks.md").read_text()
@@ -38,12 +33,6 @@ def test_the_examples_of_signals_run_and_every_signal_is_documented(capsys: pyte
     assert capsys.readouterr().out == "shop.work of acme died in queue default: no\n"
     for name in signals.__all__:
         assert f"`{name}`" in (DOCS / "signals.md").read_text()
-
-
-def test_the_examples_of_schedules_run(queue: FairQueue) -> None:
-    names = names_after("schedules.md", "shop.schedules")
-    assert [(each.name, each.every) for each in queue.schedules.list()] == [("refresh", 60), ("reports", None)]
-    assert set(names["FAIRQUE"]["SCHEDULES"]) == {"refresh", "reports"}
 
 
 @pytest.mark.parametrize("option", sorted(DECLARABLE | SENDABLE))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 DOCS = Path(__file__).parents[2]
-EXPLAINED = {"SCHEDULES": "schedules.md", "MONITOR": "monitoring.md", "MONITOR.WEBHOOK": "monitoring.md"}
+EXPLAINED = {"SCHEDULES": "guides/schedules.md", "MONITOR": "monitoring.md", "MONITOR.WEBHOOK": "monitoring.md"}
 """Where a section's options are explained; those of the others under a heading of docs/reference/configuration.md."""
 ELSEWHERE = ("see above", "see below")
 LINK = re.compile(r"\]\((?![a-z]+:)([^)]*)\)")
@@ -114,6 +114,7 @@ def moved(text: str, source: str, page: str) -> str:
 
     def relative(link: re.Match[str]) -> str:
         path, hash_, anchor = link[1].partition("#")
-        return f"]({posixpath.relpath(path or source, posixpath.dirname(page) or '.')}{hash_}{anchor})"
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(source), path)) if path else source
+        return f"]({posixpath.relpath(target, posixpath.dirname(page) or '.')}{hash_}{anchor})"
 
     return LINK.sub(relative, text)
