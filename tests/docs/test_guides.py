@@ -187,6 +187,11 @@ def test_workers(project: Project) -> None:
     sys.modules["shop.consumer"].run_all()
 
 
+def test_scaling(project: Project) -> None:
+    project.read("scaling.md")
+    assert get_config().queue.shards == 12
+
+
 def test_troubleshooting(project: Project) -> None:
     names = project.read("troubleshooting.md")
     assert names["kinds"] == ["user_paused", "no_worker"]

@@ -148,7 +148,7 @@ def test_alerts(reader: Reader, mailoutbox: list[Any], settings: Settings) -> No
     assert "while no worker lives" in mailoutbox[0].body
 
 
-@pytest.mark.parametrize("name", ["monitoring", "scaling", "upgrading", "README"])
+@pytest.mark.parametrize("name", ["monitoring", "upgrading", "README"])
 def test_pages_about_settings(reader: Reader, name: str) -> None:
     reader.read(name)
 
@@ -255,7 +255,7 @@ def test_wagtail(queue: FairQueue, settings: Settings) -> None:
 def test_every_page_has_a_test_and_is_in_the_index() -> None:
     tested = {name.removeprefix("test_").replace("_", "-") for name in globals() if name.startswith("test_")}
     elsewhere = {"tenant-schemas", "datadog-new-relic"}  # tests/third_party: test_django_tenants.py, test_otlp.py
-    assert set(PAGES) - tested - elsewhere - {"monitoring", "scaling", "upgrading", "README"} == set()
+    assert set(PAGES) - tested - elsewhere - {"monitoring", "upgrading", "README"} == set()
     index = PAGES["README"].read_text()
     assert [name for name in PAGES if f"({name}.md)" not in index and name != "README"] == []
 
