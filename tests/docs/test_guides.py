@@ -163,6 +163,22 @@ def test_schedules(project: Project) -> None:
     assert states() == {"canceled": 1, "finished": 3}
 
 
+def test_priorities_and_limits(project: Project) -> None:
+    names = project.read("priorities-and-limits.md")
+    assert sys.modules["shop.settings"].FAIRQUE["QUEUE"]["SLA"] == {"CRITICAL": 30, "NORMAL": 600}
+    stats = get_queue().user("acme").stats()
+    assert (stats.weight, stats.max_running, stats.rate, stats.max_backlog) == (3, 20, None, 100_000)
+    assert (stats.sizes.critical, stats.sizes.normal) == (1, 1)
+    assert get_queue().user("bob").stats().max_running == 2
+    assert names["answer"].startswith("Too much at once: 200")
+    assert get_queue().user("bob").stats().sizes.total == 1_000
+    sys.modules["shop.organizations"].join(("peter", "milton"), "initech", "pro")
+    assert get_queue().organization("initech").stats().members == 2
+    first = get_queue().pop("w", users=["acme"])
+    assert first is not None
+    assert first.name == "shop.tasks.send_code"
+
+
 def test_recipes(project: Project, settings: Settings) -> None:
     settings.STORAGES = {**settings.STORAGES, "default": {"BACKEND": "django.core.files.storage.InMemoryStorage"}}
     names = project.read("recipes.md")

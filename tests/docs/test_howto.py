@@ -78,22 +78,6 @@ def drain(*names: str) -> None:
         pass
 
 
-def test_priorities(reader: Reader) -> None:
-    reader.read("priorities")
-    stats = get_queue().user("acme").stats()
-    assert (stats.sla, stats.sizes.critical, stats.sizes.normal) == (60, 1, 2)
-    first = get_queue().pop("w")
-    assert first is not None
-    assert first.name == "shop.priorities.send_code"
-
-
-def test_plans(reader: Reader) -> None:
-    reader.read("plans")
-    stats = get_queue().user("acme").stats()
-    assert (stats.weight, stats.max_running, stats.rate, stats.max_backlog) == (3, 20, None, 100_000)
-    assert get_queue().user("bob").stats().sizes.total == 1_000
-
-
 def test_bulk_imports(reader: Reader) -> None:
     names = reader.read("bulk-imports")
     drain()
