@@ -179,6 +179,16 @@ def test_priorities_and_limits(project: Project) -> None:
     assert first.name == "shop.tasks.send_code"
 
 
+def test_transactions(project: Project) -> None:
+    names = project.read("transactions.md")
+    assert names["receipt"].state == "queued"
+    with pytest.raises(ValueError, match="out of stock"):
+        sys.modules["shop.orders"].place_order("acme", 2, in_stock=False)
+    drain()
+    assert sys.modules["shop.tasks"].sent == [1]
+    assert states() == {"finished": 1}
+
+
 def test_recipes(project: Project, settings: Settings) -> None:
     settings.STORAGES = {**settings.STORAGES, "default": {"BACKEND": "django.core.files.storage.InMemoryStorage"}}
     names = project.read("recipes.md")

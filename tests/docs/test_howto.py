@@ -97,14 +97,6 @@ def test_long_tasks(reader: Reader, rf: RequestFactory) -> None:
     assert sorted(exported) == [100, 200, 250]
 
 
-def test_transactions(reader: Reader) -> None:
-    names = reader.read("transactions")
-    drain()
-    assert names["sent"] == [1]
-    assert states() == {"finished": 3}
-    assert list(names["paid"]) == [1]
-
-
 def test_tests(reader: Reader) -> None:
     names = reader.read("tests")
     assert len(names["attempts"]) == 3
