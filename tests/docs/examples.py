@@ -22,7 +22,7 @@ def command_lines(page: Path) -> list[list[str]]:
     """The words after ``manage.py`` of each line in a block for a terminal."""
     lines = [line for block in examples(page, "sh", "console") for line in block.splitlines()]
     return [
-        shlex.split(line.split("manage.py ", 1)[1].split(" < ")[0], comments=True)
+        shlex.split(re.split(r" [<>|] ", line.split("manage.py ", 1)[1])[0], comments=True)
         for line in lines
         if "manage.py " in line
     ]

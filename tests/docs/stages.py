@@ -24,6 +24,6 @@ def security(queue: FairQueue, folder: Path) -> dict[str, Any]:
 
 
 STAGES: dict[str, Stage] = {
-    "embedded.md": embedded,
+    "contributing/servers.md": embedded,
     "explanation/security.md": security,
 }

@@ -213,6 +213,10 @@ def test_workers(project: Project) -> None:
     sys.modules["shop.consumer"].run_all()
 
 
+def test_servers(project: Project) -> None:
+    project.read("servers.md")
+
+
 def test_scaling(project: Project) -> None:
     project.read("scaling.md")
     assert get_config().queue.shards == 12
