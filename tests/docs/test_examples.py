@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 TESTS = Path(__file__).parent.parent
 OWN_TESTS = {
     "django-tasks.md": "backends/test_docs.py",
-    "events.md": "events/test_docs.py",
     "metrics.md": "monitoring/test_dashboard.py",
     "monitoring.md": "monitoring/test_monitor.py",
     "quickstart.md": "docs/test_tutorial.py",

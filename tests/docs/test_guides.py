@@ -13,12 +13,16 @@ import pytest
 from django_fairque.conf import get_config, get_queue
 from django_fairque.engine.model.errors import BacklogFullError
 from django_fairque.engine.model.outcome import Outcome
+from django_fairque.events import activation, field_tracker, rules
 from django_fairque.middleware import own_callable
+from django_fairque.tasks import sending
 from django_fairque.testing import run_tasks
 from tests.docs import blocks
 from tests.docs.examples import command_lines, examples
+from tests.shop.models import Customer, Order, Tag
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from django.test import RequestFactory
@@ -187,6 +191,38 @@ def test_transactions(project: Project) -> None:
     drain()
     assert sys.modules["shop.tasks"].sent == [1]
     assert states() == {"finished": 1}
+
+
+@pytest.fixture
+def no_events(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Model events that the page declares are gone when the test ends."""
+    monkeypatch.setattr(rules, "rule_registry", rules._RuleRegistry())
+    monkeypatch.setattr(field_tracker, "tracked", {})
+    activation.ready()
+    yield
+    sending._unsent_counts.forget()
+
+
+def test_model_events(project: Project, queue: FairQueue, no_events: None) -> None:
+    project.read("model-events.md")
+    assert [rule.problems for rule in rules.rules()] == [[]] * 7
+    order = Order.objects.create(customer=Customer.objects.create(slug="acme"), total=200)
+    order.status = "paid"
+    order.save()
+    order.tags.add(Tag.objects.create())
+    pk = order.pk
+    order.delete()
+    due = [(each.name, each.payload["args"]) for each in queue.tasks("scheduled").items]
+    assert due == [("shop.tasks.update_index", [pk, "paid"])]
+    done = {(lease.name, lease.user_id, *lease.payload["args"]) for lease in queue.pop_batch(20, "w")}
+    assert done == {
+        ("shop.events.analyse", "acme", pk),
+        ("shop.tasks.send_receipt", str(order.customer_id), order.customer_id, pk),
+        ("shop.tasks.update_index", "default", pk, 200),
+        ("shop.tasks.update_index", "default", pk, "changed"),
+        ("shop.tasks.greet", "default", "acme"),
+        ("shop.tasks.update_index", "default", pk, "delete"),
+    }
 
 
 def test_recipes(project: Project, settings: Settings) -> None:
