@@ -33,7 +33,7 @@ OWN_TESTS = {
     "monitoring.md": "monitoring/test_monitor.py",
     "quickstart.md": "docs/test_tutorial.py",
     "signals.md": "tasks/test_docs.py",
-    "testing.md": "testing/test_docs.py",
+    "guides/testing.md": "testing/test_docs.py",
     "tutorial.md": "docs/test_tutorial.py",
 }
 """Pages whose examples a test of their own runs, and checks what they do. Those of a folder have `docs/test_FOLDER.py`."""

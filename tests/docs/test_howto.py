@@ -97,11 +97,6 @@ def test_long_tasks(reader: Reader, rf: RequestFactory) -> None:
     assert sorted(exported) == [100, 200, 250]
 
 
-def test_tests(reader: Reader) -> None:
-    names = reader.read("tests")
-    assert len(names["attempts"]) == 3
-
-
 def test_alerts(reader: Reader, mailoutbox: list[Any], settings: Settings) -> None:
     settings.MAILERS = {"default": {"BACKEND": "django.core.mail.backends.locmem.EmailBackend"}}  # from Django 6.1 on
     settings.ADMINS = ["on-duty@example.com"] if django.VERSION >= (6, 0) else [("On duty", "on-duty@example.com")]
