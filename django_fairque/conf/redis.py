@@ -111,7 +111,7 @@ def _node(value: Any) -> Any:
 
 
 class RedisConfig(Options):
-    """The server and the connections to it. Durations are seconds; docs/reference/configuration.md explains each field.
+    """The server and the connections to it. Durations are seconds; docs/reference/settings.md explains each field.
 
     Credentials in ``url`` are moved to ``username`` and ``password``, so ``url`` may be shown.
     """

@@ -65,7 +65,7 @@ def _users(default: list[str]) -> Any:
 
 
 class WorkerConfig(Options):
-    """One worker. Durations are seconds; docs/reference/configuration.md explains each field."""
+    """One worker. Durations are seconds; docs/reference/settings.md explains each field."""
 
     id: str | None = Field(default=None, pattern=r"^[^\s,]{1,128}$", description="a name without spaces and commas")
     """The worker's name; by default made from host and process."""

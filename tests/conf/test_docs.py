@@ -1,4 +1,4 @@
-"""docs/reference/configuration.md names every option with its default."""
+"""docs/reference/settings.md names every option with its default."""
 
 from __future__ import annotations
 

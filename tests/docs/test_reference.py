@@ -62,7 +62,7 @@ class TestSettings:
         assert "a number of seconds from 60 and at most" in row
 
     def test_an_option_without_words_is_an_error(self) -> None:
-        with pytest.raises(LookupError, match=r"docs/reference/configuration.md says nothing of NEW \(section QUEUE\)"):
+        with pytest.raises(LookupError, match=r"docs/reference/settings.md says nothing of NEW \(section QUEUE\)"):
             options.meaning("QUEUE", "NEW", SETTINGS_PAGE)
 
     def test_links_lead_on_from_where_the_words_are_put(self) -> None:

@@ -281,7 +281,7 @@ MAX_SHARDS = 256
 
 
 class QueueConfig(Options):
-    """How one queue behaves. Durations are seconds; docs/reference/configuration.md explains each field."""
+    """How one queue behaves. Durations are seconds; docs/reference/settings.md explains each field."""
 
     obsolete: ClassVar[Mapping[str, str]] = {
         "stats_prefix": "statistics are stored with the queue's other keys; set prefix, which begins all of them",

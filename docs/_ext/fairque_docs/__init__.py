@@ -10,16 +10,17 @@ if TYPE_CHECKING:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     from .anchors import Anchors
-    from .directives import CommandDirective, ContractsDirective, OptionsDirective
+    from .directives import CommandDirective, ContractsDirective
+    from .options import with_accepted_values
     from .outside import OutsideLinks
     from .rootpages import with_root_pages
     from .toctrees import without_empty_globs
 
     app.add_transform(Anchors)
     app.add_transform(OutsideLinks)
-    app.add_directive("fairque-options", OptionsDirective)
     app.add_directive("fairque-command", CommandDirective)
     app.add_directive("fairque-contracts", ContractsDirective)
     app.connect("source-read", with_root_pages)
     app.connect("source-read", without_empty_globs)
+    app.connect("source-read", with_accepted_values)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sphinx.util.docutils import SphinxDirective
 
-from . import commands, contracts, options
+from . import commands, contracts
 
 if TYPE_CHECKING:
     from docutils import nodes
@@ -17,17 +17,6 @@ class _Markdown(SphinxDirective):
 
     def parsed(self, text: str) -> list[nodes.Node]:
         return self.parse_text_to_nodes(text)
-
-
-class OptionsDirective(_Markdown):
-    """``{fairque-options} SECTION``: the options of a section of the configuration; without one, its top level."""
-
-    optional_arguments = 1
-
-    def run(self) -> list[nodes.Node]:
-        section = self.arguments[0] if self.arguments else ""
-        self.env.note_dependency(str(options.DOCS / options.EXPLAINED.get(section, "configuration.md")))
-        return self.parsed(options.table(section, f"{self.env.docname}.md"))
 
 
 class CommandDirective(_Markdown):
