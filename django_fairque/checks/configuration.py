@@ -79,7 +79,7 @@ def check_configuration(**_: Any) -> list[checks.CheckMessage]:
 def _mistakes(mistakes: Sequence[Mistake]) -> Iterator[checks.CheckMessage]:
     for mistake in mistakes:
         number, hint = _MISTAKES[mistake.kind]
-        yield message(number, str(mistake), hint.format(page=page_address("configuration")))
+        yield message(number, str(mistake), hint.format(page=page_address("reference/settings")))
 
 
 def _overlooked_variables() -> Iterator[checks.CheckMessage]:

@@ -24,7 +24,7 @@ def test_a_check_is_printed_by_its_number(run: Run, settings: Settings, topic: s
     assert title == "fairque.E001"
     assert facts == [
         "  what is wrong: a key, queue, worker or priority that does not exist",
-        "  what to do: take the nearest one that is suggested, or look it up in configuration",
+        "  what to do: take the nearest one that is suggested, or look it up in settings",
     ]
 
 

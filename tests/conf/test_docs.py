@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import yaml
+from fairque_docs import options
 
 from django_fairque.conf import FairQueueConfig, QueueConfig, RedisConfig, WorkerConfig
 from tests import source_rules
@@ -15,14 +16,13 @@ from tests import source_rules
 if TYPE_CHECKING:
     from django_fairque.engine.model.options import Options
 
-PAGE = Path(source_rules.__file__).parent.parent / "docs" / "configuration.md"
+PAGE = Path(source_rules.__file__).parent.parent / "docs" / "reference" / "settings.md"
 SECTIONS: dict[str, type[Options]] = {"REDIS": RedisConfig, "WORKER": WorkerConfig, "QUEUE": QueueConfig}
 
 
 def rows(section: str) -> dict[str, str]:
-    """Option -> default, from the table under the section's heading."""
-    (text,) = re.findall(rf"^### `{section}`.*?$(.*?)^##", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    return dict(re.findall(r"^\| `([A-Z_]+)` \| (.*?) \|", text, re.MULTILINE))
+    """Option -> default, from the tables of the section."""
+    return {name: default for name, (default, _) in options.rows(PAGE.read_text(), section).items()}
 
 
 @pytest.mark.parametrize("section", SECTIONS)

@@ -70,7 +70,8 @@ def queue(server: Server, redis: Redis, settings: Settings, monkeypatch: pytest.
 def test_the_examples_run(
     page: Path, queue: FairQueue, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names: dict[str, Any] = {"__name__": f"shop.{page.stem.replace('-', '_')}", "os": os}  # as settings have it
+    names: dict[str, Any] = {"__name__": f"shop.{page.stem.replace('-', '_')}", "os": os}
+    names |= {"FAIRQUE": {}, "CACHES": {}, "INSTALLED_APPS": [], "SILENCED_SYSTEM_CHECKS": []}  # as settings have them
     for variable in re.findall(r'os\.environ\["(\w+)"\]', page.read_text()):
         monkeypatch.setenv(variable, "a-secret-of-the-readers")
     if stage := STAGES.get(blocks.name(page)):
@@ -79,11 +80,10 @@ def test_the_examples_run(
     for example in blocks.examples(page):
         if example.reason is None:
             example.run(names)
-            if "FAIRQUE" in names:
-                settings.CACHES = {**settings.CACHES, **names.pop("CACHES", {})}
-                settings.FAIRQUE = {**server, **names.pop("FAIRQUE")}
-                get_config()  # raises what `manage.py check` would say of the configuration that the page shows
-                settings.FAIRQUE = server
+            settings.CACHES = {**settings.CACHES, **names["CACHES"]}
+            settings.FAIRQUE = {**server, **names["FAIRQUE"]}
+            get_config()  # raises what `manage.py check` would say of the configuration that the page shows
+            settings.FAIRQUE = server
 
 
 @pytest.mark.parametrize("page", ELSEWHERE, ids=blocks.name)

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 REFERENCE = DOCS / "reference"
 COMMANDS = sorted(name for name, app in get_commands().items() if app == "django_fairque")
 DIRECTIVE = re.compile(r"^```\{(fairque-[a-z]+)\} ?(.*)$", re.MULTILINE)
-SETTINGS_PAGE = "reference/settings.md"
 
 
 def directives(page: str, kind: str) -> list[str]:
@@ -38,41 +37,34 @@ def headings(page: Path) -> list[str]:
 
 
 class TestSettings:
-    def test_every_section_has_its_table(self) -> None:
-        assert directives("settings.md", "fairque-options") == list(options.sections())
+    PAGE = (REFERENCE / "settings.md").read_text()
+
+    def test_every_section_has_a_table_and_no_other_has(self) -> None:
+        assert {table["section"] for table in options.TABLE.finditer(self.PAGE)} == set(options.sections())
 
     @pytest.mark.parametrize("section", options.sections())
-    def test_every_option_has_its_default_its_range_and_its_meaning(self, section: str) -> None:
-        fields = options.fields(section)
-        heading, _, *rows = options.table(section, SETTINGS_PAGE).splitlines()
-        assert heading.count("|") == 5
-        assert len(rows) == len(fields)
-        for name, row in zip(fields, rows, strict=True):
-            cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]]
-            assert cells[0] == f"`{name.upper()}`"
-            assert cells[3], f"{name} has no meaning"
-            assert cells[2] != "a mapping" or name in SECTIONS, (
-                f"{name} needs Field(description=...): what is accepted, with its unit"
-            )
+    def test_every_option_has_a_row_with_its_default_and_its_meaning(self, section: str) -> None:
+        fields, rows = options.fields(section), options.rows(self.PAGE, section)
+        assert sorted(rows) == sorted([*fields, *([options.FILE_OPTION] if section == options.TOP_LEVEL else [])])
+        assert [name for name, (_, meaning) in rows.items() if not meaning] == []
+        silent = [name for name, field in fields.items() if options.accepted(field) == "a mapping"]
+        assert set(silent) <= SECTIONS, "these need Field(description=...): what is accepted, with its unit"
 
-    def test_durations_say_that_they_are_seconds(self) -> None:
-        rows = options.table("QUEUE", SETTINGS_PAGE).splitlines()
-        (row,) = (row for row in rows if "`RESULT_TTL`" in row)
-        assert "`86400`" in row
-        assert "a number of seconds from 60 and at most" in row
+    def test_the_build_adds_what_is_accepted(self) -> None:
+        rows = options.completed(self.PAGE).splitlines()
+        (row,) = (row for row in rows if row.startswith("| `RESULT_TTL` |"))
+        cells = options.cells(row)
+        assert cells[:2] == ["`RESULT_TTL`", "`86400`"]
+        assert cells[2].startswith("a number of seconds from 60 and at most")
+        assert "| option | default | accepted | meaning |" in rows
 
-    def test_an_option_without_words_is_an_error(self) -> None:
-        with pytest.raises(LookupError, match=r"docs/reference/settings.md says nothing of NEW \(section QUEUE\)"):
-            options.meaning("QUEUE", "NEW", SETTINGS_PAGE)
-
-    def test_links_lead_on_from_where_the_words_are_put(self) -> None:
-        text = "[a](servers.md#x) [b](#y) [c](https://example.org) [d](../README.md)"
-        assert options.moved(text, "configuration.md", SETTINGS_PAGE) == (
-            "[a](../servers.md#x) [b](../configuration.md#y) [c](https://example.org) [d](../../README.md)"
-        )
+    def test_a_row_for_an_unknown_option_is_an_error(self) -> None:
+        page = "<!-- options: QUEUE -->\n| option | default | meaning |\n|---|---|---|\n| `NEW` | 1 | new |\n"
+        with pytest.raises(LookupError, match=r"docs/reference/settings.md names NEW, which is no option of QUEUE"):
+            options.completed(page)
 
 
-SECTIONS = {"redis", "worker", "workers", "queue", "queues", "schedules", "monitor"}
+SECTIONS = {"REDIS", "WORKER", "WORKERS", "QUEUE", "QUEUES", "SCHEDULES", "MONITOR"}
 
 
 class TestCommands:

@@ -83,17 +83,19 @@ def test_a_link_that_leads_nowhere_and_a_page_to_which_none_leads_fail_the_build
 
 
 def test_the_reference_is_taken_from_the_code(build: Build) -> None:
-    page = "# A\n\n## `QUEUE`\n\n```{fairque-options} QUEUE\n```\n\n```{fairque-command} fairque_user\n```\n"
-    others = "# Other\n\n## `QUEUE`\n\n## Pushes that replicas confirm\n"  # to which the words of the options link
+    settings = "<!-- options: QUEUE -->\n| option | default | meaning |\n|---|---|---|\n| `RESULT_TTL` | 1 | kept |\n"
     complaints, site = build(
         {
-            **dict.fromkeys(["configuration.md", "shards.md", "servers.md"], others),
-            "a.md": f"{page}\n```{{fairque-contracts}}\n```\n",
+            "index.md": INDEX.replace("\n*\n", "\n*\nreference/*\n"),
+            "reference/settings.md": f"# Settings\n\n{settings}",
+            "a.md": "# A\n\n```{fairque-command} fairque_user\n```\n\n```{fairque-contracts}\n```\n",
         }
     )
     assert complaints == ""
+    assert "a number of seconds from 60 and at most 315360000 (ten years)" in text_of(
+        site / "reference" / "settings.html"
+    )
     text = text_of(site / "a.html")
-    assert "a number of seconds from 60 and at most 315360000 (ten years)" in text
     assert "--rate N/UNIT" in text
     assert "Lease tasks to a worker in up to limit turns" in text
 
