@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.conftest import MakeServer
     from tests.servers import Server
 
-PAGE = Path(source_rules.__file__).parent.parent / "docs" / "checks.md"
+PAGE = Path(source_rules.__file__).parent.parent / "docs" / "reference" / "checks.md"
 
 
 class Check(Protocol):
