@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 TESTS = Path(__file__).parent.parent
 OWN_TESTS = {
     "django-tasks.md": "backends/test_docs.py",
-    "metrics.md": "monitoring/test_dashboard.py",
-    "monitoring.md": "monitoring/test_monitor.py",
+    "reference/metrics.md": "monitoring/test_dashboard.py",
     "quickstart.md": "docs/test_tutorial.py",
     "signals.md": "tasks/test_docs.py",
     "guides/testing.md": "testing/test_docs.py",

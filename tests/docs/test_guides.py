@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from decimal import Decimal
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import django
 import pytest
 
+from django_fairque import Priority, Task, signals
 from django_fairque.conf import get_config, get_queue
 from django_fairque.engine.model.errors import BacklogFullError
 from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.statistics.health import Alert
 from django_fairque.events import activation, field_tracker, rules
 from django_fairque.middleware import own_callable
+from django_fairque.monitoring.monitor import StatsMonitor
 from django_fairque.tasks import sending
 from django_fairque.testing import run_tasks
 from tests.docs import blocks
@@ -254,6 +259,40 @@ def test_workers(project: Project) -> None:
 
 def test_servers(project: Project) -> None:
     project.read("servers.md")
+
+
+def test_monitoring(
+    project: Project, mailoutbox: list[Any], settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.MAILERS = {"default": {"BACKEND": "django.core.mail.backends.locmem.EmailBackend"}}  # from Django 6.1 on
+    settings.ADMINS = ["on-duty@example.com"] if django.VERSION >= (6, 0) else [("On duty", "on-duty@example.com")]
+    monkeypatch.setenv("ALERT_WEBHOOK", "https://hooks.example.com/services/1")
+    monkeypatch.setenv("METRICS_TOKEN", "0123456789abcdef")
+    project.read("monitoring.md")
+    alerts = sys.modules["shop.alerts"]
+    task = Task.create("acme", 3, None)
+    try:
+        signals.task_dead.send(sender="shop.work", task=task, queue="default", error="no")
+        signals.data_lost.send(sender="default", alert=Alert("emptied", 0.0, "default", "", "", "", Priority.NORMAL))
+    finally:
+        signals.task_dead.disconnect(alerts.report_dead_letter)
+        for signal in (signals.sla_violated, signals.data_lost):
+            signal.disconnect(alerts.report_alert)
+    assert alerts.messages[0] == "shop.work of acme is a dead letter: no"
+    assert len(alerts.messages) == 2
+    found = get_config().monitor
+    assert {rule.metric for rule in StatsMonitor(get_queue()).rules} == {
+        *("oldest_wait", "dead", "failure_share", "idle_backlog"),
+    }
+    assert found.webhook is not None
+    assert (found.webhook.url.get_secret_value(), found.webhook.format) == ("https://hooks.example.com/services/1", "slack")
+    assert [each.get_secret_value() for each in found.token] == ["0123456789abcdef"]
+    monitor = sys.modules["shop.monitor"].make_monitor()
+    assert [rule.metric for rule in monitor.rules] == ["oldest_wait", "failure_share"]
+    waiting = replace(get_queue().get_stats(), oldest_wait_seconds=700.0)
+    for now in (0, 60):
+        monitor.check(waiting, now=now)
+    assert [mail.to for mail in mailoutbox] == [["on-duty@example.com"]]
 
 
 def test_scaling(project: Project) -> None:

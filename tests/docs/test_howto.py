@@ -6,7 +6,6 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-import django
 import pytest
 import structlog
 from django.contrib.auth.models import User
@@ -14,10 +13,8 @@ from django.core.management import get_commands, load_command_class
 from django.db import router
 from django.utils import translation
 
-from django_fairque import Priority, Task, signals
 from django_fairque.backends.options import BackendOptions
 from django_fairque.conf import get_config, get_queue
-from django_fairque.engine.statistics.health import Alert
 from django_fairque.testing import run_tasks
 from tests.docs.blocks import DOCS
 from tests.docs.examples import command_lines, examples
@@ -97,29 +94,7 @@ def test_long_tasks(reader: Reader, rf: RequestFactory) -> None:
     assert sorted(exported) == [100, 200, 250]
 
 
-def test_alerts(reader: Reader, mailoutbox: list[Any], settings: Settings) -> None:
-    settings.MAILERS = {"default": {"BACKEND": "django.core.mail.backends.locmem.EmailBackend"}}  # from Django 6.1 on
-    settings.ADMINS = ["on-duty@example.com"] if django.VERSION >= (6, 0) else [("On duty", "on-duty@example.com")]
-    names = reader.read("alerts")
-    task = Task.create("acme", 3, None)
-    try:
-        signals.task_dead.send(sender="shop.work", task=task, queue="default", error="no")
-    finally:
-        signals.task_dead.disconnect(names["tell_the_team"])
-    assert names["messages"] == ["shop.work of acme is a dead letter: no"]
-    try:
-        signals.data_lost.send(sender="default", alert=Alert("emptied", 0.0, "default", "", "", "", Priority.NORMAL))
-    finally:
-        for signal in (signals.sla_violated, signals.data_lost):
-            signal.disconnect(names["notify_chat"])
-    assert len(names["messages"]) == 2
-    get_queue().push(task)
-    names["monitor"].check()
-    assert [mail.to for mail in mailoutbox] == [["on-duty@example.com"]]
-    assert "while no worker lives" in mailoutbox[0].body
-
-
-@pytest.mark.parametrize("name", ["monitoring", "upgrading", "README"])
+@pytest.mark.parametrize("name", ["upgrading", "README"])
 def test_pages_about_settings(reader: Reader, name: str) -> None:
     reader.read(name)
 
@@ -226,7 +201,7 @@ def test_wagtail(queue: FairQueue, settings: Settings) -> None:
 def test_every_page_has_a_test_and_is_in_the_index() -> None:
     tested = {name.removeprefix("test_").replace("_", "-") for name in globals() if name.startswith("test_")}
     elsewhere = {"tenant-schemas", "datadog-new-relic"}  # tests/third_party: test_django_tenants.py, test_otlp.py
-    assert set(PAGES) - tested - elsewhere - {"monitoring", "upgrading", "README"} == set()
+    assert set(PAGES) - tested - elsewhere - {"upgrading", "README"} == set()
     index = PAGES["README"].read_text()
     assert [name for name in PAGES if f"({name}.md)" not in index and name != "README"] == []
 

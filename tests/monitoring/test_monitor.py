@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.conf import FairQueueConfig, get_config, get_queue
+from django_fairque.conf import FairQueueConfig, get_queue
 from django_fairque.conf.sections import LIMIT_NAMES
 from django_fairque.engine.model.errors import ConfigurationError, RedisConnectionError
 from django_fairque.engine.model.options import QueueConfig
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
     from tests.conftest import MakeServer
     from tests.servers import Server
 
-PAGE = (Path(__file__).parent.parent.parent / "docs" / "monitoring.md").read_text()
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "guides" / "monitoring.md").read_text()
 
 
 @pytest.fixture
@@ -172,23 +170,6 @@ def test_mistakes(made: Any, words: str) -> None:
 def test_every_limit_is_documented() -> None:
     for name in METRICS:
         assert f"`{name.upper()}`" in PAGE
-
-
-def test_the_examples_of_the_page_work(queue: FairQueue, server: Server, settings: Settings) -> None:
-    example, configuration, webhook = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    names: dict[str, Any] = {}
-    exec(example, names)
-    assert [rule.name for rule in names["monitor"].rules] == ["oldest_wait", "page the one on duty", "failure_share"]
-    assert names["changes"] == []
-    exec(configuration, names)
-    settings.FAIRQUE = {"REDIS": {"URL": server.url}, **names["FAIRQUE"]}
-    assert {rule.metric for rule in StatsMonitor(get_queue()).rules} == {"oldest_wait", "dead", "idle_backlog"}
-    names["os"] = SimpleNamespace(environ={"ALERT_WEBHOOK": "https://hooks.example.com/services/1"})
-    exec(webhook, names)
-    settings.FAIRQUE = {"REDIS": {"URL": server.url}, **names["FAIRQUE"]}
-    hook = get_config().monitor.webhook
-    assert hook is not None
-    assert (hook.url.get_secret_value(), hook.format) == ("https://hooks.example.com/services/1", "slack")
 
 
 @pytest.mark.parametrize(
