@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import django
 import pytest
+import structlog
 
 from django_fairque import Priority, Task, signals
 from django_fairque.conf import get_config, get_queue
@@ -293,6 +294,17 @@ def test_monitoring(
     for now in (0, 60):
         monitor.check(waiting, now=now)
     assert [mail.to for mail in mailoutbox] == [["on-duty@example.com"]]
+
+
+def test_observability(project: Project) -> None:
+    with structlog.testing.capture_logs(processors=[structlog.contextvars.merge_contextvars]) as lines:
+        names = project.read("observability.md")
+        drain()
+    found = [
+        (line["event"], line["number"], line["request_id"], line["task_id"]) for line in lines if "request_id" in line
+    ]
+    assert found == [("sending", 42, "9359dc35", names["result"].id)]
+    assert get_config().tracing
 
 
 def test_scaling(project: Project) -> None:

@@ -7,7 +7,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import structlog
 from django.contrib.auth.models import User
 from django.core.management import get_commands, load_command_class
 from django.db import router
@@ -171,20 +170,6 @@ def test_middleware_examples(
     assert "timed for default took 0.0 s, attempt 1" in caplog.text
 
 
-def test_structlog(reader: Reader, settings: Settings) -> None:
-    with structlog.testing.capture_logs(processors=[structlog.contextvars.merge_contextvars]) as lines:
-        names = reader.read("structlog")
-        settings_of_page = {"MIDDLEWARE": ["django_fairque.structlog_context.StructlogContext"]}
-        settings.FAIRQUE = {**settings.FAIRQUE, **settings_of_page}
-        with structlog.contextvars.bound_contextvars(request_id="9359dc35"):
-            carried = names["send_invoice"].enqueue("acme", 42)
-        drain()
-    found = [
-        (line["event"], line["number"], line["request_id"], line["task_id"]) for line in lines if "request_id" in line
-    ]
-    assert found == [("sending", 42, "9359dc35", carried.id)]
-
-
 def test_wagtail(queue: FairQueue, settings: Settings) -> None:
     """Its settings are right; tests/third_party/test_wagtail.py runs Wagtail with them."""
     names: dict[str, Any] = {}
@@ -200,7 +185,7 @@ def test_wagtail(queue: FairQueue, settings: Settings) -> None:
 
 def test_every_page_has_a_test_and_is_in_the_index() -> None:
     tested = {name.removeprefix("test_").replace("_", "-") for name in globals() if name.startswith("test_")}
-    elsewhere = {"tenant-schemas", "datadog-new-relic"}  # tests/third_party: test_django_tenants.py, test_otlp.py
+    elsewhere = {"tenant-schemas"}  # tests/third_party: test_django_tenants.py
     assert set(PAGES) - tested - elsewhere - {"upgrading", "README"} == set()
     index = PAGES["README"].read_text()
     assert [name for name in PAGES if f"({name}.md)" not in index and name != "README"] == []

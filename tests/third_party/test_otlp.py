@@ -1,4 +1,4 @@
-"""What docs/guides/datadog-new-relic.md sets up sends spans and metrics of a worker's processes to an OTLP receiver."""
+"""What docs/guides/observability.md sets up sends spans and metrics of a worker's processes to an OTLP receiver."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_spans_and_metrics_arrive(
     url, received = receiver
     shop = tmp_path / "shop"
     shop.mkdir()
-    (apps,) = [each for each in examples(DOCS / "howto" / "datadog-new-relic.md", "python") if "shop/apps.py" in each]
+    (apps,) = [each for each in examples(DOCS / "guides" / "observability.md", "python") if "shop/apps.py" in each]
     for name, text in {"__init__": "", "apps": apps, "settings": SETTINGS, "tasks": TASKS}.items():
         (shop / f"{name}.py").write_text(text)
     environment = {

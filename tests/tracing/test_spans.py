@@ -248,7 +248,7 @@ def test_none_while_it_is_off(spans: Spans, note: Any, settings: Settings) -> No
 
 def test_every_attribute_is_documented(spans: Spans) -> None:
     source = Path(tracing.__file__).read_text() + Path(otel_metrics.__file__).read_text()
-    page = (Path(__file__).parent.parent.parent / "docs" / "tracing.md").read_text()
+    page = (Path(__file__).parent.parent.parent / "docs" / "guides" / "observability.md").read_text()
     names = set(re.findall(r'"((?:messaging|fairque|error|server)\.[a-z._]+)"', source))
     assert len(names) > 8
     assert {name for name in names if f"`{name}`" not in page} == set()
