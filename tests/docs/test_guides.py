@@ -307,6 +307,11 @@ def test_observability(project: Project) -> None:
     assert get_config().tracing
 
 
+def test_sentry(project: Project) -> None:
+    """Its one block is not run here: tests/observability does."""
+    project.read("sentry.md")
+
+
 def test_scaling(project: Project) -> None:
     project.read("scaling.md")
     assert get_config().queue.shards == 12
