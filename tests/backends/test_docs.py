@@ -1,53 +1,25 @@
-"""docs/guides/django-tasks.md: its examples run, its tables are true."""
+"""The tables of docs/guides/django-tasks.md are true, and the reference has every option. The page's examples run in tests/docs/test_guides.py."""
 
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from django_fairque import Priority, TaskState, get_queue
+from django_fairque import Priority, TaskState
 from django_fairque.backends.compat import TaskResultStatus
-from django_fairque.backends.options import OF_BACKEND, OF_TASKS, BackendOptions
+from django_fairque.backends.options import OF_BACKEND, OF_TASKS
 from django_fairque.backends.results import PRIORITY_BANDS, STATUSES
-from django_fairque.testing import run_tasks
 
-if TYPE_CHECKING:
-    from pytest_django import Settings
-
-    from django_fairque.engine.queue.queue import FairQueue
-
-PAGE = (Path(__file__).parent.parent.parent / "docs" / "django-tasks.md").read_text()
+DOCS = Path(__file__).parent.parent.parent / "docs"
+PAGE = (DOCS / "guides" / "django-tasks.md").read_text()
+REFERENCE = (DOCS / "reference" / "python-tasks.md").read_text()
 
 
-def test_the_examples_run(queue: FairQueue, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    setting, by_path, tasks = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    users: Any = ModuleType("shop.users")
-    users.user_of = lambda task, args, kwargs: args[0]
-    monkeypatch.setitem(sys.modules, "shop", ModuleType("shop"))
-    monkeypatch.setitem(sys.modules, "shop.users", users)
-    names: dict[str, Any] = {"__name__": "shop.tasks"}
-    exec(compile(setting, "docs/guides/django-tasks.md", "exec"), names)
-    settings.TASKS = names["TASKS"]
-    settings.FAIRQUE = {**settings.FAIRQUE, **names["FAIRQUE"]}
-    exec(compile(by_path, "docs/guides/django-tasks.md", "exec"), names)
-    assert BackendOptions(settings.TASKS["default"]["OPTIONS"]).problems == []
-    exec(compile(tasks, "docs/guides/django-tasks.md", "exec"), names)
-    result = names["result"]
-    assert get_queue("mail").get_task(result.id).user_id == "acme"
-    assert get_queue("mail").get_task(result.id).max_retries == 3
-    assert get_queue().get_stats().states["scheduled"] == 1
-    run_tasks("mail")
-    result.refresh()
-    assert result.return_value == {"sent": 42}
-
-
-def table(heading: str) -> list[list[str]]:
-    (rows,) = re.findall(rf"^\| {heading}.*\n\| --- .*\n((?:\|.*\n)+)", PAGE, re.MULTILINE)
+def table(heading: str, text: str = PAGE) -> list[list[str]]:
+    (rows,) = re.findall(rf"^\| {heading}.*\n\| --- .*\n((?:\|.*\n)+)", text, re.MULTILINE)
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in rows.splitlines()]
 
 
@@ -64,4 +36,7 @@ def test_the_statuses_are_those_of_the_table(state: TaskState) -> None:
 
 
 def test_every_option_is_documented() -> None:
-    assert {cells[0].strip("`") for cells in table("option")} == {*OF_BACKEND, *OF_TASKS}
+    section = REFERENCE.partition("## Options of the backend for Django's tasks\n")[2].partition("\n## ")[0]
+    assert {cells[0].strip("`") for cells in table("option", section)} == {*OF_BACKEND, *OF_TASKS}
+    named = {name for cells in table("key") for name in re.findall(r"`([A-Z_]+)`", cells[0])}
+    assert named <= {*OF_BACKEND, *OF_TASKS}

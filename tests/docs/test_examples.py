@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 TESTS = Path(__file__).parent.parent
 OWN_TESTS = {
-    "django-tasks.md": "backends/test_docs.py",
     "reference/metrics.md": "monitoring/test_dashboard.py",
     "quickstart.md": "docs/test_tutorial.py",
     "signals.md": "tasks/test_docs.py",

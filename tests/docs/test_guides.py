@@ -14,6 +14,7 @@ import pytest
 import structlog
 
 from django_fairque import Priority, Task, signals
+from django_fairque.backends.options import BackendOptions
 from django_fairque.conf import get_config, get_queue
 from django_fairque.engine.model.errors import BacklogFullError
 from django_fairque.engine.model.outcome import Outcome
@@ -77,6 +78,8 @@ class Project:
         module = self._module(named["path"].replace("/", "."))
         if module.__name__ == "shop.settings":
             example.run(module.__dict__)
+            if "TASKS" in module.__dict__:
+                self._settings.TASKS = module.__dict__["TASKS"]
             return self._configure(module.__dict__["FAIRQUE"])
         before = sent()
         example.run(module.__dict__)
@@ -232,6 +235,19 @@ def test_model_events(project: Project, queue: FairQueue, no_events: None) -> No
         ("shop.tasks.greet", "default", "acme"),
         ("shop.tasks.update_index", "default", pk, "delete"),
     }
+
+
+def test_django_tasks(project: Project, settings: Settings) -> None:
+    names = project.read("django-tasks.md")
+    assert BackendOptions(settings.TASKS["default"]["OPTIONS"]).problems == []
+    result = names["result"]
+    assert get_queue("mail").get_task(result.id).user_id == "acme"
+    assert get_queue("mail").get_task(result.id).max_retries == 3
+    assert names["same"].id == result.id
+    assert states() == {"scheduled": 1}
+    drain("mail")
+    result.refresh()
+    assert result.return_value == {"sent": 42}
 
 
 def test_recipes(project: Project, settings: Settings) -> None:
