@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.conf.conftest import Configure
 
 FILE = Path(__file__).parent / "first-design.yaml"
-PAGE = Path(source_rules.__file__).parent.parent / "docs" / "upgrading-from-the-first-design.md"
+PAGE = Path(source_rules.__file__).parent.parent / "docs" / "contributing" / "upgrading-from-the-first-design.md"
 OBSOLETE = {
     "redis.decode_responses": "create_redis_client(decode_responses=True)",
     "queue.stats_prefix": "set prefix",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.lease import Lease
     from django_fairque.engine.queue.queue import FairQueue
 
-PAGE = (Path(__file__).parent.parent.parent / "docs" / "explanation" / "life.md").read_text()
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "contributing" / "life.md").read_text()
 ARROW = re.compile(r"^\| ((?:`[A-Z]+`(?:, )?)+) \| `([A-Z]+)`(?: `(\w+)`)? \|", re.MULTILINE)
 
 
