@@ -142,7 +142,9 @@ def test_tasks(project: Project, rf: RequestFactory) -> None:
     assert names["total"].result() == Decimal("9.90")
     assert (names["good"].result(), len(names["bad"].errors)) == (1, 1)
     assert names["later"].state == "scheduled"
-    welcomes = {each.result for each in get_queue().tasks("finished", limit=1000).items if each.name.endswith(".welcome")}
+    welcomes = {
+        each.result for each in get_queue().tasks("finished", limit=1000).items if each.name.endswith(".welcome")
+    }
     assert welcomes == {"welcome, acme", "welcome, globex"}
     assert states()["finished"] == 1 + 1 + 100 + 1 + 1 + 2
 
@@ -302,7 +304,10 @@ def test_monitoring(
         *("oldest_wait", "dead", "failure_share", "idle_backlog"),
     }
     assert found.webhook is not None
-    assert (found.webhook.url.get_secret_value(), found.webhook.format) == ("https://hooks.example.com/services/1", "slack")
+    assert (found.webhook.url.get_secret_value(), found.webhook.format) == (
+        "https://hooks.example.com/services/1",
+        "slack",
+    )
     assert [each.get_secret_value() for each in found.token] == ["0123456789abcdef"]
     monitor = sys.modules["shop.monitor"].make_monitor()
     assert [rule.metric for rule in monitor.rules] == ["oldest_wait", "failure_share"]
@@ -336,6 +341,24 @@ def test_scaling(project: Project) -> None:
 def test_troubleshooting(project: Project) -> None:
     names = project.read("troubleshooting.md")
     assert names["kinds"] == ["user_paused", "no_worker"]
+
+
+def test_from_celery(project: Project) -> None:
+    names = project.read("from-celery.md")
+    sent_by_the_old_task = sys.modules["shop.old_tasks"].fetch_task("acme", 7)
+    drain()
+    assert names["run"].results[-1].result() == 60
+    assert get_queue().get_task(sent_by_the_old_task).result == 70
+
+
+def test_from_other_queues(project: Project) -> None:
+    project.read("from-other-queues.md")
+    assert sys.modules["shop.jobs"].report_job("acme", "may") == {"pages": 3}
+    assert states("high") == {"queued": 1, "scheduled": 1}
+    drain("high")
+    assert states("high") == {"finished": 1, "scheduled": 1}
+    options = sys.modules["shop.settings"].TASKS["fair"]["OPTIONS"]
+    assert options == {"USER": "shop.users.user_of", "MAX_RETRIES": 3}
 
 
 def test_production_checklists(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,41 +98,6 @@ def test_pages_about_settings(reader: Reader, name: str) -> None:
     reader.read(name)
 
 
-def test_from_django_rq(reader: Reader) -> None:
-    names = reader.read("from-django-rq")
-    assert names["report_job"]("acme", "may") == {"pages": 3}
-    assert states("high") == {"queued": 1, "scheduled": 1}
-    drain("high")
-    assert states("high") == {"finished": 1, "scheduled": 1}
-
-
-def test_from_celery(reader: Reader) -> None:
-    names = reader.read("from-celery")
-    sent = names["fetch_task"]("acme", 7)
-    drain()
-    assert names["run"].results[-1].result() == 60
-    assert get_queue().get_task(sent).result == 70
-
-
-def test_from_django_q2(reader: Reader) -> None:
-    names = reader.read("from-django-q2")
-    assert [each.name for each in get_queue().schedules.list()] == ["reports"]
-    drain()
-    assert names["run"].results[0].result() == "may of acme"
-
-
-def test_from_django_tasks(reader: Reader, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    users: Any = ModuleType("shop.users")
-    users.user_of = lambda task, args, kwargs: args[0]
-    monkeypatch.setitem(sys.modules, "shop", ModuleType("shop"))
-    monkeypatch.setitem(sys.modules, "shop.users", users)
-    names = reader.read("from-django-tasks")
-    assert get_queue().get_task(names["result"].id).user_id == "acme"
-    drain()
-    names["result"].refresh()
-    assert names["result"].return_value == {"sent": 42}
-
-
 def test_middleware(reader: Reader, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     module: Any = ModuleType("shop.middleware")
     monkeypatch.setitem(sys.modules, "shop", ModuleType("shop"))

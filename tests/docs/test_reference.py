@@ -212,7 +212,9 @@ class TestScripts:
 
 
 class TestGlossary:
-    WORDS = re.findall(r'^\| <a id="([\w-]+)"></a>(.*?) \| (.*) \|$', (REFERENCE / "glossary.md").read_text(), re.MULTILINE)
+    WORDS = re.findall(
+        r'^\| <a id="([\w-]+)"></a>(.*?) \| (.*) \|$', (REFERENCE / "glossary.md").read_text(), re.MULTILINE
+    )
 
     def test_it_is_in_order_and_each_word_stands_there_once(self) -> None:
         words = [word for _, word, _ in self.WORDS]

@@ -1,4 +1,4 @@
-"""The tables of options on the page about settings: the build adds which values each option accepts, from the models that check them.
+"""The tables of options on the page about settings: the build adds the values that each option accepts, from the models.
 
 The page has a row for each option with its default and its meaning. A comment names the section in the line before a table:
 ``<!-- options: QUEUE -->``. A section may have several tables.
@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel
-
 if TYPE_CHECKING:
+    from pydantic import BaseModel
     from pydantic.fields import FieldInfo
     from sphinx.application import Sphinx
 
