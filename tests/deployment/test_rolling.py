@@ -1,4 +1,4 @@
-"""Two versions of the package, whose commands differ, work on one queue at once, as docs/deployment/upgrades.md promises."""
+"""Two versions of the package, whose commands differ, work on one queue at once, as docs/guides/upgrading.md promises."""
 
 from __future__ import annotations
 

@@ -333,6 +333,11 @@ def test_sentry(project: Project) -> None:
     project.read("sentry.md")
 
 
+def test_upgrading(project: Project) -> None:
+    project.read("upgrading.md")
+    assert sys.modules["shop.mail"].send_receipt.name == "shop.tasks.send"
+
+
 def test_scaling(project: Project) -> None:
     project.read("scaling.md")
     assert get_config().queue.shards == 12

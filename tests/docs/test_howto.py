@@ -93,7 +93,7 @@ def test_long_tasks(reader: Reader, rf: RequestFactory) -> None:
     assert sorted(exported) == [100, 200, 250]
 
 
-@pytest.mark.parametrize("name", ["upgrading", "README"])
+@pytest.mark.parametrize("name", ["README"])
 def test_pages_about_settings(reader: Reader, name: str) -> None:
     reader.read(name)
 
@@ -151,7 +151,7 @@ def test_wagtail(queue: FairQueue, settings: Settings) -> None:
 def test_every_page_has_a_test_and_is_in_the_index() -> None:
     tested = {name.removeprefix("test_").replace("_", "-") for name in globals() if name.startswith("test_")}
     elsewhere = {"tenant-schemas"}  # tests/third_party: test_django_tenants.py
-    assert set(PAGES) - tested - elsewhere - {"upgrading", "README"} == set()
+    assert set(PAGES) - tested - elsewhere - {"README"} == set()
     index = PAGES["README"].read_text()
     assert [name for name in PAGES if f"({name}.md)" not in index and name != "README"] == []
 
