@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Any
 import django
 import pytest
 import structlog
+from django.contrib.auth.models import User
+from django.db import router
+from django.utils import translation
 
-from django_fairque import Priority, Task, signals
+from django_fairque import Priority, Task, signals, task
 from django_fairque.backends.options import BackendOptions
 from django_fairque.conf import get_config, get_queue
 from django_fairque.engine.model.errors import BacklogFullError
@@ -250,6 +253,30 @@ def test_django_tasks(project: Project, settings: Settings) -> None:
     drain("mail")
     result.refresh()
     assert result.return_value == {"sent": 42}
+
+
+def test_middleware(project: Project, settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
+    """The role of the database: tests/third_party/test_database_role.py."""
+    project.read("middleware.md")
+    shop = sys.modules
+    for name in ("Language", "FastLanguage"):
+        settings.FAIRQUE = {**settings.FAIRQUE, "MIDDLEWARE": [f"shop.middleware.{name}"]}
+        with translation.override("ja"):
+            of_setting = task(name=name)(translation.get_language).enqueue()
+            of_task = shop["shop.tasks"].greet.enqueue("acme")
+        drain()
+        assert (of_setting.result(), of_task.result()) == ("ja", "はい")
+
+    def used() -> list[str]:
+        return [router.db_for_read(User), router.db_for_write(User)]
+
+    settings.DATABASE_ROUTERS = shop["shop.settings"].DATABASE_ROUTERS
+    read_only = task(middleware=[shop["shop.database"].ReadOnly], name="read_only")(used).enqueue()
+    timed = task(middleware=[shop["shop.slow"].LogSlow(0.0)], name="timed")(used).enqueue()
+    drain()
+    assert read_only.result() == ["reports", "reports"]
+    assert timed.result() == ["default", "default"]
+    assert "timed for default took 0.0 s, attempt 1" in caplog.text
 
 
 def test_recipes(project: Project, settings: Settings) -> None:

@@ -7,10 +7,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.core.management import get_commands, load_command_class
-from django.db import router
-from django.utils import translation
 
 from django_fairque.backends.options import BackendOptions
 from django_fairque.conf import get_config, get_queue
@@ -96,43 +93,6 @@ def test_long_tasks(reader: Reader, rf: RequestFactory) -> None:
 @pytest.mark.parametrize("name", ["README"])
 def test_pages_about_settings(reader: Reader, name: str) -> None:
     reader.read(name)
-
-
-def test_middleware(reader: Reader, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    module: Any = ModuleType("shop.middleware")
-    monkeypatch.setitem(sys.modules, "shop", ModuleType("shop"))
-    monkeypatch.setitem(sys.modules, "shop.middleware", module)
-    names = reader.read("middleware")
-    module.__dict__.update(names)
-    for path in ("Language", "FastLanguage"):
-        settings.FAIRQUE = {**settings.FAIRQUE, "MIDDLEWARE": [f"shop.middleware.{path}"]}
-        with translation.override("ja"):
-            of_setting = names["task"](name=path)(translation.get_language).enqueue()
-            of_task = names["greet"].enqueue("acme")
-        drain()
-        assert (of_setting.result(), of_task.result()) == ("ja", "はい")
-
-
-def test_middleware_examples(
-    reader: Reader, settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The role itself: tests/third_party/test_database_role.py."""
-    module: Any = ModuleType("shop.database")
-    monkeypatch.setitem(sys.modules, "shop", ModuleType("shop"))
-    monkeypatch.setitem(sys.modules, "shop.database", module)
-    names = reader.read("middleware-examples")
-    module.__dict__.update(names)
-    settings.DATABASE_ROUTERS = names["DATABASE_ROUTERS"]
-
-    def used() -> list[str]:
-        return [router.db_for_read(User), router.db_for_write(User)]
-
-    read_only = names["task"](middleware=[names["ReadOnly"]], name="read_only")(used).enqueue()
-    timed = names["task"](middleware=[names["LogSlow"](0.0)], name="timed")(used).enqueue()
-    drain()
-    assert read_only.result() == ["reports", "reports"]
-    assert timed.result() == ["default", "default"]
-    assert "timed for default took 0.0 s, attempt 1" in caplog.text
 
 
 def test_wagtail(queue: FairQueue, settings: Settings) -> None:

@@ -1,6 +1,6 @@
 """A program: a task that may only read tries to write, on PostgreSQL, and what comes of it is printed as JSON.
 
-The middleware, the router and the databases are those of docs/guides/middleware-examples.md.
+The middleware, the router and the databases are those of docs/guides/middleware.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def main() -> None:
     module: Any = ModuleType("shop.database")
     sys.modules |= {"shop": ModuleType("shop"), "shop.database": module}
     names = module.__dict__
-    _, databases, code = examples(DOCS / "howto" / "middleware-examples.md", "python")
+    *_, databases, code = examples(DOCS / "guides" / "middleware.md", "python")
     exec(databases, names)
     names["DATABASES"]["default"] |= {"NAME": "postgres", "USER": os.environ["PGUSER"]}
     names["DATABASES"]["reports"] |= {"NAME": "postgres"}

@@ -1,6 +1,6 @@
 """A program: tasks of two tenants are enqueued in their schemas, a worker runs them, and what each found is printed as JSON.
 
-The middleware is the code of docs/guides/tenant-schemas.md.
+The middleware is the code of docs/guides/django-tenants.md.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ TENANTS = ("acme", "globex")
 def load_page() -> dict[str, Any]:
     """What the examples of the page define, importable as ``shop.middleware``."""
     module: Any = ModuleType("shop.middleware")
+    module.FAIRQUE = {}
     sys.modules |= {"shop": ModuleType("shop"), "shop.middleware": module}
-    for example in examples(DOCS / "howto" / "tenant-schemas.md", "python"):
-        exec(compile(example, "docs/guides/tenant-schemas.md", "exec"), module.__dict__)
+    for example in examples(DOCS / "guides" / "django-tenants.md", "python"):
+        exec(compile(example, "docs/guides/django-tenants.md", "exec"), module.__dict__)
     names: dict[str, Any] = module.__dict__
     return names
 
