@@ -163,7 +163,7 @@ def test_kustomize_has_all_but_what_is_applied_by_itself() -> None:
 
 def test_the_metric_that_scales_is_one_that_is_told() -> None:
     (metric,) = files.resource("HorizontalPodAutoscaler", "shop-worker")["spec"]["metrics"]
-    described = (files.FOLDER.parent / "metrics.md").read_text()
+    described = (files.FOLDER.parent / "reference" / "metrics-and-signals.md").read_text()
     assert f"| `{metric['external']['metric']['name']}` |" in described
 
 

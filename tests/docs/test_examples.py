@@ -28,9 +28,8 @@ if TYPE_CHECKING:
 
 TESTS = Path(__file__).parent.parent
 OWN_TESTS = {
-    "reference/metrics.md": "monitoring/test_dashboard.py",
+    "reference/metrics-and-signals.md": "tasks/test_docs.py",
     "quickstart.md": "docs/test_tutorial.py",
-    "signals.md": "tasks/test_docs.py",
     "guides/testing.md": "testing/test_docs.py",
     "tutorial.md": "docs/test_tutorial.py",
 }
@@ -45,8 +44,6 @@ def own_test(page: Path) -> Path | None:
     return file if file.is_file() else None
 
 
-HERE = [page for page in blocks.pages() if own_test(page) is None]
-ELSEWHERE = [page for page in blocks.pages() if own_test(page)]
 HERE = [page for page in blocks.pages() if own_test(page) is None]
 ELSEWHERE = [page for page in blocks.pages() if own_test(page)]
 

@@ -114,7 +114,8 @@ def silent(parser: ArgumentParser) -> Iterator[str]:
 
 class TestSignals:
     def arguments(self) -> dict[str, str]:
-        rows = re.findall(r"^\| (`.*?) \| .*? \| (.*?) \|$", (DOCS / "signals.md").read_text(), re.MULTILINE)
+        section = (REFERENCE / "metrics-and-signals.md").read_text().partition("\n## Signals\n")[2]
+        rows = re.findall(r"^\| (`.*?) \| .*? \| (.*?) \|$", section, re.MULTILINE)
         return {name: arguments for names, arguments in rows for name in re.findall(r"`(\w+)`", names)}
 
     def test_every_signal_has_a_row_with_its_arguments(self) -> None:

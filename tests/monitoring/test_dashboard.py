@@ -1,4 +1,4 @@
-"""What docs/reference/metrics.md and the Grafana dashboard name is what is exported."""
+"""What docs/reference/metrics-and-signals.md and the Grafana dashboard name is what is exported."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.servers import Server
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
-PAGE = (DOCS / "reference" / "metrics.md").read_text()
+PAGE = (DOCS / "reference" / "metrics-and-signals.md").read_text()
 GUIDE = (DOCS / "guides" / "monitoring.md").read_text()
 DASHBOARD: dict[str, Any] = json.loads((DOCS / "grafana-dashboard.json").read_text())
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
@@ -159,7 +159,7 @@ def test_the_probes_and_alert_rules_of_the_page_name_what_is_exported(labels: di
 
 
 def test_the_example_of_the_page_works(exported: list[Metric]) -> None:
-    (collector,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    collector, _ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     names: dict[str, Any] = {}
     exec(collector, names)
     registry: CollectorRegistry = names["registry"]

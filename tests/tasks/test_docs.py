@@ -1,4 +1,4 @@
-"""The examples of docs/reference/signals.md run, and the reference names every signal and every option of a task."""
+"""The examples of docs/reference/metrics-and-signals.md run, and the reference names every signal and every option of a task."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def names_after(page: str, module: str) -> dict[str, Any]:
 
 
 def test_the_examples_of_signals_run_and_every_signal_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
-    names = names_after("signals.md", "shop.signals")
+    names = names_after("reference/metrics-and-signals.md", "shop.signals")
     try:
         signals.task_dead.send(sender="shop.work", task=Task.create("acme", 3, None), queue="default", error="no")
     finally:
@@ -32,7 +32,7 @@ def test_the_examples_of_signals_run_and_every_signal_is_documented(capsys: pyte
         signals.task_finished.disconnect(names["count_receipts"], sender="shop.tasks.send_receipt")
     assert capsys.readouterr().out == "shop.work of acme died in queue default: no\n"
     for name in signals.__all__:
-        assert f"`{name}`" in (DOCS / "signals.md").read_text()
+        assert f"`{name}`" in (DOCS / "reference" / "metrics-and-signals.md").read_text()
 
 
 @pytest.mark.parametrize("option", sorted(DECLARABLE | SENDABLE))
