@@ -279,6 +279,15 @@ def test_middleware(project: Project, settings: Settings, caplog: pytest.LogCapt
     assert "timed for default took 0.0 s, attempt 1" in caplog.text
 
 
+def test_wagtail(project: Project, settings: Settings) -> None:
+    """Its settings are right; tests/third_party/test_wagtail.py runs Wagtail with them."""
+    project.read("wagtail.md")
+    given = BackendOptions(settings.TASKS["default"]["OPTIONS"])
+    assert given.problems == []
+    found = given.of("modelsearch.tasks.insert_or_update_object_task")
+    assert (found.options.debounce, found.options.max_retries, found.queue, found.priority) == (2, 3, "index", -50)
+
+
 def test_recipes(project: Project, settings: Settings) -> None:
     settings.STORAGES = {**settings.STORAGES, "default": {"BACKEND": "django.core.files.storage.InMemoryStorage"}}
     names = project.read("recipes.md")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.core.management import get_commands, load_command_class
 
-from django_fairque.backends.options import BackendOptions
 from django_fairque.conf import get_config, get_queue
 from django_fairque.testing import run_tasks
 from tests.docs.blocks import DOCS
@@ -95,23 +94,9 @@ def test_pages_about_settings(reader: Reader, name: str) -> None:
     reader.read(name)
 
 
-def test_wagtail(queue: FairQueue, settings: Settings) -> None:
-    """Its settings are right; tests/third_party/test_wagtail.py runs Wagtail with them."""
-    names: dict[str, Any] = {}
-    for example in examples(PAGES["wagtail"], "python"):
-        exec(compile(example, "docs/guides/wagtail.md", "exec"), names)
-    settings.FAIRQUE = {**settings.FAIRQUE, **names["FAIRQUE"]}
-    get_config()
-    given = BackendOptions(names["TASKS"]["default"]["OPTIONS"])
-    assert given.problems == []
-    found = given.of("modelsearch.tasks.insert_or_update_object_task")
-    assert (found.options.debounce, found.options.max_retries, found.queue, found.priority) == (2, 3, "index", -50)
-
-
 def test_every_page_has_a_test_and_is_in_the_index() -> None:
     tested = {name.removeprefix("test_").replace("_", "-") for name in globals() if name.startswith("test_")}
-    elsewhere = {"tenant-schemas"}  # tests/third_party: test_django_tenants.py
-    assert set(PAGES) - tested - elsewhere - {"README"} == set()
+    assert set(PAGES) - tested - {"README"} == set()
     index = PAGES["README"].read_text()
     assert [name for name in PAGES if f"({name}.md)" not in index and name != "README"] == []
 

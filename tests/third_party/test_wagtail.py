@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 pytest.importorskip("wagtail")
 
 ROOT = Path(__file__).parent.parent.parent
-PAGE = ROOT / "docs" / "howto" / "wagtail.md"
+PAGE = ROOT / "docs" / "guides" / "wagtail.md"
 INDEX_TASKS = ["modelsearch.tasks.insert_or_update_object_task", "wagtail.tasks.update_reference_index_task"]
 
 SETTINGS = """
@@ -41,11 +41,9 @@ DATABASES["default"]["OPTIONS"] = {
     "transaction_mode": "IMMEDIATE",
     "timeout": 20,
 }
-theirs = INSTALLED_APPS
 """
 
 OURS = """
-INSTALLED_APPS = [*theirs, "django_fairque"]
 FAIRQUE = {"REDIS": {"URL": os.environ["TEST_SERVER"]}}
 """
 
