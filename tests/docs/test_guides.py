@@ -14,6 +14,7 @@ import pytest
 import structlog
 from django.contrib.auth.models import User
 from django.db import router
+from django.http import Http404
 from django.utils import translation
 
 from django_fairque import Priority, Task, signals, task
@@ -288,23 +289,31 @@ def test_wagtail(project: Project, settings: Settings) -> None:
     assert (found.options.debounce, found.options.max_retries, found.queue, found.priority) == (2, 3, "index", -50)
 
 
-def test_recipes(project: Project, settings: Settings) -> None:
+def test_recipes(project: Project, settings: Settings, rf: RequestFactory) -> None:
     settings.STORAGES = {**settings.STORAGES, "default": {"BACKEND": "django.core.files.storage.InMemoryStorage"}}
     names = project.read("recipes.md")
-    sys.modules["shop.tasks"].send_all_reports.enqueue()
+    shop = sys.modules
+    shop["shop.tasks"].send_all_reports.enqueue()
     drain("default", "mail", "llm")
-    assert names["run"].state == "finished"
+    assert names["imported"].state == "finished"
+    assert list(shop["shop.imports"].stored) == ["a-1", "a-2"]
+    assert get_queue().dlq.groups().groups[0].error.endswith("no article number")
     assert [mail.state for mail in names["mails"]] == ["finished", "scheduled"]
     assert get_queue("llm").user("acme").stats().max_running == 4
     assert names["reply"].result() == "answer to a question"
     assert names["first"].id == names["second"].id == "charge-7"
-    assert list(sys.modules["shop.payments"].booked) == ["charge-7"]
+    assert list(shop["shop.payments"].booked) == ["charge-7"]
     assert names["counts"][0].id == names["counts"][1].id
     assert names["lines"].result() == 2
+    assert names["film"].result() == "holidays"
+    progress = shop["shop.films"].progress
+    assert progress(rf.get("/"), names["film"].id).content == b'{"state": "finished", "done": 5, "of": 5}'
+    with pytest.raises(Http404):
+        progress(rf.get("/"), "no-such-task")
     ended = get_queue().tasks("finished", limit=1000).items
     assert sorted(each.result for each in ended if each.name.endswith(".export")) == [100, 200, 250]
-    assert len([each for each in ended if each.name.endswith(".send_report")]) == 3 + 3
-    assert states() == {"finished": 250 + 4 + 1 + 3 + 1 + 1 + 1 + 3}
+    assert len([each for each in ended if each.name.endswith(".send_report")]) == 3
+    assert states() == {"finished": 1 + 2 + 1 + 3 + 1 + 1 + 1 + 1 + 3, "failed": 1}
 
 
 def test_workers(project: Project) -> None:

@@ -70,25 +70,6 @@ def drain(*names: str) -> None:
         pass
 
 
-def test_bulk_imports(reader: Reader) -> None:
-    names = reader.read("bulk-imports")
-    drain()
-    assert names["stored"] == {"a-1": "10", "a-2": "12"}
-    # The upload, its good rows and the row that was sent twice; and the one without an article number.
-    assert states() == {"finished": 1 + 2 + 1, "failed": 1}
-    assert get_queue().dlq.groups().groups[0].error.endswith("no article number")
-
-
-def test_long_tasks(reader: Reader, rf: RequestFactory) -> None:
-    names = reader.read("long-tasks")
-    drain()
-    assert names["result"].result() == {"film": "holidays"}
-    assert names["progress"](rf.get("/"), names["result"].id).content == b'{"state": "finished", "done": 5, "of": 5}'
-    assert names["progress"](rf.get("/"), "no-such-task").status_code == 404
-    exported = [each.result for each in get_queue().tasks("finished").items if each.name.endswith("export")]
-    assert sorted(exported) == [100, 200, 250]
-
-
 @pytest.mark.parametrize("name", ["README"])
 def test_pages_about_settings(reader: Reader, name: str) -> None:
     reader.read(name)
