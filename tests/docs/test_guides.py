@@ -430,7 +430,7 @@ def test_a_page_is_short_and_names_no_test_file(page: Path) -> None:
     ] == []
 
 
-@pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
+@pytest.mark.parametrize("page", [*PAGES.values(), blocks.DOCS / "tutorial.md"], ids=lambda page: page.name)
 def test_the_commands_of_a_page_exist(page: Path) -> None:
     from django.core.management import get_commands, load_command_class
 
