@@ -27,7 +27,7 @@ OFFLINE_PAGES = (
     "guides/troubleshooting",
     "contributing/log-messages",
     "contributing/messages",
-    "reference/python-tasks",
+    "reference/python",
     "reference/glossary",
 )
 """Pages of docs/ that ``manage.py fairque_docs`` reads; `django_fairque/documentation.py` has the same names."""

@@ -18,7 +18,7 @@ OFFLINE_PAGES = (
     "guides/troubleshooting",
     "contributing/log-messages",
     "contributing/messages",
-    "reference/python-tasks",
+    "reference/python",
     "reference/glossary",
 )
 """The pages whose entries can be read without a network. The build puts them into the wheel (``.ci/hatch_build.py``)."""

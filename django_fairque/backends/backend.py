@@ -157,7 +157,7 @@ class FairqueBackend(BaseTaskBackend):
         where = f"TASKS[{self.alias!r}]"
         paths = definitions.known_paths()
         found: list[checks.CheckMessage] = [
-            checks.Error(mistake, hint=f"{page_address('reference/python-tasks')} lists them.", id="fairque.E040")
+            checks.Error(mistake, hint=f"{page_address('reference/python')} lists them.", id="fairque.E040")
             for mistake in self.option_mistakes()
         ]
         if not apps.is_installed("django_fairque"):

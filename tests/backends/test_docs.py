@@ -15,7 +15,7 @@ from django_fairque.backends.results import PRIORITY_BANDS, STATUSES
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 PAGE = (DOCS / "guides" / "django-tasks.md").read_text()
-REFERENCE = (DOCS / "reference" / "python-tasks.md").read_text()
+REFERENCE = (DOCS / "reference" / "python.md").read_text()
 
 
 def table(heading: str, text: str = PAGE) -> list[list[str]]:

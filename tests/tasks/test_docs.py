@@ -12,7 +12,7 @@ from django_fairque import Task, signals
 from django_fairque.tasks.options import DECLARABLE, SENDABLE
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
-OPTIONS = (DOCS / "reference" / "python-tasks.md").read_text()
+OPTIONS = (DOCS / "reference" / "python.md").read_text()
 
 
 def names_after(page: str, module: str) -> dict[str, Any]:

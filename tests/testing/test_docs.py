@@ -43,7 +43,7 @@ def names(monkeypatch: pytest.MonkeyPatch, settings: Settings, test_run: None) -
 
 def test_every_fixture_is_described() -> None:
     fixtures = [name for name in vars(plugin) if name.startswith("fairque")]
-    reference = "".join(page.read_text() for page in (DOCS / "reference").glob("python-*.md"))
+    reference = "".join(page.read_text() for page in (DOCS / "reference").glob("python.md"))
     assert len(fixtures) == 3
     for name in fixtures:
         assert f"fixture `{name}`" in PAGE.read_text()

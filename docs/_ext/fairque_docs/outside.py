@@ -14,7 +14,7 @@ ROOT_PAGES = {"changes": "CHANGELOG", "development": "CONTRIBUTING"}
 INSTEAD = {
     **{file: page for page, file in ROOT_PAGES.items()},
     "README": "index",
-    "django_fairque/engine/lua/README": "reference/scripts",
+    "django_fairque/engine/lua/README": "contributing/scripts",
 }
 """What the site has in place of pages outside of docs/."""
 
