@@ -1,4 +1,7 @@
-"""The tables of docs/guides/django-tasks.md are true, and the reference has every option. The page's examples run in tests/docs/test_guides.py."""
+"""The tables of docs/guides/django-tasks.md are true, and the reference has every option.
+
+The page's examples run in tests/docs/test_guides.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples of docs/reference/metrics-and-signals.md run, and the reference names every signal and every option of a task."""
+"""The examples of docs/reference/metrics-and-signals.md run; the reference names every signal and every option of a task."""
 
 from __future__ import annotations
 
