@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -24,8 +25,8 @@ author = "the django_fairque authors"
 release = metadata.version("django-fairque")
 version = ".".join(release.split(".")[:2])
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "fairque_docs"]
-exclude_patterns = ["_ext", "_build"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton", "fairque_docs"]
+exclude_patterns = ["_ext", "_build", "_static"]
 
 # Headings as code hosts name them, so that a link to one is right there and here.
 myst_heading_anchors = 4
@@ -46,3 +47,15 @@ html_theme = "furo"
 html_title = f"django_fairque {release}"
 html_copy_source = False
 html_show_sourcelink = False
+html_static_path = ["_static"]
+html_favicon = "_static/favicon.svg"
+copybutton_prompt_text = r"\$ |>>> |\.\.\. "
+copybutton_prompt_is_regexp = True
+
+# A build for publication names where the site and the repository are (.ci/hatch_build.py): addresses and links to edit a page.
+html_baseurl = os.environ.get("FAIRQUE_DOCUMENTATION_URL", "")
+if repository := os.environ.get("FAIRQUE_REPOSITORY_URL", "").rstrip("/"):
+    html_theme_options = {
+        "source_edit_link": f"{repository}/edit/main/docs/{{filename}}",
+        "source_view_link": f"{repository}/blob/main/docs/{{filename}}?plain=1",
+    }

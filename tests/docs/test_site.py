@@ -100,6 +100,33 @@ def test_the_reference_is_taken_from_the_code(build: Build) -> None:
     assert "Lease tasks to a worker in up to limit turns" in text
 
 
+def test_each_page_is_there_as_markdown_and_is_listed(build: Build) -> None:
+    page = "# A\n\nWhat A is.\n\n```{fairque-command} fairque_user\n```\n\n[b](sub/b.md#c)\n"
+    reference = "# B\n\n## C\n\n```{eval-rst}\n.. autofunction:: django_fairque.get_queue\n```\n"
+    index = "# Index\n\nAll.\n\n```{toctree}\n:caption: Start\n:hidden:\n\na\nsub/b\n```\n"
+    complaints, site = build({"index.md": index, "a.md": page, "sub/b.md": reference})
+    assert complaints == ""
+    text = (site / "a.md").read_text()
+    assert "| `--rate N/UNIT` |" in text
+    assert "[b](sub/b.md#c)" in text
+    assert "**`django_fairque.get_queue(" in (site / "sub" / "b.md").read_text()
+    listed = (site / "llms.txt").read_text()
+    assert "\n> All.\n" in listed
+    assert "## Start\n\n- [A](a.md): What A is.\n- [B](sub/b.md)\n" in listed
+    head = (site / "a.html").read_text().partition("</head>")[0]
+    assert '<meta name="description" content="What A is." />' in head
+    assert '<link rel="alternate" type="text/markdown" href="a.md" />' in head
+
+
+def test_the_search_leaves_pages_for_contributors_out(build: Build) -> None:
+    index = "# Index\n\n```{toctree}\na\ncontributing/b\n```\n"
+    complaints, site = build({"index.md": index, "a.md": "# A\n\nalpaca\n", "contributing/b.md": "# B\n\nbuffalo\n"})
+    assert complaints == ""
+    index_of_search = (site / "searchindex.js").read_text()
+    assert "alpaca" in index_of_search
+    assert "buffalo" not in index_of_search
+
+
 def test_a_site_needs_no_other_host(build: Build) -> None:
     complaints, site = build({"a.md": "# A\n\n```python\nx = 1\n```\n"})
     assert complaints == ""

@@ -1,4 +1,4 @@
-"""A Sphinx extension: what the reference takes from the code, so that it can't say anything else than the code does."""
+"""A Sphinx extension: the parts of the reference that come from the code, and what the site has besides the pages."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 def setup(app: Sphinx) -> dict[str, Any]:
     from .anchors import Anchors
     from .directives import CommandDirective, ContractsDirective
+    from .keywords import Keywords
+    from .markdown_pages import write_markdown
+    from .metadata import with_description, with_metadata
     from .options import with_accepted_values
     from .outside import OutsideLinks
     from .rootpages import with_root_pages
@@ -18,9 +21,13 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
     app.add_transform(Anchors)
     app.add_transform(OutsideLinks)
+    app.add_transform(Keywords)
     app.add_directive("fairque-command", CommandDirective)
     app.add_directive("fairque-contracts", ContractsDirective)
     app.connect("source-read", with_root_pages)
     app.connect("source-read", without_empty_globs)
     app.connect("source-read", with_accepted_values)
+    app.connect("doctree-read", with_metadata)
+    app.connect("html-page-context", with_description)
+    app.connect("build-finished", write_markdown)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,48 @@
+"""What a page has besides its text: whether it is searched, its description, and the link to its Markdown."""
+
+from __future__ import annotations
+
+import html
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+from docutils import nodes
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+CONTRIBUTORS = ("contributing/", "development", "changes", "versions")
+"""Beginnings of the names of pages that the search leaves out."""
+EXAMPLES = "examples/"
+"""Pages of example projects are linked to, and are in no table of contents."""
+DESCRIPTION_CHARACTERS = 160
+
+
+def with_metadata(app: Sphinx, doctree: nodes.document) -> None:
+    docname = app.env.docname
+    if docname.startswith(CONTRIBUTORS):
+        app.env.metadata[docname]["nosearch"] = "true"
+    if docname.startswith(EXAMPLES):
+        app.env.metadata[docname]["orphan"] = "true"
+
+
+def with_description(
+    app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: nodes.document | None
+) -> None:
+    """Add the description of the page for search engines, and the address of its Markdown."""
+    if doctree is None:
+        return
+    file = f"{pagename.rpartition('/')[2]}.md"
+    context["metatags"] = (
+        f"{context.get('metatags') or ''}"
+        f'<meta name="description" content="{html.escape(description(doctree))}" />'
+        f'<link rel="alternate" type="text/markdown" href="{file}" />'
+    )
+
+
+def description(doctree: nodes.document) -> str:
+    """The beginning of the page's first paragraph."""
+    for paragraph in doctree.findall(nodes.paragraph):
+        if isinstance(paragraph.parent, nodes.section):
+            return textwrap.shorten(paragraph.astext(), DESCRIPTION_CHARACTERS, placeholder=" …")
+    return ""
