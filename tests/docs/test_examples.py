@@ -29,17 +29,18 @@ if TYPE_CHECKING:
 TESTS = Path(__file__).parent.parent
 OWN_TESTS = {
     "reference/metrics-and-signals.md": "tasks/test_docs.py",
+    "index.md": "docs/test_guides.py",
     "quickstart.md": "docs/test_tutorial.py",
     "guides/testing.md": "testing/test_docs.py",
     "tutorial.md": "docs/test_tutorial.py",
 }
-"""Pages whose examples a test of their own runs, and checks what they do. Those of a folder have `docs/test_FOLDER.py`."""
+"""Pages whose examples a test of their own runs, and checks what they do. Guides have `docs/test_guides.py`."""
 RUNS_EXAMPLES = re.compile(r"```python|\b(?:names_after|examples|blocks)\(")
 
 
 def own_test(page: Path) -> Path | None:
     """The test that runs the page's examples in place of the one below, if there is one."""
-    by_folder = f"docs/test_{page.parent.name}.py" if blocks.DOCS in page.parent.parents else "none"
+    by_folder = "docs/test_guides.py" if page.parent == blocks.DOCS / "guides" else "none"
     file = TESTS / OWN_TESTS.get(blocks.name(page), by_folder)
     return file if file.is_file() else None
 

@@ -44,7 +44,10 @@ if TYPE_CHECKING:
 GUIDES = blocks.DOCS / "guides"
 PAGES = {
     page.name: page
-    for page in [*sorted(GUIDES.glob("*.md")), blocks.DOCS / "quickstart.md", blocks.DOCS / "concepts.md"]
+    for page in [
+        *sorted(GUIDES.glob("*.md")),
+        *(blocks.DOCS / f"{name}.md" for name in ("index", "quickstart", "concepts")),
+    ]
 }
 MOST_WORDS = 1500
 FILE = re.compile(r"# (?P<path>[\w/]+)\.py(?: .*)?")
@@ -439,6 +442,13 @@ def test_the_commands_of_a_page_exist(page: Path) -> None:
         if name.startswith("fairque_"):
             command = load_command_class(get_commands()[name], name)
             command.create_parser("manage.py", name).parse_args(arguments)
+
+
+def test_home(project: Project) -> None:
+    project.read("index.md")
+    sys.modules["shop.views"].pay(None)
+    drain()
+    assert states() == {"finished": 1}
 
 
 def test_every_page_with_examples_has_a_test() -> None:
