@@ -53,8 +53,8 @@ MOST_WORDS = 1500
 FILE = re.compile(r"# (?P<path>[\w/]+)\.py(?: .*)?")
 SHELL = "# python manage.py shell"
 
-TESTED_ELSEWHERE = {"testing.md", "django-tenants.md"}
-"""By tests/testing/test_docs.py and tests/third_party/test_django_tenants.py."""
+TESTED_ELSEWHERE = {"testing.md"}
+"""By tests/testing/test_docs.py."""
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -284,9 +284,9 @@ def test_middleware(project: Project, settings: Settings, caplog: pytest.LogCapt
     assert "timed for default took 0.0 s, attempt 1" in caplog.text
 
 
-def test_wagtail(project: Project, settings: Settings) -> None:
-    """Its settings are right; tests/third_party/test_wagtail.py runs Wagtail with them."""
-    project.read("wagtail.md")
+def test_wagtail_and_django_tenants(project: Project, settings: Settings) -> None:
+    """The settings for Wagtail are right. tests/third_party runs both packages with the code of the page."""
+    project.read("wagtail-and-django-tenants.md")
     given = BackendOptions(settings.TASKS["default"]["OPTIONS"])
     assert given.problems == []
     found = given.of("modelsearch.tasks.insert_or_update_object_task")

@@ -1,4 +1,4 @@
-"""A Wagtail site as ``wagtail start`` makes it, with the settings of docs/guides/wagtail.md and a worker process."""
+"""A Wagtail site as ``wagtail start`` makes it, with the settings of docs/guides/wagtail-and-django-tenants.md and a worker process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 pytest.importorskip("wagtail")
 
 ROOT = Path(__file__).parent.parent.parent
-PAGE = ROOT / "docs" / "guides" / "wagtail.md"
+PAGE = ROOT / "docs" / "guides" / "wagtail-and-django-tenants.md"
 INDEX_TASKS = ["modelsearch.tasks.insert_or_update_object_task", "wagtail.tasks.update_reference_index_task"]
 
 SETTINGS = """

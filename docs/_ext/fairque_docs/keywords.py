@@ -29,7 +29,6 @@ KEYWORDS: dict[str, tuple[str, ...]] = {
     "guides/admin": ("admin", "dashboard"),
     "guides/deployment": ("kubernetes", "docker", "systemd"),
     "guides/django-tasks": ("django.tasks", "task backend"),
-    "guides/django-tenants": ("django-tenants", "schema per tenant", "postgresql schema"),
     "guides/from-celery": ("celery",),
     "guides/from-other-queues": ("rq", "django-rq", "django-q2", "migration from rq"),
     "guides/middleware": ("middleware", "headers"),
@@ -58,7 +57,7 @@ KEYWORDS: dict[str, tuple[str, ...]] = {
     "guides/transactions": ("transaction", "outbox", "on commit", "atomic"),
     "guides/troubleshooting": ("task does not start", "stuck task", "error message"),
     "guides/upgrading": ("upgrade", "rolling deployment", "deprecation"),
-    "guides/wagtail": ("wagtail",),
+    "guides/wagtail-and-django-tenants": ("wagtail", "django-tenants", "schema per tenant", "postgresql schema"),
     "guides/workers": ("worker", "graceful shutdown", "memory limit", "process pool"),
 }
 
