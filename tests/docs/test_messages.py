@@ -1,5 +1,5 @@
-"""docs/contributing/messages.md has every message; log-messages.md and docs/guides/troubleshooting.md explain those of the log and
-of the server.
+"""docs/contributing/messages.md has every message; log-messages.md and troubleshooting.md explain those of the log and of the
+server.
 """
 
 from __future__ import annotations

@@ -135,3 +135,35 @@ def test_a_site_needs_no_other_host(build: Build) -> None:
         assert loaded == [], page
     for style in site.rglob("*.css"):
         assert re.findall(r"url\(['\"]?https?:", style.read_text()) == [], style
+
+
+USER_PAGES = {
+    page.relative_to(DOCS).with_suffix("").as_posix()
+    for page in [
+        *DOCS.glob("*.md"),
+        *(page for folder in ("guides", "explanation", "reference") for page in (DOCS / folder).rglob("*.md")),
+    ]
+} - {"changes", "development", "versions"}
+MOST_PAGES = 40
+
+
+def entries(page: str) -> list[str]:
+    """The entries of the tables of contents of a page."""
+    tables = re.findall(r"^```\{toctree\}\n(.*?)^```", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
+    return [line for table in tables for line in table.splitlines() if line and not line.startswith(":")]
+
+
+def test_there_are_at_most_forty_pages_for_users() -> None:
+    assert len(USER_PAGES) <= MOST_PAGES
+
+
+def test_the_sidebar_has_each_page_for_users_once_and_the_index_for_contributors() -> None:
+    listed = entries("index.md")
+    assert sorted(listed) == sorted({*USER_PAGES - {"index"}, "contributing/index"})
+    assert len(listed) <= MOST_PAGES
+
+
+def test_the_index_for_contributors_has_each_of_their_pages() -> None:
+    listed = {os.path.normpath(f"contributing/{name}") for name in entries("contributing/index.md")}
+    pages = {f"contributing/{page.stem}" for page in (DOCS / "contributing").glob("*.md")} - {"contributing/index"}
+    assert listed == pages | {"contributing/decisions/index", "changes", "development", "versions"}

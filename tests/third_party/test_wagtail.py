@@ -1,4 +1,4 @@
-"""A Wagtail site as ``wagtail start`` makes it, with the settings of docs/guides/wagtail-and-django-tenants.md and a worker process."""
+"""A Wagtail site as ``wagtail start`` makes it, with the settings of its page and a worker process."""
 
 from __future__ import annotations
 
