@@ -87,7 +87,7 @@ class Search:
                     yield (score if is_main else score - 1000), self._index["titles"][file], file
 
     def _objects(self, query: str) -> Iterator[tuple[float, str, int]]:
-        words = set(re.findall(r"[\w-]+", query.lower()))
+        words = set(re.findall(r"\w+", query.lower()))
         for prefix, named in self._index["objects"].items():
             for file, kind, priority, _, name in named:
                 full = f"{prefix}.{name}".lower().lstrip(".")
