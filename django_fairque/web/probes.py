@@ -1,4 +1,4 @@
-"""Views for load balancers, orchestrators and Prometheus. docs/reference/metrics-and-signals.md says what each answers, and to whom.
+"""Views for load balancers, orchestrators and Prometheus. docs/reference/metrics-and-signals.md describes each.
 
 They need neither session, login nor database, write nothing, answer within two seconds whatever the server does, and name no
 host: anybody who can reach them may see their responses.

@@ -41,7 +41,9 @@ def settings() -> list[str]:
 
 
 def test_the_number_of_settings_does_not_grow() -> None:
-    assert len(settings()) == SETTINGS, "more: see docs/contributing/decisions/0040-fewer-settings.md; fewer: lower the number here"
+    assert len(settings()) == SETTINGS, (
+        "more: see docs/contributing/decisions/0040-fewer-settings.md; fewer: lower the number here"
+    )
 
 
 def test_the_number_of_rarely_needed_options_does_not_grow() -> None:

@@ -33,7 +33,8 @@ class Command(PrintingCommand):
                 self.write_lines(*EVENT_LIST.lines(known.events, options))
             else:
                 self.write_lines(
-                    f"No model events are declared: put them into a module events of an app ({page_address('guides/model-events')})."
+                    "No model events are declared: put them into a module events of an app "
+                    f"({page_address('guides/model-events')})."
                 )
         except ValueError as error:
             raise CommandError(str(error)) from error
