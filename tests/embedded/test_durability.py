@@ -106,7 +106,9 @@ def test_killed_again_and_again_under_load(make_embedded: MakeEmbedded, appendfs
         wait_until_all_go_on()
         reports = [json.loads(writer.communicate(timeout=60)[0]) for writer in writers]
     if appendfsync == "everysec" and BUSY_DISK in (embedded.directory / "server.log").read_text():
-        pytest.skip("a sync took more than a second: then the server may say yes before it writes (docs/contributing/servers.md)")
+        pytest.skip(
+            "a sync took more than a second: then the server may say yes before it writes (docs/contributing/servers.md)"
+        )
     for acknowledged, lost, kills, holes in reports:
         assert acknowledged > KILLS * 20
         # Synced every second, the server may say yes before it writes for as long as a sync takes, which is a fraction of
