@@ -197,13 +197,21 @@ def banned_phrases(folder: Path) -> Counter[str]:
     """How often each of `BANNED_PHRASES` is in the texts and comments below a folder. Of translations the originals count.
     The pages at the root belong to the documentation.
     """
-    found: Counter[str] = Counter()
     root_pages = [DOCS.parent / name for name in ROOT_PAGES] if folder == DOCS else []
-    for file in [*root_pages, *folder.rglob("*")]:
-        if file.suffix in TEXT_KINDS and "migrations" not in file.parts:
-            text = " ".join(file.read_text().lower().split())
-            found.update({each: len(re.findall(rf"\b{each}\b", text)) for each in BANNED_PHRASES})
-    return +found
+    files = [file for file in [*root_pages, *folder.rglob("*")] if file.suffix in TEXT_KINDS]
+    return sum((banned_phrases_in(file) for file in files if "migrations" not in file.parts), Counter())
+
+
+def banned_phrases_in(file: Path) -> Counter[str]:
+    """How often each of `BANNED_PHRASES` is in a file. Spaces and line breaks are the same."""
+    text = " ".join(file.read_text().lower().split())
+    return +Counter({each: len(re.findall(rf"\b{each}\b", text)) for each in BANNED_PHRASES})
+
+
+def user_pages() -> list[Path]:
+    """The pages of the documentation that users read, with README; contributors' pages are in docs/contributing."""
+    folders = [DOCS, *(DOCS / name for name in ("guides", "explanation", "reference"))]
+    return [DOCS.parent / "README.md", *sorted(page for folder in folders for page in folder.glob("*.md"))]
 
 
 def names(found: Iterable[str]) -> str:

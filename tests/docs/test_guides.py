@@ -194,7 +194,7 @@ def test_priorities_and_limits(project: Project) -> None:
     assert sys.modules["shop.settings"].FAIRQUE["QUEUE"]["SLA"] == {"CRITICAL": 30, "NORMAL": 600}
     stats = get_queue().user("acme").stats()
     assert (stats.weight, stats.max_running, stats.rate, stats.max_backlog) == (3, 20, None, 100_000)
-    assert (stats.sizes.critical, stats.sizes.normal) == (1, 1)
+    assert (stats.sizes.critical, stats.sizes.normal) == (1, 2)  # normal: each that is not critical
     assert get_queue().user("bob").stats().max_running == 2
     assert names["answer"].startswith("Too much at once: 200")
     assert get_queue().user("bob").stats().sizes.total == 1_000
