@@ -144,7 +144,7 @@ USER_PAGES = {
         *(page for folder in ("guides", "explanation", "reference") for page in (DOCS / folder).rglob("*.md")),
     ]
 } - {"changes", "development", "versions"}
-MOST_PAGES = 40
+MOST_PAGES, MOST_WORDS = 40, 1500
 
 
 def entries(page: str) -> list[str]:
@@ -155,6 +155,15 @@ def entries(page: str) -> list[str]:
 
 def test_there_are_at_most_forty_pages_for_users() -> None:
     assert len(USER_PAGES) <= MOST_PAGES
+
+
+def test_pages_for_users_are_short_but_for_the_reference() -> None:
+    words = {
+        name: sum(any(map(str.isalnum, word)) for word in (DOCS / f"{name}.md").read_text().split())
+        for name in USER_PAGES
+        if not name.startswith("reference/")
+    }
+    assert {name: count for name, count in words.items() if count > MOST_WORDS} == {}
 
 
 def test_the_sidebar_has_each_page_for_users_once_and_the_index_for_contributors() -> None:
