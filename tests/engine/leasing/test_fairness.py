@@ -91,6 +91,29 @@ def simulate(queue: FairQueue, cost: dict[str, float], slots: int, seconds: floa
     return busy
 
 
+def test_a_user_alone_gets_all_workers_whatever_its_weight(queue: FairQueue) -> None:
+    queue.user("a").set_weight(0.001, now=NOW)
+    queue.user("b").set_weight(1000, now=NOW)
+    push_many(queue, "a", 20)
+    assert len(queue.pop_batch(20, "w", now=NOW)) == 20
+
+
+def test_a_priority_puts_no_user_before_another(queue: FairQueue) -> None:
+    push_many(queue, "a", 10, priority=1)
+    push_many(queue, "b", 10, priority=6)
+    assert served(queue.pop_batch(20, "w", now=NOW)) == ["a", "b"] * 10
+
+
+def test_a_retry_delays_nobody(queue: FairQueue) -> None:
+    push_many(queue, "a", 2)
+    push_many(queue, "b", 4)
+    failed, _ = queue.pop_batch(2, "w", lease=600, now=NOW)
+    queue.fail(failed, "no", delay=60, now=NOW)
+    assert served(queue.pop_batch(9, "w", lease=600, now=NOW)) == ["a", "b", "b", "b"]
+    push_many(queue, "b", 4)
+    assert sorted(served(queue.pop_batch(2, "w", lease=600, now=NOW + 60))) == ["a", "b"]
+
+
 def test_charged_by_time_everybody_gets_as_much_of_it(make_queue: MakeQueue) -> None:
     queue = make_queue(fair_by="time")
     push_many(queue, "fast", 3000)
