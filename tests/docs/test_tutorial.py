@@ -29,25 +29,32 @@ NOT_LENT = re.compile(
 )
 
 
-@pytest.fixture
-def wheels(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built once for both pages."""
     if importlib.util.find_spec("hatchling") is None:
         pytest.skip("hatchling is not installed: there is nothing to build a wheel with")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "wheels")]
+    folder = tmp_path_factory.mktemp("wheels")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    return tmp_path / "wheels"
+    return folder
 
 
 @pytest.fixture
 def environment(tmp_path: Path, wheels: Path) -> dict[str, str]:
     """A reader's, who can install our wheel and already has what it depends on: no package registry is asked."""
-    lent = tmp_path / "lent"
+    lent, programs = tmp_path / "lent", tmp_path / "programs"
     lent.mkdir()
     for each in Path(sysconfig.get_path("purelib")).iterdir():
         if not NOT_LENT.match(each.name):
             (lent / each.name).symlink_to(each)
+    programs.mkdir()
+    (programs / "python3").symlink_to(sys.executable)
+    # Without an active environment there is no `python`: a page that forgets to activate one is noticed.
+    (programs / "django-admin").write_text('#!/bin/sh\nexec python -m django "$@"\n')
+    (programs / "django-admin").chmod(0o755)
     kept = {name: os.environ[name] for name in ("HOME", "LANG", "TMPDIR") if name in os.environ}
-    folders = [tmp_path / "shop" / ".venv" / "bin", Path(sys.executable).parent, Path("/usr/bin"), Path("/bin")]
+    folders = [programs, Path("/usr/bin"), Path("/bin")]
     return kept | {
         "PATH": ":".join(map(str, folders)),
         "PYTHONPATH": str(lent),

@@ -2,9 +2,10 @@
 
 A block is marked by a comment in the line before it, which readers don't see:
 
-- ``run``: commands; ``run until it shows``: again and again until the block ``shows`` below comes true;
+- ``run``: commands for the first terminal, in which an environment that one of them has activated stays active;
+  ``run until it shows``: again and again until the block ``shows`` below comes true;
   ``run at the end``: when everything in the background was interrupted;
-- ``background``: a command for a terminal of its own;
+- ``background``: commands for another terminal, a new shell; the last one stays there until it is interrupted;
 - ``file: PATH``, ``append: PATH``: what is in a file, or goes to its end;
 - ``page``: an address, looked at as the user whom the page logs in;
 - ``shows``: lines that what ran last has shown; ``…`` stands for anything.
@@ -58,6 +59,7 @@ class Walkthrough:
     look: Callable[[str], str]
     shown: str = ""
     last: Block | None = None
+    _activations: list[str] = field(default_factory=list)
     _background: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def follow(self, found: list[Block]) -> None:
@@ -106,7 +108,7 @@ class Walkthrough:
 
     def _run(self, block: Block) -> str:
         done = subprocess.run(
-            ["bash", "-e", "-c", block.text],
+            ["bash", "-e", "-c", "".join([*self._activations, block.text])],
             cwd=self.folder,
             env=self.environment,
             stdin=subprocess.DEVNULL,
@@ -117,13 +119,15 @@ class Walkthrough:
             check=False,
         )
         assert done.returncode == 0, f"{block.text}\nended with {done.returncode}:\n{done.stdout}"
+        self._activations += [line for line in block.text.splitlines(keepends=True) if line.startswith(". ")]
         return done.stdout
 
     def _begin(self, block: Block) -> None:
+        *before, last = block.text.splitlines()
         with (self.folder / f"background-{len(self._background)}.log").open("wb") as log:
             self._background.append(
                 subprocess.Popen(
-                    ["bash", "-c", f"exec {block.text}"],
+                    ["bash", "-e", "-c", "\n".join([*before, f"exec {last}"])],
                     cwd=self.folder,
                     env=self.environment | {"PYTHONUNBUFFERED": "1"},
                     stdin=subprocess.DEVNULL,
