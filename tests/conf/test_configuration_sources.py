@@ -251,7 +251,7 @@ class TestWorkers:
     def test_an_unknown_id(self, configure: Configure, tmp_path: Path) -> None:
         configure(with_file(tmp_path, WORKERS))
         with pytest.raises(
-            ConfigurationError, match=r"^override worker.id: unknown worker 'mial'; did you mean mail\?$"
+            ConfigurationError, match=r"(?m)^override worker.id: unknown worker 'mial'; did you mean mail\?$"
         ):
             get_config(overrides={"worker": {"id": "mial"}})
 
@@ -361,7 +361,7 @@ class TestMistakes:
         ]
 
     def test_in_overrides(self) -> None:
-        with pytest.raises(ConfigurationError, match=r"^override worker\.processes: expected a whole number"):
+        with pytest.raises(ConfigurationError, match=r"(?m)^override worker\.processes: expected a whole number"):
             get_config(overrides={"worker": {"processes": 0}})
 
     def test_those_of_all_sources_are_told_together(self, configure: Configure, tmp_path: Path) -> None:

@@ -49,7 +49,9 @@ async def test_a_queue_for_coroutines_works(redis: Redis) -> None:
 
 
 async def test_an_undeclared_name() -> None:
-    with pytest.raises(ConfigurationError, match=r"queue 'mial' is not declared in QUEUES: .*; did you mean 'mail'\?$"):
+    with pytest.raises(
+        ConfigurationError, match=r"(?m)queue 'mial' is not declared in QUEUES: .*; did you mean 'mail'\?$"
+    ):
         get_queue("mial")
     with pytest.raises(ConfigurationError, match="queue 'mial' is not declared"):
         await aget_queue("mial")

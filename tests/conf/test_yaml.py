@@ -144,7 +144,7 @@ class TestMistakes:
 
     def test_a_file_that_is_not_there(self, configure: Configure, tmp_path: Path) -> None:
         missing = tmp_path / "nowhere.yaml"
-        with pytest.raises(ConfigurationError, match=r"nowhere.yaml can't be read: No such file or directory$"):
+        with pytest.raises(ConfigurationError, match=r"(?m)nowhere.yaml can't be read: No such file or directory$"):
             FairQueueConfig.from_yaml(missing)
         assert configure.error({"CONFIG_FILE": missing}) == (
             f'settings.FAIRQUE["CONFIG_FILE"]: expected the path of a YAML file; {missing} can\'t be read: '

@@ -225,7 +225,7 @@ def test_the_command_without_a_webhook(server: Server, settings: Settings) -> No
 
 def test_why_a_receiver_can_not_be_reached_without_its_address(server: Server, settings: Settings) -> None:
     settings.FAIRQUE = {"REDIS": {"URL": server.url}, "MONITOR": {"WEBHOOK": {"URL": f"http://127.0.0.1:1{SECRET}"}}}
-    with pytest.raises(webhook.WebhookError, match=r"^the webhook failed: Connection refused$"):
+    with pytest.raises(webhook.WebhookError, match=r"(?m)^the webhook failed: Connection refused$"):
         webhook.send_test_alert("default")
 
 

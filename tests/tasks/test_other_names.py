@@ -67,7 +67,7 @@ def test_attributes_of_results(name: str, ours: str) -> None:
     ],
 )
 def test_options_of_calls(paid: Any, options: dict[str, Any], ours: str) -> None:
-    with pytest.raises(TaskUsageError, match=rf"^pay\.using\(\): .*{ours}|^pay\.using\(\): {ours}"):
+    with pytest.raises(TaskUsageError, match=rf"(?m)^pay\.using\(\): .*{ours}|^pay\.using\(\): {ours}"):
         paid.using(**options)
 
 
@@ -109,7 +109,7 @@ def test_options_among_the_arguments(paid: Any, given: dict[str, Any], ours: str
 
 
 def test_a_number_as_text_has_no_hint() -> None:
-    with pytest.raises(TaskValidationError, match=r"got '3'$"):
+    with pytest.raises(TaskValidationError, match=r"(?m)got '3'$"):
         Priority.from_int("3")  # type: ignore[arg-type]
 
 

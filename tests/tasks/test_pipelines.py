@@ -277,7 +277,7 @@ class TestMistakes:
             build(*bare_tasks("abc"))
 
     def test_a_group_of_loose_steps(self, steps: Steps) -> None:
-        words = r"group\(\) takes one list, such as group\(\[a\.s\(…\), b\.s\(…\)\]\), got "
+        words = r"(?m)group\(\) takes one list, such as group\(\[a\.s\(…\), b\.s\(…\)\]\), got "
         with pytest.raises(TaskUsageError, match=words + r"<step .*\('a'\)>, <step .*\('b'\)>$"):
             group(steps["a"], steps["b"])  # type: ignore[arg-type]
         with pytest.raises(TaskUsageError, match=words + r"\[<step .*\('a'\)>\], \[<step .*\('b'\)>\]$"):

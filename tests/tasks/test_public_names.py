@@ -8,13 +8,16 @@ import pickle
 import re
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import django_fairque
+from django_fairque import FairQueueError, documentation
 from django_fairque.engine.model import errors as engine_errors
+from django_fairque.engine.model.options import InvalidOptionsError
 from django_fairque.engine.model.records import PushResult
 from django_fairque.tasks import errors as task_errors
 
@@ -64,6 +67,19 @@ def test_every_error_crosses_processes(kind: type[Exception], protocol: int) -> 
     for again in (pickle.loads(pickle.dumps(error, protocol)), copy.copy(error)):
         assert type(again) is kind
         assert (str(again), repr(again), vars(again)) == (str(error), repr(error), vars(error))
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="notes are new in Python 3.11")
+def test_a_traceback_names_the_command_that_explains_the_error() -> None:
+    mistakes: list[FairQueueError] = [InvalidOptionsError([])]
+    kinds = [kind for kind in ERRORS if issubclass(kind, FairQueueError)]
+    mistakes += [kind(*TOLD.get(kind, (("why",), {}))[0]) for kind in kinds]
+    for error in mistakes:
+        name = next(kind.__name__ for kind in type(error).__mro__ if kind in kinds)
+        assert traceback.format_exception_only(error)[-1] == f"Run manage.py fairque_docs {name} for help\n"
+        assert {entry.title for entry in documentation.find(name)} == {name}
+    error.add_note("in order 42")  # type: ignore[attr-defined]
+    assert traceback.format_exception_only(error)[-1] == "in order 42\n"
 
 
 def test_whoever_takes_more_than_a_text_is_tried_with_it() -> None:

@@ -28,10 +28,23 @@ from __future__ import annotations
 import difflib
 import reprlib
 from collections.abc import Iterable, Sequence
+from functools import cached_property
+
+_MODULES = (__name__, "django_fairque.tasks.errors")
+"""The classes of these modules are on the page with the Python reference, and so among the topics of ``fairque_docs``."""
 
 
 class FairQueueError(Exception):
-    """Base of everything that django_fairque raises on purpose."""
+    """Base of everything that django_fairque raises on purpose.
+
+    Below a traceback, Python 3.11 and newer print the command that explains the error.
+    """
+
+    @cached_property
+    def __notes__(self) -> list[str]:
+        """The lines that Python prints below a traceback: which command explains the error, and those of `add_note`."""
+        name = next(kind.__name__ for kind in type(self).__mro__ if kind.__module__ in _MODULES)
+        return [f"Run manage.py fairque_docs {name} for help"]
 
 
 class ConfigurationError(FairQueueError):
