@@ -145,21 +145,30 @@ def task(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     ``options``, by name. Lengths of time are seconds or a timedelta; None leaves a value to the queue or the worker.
 
     - ``name``: its name in the queue; ``module.qualname`` by default. Keep it when the function moves.
-    - ``priority`` (NORMAL by default), ``queue`` (``"default"`` by default), ``max_retries``, ``max_deliveries`` (how
-      often it is started at most if its process dies each time; 1: never a second time), ``timeout``, ``delay``,
-      ``expires``, ``sla``, ``on_dependency_failure``: values of each of its tasks, unless `using` replaces them.
     - ``user``: the user that a task is for: the name of an argument, or a callable of the arguments; by default the
       current user.
+    - ``priority``: from ``Priority.VERY_LOW`` to ``Priority.CRITICAL``; NORMAL by default. ``queue``: the name of a
+      declared queue; ``"default"`` by default.
+    - ``max_retries``: the number of attempts after the first; the queue's by default (3). ``max_deliveries``: how
+      often it is started at most if its process dies each time; the queue's by default (5); 1: never a second time.
     - ``retry_on``: the exceptions that are worth another attempt; all by default.
-    - ``backoff``: base, cap and jitter of the delay between attempts, or a function of (retries so far, error).
-    - ``unique_for``: for this time the same call for the same user is not sent twice.
-    - ``debounce``: the time to wait for a later call of the same arguments, which takes its place.
+    - ``backoff``: base, cap (both in seconds) and jitter of the delay between attempts, or a function of (retries so
+      far, error) that returns seconds; the queue's by default (1, 2, 4, 8 … seconds).
+    - ``timeout``: how long one attempt may run; the queue's or the worker's by default (300 seconds).
+    - ``delay``: the time until it may start; none by default. ``expires``: the time after which it is a dead letter if
+      it has not started; none by default. ``sla``: the time within which it should start; that of its priority by
+      default.
+    - ``on_dependency_failure``: what happens if a task that it depends on fails: ``"wait"`` (the default),
+      ``"cancel"``, ``"run"``.
+    - ``unique_for``: for this time the same call for the same user is not sent twice; none by default.
+    - ``debounce``: the time to wait for a later call of the same arguments, which takes its place; none by default.
     - ``debounce_max_wait``: the time after the first call at which it starts at the latest; ten times ``debounce`` by
       default.
-    - ``batch``: call it with a list of at most this many items, from 1 to 1000. ``batch_wait``: the time to wait for
-      the list to fill; 0 by default.
+    - ``batch``: call it with a list of at most this many items, from 1 to 1000; one call for each task by default.
+      ``batch_wait``: the time to wait for the list to fill; 0 by default.
+    - ``middleware``: subclasses of `TaskMiddleware`, instances, or their dotted paths; none by default.
     - ``isolated``: run each task in a separate process; False by default. ``max_memory``: as ``isolated``, and end the
-      process when it uses more (``"512 MB"``, ``"2 GB"``).
+      process when it uses more (``"512 MB"``, ``"2 GB"``); no limit by default.
     - ``capture_logs``: keep the last lines that each attempt logs, for its page in the admin and ``fairque_task show
       --logs``: True, or the lowest level (``"INFO"``); False by default. Not for batches.
 

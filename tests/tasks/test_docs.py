@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from django_fairque import Task, signals
+from django_fairque import Task, signals, task
 from django_fairque.tasks.options import DECLARABLE, SENDABLE
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
@@ -38,3 +38,14 @@ def test_the_examples_of_signals_run_and_every_signal_is_documented(capsys: pyte
 @pytest.mark.parametrize("option", sorted(DECLARABLE | SENDABLE))
 def test_every_option_is_documented(option: str) -> None:
     assert f"`{option}`" in OPTIONS
+
+
+@pytest.mark.parametrize("option", sorted(DECLARABLE))
+def test_every_option_of_a_task_has_a_default_and_a_text_in_help_too(option: str) -> None:
+    (row,) = re.findall(
+        rf"^\| `{option}` \| (.+?) \| (.+) \|$", OPTIONS.partition("### Options of a call")[0], re.MULTILINE
+    )
+    assert all(len(cell.strip()) > 0 for cell in row)
+    help_text = " ".join((task.__doc__ or "").split())
+    (described,) = re.findall(rf"``{option}``: (.+?)(?=(?:\. | - )``|$)", help_text)
+    assert re.search(r"\bdefault\b", described)
