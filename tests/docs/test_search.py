@@ -50,6 +50,8 @@ QUERIES = {
     "signature": "explanation/security",
     "settings": "reference/settings",
 }
+ENTRY = re.compile(r'<dt class="sig[^"]*"[^>]*id="([^"]+)".*?</dt>\s*<dd>(.*?)(?=<dt class="sig|</article>)', re.DOTALL)
+"""An entry of the reference: its name, and its text up to the next entry."""
 TITLE, PART_OF_TITLE, TERM, PART_OF_TERM, INDEX = 15, 7, 5, 2, 100
 NAME, PART_OF_NAME = 11, 6
 PRIORITIES = {0: 15, 1: 5, 2: -5}
@@ -121,24 +123,28 @@ class Search:
 
 
 @pytest.fixture(scope="module")
-def search(tmp_path_factory: pytest.TempPathFactory) -> Search:
-    """That of the site in the folder ``FAIRQUE_TEST_SITE``, or of one that is built for it."""
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site in the folder ``FAIRQUE_TEST_SITE``, or one that is built for the test."""
     if built := os.environ.get("FAIRQUE_TEST_SITE"):
-        return Search(Path(built, "searchindex.js"))
+        return Path(built)
     out = tmp_path_factory.mktemp("site")
     plain = {name: value for name, value in os.environ.items() if name not in ("PYTHONDEVMODE", "PYTHONWARNINGS")}
     command = [sys.executable, "-m", "sphinx", "-q", str(DOCS), str(out)]
     subprocess.run(command, cwd=ROOT, env=plain, check=True, timeout=600)
-    return Search(out / "searchindex.js")
+    return out
 
 
 @pytest.mark.slow
-def test_the_right_page_is_the_first_and_none_for_contributors_is_found(search: Search) -> None:
+def test_the_right_page_is_found_first_and_the_reference_has_no_empty_entry(site: Path) -> None:
     """One test, so that one site is built."""
+    search = Search(site / "searchindex.js")
     first = {query: "".join(search.pages(query)[:1]) for query in QUERIES}
     assert {query: page for query, page in first.items() if page != QUERIES[query]} == {}
     found = {page for query in (*QUERIES, "decision", "benchmark", "campaign") for page in search.pages(query)}
     assert [page for page in found if page.startswith(("contributing/", "changes", "development"))] == []
+    entries = ENTRY.findall((site / "reference" / "python.html").read_text())
+    assert len(entries) > 500
+    assert [name for name, text in entries if not re.sub(r"<[^>]+>", "", text).strip()] == []
 
 
 def test_keywords_are_of_pages_that_exist_and_each_leads_to_one() -> None:
