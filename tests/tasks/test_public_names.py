@@ -78,7 +78,7 @@ def test_a_traceback_names_the_command_that_explains_the_error() -> None:
         name = next(kind.__name__ for kind in type(error).__mro__ if kind in kinds)
         assert traceback.format_exception_only(error)[-1] == f"Run manage.py fairque_docs {name} for help\n"
         assert {entry.title for entry in documentation.find(name)} == {name}
-    error.add_note("in order 42")  # type: ignore[attr-defined]
+    error.add_note("in order 42")  # type: ignore[attr-defined, unused-ignore]
     assert traceback.format_exception_only(error)[-1] == "in order 42\n"
 
 

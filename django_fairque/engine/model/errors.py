@@ -41,7 +41,7 @@ class FairQueueError(Exception):
     """
 
     @cached_property
-    def __notes__(self) -> list[str]:
+    def __notes__(self) -> list[str]:  # type: ignore[override, unused-ignore]
         """The lines that Python prints below a traceback: which command explains the error, and those of `add_note`."""
         name = next(kind.__name__ for kind in type(self).__mro__ if kind.__module__ in _MODULES)
         return [f"Run manage.py fairque_docs {name} for help"]
