@@ -150,6 +150,7 @@ def test_the_busiest_of_few_users_are_compared(admin_client: Client, queue: Fair
     assert "looked at" not in html
 
 
+@pytest.mark.usefixtures("each_page_reads_status")
 def test_what_endangers_tasks_is_said_in_words(admin_client: Client, queue: FairQueue, redis: Redis) -> None:
     queue.push(Task.create("a", 3, 1))
     text = said(shown(admin_client))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.queue.queue import FairQueue
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("each_page_reads_status")]
 
 SMALL = Scale(queued=800, users=150, dead=250, noisy=100, some=250, few=110, run=100)
 GROWING = ("queued", "users", "dead", "noisy", "some")

@@ -15,7 +15,6 @@ from django.urls import get_resolver, reverse
 from django_fairque.admin.pages.base import FRAGMENT_HEADER
 from django_fairque.admin.pages.users import USERS_EXAMINED
 from django_fairque.admin.site import PAGES
-from django_fairque.admin.status_line import status_probe
 from tests.admin.page_reader import led_to, messages_of
 
 if TYPE_CHECKING:
@@ -164,11 +163,9 @@ class TestSimple:
         assert "mistakes in the configuration" in text
 
     def test_sends_a_bounded_number_of_commands(
-        self, admin_client: Client, queue: FairQueue, redis: Any, page: Any, monkeypatch: pytest.MonkeyPatch
+        self, admin_client: Client, queue: FairQueue, redis: Any, page: Any
     ) -> None:
         from django_fairque.engine.model.task import Task
-
-        monkeypatch.setattr(status_probe, "keep_seconds", 3600.0)
 
         def commands() -> int:
             admin_client.get(url(page.name))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tests.conftest import MakeServer
     from tests.servers import Server
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("each_page_reads_status")]
 
 
 def page(client: Client, name: str = "overview", **query: str) -> str:

@@ -14,7 +14,6 @@ from django.contrib.auth.models import Permission, User
 from django.urls import reverse
 
 from django_fairque.admin.pages import tasks as module
-from django_fairque.admin.status_line import status_probe
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
 from tests.admin.page_reader import led_to, messages_of
@@ -510,10 +509,7 @@ class TestTask:
         assert "The task was canceled" in act(admin_client, page("a"), "cancel", confirm="yes")
         assert (state(queue, "a"), len(logged())) == (TaskState.CANCELED, 1)
 
-    def test_the_question_of_a_long_chain_is_cheap(
-        self, admin_client: Client, queue: FairQueue, redis: Redis, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(status_probe, "keep_seconds", 3600.0)
+    def test_the_question_of_a_long_chain_is_cheap(self, admin_client: Client, queue: FairQueue, redis: Redis) -> None:
         chain = [
             Task.create("ann", 3, None, task_id=f"t{n}", depends_on=[f"t{n - 1}"] if n else []) for n in range(200)
         ]
