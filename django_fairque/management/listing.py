@@ -66,8 +66,13 @@ class Listing(Generic[T]):
     moment: Callable[[T], float | None] | None = None
     moment_name: str = ""
 
-    def add_options(self, parser: ArgumentParser) -> None:
-        """Add ``--limit``, ``--sort``, ``--reverse``, ``--json``, and ``--since`` if a row has a time."""
+    def add_options(self, parser: ArgumentParser, *, with_json: bool = True) -> None:
+        """Add ``--limit``, ``--sort``, ``--reverse``, ``--json``, and ``--since`` if a row has a time.
+
+        Args:
+            parser: the parser of the command or the action.
+            with_json: whether to add ``--json`` (the default); a command that prints not only lists may have it already.
+        """
         add = parser.add_argument
         default = "all" if self.limit is None else self.limit
         add("--limit", type=positive, default=self.limit, metavar="N", help=f"show at most N (default: {default})")
@@ -75,7 +80,8 @@ class Listing(Generic[T]):
         sort = f"sort by {', '.join(names)} (of at most {MAX_SORTED_ROWS:,} that are read)"
         add("--sort", choices=names, metavar="COLUMN", help=sort)
         add("--reverse", action="store_true", help="with --sort: the largest first")
-        add("--json", action="store_true", help=f"as one JSON object per line, a line per {self.thing}")
+        if with_json:
+            add("--json", action="store_true", help=f"as one JSON object per line, a line per {self.thing}")
         if self.moment:
             since = f"only those {self.moment_name} within this age, such as 10m, 12h or 7d"
             add("--since", type=age, metavar="AGE", help=since)

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.statistics.backlog import Trend
     from django_fairque.engine.statistics.queue_stats import Percentiles, QueueStats, ShardStats
-    from django_fairque.engine.statistics.task_names import NameFigures
     from django_fairque.engine.users.users import UserStats
 
 RATE_MINUTES = 5
@@ -140,8 +139,8 @@ def user_lines(user: UserStats) -> Iterator[str]:
     limits = [
         f"weight {user.weight:g}",
         of_organization if user.organization is not None else "",
-        f"running {user.max_running}" if user.max_running else "",
-        f"backlog {user.max_backlog}" if user.max_backlog else "",
+        f"running {number(user.max_running)}" if user.max_running else "",
+        f"backlog {number(user.max_backlog)}" if user.max_backlog else "",
         f"rate {user.rate}" if user.rate else "",
         f"SLA {duration(user.sla)}" if user.sla else "",
         f"PAUSED{pause_suffix(user.pause)}" if user.paused else "",
@@ -162,21 +161,6 @@ def user_lines(user: UserStats) -> Iterator[str]:
         f"{'recent':8} {duration(recent.busy_seconds)} of worker time, {number(recent.wait.count)} started, half of them "
         f"within {duration(recent.wait.p50)} and 95 % within {duration(recent.wait.p95)} (last hour)"
     )
-
-
-def name_lines(names: Sequence[NameFigures]) -> Iterator[str]:
-    rows = [
-        (
-            each.name or "(other names)",
-            number(each.attempts),
-            number(each.failed),
-            share(each.failed_share),
-            *(duration(value) if each.run.count else "-" for value in (each.run.p50, each.run.p95)),
-            number(each.retrying),
-        )
-        for each in names
-    ]
-    yield from table([("last hour", "attempts", "failed", "share", "p50", "p95", "wait for a retry"), *rows])
 
 
 def top_lines(top: TopUsers) -> Iterator[str]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_django import Settings
+    from redis import Redis
 
     from django_fairque.engine.queue.queue import FairQueue
     from tests.conftest import MakeServer
@@ -234,12 +235,42 @@ def test_tasks_are_listed_by_name(queue: FairQueue, run: Run) -> None:
         counts.add(took, has_failed=took is None)
     queue.record_task_names({"shop.mail\x1b[2J": counts, "": AttemptCounts(1)})
     head, mail, others = run("--names").splitlines()
-    assert head.split() == ["last", "hour", "attempts", "failed", "share", "p50", "p95", "wait", "for", "a", "retry"]
+    assert head.split() == ["name", "attempts", "failed", "share", "p50", "p95", "retrying"]
     assert re.fullmatch(r"shop\.mail\\x1b\[2J +3 +1 +33\.3 % +(\d+ ms) +\1 +0", mail)
     assert re.fullmatch(r"\(other names\) +1 +0 +0 % +- +- +0", others)
-    assert json.loads(run("--names", "--json"))[0]["attempts"] == 3
+    assert [json.loads(line)["attempts"] for line in run("--names", "--json").splitlines()] == [3, 1]
     with pytest.raises(CommandError, match="--names does not go with --top and --user"):
         run("--names", "--user", "a")
+
+
+def test_the_list_of_names_is_sorted_and_limited(queue: FairQueue, run: Run, redis: Redis) -> None:
+    queue.record_task_names({"mail": AttemptCounts(9, 1), "push": AttemptCounts(3, 3)})
+    lines = run("--names", "--sort", "failed", "--reverse", "--limit", "1").splitlines()
+    assert [line.split()[0] for line in lines[1:]] == ["push", "1"]
+    assert lines[-1] == "1 shown; there are more"
+    seconds, _ = redis.time()
+    for key in redis.scan_iter("*stats:names:*"):  # as if it were recorded two hours ago
+        redis.rename(key, key.decode().replace(str(seconds // 3600), str(seconds // 3600 - 2)))
+    assert len(run("--names").splitlines()) == 1
+    assert len(run("--names", "--since", "3h").splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--names", "--since", "90m"], "--since takes whole hours from 1h to 24h, got 1 h 30 min"),
+        (["--names", "--since", "0h"], "--since takes whole hours from 1h to 24h, got 0 s"),
+        (["--names", "--since", "2d"], "--since takes whole hours from 1h to 24h, got 2 d"),
+        (["--since", "1h"], "belong to --names"),
+        (["--limit", "3"], "belong to --names"),
+        (["--user", "a", "--sort", "name"], "belong to --names"),
+        (["--names", "--reverse"], "--reverse belongs to --sort"),
+    ],
+)
+@pytest.mark.usefixtures("queue")
+def test_options_of_the_list_of_names(run: Run, words: list[str], message: str) -> None:
+    with pytest.raises(CommandError, match=message):
+        run(*words)
 
 
 def test_colors_are_left_out_with_no_color(queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:

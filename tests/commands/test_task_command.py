@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -66,6 +67,10 @@ def test_a_run(run: Run) -> None:
     head, _columns, *tasks = run("fairque_task", "run", "r1").splitlines()
     assert head == "run r1: running (1 queued, 2 deferred)"
     assert [line.split()[:2] for line in tasks] == [["a", "queued"], ["b", "deferred"], ["c", "deferred"]]
+    sorted_lines = run("fairque_task", "run", "r1", "--sort", "task", "--reverse", "--limit", "2").splitlines()
+    assert [line.split()[0] for line in sorted_lines[2:]] == ["c", "b", "2"]
+    lines = run("fairque_task", "run", "r1", "--json").splitlines()
+    assert [json.loads(line)["task"] for line in lines] == ["a", "b", "c"]
     assert run("fairque_task", "xcom", "r1") == "rows  [1, 2]\n1 values\n"
     assert run("fairque_task", "cancel-run", "r1") == "3 tasks canceled\n"
     assert run("fairque_task", "cancel", "a") == "it had ended before\n"

@@ -49,7 +49,15 @@ class Command(QueueCommand):
         add_action("run", "send its task now, in addition to its run times", **named)
         add_action("sign", "sign what it sends, as it is now: look at it first", **named)
         add = add_action("next", "when it is due next", **named).add_argument
-        add("-n", type=positive, default=5, metavar="N", help="how many run times (default: %(default)s)")
+        add(
+            "-n",
+            "--limit",
+            dest="n",
+            type=positive,
+            default=5,
+            metavar="N",
+            help="how many run times (default: %(default)s)",
+        )
 
     def _remove(self) -> Iterator[str]:
         name = self.options["name"]

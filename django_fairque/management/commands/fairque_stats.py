@@ -9,21 +9,27 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.utils import timezone
 
 from django_fairque.engine.model.errors import RedisConnectionError
+from django_fairque.engine.statistics.task_names import MAX_HOURS
 from django_fairque.management.base import Parser, QueueCommand, when
-from django_fairque.monitoring.formatting import plain
+from django_fairque.management.listing import Column, Listing, age
+from django_fairque.monitoring.formatting import duration, number, plain, share
 from django_fairque.monitoring.monitor import exceeded_limits
-from django_fairque.monitoring.report import name_lines, queue_lines, shard_lines, top_lines, top_users, user_lines
+from django_fairque.monitoring.report import queue_lines, shard_lines, top_lines, top_users, user_lines
+
+if TYPE_CHECKING:
+    from django_fairque.engine.statistics.task_names import NameFigures
 
 HOME, ERASE_LINE, ERASE_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 """What a terminal obeys: the cursor goes to the first line; the rest of its line, or all below it, is erased."""
 STOP_CHECK_SECONDS = 0.5
 """Seconds after which Ctrl-C is noticed at the latest."""
 INTERVAL_MAX_SECONDS = 86_400
+HOUR_SECONDS = 3600
 
 
 class Command(QueueCommand):
@@ -39,6 +45,9 @@ class Command(QueueCommand):
         add("--count", type=int, metavar="N", help="with --watch: stop after N times")
         add("--user", metavar="ID", help="one user's figures instead")
         add("--names", action="store_true", help="the tasks of the last hour by name instead, most attempts first")
+        since = f"with --names: the tasks of the last hours, from 1h (the default) to {MAX_HOURS}h, in whole hours"
+        add("--since", type=age, metavar="AGE", help=since)
+        NAME_LIST.add_options(parser, with_json=False)
         add("--top", type=int, metavar="N", help="with the N users who have most ready tasks (of 1,000 looked at)")
 
     def run(self) -> None:
@@ -87,8 +96,8 @@ class Command(QueueCommand):
             yield from [json.dumps(asdict(user))] if options["json"] else user_lines(user)
             return
         if options["names"]:
-            names = queue.task_names()
-            yield from [json.dumps([asdict(each) for each in names])] if options["json"] else name_lines(names)
+            hours = 1 if options["since"] is None else round(options["since"] / HOUR_SECONDS)
+            yield from NAME_LIST.lines(queue.task_names(hours), options)
             return
         stats = queue.get_stats()
         top = top_users(queue, stats, options["top"]) if options["top"] else None
@@ -127,7 +136,37 @@ def _check(options: dict[str, Any]) -> None:
         )
     if count is not None and (watch is None or count < 1):
         raise ValueError("--count takes a number of at least 1, and goes with --watch")
+    since = options["since"]
+    if not options["names"] and (since is not None or options["limit"] or options["sort"] or options["reverse"]):
+        raise ValueError("--limit, --sort, --reverse and --since belong to --names: give both")
+    if since is not None and since not in range(HOUR_SECONDS, (MAX_HOURS + 1) * HOUR_SECONDS, HOUR_SECONDS):
+        raise ValueError(f"--since takes whole hours from 1h to {MAX_HOURS}h, got {duration(since)}")
     if options["names"] and (top is not None or options["user"] is not None):
         raise ValueError("--names does not go with --top and --user")
     if top is not None and (top < 1 or options["user"] is not None):
         raise ValueError("--top takes a number of at least 1, and does not go with --user")
+
+
+NAME_LIST: Listing[NameFigures] = Listing(
+    "task name",
+    [
+        Column("name", lambda each: each.name or "(other names)", lambda each: each.name),
+        Column("attempts", lambda each: number(each.attempts), lambda each: each.attempts, is_number=True),
+        Column("failed", lambda each: number(each.failed), lambda each: each.failed, is_number=True),
+        Column("share", lambda each: share(each.failed_share), lambda each: each.failed_share, is_number=True),
+        Column(
+            "p50",
+            lambda each: duration(each.run.p50) if each.run.count else "-",
+            lambda each: each.run.p50 if each.run.count else None,
+            is_number=True,
+        ),
+        Column(
+            "p95",
+            lambda each: duration(each.run.p95) if each.run.count else "-",
+            lambda each: each.run.p95 if each.run.count else None,
+            is_number=True,
+        ),
+        Column("retrying", lambda each: number(each.retrying), lambda each: each.retrying, is_number=True),
+    ],
+    fields=asdict,
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.model.records import TaskState
@@ -38,6 +39,8 @@ class Command(QueueCommand):
             ("xcom", "the values that the tasks of a run have passed on"),
         ):
             action = add_action(name, text, id="its id")
+            if name == "run":
+                RUN_TASK_LIST.add_options(action)
             if name in ("show", "xcom"):
                 self.add_unredacted(action)
             if name == "show":
@@ -103,9 +106,12 @@ class Command(QueueCommand):
 
     def _run(self) -> Iterator[str]:
         view = self.queue.run(self.options["id"])
+        if self.options["json"]:
+            yield from RUN_TASK_LIST.lines(view.tasks, self.options)
+            return
         states = ", ".join(f"{number:,} {state.value}" for state, number in view.states.items())
         yield f"run {self.options['id']}: {view.state} ({states})"
-        yield from TASK_LIST.table(view.tasks)
+        yield from RUN_TASK_LIST.lines(view.tasks, self.options)
 
     def _xcom(self) -> Iterator[str]:
         found = self.queue.xcom(self.options["id"]).items()
@@ -160,3 +166,5 @@ TASK_LIST: Listing[Task] = Listing(
     moment=lambda task: task.created_at,
     moment_name="that were created",
 )
+RUN_TASK_LIST: Listing[Task] = replace(TASK_LIST, limit=None)
+"""All tasks of a run by default: what a run is waiting for may be any of them."""
