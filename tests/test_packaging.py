@@ -74,6 +74,13 @@ def test_the_wheel_carries_its_license_and_extra(wheel: zipfile.ZipFile) -> None
     )
 
 
+def test_each_library_that_is_shipped_has_its_license(wheel: zipfile.ZipFile) -> None:
+    names = [Path(name).name for name in wheel.namelist() if "/static/django_fairque/vendor/" in name]
+    libraries = {re.split("[-.]", name)[0] for name in names}
+    assert libraries == {"idiomorph", "uPlot"}
+    assert libraries == {name.removesuffix("-LICENSE.txt") for name in names if name.endswith("-LICENSE.txt")}
+
+
 def test_the_license_is_the_authors(wheel: zipfile.ZipFile) -> None:
     assert "License-Expression: MIT" in metadata(wheel)
     assert "2026 the django_fairque authors" in (ROOT / "LICENSE").read_text()

@@ -1,4 +1,4 @@
-// Draws each chart of a page with uPlot (uplot/, version 1.6.32), with the values under the pointer. The page holds the same
+// Draws each chart of a page with uPlot (vendor/, version 1.6.32), with the values under the pointer. The page holds the same
 // chart as an SVG image and as a table: without this script, that image is shown.
 "use strict";
 
