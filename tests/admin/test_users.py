@@ -427,6 +427,11 @@ class TestHistory:
         ]
         assert "Counted among" not in text
 
+    def test_how_many_tasks_started_in_the_last_hour_is_shown(self, admin_client: Client, queue: FairQueue) -> None:
+        push(queue, "ann", 3)
+        queue.pop_batch(2, "w")
+        assert "started, last hour 2 " in said(shown(admin_client, user="ann"))
+
     def test_a_bounded_number_of_ended_tasks_is_examined(self, queue: FairQueue) -> None:
         for user in ("ann", *["bob"] * 4):
             work(queue, user, waited=0, took=1)
