@@ -13,6 +13,7 @@ from django_fairque.admin.page_queues import page_queue
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.task import Undecodable
 from django_fairque.models import OutboxEntry
+from django_fairque.monitoring.formatting import number
 from django_fairque.monitoring.redaction import as_text, redacted, redacted_text
 from django_fairque.outbox.relay import relay
 
@@ -69,7 +70,7 @@ class OutboxEntryAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # no generi
         relayed = relay(queryset.db, set(queryset.values_list("user_id", flat=True)), queue_of=page_queue)
         if relayed.error is not None:
             self.message_user(request, str(relayed.error), messages.ERROR)
-        text = ngettext("%d task was relayed.", "%d tasks were relayed.", relayed.tasks) % relayed.tasks
+        text = ngettext("%s task was relayed.", "%s tasks were relayed.", relayed.tasks) % number(relayed.tasks)
         has_failed = relayed.refused or relayed.error is not None
         self.message_user(request, text, messages.WARNING if has_failed else messages.SUCCESS)
         if relayed.more and relayed.error is None:

@@ -26,7 +26,7 @@ HEALTH_STATUSES = ("good", "degraded", "down")
 status_probe = Probe(judged, STATUS_MAX_AGE_SECONDS, judged_together, page_client)
 
 _REMEDIES = (
-    (re.compile("dead letters|failed attempts"), "dead_letters"),
+    (re.compile("dead letters?|failed attempts"), "dead_letters"),
     (re.compile("tasks that wait for others"), "dependencies"),
     (re.compile("worker|event loop"), "workers"),
     (re.compile("ready tasks|wait|started too late"), "users"),

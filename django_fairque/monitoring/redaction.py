@@ -13,6 +13,7 @@ from django.utils.translation import gettext as _
 from django_fairque.conf import get_config
 from django_fairque.engine.model.errors import ConfigurationError
 from django_fairque.engine.model.task import Task, Undecodable
+from django_fairque.monitoring.formatting import number
 
 HIDDEN = "••••••"
 TEXT_MAX_CHARACTERS = 20_000
@@ -98,9 +99,12 @@ def as_text(value: Any) -> str:
     Of a payload that is no JSON only its length and what is wrong with it: there are no keys to redact by.
     """
     if isinstance(value, Undecodable):
-        return _("%(bytes)d bytes that are not shown: %(error)s") % {"bytes": len(value.raw), "error": value.error}
+        return _("%(bytes)s bytes that are not shown: %(error)s") % {
+            "bytes": number(len(value.raw)),
+            "error": value.error,
+        }
     text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
     if len(text) <= TEXT_MAX_CHARACTERS:
         return text
-    note = _("… and %(count)d characters more") % {"count": len(text) - TEXT_MAX_CHARACTERS}
+    note = _("… and %(count)s characters more") % {"count": number(len(text) - TEXT_MAX_CHARACTERS)}
     return f"{text[:TEXT_MAX_CHARACTERS]}\n{note}"

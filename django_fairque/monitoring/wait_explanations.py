@@ -79,11 +79,11 @@ def _scheduled(queue: FairQueue, task: Task, standing: WaitReason) -> Iterator[R
         text = _("Its time came at %(when)s: the next round of maintenance queues it.")
     elif count:
         kind = "crashed"
-        text = _("Handed out %(count)d times without an outcome: its next turn is at %(when)s, in %(left)s.")
+        text = _("Handed out %(count)s times without an outcome: its next turn is at %(when)s, in %(left)s.")
     elif attempt:
-        kind, text = "retry", _("Attempt %(attempt)d failed; it is tried again at %(when)s, in %(left)s.")
+        kind, text = "retry", _("Attempt %(attempt)s failed; it is tried again at %(when)s, in %(left)s.")
     yield from _unknown_name(alive, task)
-    yield Reason(kind, text % {"when": _when(due), "left": left, "attempt": attempt, "count": count})
+    yield Reason(kind, text % {"when": _when(due), "left": left, "attempt": number(attempt), "count": number(count)})
     yield from _workers(alive, task)
 
 
@@ -101,11 +101,11 @@ def _deferred(queue: FairQueue, task: Task, standing: WaitReason) -> Iterator[Re
     ]
     more = view.blocked_count - len(named)
     if more > 0:
-        named.append(ngettext("%d more", "%d more", more) % more)
+        named.append(ngettext("%s more", "%s more", more) % number(more))
     text = ngettext(
-        "It waits for %(count)d task: %(tasks)s.", "It waits for %(count)d tasks: %(tasks)s.", view.blocked_count
+        "It waits for %(count)s task: %(tasks)s.", "It waits for %(count)s tasks: %(tasks)s.", view.blocked_count
     )
-    words = {"count": view.blocked_count, "tasks": ", ".join(named)}
+    words = {"count": number(view.blocked_count), "tasks": ", ".join(named)}
     yield Reason("depends", text % words, view.blocked[:BLOCKERS_NAMED])
     if task.execute_after and task.execute_after > standing.now:
         yield Reason("scheduled", _("After that it is scheduled for %(when)s.") % {"when": _when(task.execute_after)})
@@ -147,7 +147,12 @@ def _queued(queue: FairQueue, task: Task, standing: WaitReason) -> Iterator[Reas
 
 def _limits(task: Task, standing: WaitReason) -> Iterator[Reason]:
     user, organization = standing.user, standing.organization
-    words = {"user": user.user_id, "running": user.sizes.running, "cap": user.max_running, "rate": user.rate}
+    words = {
+        "user": user.user_id,
+        "running": number(user.sizes.running),
+        "cap": number(user.max_running or 0),
+        "rate": user.rate,
+    }
     if task.expires_at and task.expires_at <= standing.now:
         text = _("It expired at %(when)s: instead of being started it becomes a dead letter.")
         yield Reason("expired", text % {"when": _when(task.expires_at)})
@@ -156,7 +161,7 @@ def _limits(task: Task, standing: WaitReason) -> Iterator[Reason]:
     if user.paused:
         yield Reason("user_paused", with_details(_("User %(user)s is paused.") % words, user.pause))
     if user.max_running is not None and user.sizes.running >= user.max_running:
-        yield Reason("capped", _("User %(user)s may run %(cap)d tasks at once, and runs %(running)d.") % words)
+        yield Reason("capped", _("User %(user)s may run %(cap)s tasks at once, and runs %(running)s.") % words)
     if organization is not None:
         yield from _limits_of(organization)
     if standing.user_free_at is not None:
@@ -171,9 +176,11 @@ def _limits_of(organization: OrganizationStats) -> Iterator[Reason]:
         yield Reason("organization_paused", with_details(text % {"organization": name}, organization.pause))
     if organization.is_full:
         text = _(
-            "Organization %(organization)s, to which its user belongs, may run %(cap)d tasks at once, and runs %(running)d."
+            "Organization %(organization)s, to which its user belongs, may run %(cap)s tasks at once, and runs %(running)s."
         )
-        yield Reason("organization_capped", text % {"organization": name, "running": running, "cap": most})
+        yield Reason(
+            "organization_capped", text % {"organization": name, "running": number(running), "cap": number(most or 0)}
+        )
 
 
 def _unknown_name(alive: Sequence[WorkerRecord], task: Task) -> Iterator[Reason]:
@@ -188,11 +195,11 @@ def _unknown_name(alive: Sequence[WorkerRecord], task: Task) -> Iterator[Reason]
         )
     else:
         text = ngettext(
-            "%(count)d of %(all)d workers does not know a task named %(name)s: it waits for one that does.",
-            "%(count)d of %(all)d workers do not know a task named %(name)s: it waits for one that does.",
+            "%(count)s of %(all)s workers does not know a task named %(name)s: it waits for one that does.",
+            "%(count)s of %(all)s workers do not know a task named %(name)s: it waits for one that does.",
             ignorant,
         )
-    yield Reason("unknown_name", text % {"name": task.name, "count": ignorant, "all": len(serving)})
+    yield Reason("unknown_name", text % {"name": task.name, "count": number(ignorant), "all": number(len(serving))})
 
 
 def _workers(alive: Sequence[WorkerRecord], task: Task) -> Iterator[Reason]:
@@ -201,10 +208,10 @@ def _workers(alive: Sequence[WorkerRecord], task: Task) -> Iterator[Reason]:
     elif not any(_serves(worker.info, task.user_id) for worker in alive):
         text = ngettext(
             "The worker that runs does not serve user %(user)s.",
-            "None of the %(count)d workers serves user %(user)s.",
+            "None of the %(count)s workers serves user %(user)s.",
             len(alive),
         )
-        yield Reason("not_served", text % {"count": len(alive), "user": task.user_id})
+        yield Reason("not_served", text % {"count": number(len(alive)), "user": task.user_id})
 
 
 def _serves(info: dict[str, str], user_id: str) -> bool:

@@ -92,10 +92,12 @@ def redacted(text: Any) -> str:
 def link(context: dict[str, Any], page: str, text: Any, **query: Any) -> str:
     """A text that links to another page, for users with the permission to see it: ``{% link 'users' user_id user=user_id %}``.
 
-    The query may hold ``queue``; what is empty in it is left out.
+    The query may hold ``queue``; what is empty in it is left out. A whole number gets thousands separators.
     """
     if text is None or text == "":
         return NOTHING
+    if isinstance(text, int):
+        text = formatting.number(text)
     url = context["page"].link(page, **{key: str(value) for key, value in query.items() if value not in (None, "")})
     return format_html('<a href="{}"><bdi>{}</bdi></a>', url, text) if url else format_html("<bdi>{}</bdi>", text)
 

@@ -34,13 +34,13 @@ def test_all_that_match_are_canceled_slice_by_slice(index: Page, queue: FairQueu
     page.get_by_label("User").fill("noisy")
     page.get_by_role("button", name="Search").click()
     page.get_by_role("button", name="Cancel all that match…").click()
-    expect(page.get_by_text("2100 queued tasks match.")).to_be_visible()
+    expect(page.get_by_text("2,100 queued tasks match.")).to_be_visible()
     assert queue.get_queue_sizes("noisy").ready == 2100
     page.get_by_role("button", name="Cancel these tasks").click()
-    expect(page.get_by_text("1000 of 2100 tasks are done. Go on?")).to_be_visible()
+    expect(page.get_by_text("1,000 of 2,100 tasks are done. Go on?")).to_be_visible()
     assert queue.get_queue_sizes("noisy").ready == 1100
     page.get_by_role("button", name="Cancel these tasks").click()
-    expect(page.get_by_text("2000 of 2100 tasks are done. Go on?")).to_be_visible()
+    expect(page.get_by_text("2,000 of 2,100 tasks are done. Go on?")).to_be_visible()
     page.get_by_role("button", name="Cancel these tasks").click()
-    expect(page.get_by_text("2100 tasks were changed.")).to_be_visible()
+    expect(page.get_by_text("2,100 tasks were changed.")).to_be_visible()
     assert (queue.get_queue_sizes("noisy").ready, queue.get_queue_sizes("acme").ready) == (0, 3)

@@ -124,7 +124,7 @@ def it_is_a_replica(queue: FairQueue, server: Server) -> None:
         (a_task_is_due_and_nobody_moves_it, "degraded", "tasks are waiting and no worker is running"),
         (a_lease_has_ended_and_nobody_takes_it_back, "degraded", "tasks are waiting and no worker is running"),
         (nobody_sweeps, "degraded", "s late: no worker has swept the queue"),
-        (a_task_died, "degraded", "1 dead letters wait for someone"),
+        (a_task_died, "degraded", "1 dead letter waits for someone"),
         (nothing_is_kept, "degraded", "the append-only file is off"),
         (tasks_may_be_thrown_away, "degraded", "maxmemory-policy is volatile-lru; it should be noeviction"),
         (a_snapshot_fails, "degraded", "could not write its last snapshot"),

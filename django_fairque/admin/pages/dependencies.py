@@ -16,6 +16,7 @@ from django_fairque.admin.pages.base import FRAGMENT_HEADER, Action, AdminPage, 
 from django_fairque.engine.inspection.search import Search
 from django_fairque.engine.model.errors import TaskNotFoundError
 from django_fairque.engine.model.records import TaskState
+from django_fairque.monitoring.formatting import number
 from django_fairque.tasks import results
 
 if TYPE_CHECKING:
@@ -119,11 +120,11 @@ class DependenciesPage(AdminPage):
         if not self.is_confirmed:
             count = self.queue.dependencies(task_id, 1).blocked_count
             text = ngettext(
-                "%(task)s waits for %(count)d task. It is to start without it, and without its result.",
-                "%(task)s waits for %(count)d tasks. It is to start without them, and without their results.",
+                "%(task)s waits for %(count)s task. It is to start without it, and without its result.",
+                "%(task)s waits for %(count)s tasks. It is to start without them, and without their results.",
                 count,
             )
-            raise Question([text % {"task": task_id, "count": count}], _("Release it"))
+            raise Question([text % {"task": task_id, "count": number(count)}], _("Release it"))
         if not self.queue.ignore_dependencies(task_id):
             raise ValueError(_("The task does not wait for others (any more)."))
         return _("The task was released.")
@@ -144,7 +145,7 @@ class DependenciesPage(AdminPage):
         more = "" if view.graph.is_whole else " " + _("There are more, which are canceled as soon as these are.")
         self.ask_first(text % {"count": len(ids), "task": task_id} + more, _("Cancel them"))
         done = results.cancel_many(self.queue, ids, self.canceled_by)
-        return ngettext("%d task was canceled.", "%d tasks were canceled.", done) % done
+        return ngettext("%s task was canceled.", "%s tasks were canceled.", done) % number(done)
 
 
 def task_link(page: AdminPage, task_id: str, node: Node | None = None) -> dict[str, str]:

@@ -26,7 +26,7 @@ from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.errors import FairQueueError, TaskNotFoundError
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
-from django_fairque.monitoring.formatting import duration
+from django_fairque.monitoring.formatting import duration, number
 from django_fairque.monitoring.redaction import as_text, redacted, redacted_text
 from django_fairque.monitoring.wait_explanations import reasons
 from django_fairque.tasks import registry, results
@@ -165,12 +165,12 @@ class TaskPage(AdminPage):
         count = max(others, view.waiting_count)
         if count:
             text = ngettext(
-                "%(task)s is canceled, and %(count)d task that depends on it.",
-                "%(task)s is canceled, and %(count)d tasks that depend on it.",
+                "%(task)s is canceled, and %(count)s task that depends on it.",
+                "%(task)s is canceled, and %(count)s tasks that depend on it.",
                 count,
             )
             more = "" if view.graph.is_whole else " " + _("There may be more, which are canceled too.")
-            self.ask_first(text % {"task": self.key, "count": count} + more, _("Cancel them"))
+            self.ask_first(text % {"task": self.key, "count": number(count)} + more, _("Cancel them"))
         if not results.cancel(self.queue, self.key, self.canceled_by):
             raise ValueError(_("The task had ended before."))
         return _("The task was canceled, with what depends on it.")

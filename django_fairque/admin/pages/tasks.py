@@ -23,6 +23,7 @@ from django_fairque.engine.inspection.search import MAX_RECORDS_READ, Search
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Undecodable
 from django_fairque.engine.statistics.queue_stats import percentiles
+from django_fairque.monitoring.formatting import number
 from django_fairque.monitoring.redaction import redacted
 from django_fairque.monitoring.translations import word
 from django_fairque.tasks import results
@@ -190,19 +191,21 @@ class TasksPage(AdminPage):
     def cancel(self) -> str:
         ids = self._selected()
         text = ngettext(
-            "%(count)d task is canceled, and what depends on it.",
-            "%(count)d tasks are canceled, and what depends on them.",
+            "%(count)s task is canceled, and what depends on it.",
+            "%(count)s tasks are canceled, and what depends on them.",
             len(ids),
         )
-        self.ask_first(text % {"count": len(ids)}, _("Cancel them"))
+        self.ask_first(text % {"count": number(len(ids))}, _("Cancel them"))
         done = self._cancel(ids)
-        return _summary(ngettext("%d task was canceled.", "%d tasks were canceled.", done) % done, done, len(ids))
+        return _summary(
+            ngettext("%s task was canceled.", "%s tasks were canceled.", done) % number(done), done, len(ids)
+        )
 
     @Action("change_task")
     def run_now(self) -> str:
         ids = self._selected()
         done = self.queue.run_now(*ids)
-        return _summary(ngettext("%d task was queued.", "%d tasks were queued.", done) % done, done, len(ids))
+        return _summary(ngettext("%s task was queued.", "%s tasks were queued.", done) % number(done), done, len(ids))
 
     @Action("change_task")
     def cancel_all(self) -> str:
@@ -244,11 +247,11 @@ class TasksPage(AdminPage):
         done = act(some) if some else 0
         left = min(allowed, len(ids)) - len(some)
         total = before + done
-        sentence = ngettext("%d task was changed.", "%d tasks were changed.", total) % total
+        sentence = ngettext("%s task was changed.", "%s tasks were changed.", total) % number(total)
         if not left or not done:
             return sentence
         self.log(sentence)
-        text = _("%(done)d of %(all)d tasks are done. Go on?") % {"done": total, "all": total + left}
+        text = _("%(done)s of %(all)s tasks are done. Go on?") % {"done": number(total), "all": number(total + left)}
         raise Question([text], yes, fields={"done": str(total), "left": str(left)})
 
 
@@ -278,13 +281,13 @@ def _since(task: Task) -> float:
     return moments.get(task.state, task.ended_at) or task.created_at
 
 
-def _how_many(search: Search, number: int, *, is_whole: bool) -> str:
+def _how_many(search: Search, count: int, *, is_whole: bool) -> str:
     state = search.state.value if search.state else ALL_STATES
-    words = {"count": number, "state": word(state), "looked": MAX_RECORDS_READ}
+    words = {"count": number(count), "state": word(state), "looked": number(MAX_RECORDS_READ)}
     if is_whole:
-        return ngettext("%(count)d %(state)s task matches.", "%(count)d %(state)s tasks match.", number) % words
+        return ngettext("%(count)s %(state)s task matches.", "%(count)s %(state)s tasks match.", count) % words
     text = _(
-        "%(count)d of the first %(looked)d %(state)s tasks match; there are more, which are left for the next time."
+        "%(count)s of the first %(looked)s %(state)s tasks match; there are more, which are left for the next time."
     )
     return text % words
 
@@ -295,8 +298,8 @@ def _summary(sentence: str, done: int, selected: int) -> str:
         raise ValueError(_("Nothing was done: all of them had moved on before."))
     if done == selected:
         return sentence
-    text = _("%(summary)s The others (%(missing)d) had moved on before.")
-    return text % {"summary": sentence, "missing": selected - done}
+    text = _("%(summary)s The others (%(missing)s) had moved on before.")
+    return text % {"summary": sentence, "missing": number(selected - done)}
 
 
 class TaskNamesPage(AdminPage):

@@ -323,7 +323,9 @@ def summary(fairness: Fairness, workers: int) -> str:
         parts.append(text % facts)
     more = len(fairness.noisy_users) - NOISY_USERS_NAMED
     if more > 0:
-        parts.append(ngettext("%(count)s more user is noisy", "%(count)s more users are noisy", more) % {"count": more})
+        parts.append(
+            ngettext("%(count)s more user is noisy", "%(count)s more users are noisy", more) % {"count": number(more)}
+        )
     return _("%(sentence)s.") % {"sentence": "; ".join(parts)}
 
 
@@ -654,16 +656,16 @@ class UsersPage(AdminPage):
 
     def _purged(self, count: int) -> str:
         sentence = ngettext(
-            "%(count)d task of user %(user)s was canceled.", "%(count)d tasks of user %(user)s were canceled.", count
+            "%(count)s task of user %(user)s was canceled.", "%(count)s tasks of user %(user)s were canceled.", count
         )
-        return sentence % {"count": count, "user": self.subject}
+        return sentence % {"count": number(count), "user": self.subject}
 
     def _whether_to_purge(self, count: int, *before: str) -> Question:
         sentence = ngettext(
-            "%(count)d task that user %(user)s has waiting will be canceled. It can't be brought back.",
-            "All %(count)d tasks that user %(user)s has waiting will be canceled. They can't be brought back.",
+            "%(count)s task that user %(user)s has waiting will be canceled. It can't be brought back.",
+            "All %(count)s tasks that user %(user)s has waiting will be canceled. They can't be brought back.",
             count,
         )
-        text = [*before, sentence % {"count": count, "user": self.subject}, at_most(count)]
+        text = [*before, sentence % {"count": number(count), "user": self.subject}, at_most(count)]
         yes, title = (_("Continue"), _("Go on?")) if before else (_("Cancel what waits"), "")
         return Question(text, yes, title)

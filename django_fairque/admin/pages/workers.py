@@ -191,7 +191,7 @@ class WorkersPage(AdminPage):
         return {
             "summary": _("%(text)s:") % {"text": text % facts},
             "stuck": stuck[:STUCK_NAMED],
-            "stuck_more": ngettext("%d more", "%d more", more) % more if more else "",
+            "stuck_more": ngettext("%s more", "%s more", more) % number(more) if more else "",
         }
 
     def _slots(self, table: Sequence[WorkerRow]) -> Iterator[SlotRow]:

@@ -224,7 +224,7 @@ def sum_over_shards(
     failures = yield from change_each(shards, shards.all if wanted is None else wanted, act)
     if failures and (most is None or total < most):
         cause = next(iter(failures.values()))
-        raise shards.away_error(failures, f"{total} {done}, and not all could be looked at") from cause
+        raise shards.away_error(failures, f"{total:,} {done}, and not all could be looked at") from cause
     return total
 
 

@@ -57,7 +57,7 @@ class Alert:
             return "the server has lost the queue's data: it came back empty; what was waiting or running is gone"
         if self.kind == "went_back":
             return (
-                f"the server has lost its last changes, among them {self.leases} leases: tasks that were pushed lately may be "
+                f"the server has lost its last changes, among them {self.leases:,} leases: tasks that were pushed lately may be "
                 f"missing, and others run again"
             )
         task = f"task {self.task_id} ({self.name or 'no name'}, {self.priority.name}) of user {self.user_id!r}"
@@ -71,7 +71,7 @@ class Alert:
         if self.kind == "died":
             return f"is a dead letter: {self.reason}"
         if self.kind == "given_back":
-            return f"has been given back {self.times} times after it had begun, and starts again each time"
+            return f"has been given back {self.times:,} times after it had begun, and starts again each time"
         seconds = abs((self.deadline or self.at) - self.at)
         if self.kind == "at_risk":
             return f"has {seconds:.0f} s left to start as promised"
@@ -155,11 +155,11 @@ def unknown_names(workers: Sequence[listing.WorkerRecord]) -> list[str]:
     """In a sentence each, the names of tasks that workers can't run."""
     counts, sentences = Counter(name for worker in workers for name in worker.unknown_tasks), []
     for name, count in sorted(counts.items()):
-        some = f"{count} of {len(workers)} workers {'does' if count == 1 else 'do'} not know"
+        some = f"{count:,} of {len(workers):,} workers {'does' if count == 1 else 'do'} not know"
         who = "no worker knows" if count == len(workers) else some
         sentences.append(f"{who} a task named {name}: deploy its code, or import its module where the workers start")
     left = len(sentences) - MAX_NAMES_PER_REASON
-    more = [f"workers do not know {left} more names of tasks"] if left > 0 else []
+    more = [f"workers do not know {left:,} more names of tasks"] if left > 0 else []
     return [*sentences[:MAX_NAMES_PER_REASON], *more]
 
 
@@ -171,7 +171,7 @@ def blocked_loops(workers: Sequence[listing.WorkerRecord]) -> list[str]:
         if worker.info.get("blocked_by")
     ]
     left = len(sentences) - MAX_NAMES_PER_REASON
-    more = [f"the event loops of {left} more processes are blocked"] if left > 0 else []
+    more = [f"the event loops of {left:,} more processes are blocked"] if left > 0 else []
     return [*sentences[:MAX_NAMES_PER_REASON], *more]
 
 
@@ -212,9 +212,10 @@ def health(queue: Shards) -> Operation[Health]:
         reasons.append(NO_WORKER_RUNS)
     late = (now - look) / 1_000_000
     if workers and late > LATE_MAINTENANCE_SECONDS + shards[0].config.sweep_interval:
-        reasons.append(f"maintenance is {late:.0f} s late: no worker has swept the queue")
+        reasons.append(f"maintenance is {late:,.0f} s late: no worker has swept the queue")
     if dead:
-        reasons.append(f"{dead} dead letters wait for someone to look at them")
+        wait = "letter waits for someone to look at it" if dead == 1 else "letters wait for someone to look at them"
+        reasons.append(f"{dead:,} dead {wait}")
     name, version = checks.name_and_version(info)
     server = {
         "name": name,

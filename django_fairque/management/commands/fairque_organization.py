@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from django_fairque.management.base import Parser, QueueCommand, add_pause_options, limit_of, pages, pause_options
 from django_fairque.management.listing import Column, Listing
+from django_fairque.monitoring.formatting import number
 from django_fairque.monitoring.report import pause_suffix
 
 if TYPE_CHECKING:
@@ -58,11 +59,11 @@ ORGANIZATION_LIST: Listing[OrganizationStats] = Listing(
     "organization",
     [
         Column("organization", lambda each: each.organization, lambda each: each.organization),
-        Column("members", lambda each: str(each.members), lambda each: each.members, is_number=True),
-        Column("with work", lambda each: str(each.members_ready), is_number=True),
-        Column("running", lambda each: str(each.running), lambda each: each.running, is_number=True),
+        Column("members", lambda each: number(each.members), lambda each: each.members, is_number=True),
+        Column("with work", lambda each: number(each.members_ready), is_number=True),
+        Column("running", lambda each: number(each.running), lambda each: each.running, is_number=True),
         Column("weight", lambda each: f"{each.weight:g}", lambda each: each.weight, is_number=True),
-        Column("at once", lambda each: str(each.max_running or "-"), is_number=True),
+        Column("at once", lambda each: number(each.max_running) if each.max_running else "-", is_number=True),
         Column("", lambda each: f"paused{pause_suffix(each.pause)}" if each.paused else ""),
     ],
     fields=asdict,

@@ -18,6 +18,7 @@ from django_fairque.management.base import (
     pause_options,
 )
 from django_fairque.management.listing import Column, Listing
+from django_fairque.monitoring.formatting import number
 from django_fairque.monitoring.report import pause_suffix
 from django_fairque.tasks import results
 
@@ -128,12 +129,12 @@ USER_LIST: Listing[UserStats] = Listing(
     "user",
     [
         Column("user", lambda stats: stats.user_id, lambda stats: stats.user_id),
-        Column("waiting", lambda stats: str(stats.waiting), lambda stats: stats.waiting, is_number=True),
-        Column("running", lambda stats: str(stats.sizes.running), lambda stats: stats.sizes.running, is_number=True),
-        Column("finished", lambda stats: str(stats.finished), lambda stats: stats.finished, is_number=True),
-        Column("dead", lambda stats: str(stats.dead), lambda stats: stats.dead, is_number=True),
+        Column("waiting", lambda stats: number(stats.waiting), lambda stats: stats.waiting, is_number=True),
+        Column("running", lambda stats: number(stats.sizes.running), lambda stats: stats.sizes.running, is_number=True),
+        Column("finished", lambda stats: number(stats.finished), lambda stats: stats.finished, is_number=True),
+        Column("dead", lambda stats: number(stats.dead), lambda stats: stats.dead, is_number=True),
         Column("weight", lambda stats: f"{stats.weight:g}", lambda stats: stats.weight, is_number=True),
-        Column("at once", lambda stats: str(stats.max_running or "-"), is_number=True),
+        Column("at once", lambda stats: number(stats.max_running) if stats.max_running else "-", is_number=True),
         Column("rate", lambda stats: stats.rate or "-", is_number=True),
         Column("", _state),
     ],
