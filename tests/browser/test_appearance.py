@@ -51,7 +51,10 @@ BACKWARDS = """root => {
 """The ids whose first letter is shown to the right of their last one."""
 PALE = """root => {
     document.getAnimations().forEach(each => each.finish());  // a color that is changing is not the one to judge
-    const channels = color => color.match(/[\\d.]+/g).map(Number);
+    const channels = color => {  // of 255; a mixed color is written as parts of 1
+        const found = color.match(/[\\d.]+/g).map(Number), unit = color.startsWith("color(srgb") ? 255 : 1;
+        return [...found.slice(0, 3).map(each => each * unit), ...found.slice(3)];
+    };
     const over = (above, below) => {
         const alpha = above[3] ?? 1;
         return [0, 1, 2].map(index => above[index] * alpha + below[index] * (1 - alpha));
@@ -82,6 +85,27 @@ PALE = """root => {
     return found;
 }"""
 """Texts whose contrast to their background is less than WCAG's level AA wants, 4.5 or 3 for large ones."""
+RESET = """
+@layer reset {
+    body { margin: 0; background: #fff; color: #374151; }
+    .dark body { background: #111827; color: #d1d5db; }
+    h1, h2, h3 { margin: 0; font: inherit; }
+    a { color: inherit; text-decoration: none; }
+    svg { display: block; }
+}"""
+"""A theme as those on Tailwind are, in place of Django's stylesheets."""
+DIFFERS = """root => {
+    const style = selector => getComputedStyle(root.querySelector(selector));
+    return [style("h2").fontWeight, style(".fq-legend svg").display, style("th > a").color !== style("th").color];
+}"""
+BREADCRUMBS = """body => {
+    body.classList.add("admin-interface");
+    body.innerHTML = '<ol class="breadcrumbs"><li><a href="/">A</a></li><li aria-current="page">B</li></ol>';
+    const list = body.querySelector("ol.breadcrumbs"), link = list.querySelector("a");
+    const separators = [...list.children].map(each => getComputedStyle(each, "::after").content !== "none");
+    const style = getComputedStyle(list);
+    return [style.listStyleType, style.backgroundColor, style.color, getComputedStyle(link).color, ...separators];
+}"""
 GALLERY = os.environ.get("FAIRQUE_TEST_GALLERY")
 """A directory in which a look of every page stays, for somebody to go through: in Japanese too, which runs as English does."""
 
@@ -138,6 +162,19 @@ def test_every_page_is_fit_to_be_seen(full: None, queue: FairQueue, language: st
     with translation.override(language):
         known = {gettext(each) for each in ("Discard…", "Edit the payload and requeue…", "Stop…", "Purge…")}
     assert known <= {where.split(": ")[1] for where in asked}
+
+
+@pytest.mark.parametrize("language", ["en"])
+def test_a_theme_that_defines_nothing_of_djangos(full: None, page: Page) -> None:
+    page.route("**/static/admin/css/**", lambda route: route.fulfill(body=RESET, content_type="text/css"))
+    page.goto("/admin/django_fairque/queue/overview/")
+    content = page.locator("#fq-content")
+    assert content.evaluate(DIFFERS) == ["700", "inline-block", True]
+    assert content.evaluate(PALE) == []
+    page.locator("html").evaluate("root => root.classList.add('dark')")
+    assert content.evaluate(PALE) == []
+    colors = ["rgb(38, 75, 93)", "rgb(255, 255, 255)", "rgb(255, 255, 255)"]
+    assert page.locator("body").evaluate(BREADCRUMBS) == ["none", *colors, True, False]
 
 
 def look(page: Page, language: str, where: str, watch: Watch) -> None:
