@@ -6,6 +6,11 @@ import random
 import time
 from typing import TYPE_CHECKING
 
+from django.db import transaction
+
+from django_fairque.conf import get_config
+from django_fairque.models import OutboxEntry
+
 from .pipelines import package_pipeline
 from .tasks import fetch_rates, rebuild_search_index, send_reminder, serve_customer
 
@@ -31,6 +36,9 @@ LIMITED_SLA_SECONDS = 15.0
 """The limited user has about 20 tasks of a second waiting, one of which may run: some will miss this."""
 LIMITED_BACKLOG = 20
 PAUSED_BACKLOG = 3
+"""The paused user may not have more: further tasks stay in the outbox."""
+OUTBOX_TASKS = 2
+"""Tasks that the paused user has in the outbox: the first one is tried again and again, and the others wait for it."""
 MAX_BACKLOG_SECONDS = 120
 """Run time that may wait before nothing is added: the machine may be slower than expected."""
 MAX_DEAD_LETTERS = 50
@@ -71,7 +79,9 @@ class EndlessDay:
         limited = self._queue.user(LIMITED)
         limited.set_max_running(1)
         limited.set_sla(LIMITED_SLA_SECONDS)
-        self._queue.user(PAUSED).pause()
+        paused = self._queue.user(PAUSED)
+        paused.pause()
+        paused.set_max_backlog(PAUSED_BACKLOG)
         self._queue.schedules.add(EVERY_HALF_MINUTE, task=serve_customer.s("acme", 0, MEAN_RUN_SECONDS), every=30)
         self._queue.schedules.add(NIGHTLY, task=serve_customer.s("birch", 0, MEAN_RUN_SECONDS), cron="30 4 * * *")
 
@@ -99,6 +109,8 @@ class EndlessDay:
         if second % HELD_BACK_EVERY == 0:
             self._fill_up(LIMITED, LIMITED_BACKLOG - sizes[LIMITED].ready, 1.0)
             self._fill_up(PAUSED, PAUSED_BACKLOG - sizes[PAUSED].ready, MEAN_RUN_SECONDS)
+            if sizes[PAUSED].ready >= PAUSED_BACKLOG and get_config().outbox:
+                self._fill_outbox()
         self._send_rare_tasks(second)
 
     def _send_rare_tasks(self, second: int) -> None:
@@ -116,6 +128,14 @@ class EndlessDay:
         return int(load * self._slots / MEAN_RUN_SECONDS + self._random.random())
 
     @staticmethod
+    def _fill_outbox() -> None:
+        """Enqueue tasks that do not fit into the paused user's backlog, once."""
+        if not OutboxEntry.objects.filter(user_id=PAUSED).exists():
+            with transaction.atomic():
+                for number in range(OUTBOX_TASKS):
+                    serve_customer.enqueue(PAUSED, number, MEAN_RUN_SECONDS)
+
+    @staticmethod
     def _fill_up(owner: str, count: int, seconds: float) -> None:
         if count > 0:
             serve_customer.enqueue_many([((owner, number, seconds), {}) for number in range(count)])
@@ -127,6 +147,7 @@ class EndlessDay:
 
 def end_day(queue: FairQueue) -> None:
     """Remove the schedules, and cancel what the day's customers still have waiting: a paused user's tasks would stay for ever."""
+    OutboxEntry.objects.filter(user_id=PAUSED).delete()
     for name in (EVERY_HALF_MINUTE, NIGHTLY):
         queue.schedules.remove(name)
     for name in CUSTOMERS:

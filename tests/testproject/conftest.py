@@ -39,7 +39,12 @@ def start_demo(server: Server, queue: FairQueue, database: Path) -> Iterator[Sta
     started: list[subprocess.Popen[str]] = []
 
     def start(*arguments: str) -> subprocess.Popen[str]:
-        own = {"FAIRQUE_REDIS__URL": server.url, "TESTPROJECT_DATABASE": str(database), "PYTHONPATH": str(ROOT)}
+        own = {
+            "FAIRQUE_REDIS__URL": server.url,
+            "FAIRQUE_OUTBOX": "true",  # as testproject's settings have it, in place of which the tests' are used
+            "TESTPROJECT_DATABASE": str(database),
+            "PYTHONPATH": str(ROOT),
+        }
         command = [sys.executable, "testproject/manage.py", "demo", "--processes", "1", *arguments]
         process = subprocess.Popen(
             command,

@@ -20,7 +20,11 @@ from library.endless_day import (
     end_day,
 )
 
+from django_fairque.models import OutboxEntry
+
 if TYPE_CHECKING:
+    from pytest_django import Settings
+
     from django_fairque import FairQueue
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -29,7 +33,8 @@ SLOTS = 2
 
 
 @pytest.fixture
-def day(queue: FairQueue) -> EndlessDay:
+def day(queue: FairQueue, settings: Settings) -> EndlessDay:
+    settings.FAIRQUE = {**settings.FAIRQUE, "OUTBOX": True}
     day = EndlessDay(queue, SLOTS, "json", [1, 2, 3])
     day.begin()
     return day
@@ -52,6 +57,9 @@ def test_a_quarter_of_a_minute_has_everything(queue: FairQueue, day: EndlessDay)
     assert stats[LIMITED].sla
     assert stats[PAUSED].paused
     assert len(queue.schedules.list()) == 2
+    first, second = OutboxEntry.objects.order_by("id")
+    assert (first.user_id, second.user_id, second.attempts, second.last_error) == (PAUSED, PAUSED, 0, "")
+    assert "backlog" in first.last_error
 
 
 def test_nothing_is_added_while_too_much_waits(queue: FairQueue, day: EndlessDay) -> None:
@@ -64,10 +72,12 @@ def test_nothing_is_added_while_too_much_waits(queue: FairQueue, day: EndlessDay
 
 
 def test_the_end_of_the_day_leaves_nothing_that_would_wait_for_ever(queue: FairQueue, day: EndlessDay) -> None:
-    day.step(0)
+    for second in (0, 5):
+        day.step(second)
     end_day(queue)
     end_day(queue)
     assert queue.get_stats().states["queued"] == 0
     assert list(queue.schedules.list()) == []
+    assert not OutboxEntry.objects.exists()
     assert not queue.user_stats([PAUSED])[0].paused
     assert queue.check_invariants() == []
