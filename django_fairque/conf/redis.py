@@ -455,6 +455,8 @@ def _synchronous(kind: Any) -> Any:
     for base in kind.__mro__:
         if "synchronous" in vars(base):
             return base.synchronous
+        if base.__module__ == f"{ASYNC}.connection" and base.__name__ == "BlockingConnectionPool":
+            return import_module("django_fairque.engine.transport.connection").FastConnectionPool
         if base.__module__.startswith(f"{ASYNC}."):
             return getattr(import_module(base.__module__.replace(ASYNC, SYNC)), base.__name__)
     raise ConfigurationError(f"expected connections of redis-py, got {kind.__module__}.{kind.__qualname__}")
@@ -477,7 +479,9 @@ def _create(config: RedisConfig, package: str, *, decode_responses: bool) -> Any
         return _cluster(config, package, common)
     if config.sentinel:
         return _primary_of_sentinels(config, package, common)
-    pool = import_module(f"{package}.connection").BlockingConnectionPool
+    pool = import_module(f"{ASYNC}.connection").BlockingConnectionPool
+    if package == SYNC:
+        pool = _synchronous(pool)
     # A call that finds every connection busy waits, for as long as for an answer, and does not fail at once.
     options = {**common, "db": config.db, "timeout": config.socket_timeout, **_place(config, package)}
     return import_module(package).Redis.from_pool(pool(**options))

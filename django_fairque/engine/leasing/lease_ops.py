@@ -88,7 +88,7 @@ class Fetch:
             raise TaskValidationError(f"a batch has 1 to {MAX_CALL_ITEMS} tasks, got {short(self.limit)}")
         if self.limit or self.worker:
             check_id(self.worker, "worker")
-        length = _lease_us(self.lease, default_lease)
+        length = to_us(default_lease) if self.lease is None else positive_us(self.lease, "lease")
         woken = 2 if has_waited else int(self.woken)
         lists = [*_user_list(self.users, "users"), *_user_list(self.steal if self.window.steals else (), "steal")]
         sizes = [pack(part for pair in self.batches.items() for part in pair)] if self.batches and self.limit else []
@@ -129,7 +129,7 @@ def _user_list(users: Users, what: str) -> list[Any]:
 
 
 def pop_batch(shards: Shards, orders: ShardSchedulers, fetch: Fetch, now: float | None) -> Operation[list[Lease]]:
-    if len(shards) == 1:
+    if len(shards.all) == 1:
         return (yield from pop_batch_from_shard(shards.home, fetch, now))
     return (yield from _settle_all(shards, orders, [], fetch, now)).leases
 
@@ -386,7 +386,7 @@ def repeated_call(call: ScriptCall) -> ScriptCall:
     """A fetch that has waited, to be sent once more: it then does nothing if it is carried out later where it was sent first."""
     args = list(call.args)
     args[WOKEN_ARGUMENT_INDEX] = 3
-    return replace(call, args=args)
+    return call._replace(args=args)
 
 
 def _leases(commands: Commands, reply: Sequence[Any], first: int, worker: str) -> list[Lease]:

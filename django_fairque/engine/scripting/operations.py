@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Protocol, TypeVar, Union, cast
+from typing import Any, NamedTuple, Protocol, TypeVar, Union, cast
 
 from django_fairque.engine.model.errors import LuaScriptError
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class ScriptCall:
+class ScriptCall(NamedTuple):
     """One script call. It may be repeated after a lost reply: it carries a nonce, or repeating changes nothing."""
 
     script: str

@@ -1,0 +1,99 @@
+"""The pool of clients that are made from a configuration: the connection that was released last is used next."""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_fairque.conf.redis import RedisConfig
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.transport.connection import FastConnectionPool
+from tests.engine.conftest import task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from redis import Redis
+
+    from tests.servers import Server
+
+
+@pytest.fixture
+def client(server: Server, redis: Redis) -> Iterator[Any]:
+    assert redis.dbsize() == 0
+    made: Any = RedisConfig(url=f"unix://{server.socket}", max_connections=4).create_redis_client()
+    assert type(made.connection_pool) is FastConnectionPool
+    with made:
+        yield made
+
+
+def test_calls_one_after_the_other_use_one_connection(client: Any) -> None:
+    queue = FairQueue(client)
+    queue.push(task())
+    ids = {client.client_id() for _ in range(3)}
+    queue.push(task())
+    assert {client.client_id()} == ids
+    assert len(client.client_list()) == 2  # this one, and that of the fixture that empties the server
+
+
+def test_a_connection_that_the_server_closed_is_replaced(client: Any, redis: Redis) -> None:
+    before = client.client_id()
+    redis.client_kill_filter(_id=str(before))
+    assert client.client_id() != before
+    assert FairQueue(client).push(task()).accepted
+
+
+def test_a_closed_client_connects_again(client: Any) -> None:
+    before = client.client_id()
+    client.connection_pool.disconnect(inuse_connections=False)  # those that are free
+    assert client.client_id() != before
+    before = client.client_id()
+    client.close()
+    assert client.client_id() != before
+
+
+def test_every_connection_can_be_used_at_once_and_no_more(client: Any) -> None:
+    pool = client.connection_pool
+    for _ in range(2):
+        taken = [pool.get_connection() for _ in range(4)]
+        assert len({id(each) for each in taken}) == 4
+        with ThreadPoolExecutor(1) as threads:
+            waits = threads.submit(client.client_id)
+            pool.release(taken.pop())
+            assert waits.result(timeout=10)
+        for each in taken:
+            pool.release(each)
+
+
+def test_threads_share_the_pool(client: Any) -> None:
+    queue, together = FairQueue(client), threading.Barrier(8)
+
+    def push(number: int) -> None:
+        if number < 8:
+            together.wait(10)
+        queue.push(task(f"u{number % 5}"))
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(push, range(200)))
+    assert queue.get_stats().states["queued"] == 200
+    assert queue.check_invariants() == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_child_uses_none_of_its_parents_connections(client: Any) -> None:
+    before = client.client_id()
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            os.write(writing, str(client.client_id()).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert int(os.read(reading, 100)) != before
+    assert client.client_id() == before
+    os.close(reading)
+    os.close(writing)
