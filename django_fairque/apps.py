@@ -34,5 +34,7 @@ class DjangoFairqueConfig(AppConfig):
 def _signing_key() -> str | None:
     # Imported at the first push: it would take a third of the time in which a small project starts.
     from django_fairque.conf.current import signing_key
+    from django_fairque.engine.model.signature import DEFAULT_KEY
 
+    DEFAULT_KEY.read = signing_key
     return signing_key()

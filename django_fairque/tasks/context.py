@@ -439,7 +439,9 @@ class UserSource(ABC):
 
 def _user_of(task: TaskContext) -> str | None:
     """Whose the running task is; of a batch only if all its items are one user's."""
-    users = {item.user_id for item in task.batch} or {task.user_id}
+    if not task.batch:
+        return task.user_id or None
+    users = {item.user_id for item in task.batch}
     return (users.pop() or None) if len(users) == 1 else None
 
 
@@ -467,7 +469,7 @@ def current_user_id() -> str | None:
     there.
     """
     current = _current_user.get()
-    return current.user_id() if isinstance(current, UserSource) else current
+    return current if current is None or isinstance(current, str) else current.user_id()
 
 
 async def acurrent_user_id() -> str | None:

@@ -9,6 +9,7 @@ import inspect
 import json
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
@@ -83,6 +84,9 @@ class Sendable(Composable, Generic[P, R_co]):
     """What travels with the arguments (JSON) and the function does not see."""
     types: CallTypes | None = field(init=False, default=None)
     """The types of arguments and the result that JSON lacks; None if there are none."""
+    _made_before: tuple[TaskOptions, QueueConfig, Task | None] | None = field(init=False, default=None)
+    """The options and configuration of the last call; and from the second call on a task to repeat, if these decide all but its
+    user and payload."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "is_async", inspect.iscoroutinefunction(self.function))
@@ -115,6 +119,16 @@ class Sendable(Composable, Generic[P, R_co]):
         """The function's parameters."""
         return inspect.signature(self.function)
 
+    @cached_property
+    def _simple_parameters(self) -> tuple[list[str], AbstractSet[str], AbstractSet[str]] | None:
+        """The names of the parameters that can be given by position, that must be given, and all; None if some have no name."""
+        parameters = self.signature.parameters.values()
+        if any(each.kind not in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY) for each in parameters):
+            return None
+        positional = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+        required = {each.name for each in parameters if each.default is each.empty}
+        return positional, required, {each.name for each in parameters}
+
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> inspect.BoundArguments | None:
         """Return the arguments of a call by parameter; None for a batch task's item.
 
@@ -126,6 +140,12 @@ class Sendable(Composable, Generic[P, R_co]):
             raise TaskUsageError(
                 f"{self.name}.enqueue() takes one item of the batch, by position, got {len(args)} and {len(kwargs)} by name"
             )
+        if (simple := self._simple_parameters) is not None and len(args) <= len(simple[0]):
+            given = dict(zip(simple[0], args))  # noqa: B905 - there may be fewer arguments
+            if given.keys().isdisjoint(kwargs):
+                given.update(kwargs)
+                if simple[1] <= given.keys() <= simple[2]:
+                    return inspect.BoundArguments(self.signature, given)
         try:
             return self.signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -164,7 +184,7 @@ class Sendable(Composable, Generic[P, R_co]):
         `TaskSerializationError` if the arguments are not JSON, or too large; `BacklogFullError`, `UnsignedTaskError` or
         `RedisConnectionError` if it was not accepted.
         """
-        return sending.send(self.options, [self.build(args, kwargs)])[0]
+        return sending.send(self.options, [self._build(self.options, args, kwargs)])[0]
 
     @overload
     async def aenqueue(
@@ -263,19 +283,27 @@ class Sendable(Composable, Generic[P, R_co]):
         self, options: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any], config: QueueConfig | None = None
     ) -> Task:
         """The engine's task for one call with these options. Errors of it name the task."""
-        from django_fairque.engine.model.task import Task
-
         config = config or conf.get_config().queue_config(options.queue)
         bound = self.bind(args, kwargs)
         stored = (args, kwargs) if self.types is None else self._dump(args, kwargs, bound)
-        due, expiry = self._times(options)
-        window = options.unique_for if options.unique_for is not None else options.debounce
+        payload: dict[str, Any] = {"args": stored[0], "kwargs": stored[1]}
+        if self.about:
+            payload["about"] = self.about
+        before = self._made_before
+        is_known = before is not None and before[0] is options and before[1] is config
+        pattern = before[2] if before is not None and is_known else None
+        due, expiry = self._times(options) if pattern is None else (None, None)
         try:
             user = self._user(options, bound, args, kwargs)
-            return Task.create(
+            if pattern is not None:
+                return pattern.repeated(user, payload, config.max_payload_bytes)
+            from django_fairque.engine.model.task import Task
+
+            window = options.unique_for if options.unique_for is not None else options.debounce
+            task = Task.create(
                 user,
                 options.priority,
-                {"args": stored[0], "kwargs": stored[1], **({"about": self.about} if self.about else {})},
+                payload,
                 task_id=options.task_id,
                 name=self.name,
                 max_retries=config.default_max_retries if options.max_retries is None else options.max_retries,
@@ -296,6 +324,10 @@ class Sendable(Composable, Generic[P, R_co]):
             raise TaskSerializationError(f"{self.name}.enqueue(): {self._explained(error, bound, *stored)}") from error
         except TaskValidationError as error:
             raise type(error)(f"{self.name}.enqueue(): {error}") from error
+        # Not at the first call: many copies that `using` returns are sent once.
+        pattern = task.repeated(user, None, config.max_payload_bytes) if is_known and options.is_constant else None
+        object.__setattr__(self, "_made_before", (options, config, pattern))
+        return task
 
     def _dump(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], bound: inspect.BoundArguments | None
@@ -388,7 +420,8 @@ class Sendable(Composable, Generic[P, R_co]):
     def _pair(self, call: object) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if isinstance(call, (tuple, list)) and len(call) == 2:
             args, kwargs = call
-            if isinstance(args, Sequence) and not isinstance(args, (str, bytes)) and isinstance(kwargs, Mapping):
+            is_sequence = isinstance(args, (tuple, list, Sequence)) and not isinstance(args, (str, bytes))
+            if is_sequence and isinstance(kwargs, (dict, Mapping)):  # the usual classes first, which is faster
                 return tuple(args), dict(kwargs)
         raise TaskUsageError(
             f"{self.name}.enqueue_many() takes pairs of a sequence and a mapping, such as (('acme', 42), {{}}); "

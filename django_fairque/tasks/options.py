@@ -316,6 +316,20 @@ class TaskOptions:
         return self.isolated or self.max_memory is not None
 
     @property
+    def is_constant(self) -> bool:
+        """Whether they mean the same at each call: no moment, id or key is computed for it."""
+        computed = (
+            self.task_id,
+            self.delay,
+            self.execute_after,
+            self.expires,
+            self.expires_at,
+            self.unique_for,
+            self.debounce,
+        )
+        return all(each is None for each in computed)
+
+    @property
     def names_user(self) -> bool:
         """Whether they say whom a task is for; else it is the current user."""
         return self.user_id is not None or self.user is not None

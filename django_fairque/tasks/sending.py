@@ -15,7 +15,6 @@ import warnings
 from asyncio import _get_running_loop
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
+    from django_fairque.conf.models import FairQueueConfig
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.tasks.options import TaskOptions
@@ -410,9 +410,10 @@ _warned: set[str] = set()
 """Databases for which it was logged that their commits can't be noticed."""
 
 
-def around_sending(options: TaskOptions, tasks: Sequence[Task]) -> AbstractContextManager[object]:
+def around_sending(
+    config: FairQueueConfig, options: TaskOptions, tasks: Sequence[Task]
+) -> AbstractContextManager[object]:
     """Around sending tasks: they become part of the current trace, with a span for it where spans are on; then the middleware."""
-    config = conf.get_config()
     headers: dict[str, str] = {}
     if config.tracing:
         span: AbstractContextManager[object] = send_span(options.queue, tasks)
@@ -425,9 +426,10 @@ def around_sending(options: TaskOptions, tasks: Sequence[Task]) -> AbstractConte
     return span
 
 
-def around_sending_async(options: TaskOptions, tasks: Sequence[Task]) -> AbstractAsyncContextManager[object]:
+def around_sending_async(
+    config: FairQueueConfig, options: TaskOptions, tasks: Sequence[Task]
+) -> AbstractAsyncContextManager[object]:
     """The same for coroutines."""
-    config = conf.get_config()
     if not (config.tracing or config.middleware or options.middleware):
         put_in(tasks, current_trace())
         return NO_SPAN
@@ -464,13 +466,14 @@ def send(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
     """Push the tasks, or leave them to the commit; a result for each."""
     if _get_running_loop() is not None:
         _warn_of_blocked_loop(tasks)
-    with around_sending(options, tasks):
+    config = conf.get_config()
+    with around_sending(config, options, tasks):
         if (interceptor := conf.current_interceptor()) is not None:
             return interceptor.intercept(options, tasks)
-        if may_wait(options) and (left := _leave_to_commit(options, tasks)) is not None:
+        if may_wait(config, options) and (left := _leave_to_commit(options, tasks)) is not None:
             return left
         try:
-            with around_push(options.queue, tasks) if conf.get_config().tracing else nullcontext():
+            with around_push(options.queue, tasks) if config.tracing else NO_SPAN:
                 pushed = conf.get_queue(options.queue).push_batch(tasks)
         except PushRefusedError as error:
             signals.send_task_pushed(options.queue, tasks, _answers(error))
@@ -484,14 +487,15 @@ def send(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
 
 async def asend(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
     """As `send`; a transaction is looked for in the thread in which synchronous code runs, where Django's are."""
-    async with around_sending_async(options, tasks):
+    config = conf.get_config()
+    async with around_sending_async(config, options, tasks):
         if (interceptor := conf.current_interceptor()) is not None:
             return await sync_to_async(interceptor.intercept)(options, tasks)
-        if may_wait(options) and (left := await sync_to_async(_leave_to_commit)(options, tasks)) is not None:
+        if may_wait(config, options) and (left := await sync_to_async(_leave_to_commit)(options, tasks)) is not None:
             return left
         queue = await conf.aget_queue(options.queue)
         try:
-            with around_push(options.queue, tasks) if conf.get_config().tracing else nullcontext():
+            with around_push(options.queue, tasks) if config.tracing else NO_SPAN:
                 pushed = await queue.push_batch(tasks)
         except PushRefusedError as error:
             await signals.asend_task_pushed(options.queue, tasks, _answers(error))
@@ -508,8 +512,8 @@ def _answers(error: PushRefusedError) -> list[PushResult]:
     return [answer for answer in error.results if isinstance(answer, PushResult)]
 
 
-def may_wait(options: TaskOptions) -> bool:
-    return conf.get_config().enqueue_on_commit if options.on_commit is None else options.on_commit
+def may_wait(config: FairQueueConfig, options: TaskOptions) -> bool:
+    return config.enqueue_on_commit if options.on_commit is None else options.on_commit
 
 
 def _leave_to_commit(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult] | None:
@@ -584,7 +588,7 @@ def send_for_event(event: str, key: str, options: TaskOptions, make: Callable[[]
 
     def take() -> Task | None:
         task = make()
-        with around_sending(options, [task]):
+        with around_sending(conf.get_config(), options, [task]):
             if (interceptor := conf.current_interceptor()) is None:
                 return task
             interceptor.intercept(replace(options, on_commit=hook is not None), [task])  # an event always waits for it

@@ -37,7 +37,9 @@ MAX_BAGGAGE_BYTES = 8192
 
 def _trace_of(task: TaskContext) -> Trace:
     """The running task's; of a batch only if all its items belong to one."""
-    traces = {item.trace for item in task.batch} or {task.trace}
+    if not task.batch:
+        return task.trace
+    traces = {item.trace for item in task.batch}
     return traces.pop() if len(traces) == 1 else NO_TRACE
 
 

@@ -374,7 +374,7 @@ class Capture:
         each.
         """
         hook = None
-        if not self._runs_at_once and sending.may_wait(options):
+        if not self._runs_at_once and sending.may_wait(conf.get_config(), options):
             hook = sending.hook_in(options.database)
         pushed = self.keep(options.queue, tasks, hook)
         return [

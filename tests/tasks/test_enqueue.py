@@ -260,3 +260,49 @@ def test_items_of_a_batch_task_are_enqueued_one_by_one(queue: FairQueue) -> None
     assert work([{"owner": "a"}, {"owner": "b"}]) == 2
     with pytest.raises(TaskUsageError, match="one item of the batch, by position, got 2 and 0 by name"):
         work.enqueue({"owner": "a"}, {"owner": "b"})  # type: ignore[call-overload]
+
+
+def test_each_of_many_calls_has_its_own_user_arguments_and_moments(queue: FairQueue) -> None:
+    """From the second call on, what the options decide is copied."""
+    work = declare(user="customer", priority=4, timeout=5)
+    sent = [work.enqueue(f"user{number}", n=number) for number in range(4)]
+    tasks = [queue.get_task(each.id) for each in sent]
+    assert [each.user_id for each in tasks] == ["user0", "user1", "user2", "user3"]
+    assert [each.payload["kwargs"] for each in tasks] == [{"n": number} for number in range(4)]
+    assert len({each.task_id for each in tasks}) == 4
+    assert {(each.priority, each.timeout, each.name) for each in tasks} == {(4, 5.0, "work")}
+    for _ in range(3):
+        with pytest.raises(TaskValidationError, match=r"work\.enqueue\(\): the user \(argument 'customer'\)"):
+            work.enqueue("x" * 257)
+        with pytest.raises(TaskSerializationError, match="argument 'n'"):
+            work.enqueue("acme", n={1})
+    delayed = declare(delay=60)
+    first, *_, last = [delayed.build(("acme",), {}) for _ in range(4)]
+    assert first.execute_after is not None
+    assert last.execute_after is not None
+    assert last.execute_after > first.execute_after
+
+
+def test_a_new_configuration_counts_for_the_next_call(queue: FairQueue, settings: Settings) -> None:
+    work = declare()
+    assert {work.build(("acme",), {}).max_retries for _ in range(3)} == {3}
+    settings.FAIRQUE = {**settings.FAIRQUE, "QUEUE": {"DEFAULT_MAX_RETRIES": 1}}
+    assert {work.build(("acme",), {}).max_retries for _ in range(3)} == {1}
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "message"),
+    [
+        ((), {}, "missing a required argument: 'customer'"),
+        (("a", 1, 2), {}, "too many positional arguments"),
+        (("a",), {"customer": "b"}, "multiple values for argument 'customer'"),
+        (("a",), {"color": "red"}, "unexpected keyword argument 'color'"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused_at_every_call(args: Any, kwargs: Any, message: str) -> None:
+    work = declare()
+    for _ in range(3):
+        with pytest.raises(TaskUsageError, match=message):
+            work.bind(args, kwargs)
+    assert work.bind(("a",), {"n": 2}).args == ("a", 2)
+    assert work.bind((), {"n": 2, "customer": "a"}).arguments == {"customer": "a", "n": 2}

@@ -40,7 +40,7 @@ def to_us(moment: float) -> int:
 
 def rounded(seconds: float) -> float:
     """The same in seconds, without what is finer than the scripts' unit: it comes back from the server as it went."""
-    return to_us(seconds) / 1_000_000
+    return round(seconds * 1_000_000) / 1_000_000
 
 
 def seconds(us: bytes | int | str | None) -> float | None:

@@ -13,6 +13,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Union
 from zlib import crc32
 
@@ -48,6 +49,7 @@ _source = _Source()
 os.register_at_fork(after_in_child=_source.renew)  # a forked child must not repeat its parent's ids
 
 
+@lru_cache(maxsize=4096)
 def bucket_of(name: str) -> int:
     """The bucket of a user, a run or a namespace: stable for all times, processes and versions."""
     return crc32(name.encode()) % USER_BUCKETS
@@ -99,7 +101,7 @@ def check_id(value: object, what: str) -> str:
         raise TaskValidationError(
             f"{what} must be a non-empty string of at most {MAX_ID_BYTES} bytes, got {type(value).__name__} {short(value)}"
         )
-    size = check_encodable(value, what)
+    size = len(value) if value.isascii() else check_encodable(value, what)
     if not 0 < size <= MAX_ID_BYTES:
         raise TaskValidationError(
             f"{what} must be a non-empty string of at most {MAX_ID_BYTES} bytes, got {size} bytes"

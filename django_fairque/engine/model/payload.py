@@ -7,7 +7,7 @@ strings); each of these would arrive as something else or not at all, so each is
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 from django_fairque.engine.model.errors import TaskSerializationError, short
@@ -16,7 +16,29 @@ MAX_PAYLOAD_BYTES = 8 * 1024 * 1024
 """No setting allows a larger payload (bytes): a server shared by all users is no place for files."""
 
 # What contains itself is found by `_refuse_other_keys`, which goes through everything before.
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")).encode
+_encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"))
+
+
+def _text_encoder() -> Callable[[Any], str]:
+    """`JSONEncoder.encode`, which makes an encoder in C for each call; this makes it once."""
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:  # another Python than CPython
+        return _encoder.encode
+    as_chunks = make(
+        markers=None,
+        default=_encoder.default,
+        encoder=json.encoder.encode_basestring,
+        indent=None,
+        key_separator=":",
+        item_separator=",",
+        sort_keys=False,
+        skipkeys=False,
+        allow_nan=False,
+    )
+    return lambda value: "".join(as_chunks(value, 0))
+
+
+_encode = _text_encoder()
 
 
 class _NotStrictError(ValueError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from django_fairque.engine.model import errors
 
@@ -54,8 +55,10 @@ class FailureType(str, Enum):
     """It can't run, or its workers died too often while they ran it."""
 
 
-@dataclass(frozen=True)
-class PushResult:
+REFUSED_STATUSES = ("backlog_full", "id_conflict")
+
+
+class PushResult(NamedTuple):
     """The result of pushing one task: ``status`` is "accepted", "duplicate", "backlog_full" or "id_conflict".
 
     ``task_id`` is the id under which the work is known: for a duplicate the existing task's.
@@ -77,7 +80,7 @@ class PushResult:
     @property
     def is_known(self) -> bool:
         """Whether the queue has the work, by this push or by an earlier one."""
-        return self.status not in ("backlog_full", "id_conflict")
+        return self.status not in REFUSED_STATUSES
 
 
 def push_refused(queue: str, results: Sequence[PushResult]) -> errors.PushRefusedError:

@@ -82,7 +82,9 @@ def _keyed(key: str | bytes) -> hmac.HMAC:
     """To be copied: what depends on the key only is half of the work. The key is one for this purpose, as
     `django.utils.crypto.salted_hmac` makes them."""
     derived = hashlib.sha256(SALT.encode() + (key if isinstance(key, bytes) else key.encode())).digest()
-    return hmac.new(derived, digestmod="sha256")
+    made = hmac.new(derived, digestmod="sha256")
+    found: hmac.HMAC = getattr(made, "_hmac", made)  # OpenSSL's object has the same methods, without a layer of Python
+    return found
 
 
 def split_signature(raw: bytes) -> tuple[bytes, bytes]:

@@ -255,6 +255,21 @@ class Task(BaseModel):
             is_chosen=task_id is not None,
         )
 
+    def repeated(self, user_id: str, payload: Any, max_payload_bytes: int) -> Task:
+        """Return a new task with the values of this one, for another user and with another ``payload``.
+
+        For code that creates many tasks with the same options: this checks ``user_id`` and ``payload``, of at most
+        ``max_payload_bytes`` bytes, and nothing else. The new task has a new id. Raises what `create` raises for these two.
+        """
+        fields = self.__dict__.copy()
+        fields["user_id"] = check_id(user_id, "user_id")
+        fields["task_id"] = new_task_id(user_id)
+        fields["payload"] = payload
+        fields["created_at"] = rounded(time.time())
+        return self._made(
+            fields, json_payload.dumps(payload, limit=min(max_payload_bytes, json_payload.MAX_PAYLOAD_BYTES))
+        )
+
     @classmethod
     def _made(cls, fields: dict[str, Any], raw: bytes, *, is_chosen: bool = False) -> Task:
         """As `model_construct`, for all fields, which were just checked: a quarter of its time, and pushes are many."""
@@ -301,7 +316,7 @@ class Task(BaseModel):
     @property
     def signature(self) -> bytes | None:
         """The signature that follows the payload, by which workers recognize the task; None for none."""
-        signature: bytes | None = _private(self)["_signature"]
+        signature: bytes | None = self.__pydantic_private__["_signature"]  # type: ignore[index] # see `_private`
         return signature
 
     @property
@@ -312,13 +327,13 @@ class Task(BaseModel):
     @property
     def payload_bytes(self) -> bytes:
         """The payload as it is sent, as JSON."""
-        raw: bytes = _private(self)["_raw"]
+        raw: bytes = self.__pydantic_private__["_raw"]  # type: ignore[index]
         return raw
 
     @property
     def has_chosen_id(self) -> bool:
         """Whether the caller chose the id. A second push of it is a duplicate then."""
-        chosen: bool = _private(self)["_chosen"]
+        chosen: bool = self.__pydantic_private__["_chosen"]  # type: ignore[index]
         return chosen
 
     def is_ready_to_execute(self, now: float | None = None) -> bool:
@@ -371,7 +386,7 @@ class Task(BaseModel):
     @property
     def push_template(self) -> PushTemplate:
         """What it has in common with many other tasks."""
-        return PushTemplate._make((*_template_values(self.__dict__), _private(self)["_chosen"]))
+        return PushTemplate._make((*_template_values(self.__dict__), self.has_chosen_id))
 
     def to_lua_args(self) -> list[Any]:
         """Return the arguments of ``push.lua`` for a task pushed alone, in its order: the task (without a signature),
@@ -548,7 +563,9 @@ def check_task(task: Task) -> Task:
 
 def check_tasks(tasks: Iterable[Task]) -> list[Task]:
     """These tasks; raise `TaskValidationError` if one is none."""
-    if not isinstance(tasks, Iterable) or isinstance(tasks, (str, bytes)):
+    if not isinstance(tasks, (list, Iterable)) or isinstance(
+        tasks, (str, bytes)
+    ):  # a list needs no look at its methods
         raise TaskValidationError(f"expected a sequence of tasks, got {type(tasks).__name__} {short(tasks)}")
     found = list(tasks)
     if set(map(type, found)) - {Task}:  # once for all: pushes are large

@@ -15,7 +15,7 @@ from django_fairque.engine.model import errors
 from django_fairque.engine.model.durations import seconds, to_us
 from django_fairque.engine.model.ids import new_nonce
 from django_fairque.engine.model.payload import pack
-from django_fairque.engine.model.records import EventCount, PushResult, push_refused
+from django_fairque.engine.model.records import REFUSED_STATUSES, EventCount, PushResult, push_refused
 from django_fairque.engine.model.signature import SignedFields, sign_payload
 from django_fairque.engine.model.task import PushTemplate, Task, check_tasks
 from django_fairque.engine.pushing import batching
@@ -69,7 +69,7 @@ def push_to_shard(commands: Commands, task: Task, now: float | None) -> Operatio
 
 def push_batch(shards: Shards, tasks: Iterable[Task], now: float | None) -> Operation[list[PushResult]]:
     found = check_tasks(tasks)
-    push_singles = partial(_push_in_slices, shards.home) if len(shards) == 1 else partial(_push_to_each, shards)
+    push_singles = partial(_push_in_slices, shards.home) if len(shards.all) == 1 else partial(_push_to_each, shards)
     if not any(task.depends_on or task.run_id for task in found):
         return all_accepted(shards.home, (yield from push_singles(found, now)))
     results: dict[int, PushResult] = {}
@@ -322,6 +322,8 @@ def push_results(
     """What ``push.lua`` answers of each task; what it found wrong with a graph is raised."""
     if graph.mode:
         batching.raise_graph_refusal(commands, tasks, reply)
+    if len(reply) == 2 and not reply[1].strip(b"1"):
+        return [PushResult(task.task_id, "accepted") for task in tasks]
     others = {int(reply[i]): reply[i + 1].decode() for i in range(2, len(reply), 2)}
     words = {0x31: "accepted", 0x32: "duplicate", 0x33: "backlog_full", 0x34: "id_conflict"}
     return [
@@ -358,35 +360,37 @@ def push_args(commands: Commands, tasks: Sequence[Task], graph: Graph = NO_GRAPH
     check_limits(commands.config, tasks)
     forms: dict[PushTemplate, int] = {}
     args: list[Any] = []
-    key = commands.config.signing_key.read()
+    traced: list[Any] = []
+    prefix, key = commands.config.prefix, commands.config.signing_key.read()
     for task in tasks:
-        form = forms.setdefault(task.push_template, len(forms) + 1)
-        signature = _sign(commands, task, graph.run_id, key) if task.signature is None else task.signature
-        args += (task.task_id, task.user_id, task.payload_bytes + signature, form)
-    is_kept = bool(graph.parts) or any(form.is_chosen or form.unique_key for form in forms)
-    tail = batching.dependency_args(tasks, graph.remote) if graph.mode else []
-    traced = [(index, task.trace.stored()) for index, task in enumerate(tasks, 1) if task.traceparent]
+        payload, form = task.payload_bytes, forms.setdefault(task.push_template, len(forms) + 1)
+        if task.signature is not None:
+            payload += task.signature
+        elif key is not None:
+            known = (task.task_id, graph.run_id) if task.debounce is None else ("", "")
+            payload += sign_payload(SignedFields(prefix, commands.name, task.name, task.user_id, payload, *known), key)
+        args += (task.task_id, task.user_id, payload, form)
+        if task.traceparent:
+            traced += (len(args) // 4, task.trace.stored())
+    is_kept = bool(graph.parts)
+    for template in forms:
+        is_kept = is_kept or template.is_chosen or bool(template.unique_key)
+        args.append(template.packed())
+    if graph.mode:
+        args += batching.dependency_args(tasks, graph.remote)
     if traced or graph.parts:
-        tail += [len(traced), *(each for pair in traced for each in pair)]
+        args += [len(traced) // 2, *traced]
     if graph.parts:
-        tail += [len(graph.parts), *(each for part in graph.parts.items() for each in part)]
-    counts = len(tasks), len(forms)
-    return [int(is_kept), graph.run_id, graph.mode, *counts, *args, *(form.packed() for form in forms), *tail]
-
-
-def _sign(commands: Commands, task: Task, run_id: str, key: str | bytes | None) -> bytes:
-    if key is None:
-        return b""
-    known = ("", "") if task.debounce is not None else (task.task_id, run_id)
-    prefix = commands.config.prefix
-    return sign_payload(SignedFields(prefix, commands.name, task.name, task.user_id, task.payload_bytes, *known), key)
+        args += [len(graph.parts), *(each for part in graph.parts.items() for each in part)]
+    return [int(is_kept), graph.run_id, graph.mode, len(tasks), len(forms), *args]
 
 
 def all_accepted(commands: Commands, results: list[PushResult]) -> list[PushResult]:
     """These results; `PushRefusedError` with all of them if some tasks were refused."""
-    if all(result.is_known for result in results):
-        return results
-    raise push_refused(commands.name, results)
+    for result in results:
+        if result.status in REFUSED_STATUSES:
+            raise push_refused(commands.name, results)
+    return results
 
 
 def event_counts(commands: Commands) -> Operation[dict[str, EventCount]]:

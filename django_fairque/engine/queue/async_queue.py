@@ -119,7 +119,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         """As `_run`, then carry what these left for other shards."""
         await self._check()
         result = await self._drive(steps)
-        if len(self._shards) > 1:
+        if len(self._shards.all) > 1:
             await self._carry_messages()
         return result
 
@@ -766,7 +766,7 @@ class AsyncFairQueue(executor.QueueOfShards):
 
     async def _reachable_shards(self) -> Shards:
         """All shards but those whose nodes are known to be away."""
-        if len(self._shards) == 1 or not is_cluster(self.client):
+        if len(self._shards.all) == 1 or not is_cluster(self.client):
             return self._shards
         await nodes.recheck_nodes_async(self.client)
         return executor.reachable_shards(self.client, self._shards)

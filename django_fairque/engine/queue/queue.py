@@ -109,7 +109,7 @@ class FairQueue(executor.QueueOfShards):
         """As `_run`, then carry what these left for other shards."""
         self._check()
         result = self._drive(steps)
-        if len(self._shards) > 1:
+        if len(self._shards.all) > 1:
             self._carry_messages()
         return result
 
@@ -746,7 +746,7 @@ class FairQueue(executor.QueueOfShards):
 
     def _reachable_shards(self) -> Shards:
         """All shards but those whose nodes are known to be away."""
-        if len(self._shards) == 1 or not is_cluster(self.client):
+        if len(self._shards.all) == 1 or not is_cluster(self.client):
             return self._shards
         nodes.recheck_nodes(self.client)
         return executor.reachable_shards(self.client, self._shards)
