@@ -231,7 +231,10 @@ def _reply(connection: Any) -> Any:
 
 def _needs_command_name(client: Any) -> bool:
     """Before redis-py 5.3 a pool needs the command's name; since then it warns if it gets one."""
-    parameter = inspect.signature(client.connection_pool.get_connection).parameters.get("command_name")
+    kind: Any = type(client.connection_pool)
+    if kind is FastConnectionPool:  # it passes on what it is given
+        kind = redis.BlockingConnectionPool
+    parameter = inspect.signature(kind.get_connection).parameters.get("command_name")
     return parameter is not None and parameter.default is inspect.Parameter.empty
 
 

@@ -49,7 +49,7 @@ def test_a_connection_that_the_server_closed_is_replaced(client: Any, redis: Red
 
 def test_a_closed_client_connects_again(client: Any) -> None:
     before = client.client_id()
-    client.connection_pool.disconnect(inuse_connections=False)  # those that are free
+    client.connection_pool.disconnect()
     assert client.client_id() != before
     before = client.client_id()
     client.close()
@@ -57,9 +57,9 @@ def test_a_closed_client_connects_again(client: Any) -> None:
 
 
 def test_every_connection_can_be_used_at_once_and_no_more(client: Any) -> None:
-    pool = client.connection_pool
+    pool, names = client.connection_pool, FairQueue(client)._transport._connection._names
     for _ in range(2):
-        taken = [pool.get_connection() for _ in range(4)]
+        taken = [pool.get_connection(*names) for _ in range(4)]
         assert len({id(each) for each in taken}) == 4
         with ThreadPoolExecutor(1) as threads:
             waits = threads.submit(client.client_id)
