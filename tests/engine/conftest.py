@@ -80,6 +80,6 @@ def pop(queue: FairQueue, now: float = NOW, worker: str = "w", **options: Any) -
 
 
 def everything(redis: Redis) -> dict[bytes, bytes | None]:
-    """Every key as bytes, but for the shard's clock, which any call moves."""
-    redis.hdel("fq:{default:0}:stats", "clock")
+    """Every key as bytes, but for the shard's clock, which any call moves, and the revision of its counters."""
+    redis.hdel("fq:{default:0}:stats", "clock", "revision")
     return {key: redis.dump(key) for key in redis.scan_iter()}

@@ -111,7 +111,7 @@ def a_clock_set_back(scene: Scene) -> Act:
     leases = {lease.task_id: lease for lease in scene.pop(4)}
     scene.queue.settle([Outcome.fail(leases["retried"], "x", delay=5)], now=scene.now)
     scene.queue.heartbeat("w1", {}, lease=LEASE, now=scene.now)
-    scene.redis.hset(f"{P}stats", "given", 0)
+    scene.redis.hset(f"{P}stats", mapping={"revision": "", "given": 0})
     scene.now = time.time() + 1
     return lambda queue: queue.sweep()
 

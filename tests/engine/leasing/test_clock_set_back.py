@@ -282,7 +282,7 @@ def test_a_wish_told_after_it_is_newer_than_one_told_before(queue: FairQueue) ->
 
 def test_a_clock_of_the_far_future_that_damage_left_is_set_right(queue: FairQueue, redis: Redis) -> None:
     task_id = leased(queue, NOW)
-    redis.hset(f"{P}stats", "clock", "1e400")
+    redis.hset(f"{P}stats", mapping={"revision": "", "clock": "1e400"})
     assert queue.sweep(now=NOW + 1).now == NOW + 1
     queue.sweep(now=NOW + 2)
     assert queue.get_task(task_id).state is TaskState.QUEUED

@@ -71,6 +71,7 @@ def _move_back(queue: FairQueue, seconds: float) -> None:
     """Everything that the engine knows of time is so much older now."""
     client, key = queue.client, "fq:{default:0}:"
     us = int(seconds * 1e6)
+    client.execute_command("HDEL", f"{key}stats", "revision")
     for field in ("clock", "spared"):
         client.execute_command("HINCRBY", f"{key}stats", field, -us)
     for member, end in client.zrange(f"{key}state:started", 0, -1, withscores=True):  # type: ignore[attr-defined]

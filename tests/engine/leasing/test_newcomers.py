@@ -246,7 +246,7 @@ def test_a_queue_from_before_the_rule_is_counted_as_it_is_served(queue: FairQueu
     """Its records lack the new fields. Nothing has to be repaired, and nobody is starved meanwhile."""
     stream = Stream(queue, {"waiting": 1, "too": 2}, 1.1)
     stream.run(30)
-    redis.hdel(P + "stats", "active", "active_users", "lead", "place")
+    redis.hdel(P + "stats", "revision", "active", "active_users", "lead", "place")
     for key in redis.scan_iter(P + "user:*"):
         redis.hdel(key, "counted", "early")
     assert queue.check_invariants() == []
@@ -264,6 +264,7 @@ def test_the_sum_of_the_weights_is_checked_and_repaired(queue: FairQueue, redis:
     assert redis.hget(P + "stats", "active") == b"4500000"
     assert redis.hget(P + "group:organization", "active") == b"1000000"
     redis.hincrby(P + "stats", "active", 7)
+    redis.hdel(P + "stats", "revision")
     redis.hset(P + "group:organization", "active", 3)
     redis.hset(P + "user:b", "counted", 5)
     assert {violation.invariant for violation in queue.check_invariants()} == {"weights"}

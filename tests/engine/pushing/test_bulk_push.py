@@ -33,7 +33,7 @@ def ring(redis: Redis) -> list[str]:
 
 
 def contents(redis: Redis) -> dict[bytes, Any]:
-    """Every key but the replies that are kept for repeated calls and their size, which are each call's own."""
+    """Every key but the replies that are kept for repeated calls, their size, and the revision: they are each call's own."""
     read: dict[Any, Callable[[bytes], Any]] = {
         b"string": redis.get,
         b"hash": redis.hgetall,
@@ -43,7 +43,8 @@ def contents(redis: Redis) -> dict[bytes, Any]:
     }
     keys: Any = redis.scan_iter()
     found = {key: read[redis.type(key)](key) for key in keys if b":reply:" not in key}
-    found[b"fq:{default:0}:stats"].pop(b"replies", None)
+    for field in (b"replies", b"revision"):
+        found[b"fq:{default:0}:stats"].pop(field, None)
     return found
 
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from django_fairque.engine.model import task as form
 from django_fairque.engine.model.errors import BacklogFullError
+from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, MakeQueue, task
+
+if TYPE_CHECKING:
+    from redis import Redis
 
 
 def test_queues_of_different_options_take_turns(make_queue: MakeQueue) -> None:
@@ -62,6 +68,31 @@ def test_a_name_of_any_size_and_form_is_itself(make_queue: MakeQueue) -> None:
     for each in made:
         queue.push(each, now=NOW)
     assert [queue.get_task(each.task_id).name for each in made] == [name for name in names for _ in range(2)]
+
+
+def test_counters_that_were_restored_are_noticed(make_queue: MakeQueue, redis: Redis) -> None:
+    """An older copy of the data comes back, and then another history of the same length."""
+    queue = make_queue()
+    queue.push(task("a"), now=NOW)
+    copy = {key: redis.dump(key) for key in redis.scan_iter()}
+    for users in ("bcd", "ef", "a"):
+        for user in users:
+            queue.push(task(user), now=NOW)
+        redis.flushdb()
+        for key, value in copy.items():
+            redis.restore(key, 0, value or b"")
+        queue.push_batch([task(user) for user in users], now=NOW)
+        assert queue.check_invariants() == []
+        assert queue.get_stats().states["queued"] == 1 + len(users)
+
+
+def test_the_counters_of_two_queues_stay_apart(redis: Redis) -> None:
+    for number in range(3):
+        for name in ("one", "two"):
+            queue = FairQueue(redis, name)
+            queue.push(task("a"), now=NOW)
+            assert queue.get_stats().states["queued"] == number + 1
+            assert queue.check_invariants() == []
 
 
 def test_python_packs_a_form_once(make_queue: MakeQueue) -> None:

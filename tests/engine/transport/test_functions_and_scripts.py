@@ -91,6 +91,21 @@ def test_a_user_without_functions_uses_scripts(without_functions: Redis, redis: 
     assert not queue._transport.as_functions
 
 
+def test_functions_notice_what_scripts_write(without_functions: Redis, redis: Redis) -> None:
+    """Functions keep the counters of a shard between calls. Scripts, and functions of another version, write them too."""
+    queues = [FairQueue(redis), FairQueue(without_functions)]
+    tokens = []
+    for number in range(12):
+        queues[number % 2].push(task(f"u{number % 3}"), now=NOW + number // 4)
+        queues[number // 2 % 2].push(task("a"), now=NOW + number // 4)
+        lease = queues[number % 3 % 2].pop("w", now=NOW + number // 4)
+        assert lease is not None
+        tokens.append(lease.token)
+    assert tokens == list(range(1, 13))
+    assert queues[0].get_stats().states["queued"] == 12
+    assert queues[0].check_invariants() == []
+
+
 async def test_so_do_coroutines(without_functions: Redis, server: Server, redis: Redis) -> None:
     from redis.asyncio import Redis as Client
 

@@ -197,7 +197,7 @@ def test_an_end_is_not_moved_by_a_clock_that_is_set_back(redis: Redis) -> None:
     queue.push(task("ann"))
     queue.user("ann").pause(until=datetime.now(timezone.utc) + timedelta(hours=1))
     until = stats_of(queue.user("ann")).pause.until
-    redis.hset(f"{P}stats", mapping={"clock": int((until + 3600) * 1e6), "given": 0})
+    redis.hset(f"{P}stats", mapping={"revision": "", "clock": int((until + 3600) * 1e6), "given": 0})
     queue.sweep()
     assert stats_of(queue.user("ann")).pause.until == until
     assert queue.check_invariants() == []

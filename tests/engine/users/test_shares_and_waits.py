@@ -266,12 +266,13 @@ def test_by_tasks_the_expected_wait_counts_tasks(make_queue: MakeQueue) -> None:
 def test_the_sweep_counts_active_users_of_earlier_versions(queue: FairQueue, redis: Redis) -> None:
     for user in ("a", "b", "c"):
         push(queue, user)
-    redis.hdel("fq:{default:0}:stats", "active_users")
+    redis.hdel("fq:{default:0}:stats", "active_users", "revision")
     queue.sweep(now=NOW)
     assert queue.fairness().active_users == 3
     for lease in queue.pop_batch(3, "w", now=NOW):
         queue.finish(lease, now=NOW)
     redis.hincrby("fq:{default:0}:stats", "active_users", 2)
+    redis.hdel("fq:{default:0}:stats", "revision")
     queue.sweep(now=NOW)
     assert queue.fairness().active_users == 0
 
@@ -289,6 +290,7 @@ def test_the_sweep_leaves_active_members_of_a_paused_organization_counted(queue:
 def test_a_wrong_number_of_active_users_is_found_and_repaired(queue: FairQueue, redis: Redis) -> None:
     push(queue, "a")
     redis.hincrby("fq:{default:0}:stats", "active_users", 3)
+    redis.hdel("fq:{default:0}:stats", "revision")
     assert [each.detail for each in queue.check_invariants()] == ["active_users is 4, must be 1"]
     queue.repair(now=NOW)
     assert queue.fairness().active_users == 1

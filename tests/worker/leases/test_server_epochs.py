@@ -128,7 +128,7 @@ def test_it_is_announced(
             if loss == "emptied":
                 client.flushall()
             else:
-                client.hset("fq:{default:0}:stats", "token", 1)
+                client.hset("fq:{default:0}:stats", mapping={"revision": "", "token": 1})
         (alert,) = eventually(lambda: received)
         assert (alert.kind, alert.queue, alert.task_id, alert.leases) == (
             loss,

@@ -14,6 +14,8 @@
 -- REPLY   one digit each: 0 nothing to fix, 1 fixed, 2 can't be fixed by a program
 -- COST    25 commands each
 -- include base ring organization user recent_usage task dependents
+counters.read_again()
+
 local STATES = { 'scheduled', 'deferred', 'queued', 'started', 'finished', 'failed', 'canceled' }
 local fix = {}
 

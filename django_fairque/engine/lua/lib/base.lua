@@ -83,18 +83,77 @@ local function run_key(run) return P .. 'run:' .. run end
 local function delivered_key(id) return P .. 'delivered:' .. id end
 local function unique_key(user_name, key) return P .. 'unique:' .. #user_name .. ':' .. user_name .. ':' .. key end
 
+local stat, stat_changed, stat_added, now, now_text
+local is_given -- by the caller: of a moment that somebody gave nothing follows for the server's clock
+local counters = {} -- in one table: a script has room for 200 names
+do -- counters and the engine's time
+
 -- The shard's counters. Those named here are read at once and written back at once; any other is added to.
+--
+-- To read and convert them takes a quarter of the time of a push of one task, so a function keeps them until its next call, with
+-- their `revision`: each write sets it, in the same command, to a text that nobody else writes. If the revision on the server is the one that
+-- was kept, nobody has written since.
 local STATS = {
+  'revision', -- a text, all others are numbers
   'clock', 'token', 'stamp', 'arrival', 'vtime', 'lead', 'place', 'active', 'mean', 'look', 'paused',
   'depth:1', 'depth:2', 'depth:3', 'depth:4', 'depth:5', 'depth:6',
   'pushed', 'started', 'finished', 'retried', 'spared', 'given', 'groups', 'behind', 'quarantine', 'resolve_turn',
   'replies', 'replies_before', 'replies_in', 'active_users', 'hour', 'recent:0', 'recent:1',
   'lease', 'heartbeat', 'signed', 'sampled', 'sla_violated',
 }
-local stat, stat_changed, stat_added, now, now_text = {}, nil, nil, nil, nil -- `stat` is filled anew, not made anew
+local KEPT = 100 -- shards
+local kept, size = {}, 0 -- by the key of the counters
+local key -- of the counters of this call, or of the call before
+-- `last_write` is higher than the numbers of all revisions that this function has read or written, and `origin` names the function:
+-- after a failover two servers may go on from the same revision.
+local last_write, origin = 0, nil
 
-local is_given -- by the caller: of a moment that somebody gave nothing follows for the server's clock
-do -- the engine's time
+local function forget_stats()
+  if kept[key] then kept[key], size = nil, size - 1 end
+end
+
+local function keep_stats()
+  if kept[key] then return end
+  if size == KEPT then kept, size = {}, 0 end
+  kept[key], size = stat, size + 1
+end
+
+-- The first ones of them, or all.
+local function read(last) return redis.call('HMGET', key, unpack(STATS, 1, last)) end
+
+function counters.read()
+  if stat_changed and next(stat_changed) then forget_stats() end -- the call before has failed
+  stat_changed, stat_added = emptied(stat_changed), emptied(stat_added)
+  key = K.stats
+  stat = kept[key]
+  if not stat or read(1)[1] ~= stat.revision then counters.read_again() end
+end
+
+-- Also what others have written, who set no revision.
+function counters.read_again()
+  forget_stats()
+  local values = read()
+  stat = { revision = values[1] or '' }
+  for i = 2, #STATS do stat[STATS[i]] = tonumber(values[i] or 0) or 0 end
+  local other_write = tonumber(string.match(stat.revision, '^%d+')) or 0
+  if other_write < 2 ^ 52 then last_write = math.max(last_write, other_write) end
+  if stat.revision ~= '' then keep_stats() end
+end
+
+-- In one command, so that no other revision has these counters.
+function counters.write()
+  last_write = last_write + 1
+  origin = origin or tostring({}) .. ':' .. now_text
+  local revision = string.format('%d:%s', last_write, origin)
+  local values, n = { 'revision', revision }, 2
+  for field in pairs(stat_changed) do
+    values[n + 1], values[n + 2] = field, exact(stat[field])
+    n = n + 2
+  end
+  redis.call('HSET', key, unpack(values))
+  stat.revision = revision
+  keep_stats()
+end
 
 -- The server's clock was set forward, or for so long nobody has called: leases keep what was left of them. Each is spared
 -- once until it is renewed (`spared`: the end of the last one that was), so one that nobody renews lasts twice at most.
@@ -112,6 +171,7 @@ end
 local function spare_leases(time)
   local step = time - stat.clock
   if stat.clock == 0 or not is_step(step) then return end
+  forget_stats()
   local started = P .. 'state:started' -- not all commands declare it
   local first, moved = '(' .. exact(math.max(stat.clock, stat.spared)), {}
   local ends = redis.call('ZRANGEBYSCORE', started, first, '+inf', 'WITHSCORES')
@@ -119,12 +179,12 @@ local function spare_leases(time)
     stat.spared = tonumber(ends[i + 1]) + step
     moved[i], moved[i + 1] = exact(stat.spared), ends[i]
   end
-  redis.call('HSET', K.stats, 'spared', exact(stat.spared)) -- first: what is moved is never moved again
+  redis.call('HSET', K.stats, 'revision', '', 'spared', exact(stat.spared)) -- first: what is moved is never moved again
   for i = 1, #moved, CHUNK do
     redis.call('ZADD', started, unpack(moved, i, math.min(i + CHUNK - 1, #moved)))
   end
   stat.clock = time
-  redis.call('HSET', K.stats, 'clock', exact(time))
+  redis.call('HSET', K.stats, 'revision', '', 'clock', exact(time))
 end
 
 -- The server's clock was ahead and is set right. A step of up to a minute is waited out: time stands still until the clock has
@@ -144,6 +204,7 @@ local function move(list, time, moved)
   return moved
 end
 local function set_back(time)
+  forget_stats()
   local scheduled, found, retries = P .. 'state:scheduled', {}, {}
   for i, name in ipairs(COUNTED) do
     found[i] = move(redis.call('ZRANGE', P .. name, 0, -1, 'WITHSCORES'), time, {})
@@ -171,13 +232,11 @@ local function set_back(time)
   end
   stat.spared = math.max(0, stat.spared + time - math.min(stat.clock, NEVER))
   stat.clock, stat.look = time, time
-  redis.call('HSET', K.stats, 'clock', exact(time), 'look', exact(time), 'spared', exact(stat.spared))
+  redis.call('HSET', K.stats, 'revision', '', 'clock', exact(time), 'look', exact(time), 'spared', exact(stat.spared))
 end
 
 each_call(function()
-  stat_changed, stat_added = emptied(stat_changed), emptied(stat_added)
-  local values = redis.call('HMGET', K.stats, unpack(STATS))
-  for i = 1, #STATS do stat[STATS[i]] = tonumber(values[i] or 0) or 0 end
+  counters.read()
   now = tonumber(ARGV[1])
   is_given = now ~= nil
   if not now then
@@ -353,12 +412,7 @@ local function flush_stats()
     set_stat('clock', now)
     if is_given ~= (stat.given == 1) then set_stat('given', is_given and 1 or 0) end
   end
-  local values = {}
-  for field in pairs(stat_changed) do
-    values[#values + 1] = field
-    values[#values + 1] = exact(stat[field])
-  end
-  if #values > 0 then redis.call('HSET', K.stats, unpack(values)) end
+  if next(stat_changed) then counters.write() end
   stat_changed, stat_added, tallies = {}, emptied(stat_added), emptied(tallies)
 end
 
