@@ -22,10 +22,7 @@ DOCS = Path(__file__).parent.parent.parent / "docs"
 USER_PAGES = sorted((DOCS / "explanation").glob("*.md"))
 PAGES = [
     *USER_PAGES,
-    *(
-        DOCS / "contributing" / f"{name}.md"
-        for name in ("architecture", "costs", "fairness", "guarantees", "life", "order")
-    ),
+    *(DOCS / "contributing" / f"{name}.md" for name in ("architecture", "costs", "fairness", "life", "order")),
 ]
 MOST_WORDS = 1500
 DRAWINGS = sorted((DOCS / "images").glob("*.svg"))
