@@ -1,17 +1,20 @@
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
 
 from django_fairque.conf import RedisConfig
+from django_fairque.conf.redis import aclose_client
 from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
 from tests.cluster.conftest import SHARDS
 from tests.engine.conftest import task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from tests.cluster.six_nodes import Six
 
@@ -43,6 +46,24 @@ def patient_queue(away: Away) -> Iterator[FairQueue]:
     """The same queue with the usual deadlines, for what is done while all nodes live: on a busy machine that takes longer."""
     with RedisConfig(url=away.url, cluster=True).create_redis_client() as client:
         yield FairQueue(client, config=QueueConfig(shards=SHARDS))
+
+
+@pytest.fixture
+async def async_queue(away: Away) -> AsyncIterator[AsyncFairQueue]:
+    """The same queue for coroutines, when it has reached all nodes: the first replies of a busy machine can take longer."""
+    config = RedisConfig(url=away.url, cluster=True, socket_timeout=DEADLINE, socket_connect_timeout=DEADLINE)
+    client = config.create_async_redis_client()
+    queue = AsyncFairQueue(client, config=CONFIG)
+
+    async def reach_all() -> None:
+        while (await queue.get_stats()).missing_shards:  # noqa: ASYNC110 - nothing says when a node replies
+            await asyncio.sleep(0.01)
+
+    try:
+        await asyncio.wait_for(reach_all(), 20)
+        yield queue
+    finally:
+        await aclose_client(client)
 
 
 @pytest.fixture

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
-from django_fairque.conf import RedisConfig
-from django_fairque.conf.redis import aclose_client
 from django_fairque.engine.model.errors import RedisConnectionError, ShardsAwayError
 from django_fairque.engine.model.task import Task
-from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.transport import node_health as cluster_nodes
 from tests.engine.conftest import task
 from tests.worker.conftest import eventually
 
-from .away import CONFIG, DEADLINE, USERS, VICTIM, Away, in_time, stopped
+from .away import CONFIG, USERS, VICTIM, Away, in_time, stopped
+
+if TYPE_CHECKING:
+    from django_fairque.engine.queue.async_queue import AsyncFairQueue
 
 
 def test_living_users_go_on_and_the_others_get_a_clear_error(queue: FairQueue, away: Away) -> None:
@@ -93,11 +95,8 @@ def test_a_replica_that_takes_over_is_seen_without_patience(queue: FairQueue, aw
     assert hasty.get_stats().states["queued"] == len(USERS)
 
 
-async def test_coroutines_do_the_same(queue: FairQueue, away: Away) -> None:
-    config = RedisConfig(url=away.url, cluster=True, socket_timeout=DEADLINE, socket_connect_timeout=DEADLINE)
-    client = config.create_async_redis_client()
-    same = AsyncFairQueue(client, config=CONFIG)
-    assert (await same.get_stats()).states["queued"] == len(USERS)
+async def test_coroutines_do_the_same(queue: FairQueue, async_queue: AsyncFairQueue, away: Away) -> None:
+    same = async_queue
     with stopped(away):
         with in_time():
             assert (await same.get_stats()).missing_shards == away.shards
@@ -107,7 +106,6 @@ async def test_coroutines_do_the_same(queue: FairQueue, away: Away) -> None:
             assert (await same.health()).missing_shards == away.shards
             assert (await same.schedules.list()).missing_shards == away.shards
             assert (await same.dlq.counts()).missing_shards == away.shards
-    await aclose_client(client)
 
 
 @pytest.mark.slow

@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.conf import RedisConfig
-from django_fairque.conf.redis import aclose_client
 from django_fairque.engine.model.errors import RedisConnectionError, ShardsAwayError
 from django_fairque.engine.model.task import Task
-from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from tests.engine.conftest import task
 
-from .away import CONFIG, DEADLINE, USERS, Away, in_time, stopped
+from .away import USERS, Away, in_time, stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from django_fairque.engine.queue.async_queue import AsyncFairQueue
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.statistics.health import Alert
 
@@ -130,14 +128,10 @@ def _alerts(queue: FairQueue, now: float) -> list[Alert]:
 
 
 @pytest.mark.slow
-async def test_coroutines_do_the_same(busy: FairQueue, away: Away) -> None:
-    config = RedisConfig(url=away.url, cluster=True, socket_timeout=DEADLINE, socket_connect_timeout=DEADLINE)
-    client = config.create_async_redis_client()
-    same = AsyncFairQueue(client, config=CONFIG)
-    await same.get_stats()
+async def test_coroutines_do_the_same(busy: FairQueue, async_queue: AsyncFairQueue, away: Away) -> None:
+    same = async_queue
     away.kill()
     with pytest.raises(ShardsAwayError, match=f"^{2 * len(away.others)} tasks were canceled"), in_time():
         await same.purge()
     with pytest.raises(ShardsAwayError, match=f"^{len(away.others)} dead letters were requeued"), in_time():
         await same.dlq.requeue_all(name="to requeue")
-    await aclose_client(client)
