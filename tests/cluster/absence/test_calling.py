@@ -40,8 +40,8 @@ def test_living_users_go_on_and_the_others_get_a_clear_error(queue: FairQueue, a
 
 
 @pytest.mark.slow
-def test_chosen_ids_are_found_on_living_shards(queue: FairQueue, away: Away) -> None:
-    queue.push(Task.create(away.others[0], 3, {}, task_id="mine"))
+def test_chosen_ids_are_found_on_living_shards(queue: FairQueue, patient_queue: FairQueue, away: Away) -> None:
+    patient_queue.push(Task.create(away.others[0], 3, {}, task_id="mine"))
     away.kill()
     assert queue.get_task("mine").user_id == away.others[0]
     with pytest.raises(ShardsAwayError, match="the task 'other' can't be located"):

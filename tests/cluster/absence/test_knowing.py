@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 from .away import USERS, Away
 
 
-def test_figures_say_which_shards_are_missing(queue: FairQueue, away: Away) -> None:
-    whole = queue.get_stats()
+def test_figures_say_which_shards_are_missing(queue: FairQueue, patient_queue: FairQueue, away: Away) -> None:
+    whole = patient_queue.get_stats()
     assert (whole.states["queued"], whole.missing_shards) == (len(USERS), ())
     away.kill()
     stats = queue.get_stats()
@@ -44,8 +44,8 @@ def test_health_is_degraded_and_says_so(queue: FairQueue, away: Away) -> None:
     assert f"shards {', '.join(map(str, away.shards))} of {SHARDS} can't be reached" in health.reasons[0]
 
 
-def test_pages_and_lists_go_on_without_them(queue: FairQueue, away: Away) -> None:
-    page = queue.tasks("queued", limit=7)  # with a cursor from before
+def test_pages_and_lists_go_on_without_them(queue: FairQueue, patient_queue: FairQueue, away: Away) -> None:
+    page = patient_queue.tasks("queued", limit=7)  # with a cursor from before
     away.kill()
     seen: list[Task] = []
     while page.cursor is not None:
@@ -65,12 +65,12 @@ def test_pages_and_lists_go_on_without_them(queue: FairQueue, away: Away) -> Non
     assert set(queue.busy_users()) == set(away.others)
 
 
-def test_dead_letters_and_schedules(queue: FairQueue, away: Away) -> None:
-    for lease in queue.pop_batch(100, "w"):
-        queue.fail(lease, "no", retry=False)
+def test_dead_letters_and_schedules(queue: FairQueue, patient_queue: FairQueue, away: Away) -> None:
+    for lease in patient_queue.pop_batch(100, "w"):
+        patient_queue.fail(lease, "no", retry=False)
     here, there = away.others[0], away.users[0]
     for name, user in (("here", here), ("there", there)):
-        queue.schedules.add(name, task=task(user), every=60)
+        patient_queue.schedules.add(name, task=task(user), every=60)
     away.kill()
     page = queue.dlq.list(100)
     assert (len(page.items), page.missing_shards) == (len(away.others), away.shards)
@@ -93,8 +93,10 @@ def test_dead_letters_and_schedules(queue: FairQueue, away: Away) -> None:
         queue.schedules.add("new", task=task(here), every=30)
 
 
-def test_a_plain_number_is_an_error_while_a_shard_is_away(queue: FairQueue, away: Away) -> None:
-    queue.pause()
+def test_a_plain_number_is_an_error_while_a_shard_is_away(
+    queue: FairQueue, patient_queue: FairQueue, away: Away
+) -> None:
+    patient_queue.pause()
     away.kill()
     with pytest.raises(ShardsAwayError, match="the dead letters can't be counted") as caught:
         queue.dlq.count()

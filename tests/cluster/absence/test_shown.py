@@ -111,10 +111,10 @@ def test_the_admin_has_a_notice(queue: FairQueue, away: Away, admin_client: Any)
 @pytest.mark.slow
 @pytest.mark.django_db
 def test_the_admin_changes_an_organization_where_it_can_and_says_where_not(
-    queue: FairQueue, away: Away, admin_client: Any
+    queue: FairQueue, patient_queue: FairQueue, away: Away, admin_client: Any
 ) -> None:
     for user in (*away.users, *away.others):
-        queue.user(user).set_organization("acme")
+        patient_queue.user(user).set_organization("acme")
     away.kill()
     fields = {"organization": "acme", "action": "settings", "weight": "3", "max_running": "2"}
     page = admin_client.post(reverse("admin:django_fairque_organizations"), fields, follow=True)
