@@ -7,12 +7,15 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from django_fairque.engine.queue.queue import FairQueue
     from tests.servers import Server
@@ -20,13 +23,50 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent.parent
 
 
+@dataclass(frozen=True)
+class Drain:
+    """What it took to run all tasks of a queue: seconds, and seconds of processor time of the workers and of the server."""
+
+    tasks: int
+    seconds: float
+    worker_cpu: float
+    server_cpu: float
+
+    @property
+    def rate(self) -> float:
+        """Tasks a second."""
+        return self.tasks / self.seconds
+
+    @property
+    def worker_us(self) -> float:
+        """Microseconds of the workers' processor time for each task."""
+        return self.worker_cpu * 1e6 / self.tasks
+
+    @property
+    def server_us(self) -> float:
+        """Microseconds of the server's processor time for each task."""
+        return self.server_cpu * 1e6 / self.tasks
+
+
+def cpu_seconds(pids: Iterable[int]) -> float:
+    """Processor time of these processes and all that they started, also of those that have ended."""
+    seconds = 0.0
+    for pid in pids:
+        with suppress(psutil.NoSuchProcess):
+            process = psutil.Process(pid)
+            for each in [process, *process.children(recursive=True)]:
+                with suppress(psutil.NoSuchProcess):
+                    seconds += sum(each.cpu_times()[:4])  # its own, and of its children that have ended
+    return seconds
+
+
 @contextmanager
-def worker(server: Server, *arguments: str, lease: float = 30) -> Iterator[subprocess.Popen[bytes]]:
-    """``fairque_worker`` on the benchmarks' project."""
+def worker(server: Server, *arguments: str, lease: float = 30, url: str = "") -> Iterator[subprocess.Popen[bytes]]:
+    """``fairque_worker`` on the benchmarks' project; ``url`` is another address of the server than its socket."""
     environment = {
         **os.environ,
         "DJANGO_SETTINGS_MODULE": "tests.benchmarks.project.settings",
-        "BENCHMARK_SERVER": server.url,
+        "BENCHMARK_SERVER": url or server.url,
         "BENCHMARK_LEASE": str(lease),
     }
     command = [sys.executable, "-m", "django", "fairque_worker", *arguments]

@@ -10,7 +10,7 @@ from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
 from tests.servers import Server
 
-from .processes import wait_for_workers, wait_until, worker
+from .processes import Drain, cpu_seconds, wait_for_workers, wait_until, worker
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -23,19 +23,21 @@ PAYLOAD = {"args": ["x" * 180], "kwargs": {}}
 WORK = {"args": [10_000], "kwargs": {}}
 
 
-def throughput(server: Server, client: Redis, processes: int, tasks: int, *, works: bool = False) -> float:
-    """Tasks a second of one ``fairque_worker``, from its resuming to the last task's end: no-op ones, or some that work."""
+def drain(server: Server, client: Redis, processes: int, tasks: int, *, works: bool = False, url: str = "") -> Drain:
+    """Run tasks with one ``fairque_worker``, from its resuming to the last task's end: no-op ones, or some that work."""
     client.flushall()
     queue = FairQueue(client)
     queue.pause()
     name, payload = ("bench.work", WORK) if works else ("bench.noop", PAYLOAD)
     queue.push_batch([Task.create(f"u{i % 20}", 3, payload, name=name) for i in range(tasks)])
-    with worker(server, "--processes", str(processes)):
+    with worker(server, "--processes", str(processes), url=url) as process:
         wait_for_workers(queue, processes)
+        workers, servers = cpu_seconds([process.pid]), cpu_seconds([server.pid])
         started = time.perf_counter()
         queue.resume()
         wait_until(lambda: client.zcard("fq:{default:0}:state:finished") >= tasks)
-        return tasks / (time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        return Drain(tasks, seconds, cpu_seconds([process.pid]) - workers, cpu_seconds([server.pid]) - servers)
 
 
 def run(table: Table, *, quick: bool) -> None:
@@ -46,7 +48,7 @@ def run(table: Table, *, quick: bool) -> None:
                 table.add(
                     f"{what}, {number} process{'es' * (number > 1)}",
                     [
-                        throughput(server, client, number, tasks // (3 if works else 1), works=works)
+                        drain(server, client, number, tasks // (3 if works else 1), works=works).rate
                         for _ in range(rounds)
                     ],
                     "/s",

@@ -1,14 +1,15 @@
-"""The peers on the same server, each in an environment of its own, interleaved with ours in each round.
+"""The peers on the same server, each in a separate environment, interleaved with ours in each round.
 
-A peer's module has a task that counts in its process; the one that completes the count of ``BENCH_TASKS`` different tasks writes
-the seconds since the first. A peer that loses a task, or runs one twice, has no figure. Nothing but the queue's own work
-is in between, for ours as for theirs. Then each is sent tasks one by one, when it has been idle for a while.
+A peer's module has a task that counts in a file that its worker processes share. A peer that loses a task, or runs one twice,
+has no figure. One and two worker processes run tasks over a unix socket and over TCP; the processor time of both sides is
+counted. Then each peer is sent tasks one by one, when it has been idle for a while.
 
 Peers that store tasks in a database need one: ``python -m tests.postgres python -m tests.benchmarks peers``.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -16,15 +17,18 @@ import statistics
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.queue.queue import FairQueue
+from tests.benchmarks.peers.counting import Runs
 from tests.benchmarks.peers.systems import DJANGO, PEERS
-from tests.benchmarks.processes import wait_for_workers, wait_until, worker
-from tests.benchmarks.worker import idle_to_start, throughput
+from tests.benchmarks.processes import Drain, cpu_seconds, wait_for_workers, wait_until, worker
+from tests.benchmarks.worker import drain, idle_to_start
 from tests.servers import Server
+from tests.topologies import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,6 +43,10 @@ TRIALS = 100
 PATIENCE_SECONDS = 120
 SETTLING_SECONDS = 0.5
 """After the last task: in it, one that runs twice is counted."""
+NOT_MEASURED = 0.1
+"""Part of the tasks that run before the time counts, while not all processes have started."""
+KINDS = list(itertools.product(("unix socket", "TCP"), (1, 2)))
+"""How tasks are run: by which transport, and in how many worker processes."""
 ENVIRONMENTS = HERE.parent.parent.parent / ".benchmarks"
 OURS = "django_fairque"
 
@@ -84,26 +92,35 @@ def environment(name: str, system: System) -> Path:
     return home / "bin"
 
 
+@dataclass(frozen=True)
+class Measured:
+    """One round of a peer: what it took to run tasks in each of the `KINDS`, and its median milliseconds from idle to start."""
+
+    drains: dict[tuple[str, int], Drain]
+    wait: float
+
+
 class Peer:
     """One peer on this server; ``tasks`` are sent to it."""
 
-    def __init__(self, name: str, server: Server, tasks: int) -> None:
-        self._name, self._system, self._tasks = name, PEERS[name], tasks
+    def __init__(self, name: str, server: Server, tasks: int, url: str = "") -> None:
+        self._name, self._system, self._tasks, self._server = name, PEERS[name], tasks, server
         if self._system.needs_database and "PGHOST" not in os.environ:
             raise PeerError("needs PostgreSQL: start the benchmarks with python -m tests.postgres")
         self._folder = environment(name, self._system)
-        self._result = ENVIRONMENTS / f"{name}.result"
-        self._url = f"unix://{server.socket}"
+        self._result, self._runs = ENVIRONMENTS / f"{name}.result", ENVIRONMENTS / f"{name}.runs"
+        self._runs.write_bytes(bytes(max(1, tasks)))
+        self._url = url or f"unix://{server.socket}"
         self._variables = {
             **os.environ,
             "PATH": f"{self._folder}:{os.environ['PATH']}",
             "PYTHONPATH": str(HERE),
             "DJANGO_SETTINGS_MODULE": "peer_django_settings",
             "BENCH_PEER": name,
-            "BENCH_SOCKET": server.socket,
             "BENCH_URL": self._url,
             "BENCH_TASKS": str(tasks),
             "BENCH_RESULT": str(self._result),
+            "BENCH_RUNS": str(self._runs),
         }
         self._result.unlink(missing_ok=True)
 
@@ -114,26 +131,38 @@ class Peer:
         version, python = self._python("-c", program, package).split()
         return {"version": version, "python": python}
 
-    def rate(self) -> float:
-        """Tasks a second, of tasks that are there when its worker starts.
+    def drain(self, processes: int) -> Drain:
+        """Run tasks that are there when the worker starts, in this number of processes.
 
         Raises:
             PeerError: not each task ran exactly once.
         """
         self._send()
-        with self._worker():
-            self._answer()
+        runs = Runs(str(self._runs), self._tasks)
+        with self._workers(processes) as pids:
+            self._wait_until_at_most(runs, self._tasks * (1 - NOT_MEASURED))
+            left, started = runs.each.count(0), time.perf_counter()
+            workers, servers = cpu_seconds(pids), cpu_seconds([self._server.pid])
+            self._wait_until_at_most(runs, 0)
+            seconds = time.perf_counter() - started
+            workers, servers = cpu_seconds(pids) - workers, cpu_seconds([self._server.pid]) - servers
             time.sleep(SETTLING_SECONDS)
-            found = self._answer()
-        if found["runs"] != self._tasks:
-            raise PeerError(f"ran {found['runs']} tasks, expected {self._tasks}")
-        return self._tasks / float(found["seconds"])
+            total = sum(runs.each)
+        if total != self._tasks:
+            raise PeerError(f"ran {total} tasks, expected {self._tasks}")
+        return Drain(left, seconds, workers, servers)
+
+    def _wait_until_at_most(self, runs: Runs, left: float) -> None:
+        try:
+            wait_until(lambda: runs.each.count(0) <= left, PATIENCE_SECONDS)
+        except TimeoutError as error:
+            raise PeerError(f"not all of its {self._tasks} tasks ran in {PATIENCE_SECONDS} s") from error
 
     def idle_to_start(self) -> list[float]:
         """Milliseconds from before a task is sent to its start, each to an idle worker."""
         if self._system.needs_database:
             self._empty_database()
-        with self._worker("--burst"):
+        with self._workers(1, "--burst"):
             time.sleep(3)  # for its start, which would count as a wait of the first tasks
             self._send("stamp", empty=False)
             waits = self._answer()
@@ -165,13 +194,19 @@ class Peer:
         return json.loads(self._result.read_text())
 
     @contextmanager
-    def _worker(self, *without: str) -> Iterator[None]:
-        words = [word.replace("{url}", self._url) for word in self._system.command if word not in without]
-        with (ENVIRONMENTS / f"{self._name}.log").open("wb") as log:
-            command = [str(self._folder / words[0]), *words[1:]]
+    def _workers(self, number: int, *without: str) -> Iterator[list[int]]:
+        """Start the worker so many times; gives the ids of the processes."""
+        with ExitStack() as stack:
+            yield [stack.enter_context(self._worker(each, without)) for each in range(number)]
+
+    @contextmanager
+    def _worker(self, number: int, without: Sequence[str]) -> Iterator[int]:
+        words = [word.replace("{url}", self._url).replace("{number}", str(number)) for word in self._system.command]
+        command = [str(self._folder / words[0]), *(word for word in words[1:] if word not in without)]
+        with (ENVIRONMENTS / f"{self._name}.{number}.log").open("wb") as log:
             process = subprocess.Popen(command, env=self._variables, cwd=HERE, stdout=log, stderr=log)
             try:
-                yield
+                yield process.pid
             finally:
                 process.terminate()
                 try:
@@ -191,31 +226,54 @@ def run(table: Table, *, quick: bool, only: Sequence[str] = ()) -> None:
     """
     ENVIRONMENTS.mkdir(exist_ok=True)
     rounds, scale = (1, 0.2) if quick else (3, 1.0)
-    rates: dict[str, list[float]] = {name: [] for name in (OURS, *(only or PEERS))}
-    waits: dict[str, list[float]] = {name: [] for name in rates}
-    with Server() as server, server.client() as client:
-        for _ in range(rounds):
-            rates[OURS].append(throughput(server, client, 1, int(20_000 * scale)))
-            waits[OURS].append(_ours_from_idle(server, client))
-            for name in [name for name in rates if name not in (OURS, *table.details)]:
-                measured = _measure(table, name, server, client, int(PEERS[name].tasks * scale))
-                if measured:
-                    rates[name].append(measured[0])
-                    waits[name].append(measured[1])
-        complete = [name for name in rates if name not in table.details]
+    port = free_port()
+    names = [OURS, *(only or PEERS)]
+    found: dict[str, list[Measured]] = {name: [] for name in names}
+    with Server("--port", str(port)) as server, server.client() as client:
+        for name in itertools.chain.from_iterable([names] * rounds):
+            if name not in table.details:
+                found[name] += _measure(table, name, server, client, f"redis://127.0.0.1:{port}", scale)
+        complete = [name for name in names if name not in table.details]
         for name in complete[1:]:
             table.details[name] = Peer(name, server, 0).versions()
-    medians = {name: table.add(rate_of(name), rates[name], "/s") for name in complete}
-    if len(complete) > 1:
-        fastest = max(complete[1:], key=lambda name: medians[name])
-        table.add(f"ours over the fastest ({fastest})", medians[OURS] / medians[fastest], "×", "≥ 4 ×")
+    for kind in KINDS:
+        _add_drains(table, {name: [each.drains[kind] for each in found[name]] for name in complete}, kind)
     for name in complete:
-        table.add(wait_of(name), waits[name], "ms", "≤ 2" if name == OURS else "")
+        table.add(wait_of(name), [each.wait for each in found[name]], "ms", "≤ 2" if name == OURS else "")
 
 
-def rate_of(name: str) -> str:
+def _measure(table: Table, name: str, server: Server, client: Redis, tcp_url: str, scale: float) -> list[Measured]:
+    """One round of ours or of a peer; if it has no figures, none, and the table's details give the reason."""
+    try:
+        drains = {
+            (transport, processes): _drain(
+                name, server, client, scale, processes, tcp_url if transport == "TCP" else ""
+            )
+            for transport, processes in KINDS
+        }
+        return [Measured(drains, _idle_to_start(name, server, client))]
+    except PeerError as error:
+        table.details[name] = {"missing": str(error)}
+        print(f"{name}: {error}", file=sys.stderr)
+        return []
+
+
+def _add_drains(table: Table, drains: dict[str, list[Drain]], kind: tuple[str, int]) -> None:
+    medians = {}
+    for name, found in drains.items():
+        medians[name] = table.add(rate_of(name, *kind), [each.rate for each in found], "/s")
+        table.add("  worker CPU per task", [each.worker_us for each in found], "µs")
+        if name == OURS or not PEERS[name].needs_database:
+            table.add("  server CPU per task", [each.server_us for each in found], "µs")
+    peers = list(drains)[1:]
+    if peers:
+        fastest = max(peers, key=lambda name: medians[name])
+        table.add("  ours over the fastest", medians[OURS] / medians[fastest], "×", f"{fastest}; ≥ 4 ×")
+
+
+def rate_of(name: str, transport: str = "TCP", processes: int = 1) -> str:
     """How the figure of this peer's tasks a second is named."""
-    return f"{name}, one worker, no-op tasks"
+    return f"{name}, {transport}, {processes} worker process{'es' * (processes > 1)}, no-op tasks"
 
 
 def wait_of(name: str) -> str:
@@ -223,21 +281,18 @@ def wait_of(name: str) -> str:
     return f"{name}, idle to start, p50"
 
 
-def _measure(table: Table, name: str, server: Server, client: Redis, tasks: int) -> tuple[float, float] | None:
-    """A peer's tasks a second, and its median milliseconds from idle to start; if it has none, the table's details say why."""
-    try:
-        client.flushall()
-        rate = Peer(name, server, tasks).rate()
-        client.flushall()
-        return rate, statistics.median(Peer(name, server, TRIALS).idle_to_start())
-    except PeerError as error:
-        table.details[name] = {"missing": str(error)}
-        print(f"{name}: {error}", file=sys.stderr)
-        return None
-
-
-def _ours_from_idle(server: Server, client: Redis) -> float:
+def _drain(name: str, server: Server, client: Redis, scale: float, processes: int, url: str) -> Drain:
     client.flushall()
+    if name == OURS:
+        return drain(server, client, processes, int(20_000 * scale), url=url)
+    return Peer(name, server, int(PEERS[name].tasks * scale), url).drain(processes)
+
+
+def _idle_to_start(name: str, server: Server, client: Redis) -> float:
+    """The median milliseconds from sending a task to its start."""
+    client.flushall()
+    if name != OURS:
+        return statistics.median(Peer(name, server, TRIALS).idle_to_start())
     queue = FairQueue(client)
     with worker(server):
         wait_for_workers(queue)

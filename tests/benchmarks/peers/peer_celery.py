@@ -1,7 +1,7 @@
 from celery import Celery
-from counting import SOCKET, count, send, stamp
+from counting import URL, count, send, stamp
 
-app = Celery("peer_celery", broker=f"redis+socket://{SOCKET}")
+app = Celery("peer_celery", broker=URL.replace("unix://", "redis+socket://"))
 app.conf.update(task_ignore_result=True, worker_prefetch_multiplier=16, broker_connection_retry_on_startup=True)
 
 

@@ -1,9 +1,8 @@
 import dramatiq
-from counting import SOCKET, count, send, stamp
+from counting import URL, count, send, stamp
 from dramatiq.brokers.redis import RedisBroker
-from redis import Redis
 
-broker = RedisBroker(client=Redis(unix_socket_path=SOCKET))
+broker = RedisBroker(url=URL)
 dramatiq.set_broker(broker)
 
 

@@ -1,9 +1,7 @@
-from counting import SOCKET, count, send, stamp
+from counting import URL, count, send, stamp
 from huey import RedisHuey
-from redis import ConnectionPool, UnixDomainSocketConnection
 
-pool = ConnectionPool(connection_class=UnixDomainSocketConnection, path=SOCKET)
-huey = RedisHuey("peer", connection_pool=pool, results=False)
+huey = RedisHuey("peer", url=URL, results=False)
 
 
 @huey.task()

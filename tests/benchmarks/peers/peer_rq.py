@@ -1,6 +1,6 @@
 import sys
 
-from counting import PAYLOADS, SOCKET, count, is_stamped, send, stamp
+from counting import PAYLOADS, URL, count, is_stamped, send, stamp
 
 
 def noop(payload):
@@ -16,7 +16,7 @@ if __name__ == "__main__":
     from redis import Redis
     from rq import Queue
 
-    queue = Queue(connection=Redis(unix_socket_path=SOCKET))
+    queue = Queue(connection=Redis.from_url(URL))
     if is_stamped():
         send(None, lambda sent: queue.enqueue(peer_rq.stamped, sent, result_ttl=0))
         sys.exit()

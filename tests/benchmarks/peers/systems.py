@@ -13,7 +13,8 @@ class System:
 
     Attributes:
         packages: what pip installs; the first is the peer, whose version is recorded.
-        command: starts the worker: a program of the peer's environment and its arguments. ``{url}`` is the server's URL.
+        command: starts the worker: a program of the peer's environment and its arguments. ``{url}`` is the server's URL,
+            ``{number}`` the worker's number.
         tasks: how many tasks a round sends.
         runs_in: what runs tasks at the same time, for the table.
         module: of the tasks; its ``__main__`` sends them.
@@ -67,6 +68,8 @@ PEERS = {
             "--loglevel",
             "ERROR",
             "--without-gossip",
+            "-n",
+            "{number}@peers",
         ),
         3_000,
         "8 threads",
