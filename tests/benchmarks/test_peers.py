@@ -1,39 +1,37 @@
-"""A peer has a figure only if each of its tasks ran exactly once; else the result gives the reason."""
+"""The runs of a peer's tasks are counted, so that it has a figure only if each ran exactly once."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from .peers import HERE, PeerError, interpreter
+from .peers.counting import Runs
 from .peers.systems import PEERS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def result(tmp_path: Path, runs: list[int]) -> Any:
-    """What is written when three tasks were sent and those with these numbers ran, or None."""
-    file = tmp_path / "result"
-    program = f"import counting\nfor number in {runs}:\n    counting.count(counting.PAYLOADS[number])"
-    variables = {**os.environ, "PYTHONPATH": str(HERE), "BENCH_TASKS": "3", "BENCH_RESULT": str(file)}
-    subprocess.run([sys.executable, "-c", program], env=variables, check=True)
-    return json.loads(file.read_text()) if file.exists() else None
+def counted(tmp_path: Path, *processes: list[int]) -> list[int]:
+    """How often each of three tasks has run after processes ran those with these numbers."""
+    file = tmp_path / "runs"
+    file.write_bytes(bytes(3))
+    variables = {**os.environ, "PYTHONPATH": str(HERE), "BENCH_TASKS": "3", "BENCH_RUNS": str(file)}
+    for numbers in processes:
+        program = f"import counting\nfor number in {numbers}:\n    counting.count(counting.PAYLOADS[number])"
+        subprocess.run([sys.executable, "-c", program], env=variables, check=True)
+    return list(Runs(str(file), 3).each)
 
 
-def test_a_task_that_runs_twice_does_not_stand_for_one_that_did_not_run(tmp_path: Path) -> None:
-    assert result(tmp_path, [0, 1, 1]) is None
-
-
-def test_each_run_is_counted_also_one_after_the_last_task(tmp_path: Path) -> None:
-    assert result(tmp_path, [2, 0, 1])["runs"] == 3
-    assert result(tmp_path, [0, 1, 1, 2])["runs"] == 4
-    assert result(tmp_path, [0, 1, 2, 2])["runs"] == 4
+def test_each_run_of_each_task_is_counted_over_all_processes(tmp_path: Path) -> None:
+    assert counted(tmp_path, [0, 1, 1]) == [1, 2, 0]
+    assert counted(tmp_path, [2, 0], [1, 2]) == [1, 1, 2]
+    assert counted(tmp_path, [0] * 300) == [255, 0, 0]
 
 
 def test_a_peer_whose_python_is_missing_gives_the_reason() -> None:

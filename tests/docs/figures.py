@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.benchmarks.peers import OURS, rate_of, wait_of
+from tests.benchmarks.peers import OURS, SERVER_CPU, WORKER_CPU, rate_of, wait_of
 from tests.benchmarks.peers.systems import PEERS
 from tests.docs.blocks import DOCS, ROOT
 
@@ -27,21 +27,23 @@ def block(written: dict[str, Any]) -> str:
     Returns:
         When and where it was measured, a table that begins with the highest rate, and the peers without figures.
     """
-    medians = {each["name"]: each for each in written["parts"]["peers"]}
+    figures = {each["name"]: each for each in written["parts"]["peers"]}
     details = written["details"]["peers"]
-    measured = [name for name in (OURS, *PEERS) if rate_of(name) in medians]
-    measured.sort(key=lambda name: -medians[rate_of(name)]["median"])
+    measured = [name for name in (OURS, *PEERS) if rate_of(name) in figures]
+    measured.sort(key=lambda name: -figures[rate_of(name)]["median"])
     python, server = written["versions"]["python"], written["versions"]["server"].capitalize()
     date, cores = written["at"][:10], written["machine"]["cores"]
     lines = [
-        f"Measured on {date}: {cores} cores, load {written['load']:.1f}, Python {python}, {server} on a unix socket.",
+        f"Measured on {date}: {cores} cores, load {written['load']:.1f}, Python {python}, {server} over TCP.",
         "",
-        "| | runs tasks in | tasks per second | idle to start, p50 |",
-        "| --- | --- | --- | --- |",
+        "| | runs tasks in | tasks/s, one process | two processes | worker CPU per task | server CPU per task | idle to start |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name in measured:
         label = " ".join(part for part in (name, details.get(name, {}).get("version", "")) if part)
-        cells = (label, _place(name, python, details), _rate(medians[rate_of(name)]), _wait(medians.get(wait_of(name))))
+        one, two = rate_of(name), rate_of(name, processes=2)
+        shown = (one, two, f"{one}: {WORKER_CPU}", f"{one}: {SERVER_CPU}", wait_of(name))
+        cells = [label, _place(name, python, details), *(_figure(figures.get(each)) for each in shown)]
         lines.append(f"| {' | '.join(cells)} |")
     missing = [_reason(name, details) for name in PEERS if name not in measured]
     if missing:
@@ -62,13 +64,14 @@ def _place(name: str, python: str, details: dict[str, dict[str, str]]) -> str:
     return ", ".join(parts)
 
 
-def _rate(figure: dict[str, Any]) -> str:
+def _figure(figure: dict[str, Any] | None) -> str:
+    """The median with its unit; of a rate also the lowest and the highest value."""
+    if figure is None:
+        return "–"
+    if figure["unit"] != "/s":
+        return f"{figure['median']:.3g} {figure['unit']}"
     low, high = min(figure["values"]), max(figure["values"])
     return f"{figure['median']:,.0f}" + (f" ({low:,.0f} – {high:,.0f})" if low < high else "")
-
-
-def _wait(figure: dict[str, Any] | None) -> str:
-    return f"{figure['median']:.2f} ms" if figure else "–"
 
 
 def _reason(name: str, details: dict[str, dict[str, str]]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.benchmarks.peers import OURS, rate_of
+from tests.benchmarks.peers import OURS, WORKER_CPU, rate_of
 from tests.benchmarks.peers.systems import PEERS
 from tests.docs.figures import FILE, PAGE, block, with_figures
 
@@ -33,8 +33,9 @@ def test_each_figure_of_the_page_is_a_median_of_the_file(written: dict[str, Any]
     medians = {each["name"]: each["median"] for each in written["parts"]["peers"]}
     table = rows(block(written))
     assert OURS in table
-    for name, (_, rate, _) in table.items():
-        assert rate.split(" ")[0] == f"{medians[rate_of(name)]:,.0f}", name
+    for name, (_, one, two, *_) in table.items():
+        assert one.split(" ")[0] == f"{medians[rate_of(name)]:,.0f}", name
+        assert two.split(" ")[0] == f"{medians[rate_of(name, processes=2)]:,.0f}", name
 
 
 def test_each_peer_has_figures_or_is_named_as_not_measured(written: dict[str, Any]) -> None:
@@ -48,7 +49,11 @@ def test_each_peer_has_figures_or_is_named_as_not_measured(written: dict[str, An
 def test_a_new_result_changes_the_page(written: dict[str, Any]) -> None:
     newer = copy.deepcopy(written)
     newer["at"] = "2027-01-02T03:04:05Z"
-    newer["parts"]["peers"] += [{"name": rate_of("ardiq"), "unit": "/s", "median": 1e6, "values": [9e5, 1e6, 2e6]}]
+    newer["parts"]["peers"] = [
+        *(each for each in newer["parts"]["peers"] if not each["name"].startswith(("ardiq", "dj-queue"))),
+        {"name": rate_of("ardiq"), "unit": "/s", "median": 1e6, "values": [9e5, 1e6, 2e6]},
+        {"name": f"{rate_of('ardiq')}: {WORKER_CPU}", "unit": "µs", "median": 123.4, "values": [123.4]},
+    ]
     newer["details"]["peers"] |= {
         "ardiq": {"version": "9.9", "python": "3.13.0"},
         "dj-queue": {"missing": "pip cannot install it"},
@@ -56,7 +61,9 @@ def test_a_new_result_changes_the_page(written: dict[str, Any]) -> None:
     text = block(newer)
     assert "Measured on 2027-01-02:" in text
     assert next(iter(rows(text))) == "ardiq", "the fastest is first"
-    assert "| ardiq 9.9 | 100 coroutines, Python 3.13.0 | 1,000,000 (900,000 – 2,000,000) | – |" in text
+    assert (
+        "| ardiq 9.9 | 100 coroutines, Python 3.13.0 | 1,000,000 (900,000 – 2,000,000) | – | 123 µs | – | – |" in text
+    )
     assert "dj-queue (pip cannot install it)" in text
 
 

@@ -49,6 +49,7 @@ KINDS = list(itertools.product(("unix socket", "TCP"), (1, 2)))
 """How tasks are run: by which transport, and in how many worker processes."""
 ENVIRONMENTS = HERE.parent.parent.parent / ".benchmarks"
 OURS = "django_fairque"
+WORKER_CPU, SERVER_CPU = "worker CPU per task", "server CPU per task"
 
 
 class PeerError(Exception):
@@ -262,9 +263,9 @@ def _add_drains(table: Table, drains: dict[str, list[Drain]], kind: tuple[str, i
     medians = {}
     for name, found in drains.items():
         medians[name] = table.add(rate_of(name, *kind), [each.rate for each in found], "/s")
-        table.add("  worker CPU per task", [each.worker_us for each in found], "µs")
+        table.add(f"  {WORKER_CPU}", [each.worker_us for each in found], "µs")
         if name == OURS or not PEERS[name].needs_database:
-            table.add("  server CPU per task", [each.server_us for each in found], "µs")
+            table.add(f"  {SERVER_CPU}", [each.server_us for each in found], "µs")
     peers = list(drains)[1:]
     if peers:
         fastest = max(peers, key=lambda name: medians[name])
