@@ -1,4 +1,4 @@
-"""One command for all figures: ``python -m tests.benchmarks [--quick] [--scale PART] [--peer NAME] [--write FILE]
+"""One command for all figures: ``python -m tests.benchmarks [--quick] [--scale PART] [--peer NAME] [--rounds N] [--write FILE]
 [--against COMMIT] [engine pushing database worker noisy peers kills poison starting imports admin]``."""
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ def main() -> None:
         default=[],
         help="of the peers, only this one (repeatable)",
     )
+    parser.add_argument("--rounds", type=int, default=3, help="how often each peer is measured (default: %(default)s)")
     parser.add_argument(
         "--write", type=Path, metavar="FILE", help="write figures, machine, versions and commit as JSON"
     )
@@ -81,7 +82,9 @@ def main() -> None:
     load, figures, details = os.getloadavg()[0], {}, {}
     for name in options.parts or PARTS:
         table = Table(name)
-        more = {"admin": {"scale": options.scale}, "peers": {"only": options.peer}}.get(name, {})
+        more = {"admin": {"scale": options.scale}, "peers": {"only": options.peer, "rounds": options.rounds}}.get(
+            name, {}
+        )
         PARTS[name].run(table, quick=options.quick, **more)
         table.print()
         figures[name] = [each.to_json() for each in table.figures]

@@ -217,16 +217,17 @@ class Peer:
                     process.wait()
 
 
-def run(table: Table, *, quick: bool, only: Sequence[str] = ()) -> None:
+def run(table: Table, *, quick: bool, only: Sequence[str] = (), rounds: int = 3) -> None:
     """Measure ours and the peers, and add their figures to ``table``; in its details, their versions or why one has no figures.
 
     Args:
         table: where the figures go.
         quick: one round of fewer tasks.
         only: names of peers; by default all of them.
+        rounds: how often each is measured, if not quick.
     """
     ENVIRONMENTS.mkdir(exist_ok=True)
-    rounds, scale = (1, 0.2) if quick else (3, 1.0)
+    rounds, scale = (1, 0.2) if quick else (rounds, 1.0)
     port = free_port()
     names = [OURS, *(only or PEERS)]
     found: dict[str, list[Measured]] = {name: [] for name in names}
