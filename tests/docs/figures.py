@@ -34,7 +34,10 @@ def block(written: dict[str, Any]) -> str:
     python, server = written["versions"]["python"], written["versions"]["server"].capitalize()
     date, cores = written["at"][:10], written["machine"]["cores"]
     lines = [
-        f"Measured on {date}: {cores} cores, load {written['load']:.1f}, Python {python}, {server} over TCP.",
+        (
+            f"Measured on {date}: {cores} cores, load {written['load']:.1f}, Python {python}, {server}, over TCP; "
+            "idle to start: on a unix socket."
+        ),
         "",
         "| | runs tasks in | tasks/s, one process | two processes | worker CPU per task | server CPU per task | idle to start |",
         "| --- | --- | --- | --- | --- | --- | --- |",
@@ -69,7 +72,8 @@ def _figure(figure: dict[str, Any] | None) -> str:
     if figure is None:
         return "–"
     if figure["unit"] != "/s":
-        return f"{figure['median']:.3g} {figure['unit']}"
+        median = figure["median"]
+        return f"{median:,.0f} {figure['unit']}" if median >= 100 else f"{median:.3g} {figure['unit']}"
     low, high = min(figure["values"]), max(figure["values"])
     return f"{figure['median']:,.0f}" + (f" ({low:,.0f} – {high:,.0f})" if low < high else "")
 
