@@ -196,7 +196,7 @@ class Peer:
 
     @contextmanager
     def _workers(self, number: int, *without: str) -> Iterator[list[int]]:
-        """Start the worker so many times; gives the ids of the processes."""
+        """Start this ``number`` of workers; yields the ids of the processes."""
         with ExitStack() as stack:
             yield [stack.enter_context(self._worker(each, without)) for each in range(number)]
 
