@@ -30,6 +30,7 @@ from django_fairque.engine.model.options import (
     unknown,
     whole,
 )
+from django_fairque.engine.statistics.deployments import MAX_VERSION_CHARACTERS
 
 EVERYONE = "*"
 MAX_NAMED_USERS = 5
@@ -187,6 +188,14 @@ class TopLevelOptions(Options):
         default=None, min_length=1, max_length=40, description="a text of 1 to 40 characters"
     )
     """What the admin calls the users of queues, such as "Customers"; by default "Users", translated."""
+    code_version: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MAX_VERSION_CHARACTERS,
+        description=f"a text of 1 to {MAX_VERSION_CHARACTERS} characters",
+    )
+    """The version of the project's code that workers report, such as a commit; by default a digest of the modules that
+    declare tasks."""
 
     @field_validator("tracing")
     @classmethod

@@ -125,6 +125,11 @@ def names() -> list[str]:
     return sorted(_tasks)
 
 
+def modules() -> list[str]:
+    """The names of the modules in which these are declared, sorted."""
+    return sorted({definition.function.__module__ for definition in list(_tasks.values())})
+
+
 def not_registered(name: str) -> TaskNotRegisteredError:
     """What there is to say of a name that `find` does not know."""
     near = nearest(name, _tasks)

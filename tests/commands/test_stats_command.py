@@ -62,6 +62,12 @@ def test_promotions_are_told_by_where_they_came_from(queue: FairQueue, run: Run)
     assert json.loads(run("--json"))["sla"]["promoted_from"] == {"VERY_LOW": 0, "LOW": 2, "NORMAL": 1}
 
 
+def test_deployments_are_part_of_the_json(queue: FairQueue, run: Run) -> None:
+    now = time.time()
+    queue.heartbeat("w", {"code_version": "abc1234"}, now=now)
+    assert json.loads(run("--json"))["deployments"] == [{"code_version": "abc1234", "at": pytest.approx(now, abs=1)}]
+
+
 def test_what_is_over_its_limit_is_told(queue: FairQueue, run: Run, server: Server, settings: Settings) -> None:
     push(queue, "u", 2)
     assert json.loads(run("--json"))["over_limit"] == []

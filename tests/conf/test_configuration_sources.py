@@ -167,6 +167,7 @@ SWITCHED: dict[str, tuple[str, object]] = {
     "signing": ("verify-only", "verify-only"),
     "redact": ("secret,pin", ["secret", "pin"]),
     "users_label": ("Customers", "Customers"),
+    "code_version": ("v1.2", "v1.2"),
 }
 """By name, another value than the default, as text and as it is."""
 
@@ -185,7 +186,9 @@ class TestTopLevel:
         assert getattr(configure(with_file(tmp_path, f"{name}: {json.dumps(value)}")), name) == value
         assert getattr(configure({"REDIS": ELSEWHERE}, **{f"FAIRQUE_{name.upper()}": text}), name) == value
 
-    @pytest.mark.parametrize("name", SWITCHED.keys() - {"redact", "request_user", "middleware", "users_label"})
+    @pytest.mark.parametrize(
+        "name", SWITCHED.keys() - {"redact", "request_user", "middleware", "users_label", "code_version"}
+    )
     def test_nonsense_in_the_environment(self, configure: Configure, name: str) -> None:
         message = configure.error({"REDIS": ELSEWHERE}, **{f"FAIRQUE_{name.upper()}": "nonsense"})
         assert message.startswith(f"environment variable FAIRQUE_{name.upper()}: expected ")

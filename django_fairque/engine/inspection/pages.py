@@ -272,7 +272,7 @@ def workers_of_shard(commands: Commands) -> Operation[list[WorkerRecord]]:
 
 
 def _worker(name: str, record: Mapping[bytes, bytes]) -> WorkerRecord:
-    info: dict[str, Any] = {key.decode(): value.decode() for key, value in record.items()}
+    info: dict[str, Any] = {key.decode(): value.decode(errors="replace") for key, value in record.items()}
     for field in ("id", "commanded"):
         info.pop(field, None)
     seen, leases, command = int(info.pop("seen", 0)), int(info.pop("leases", 0)), info.pop("command", "")

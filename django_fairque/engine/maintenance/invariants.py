@@ -134,16 +134,16 @@ _READS: dict[str, tuple[str, tuple[Any, ...], Callable[[Any], Any]]] = {
 """How a key of a type is read: the command, its arguments, and what its reply becomes."""
 _OWNERLESS = (
     *("stats", "wake", "workers", "worker", "revoked", "reply", "unique", "xcom", "alerts", "schedules"),
-    *("delivered", "events", "outbox", "probe", "quarantine", "shards"),
+    *("delivered", "events", "outbox", "probe", "quarantine", "shards", "code_versions", "deployments"),
 )
 """Kinds of keys that belong to the shard or end by themselves."""
 _REGISTRIES = ("ring", "throttled", "due", "users", "groups", "grouped", "resolving")
 _TYPES = {
     **dict.fromkeys(("stats", "task", "user", "group", "worker", "xcom", "events", "logs"), "hash"),
     **dict.fromkeys(("schedules", "schedules:last"), "hash"),
-    **dict.fromkeys((*_REGISTRIES, "state", "wake", "workers", "schedules:due"), "zset"),
+    **dict.fromkeys((*_REGISTRIES, "state", "wake", "workers", "schedules:due", "code_versions"), "zset"),
     **dict.fromkeys(("leases", "revoked", "deps", "run"), "set"),
-    **dict.fromkeys(("history", "alerts"), "list"),
+    **dict.fromkeys(("history", "alerts", "deployments"), "list"),
     **dict.fromkeys(("payload", "reply", "unique", "delivered"), "string"),
 }
 

@@ -22,6 +22,7 @@ from django_fairque.engine.model.records import FailureType, TaskState
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, ORGANIZATION_PREFIX, Commands
 from django_fairque.engine.scripting.operations import Operation, Read, read_each, read_sound, read_together
 from django_fairque.engine.statistics.backlog import Trend, backlog_trend, hours, sampled
+from django_fairque.engine.statistics.deployments import DEPLOYMENTS_KEY, Deployment, parse_deployments
 from django_fairque.engine.statistics.health import attendance, attendance_reads
 from django_fairque.engine.transport import cluster as clusters
 
@@ -574,6 +575,8 @@ class QueueStats:
     """How the backlog develops, None if that is unknown, or if the figures of fewer than 10 minutes were read."""
     pause: Pause | None = None
     """The note and the end of the queue's pause; None unless it is paused."""
+    deployments: list[Deployment] = field(default_factory=list)
+    """The last 50 times at which workers began to report another version of the project's code, the oldest first."""
 
 
 def stats(queue: Shards, minutes: int = DEFAULT_STATS_MINUTES) -> Operation[QueueStats]:
@@ -582,8 +585,12 @@ def stats(queue: Shards, minutes: int = DEFAULT_STATS_MINUTES) -> Operation[Queu
     """
     check_integer(minutes, "minutes", 0, DEFAULT_STATS_MINUTES)
     shards = tuple(queue)
-    clock, *found = yield from read_each([[("TIME",)], *(_first_reads(shard) for shard in shards)])
-    now = int(clock[0][0]) + int(clock[0][1]) / 1_000_000
+    # Workers report to all shards, so the first one knows of all deployments.
+    general = [("TIME",), *(("LRANGE", shard.keys(DEPLOYMENTS_KEY), 0, -1) for shard in shards[:1])]
+    (clock, *deployed), *found = yield from read_each(
+        [general, *(_first_reads(shard) for shard in shards)], only_sound=True
+    )
+    now = int(clock[0]) + int(clock[1]) / 1_000_000
     last = int(now) // 60
     counters = [record for record, *_ in found]
     totals = Counter[str]()
@@ -645,6 +652,7 @@ def stats(queue: Shards, minutes: int = DEFAULT_STATS_MINUTES) -> Operation[Queu
         runs=distribution(totals, "run"),
         missing_shards=queue.missing,
         trend=_trend(by_minute, now, sum(depth.values())),
+        deployments=[each for entries in deployed for each in parse_deployments(entries)],
     )
 
 

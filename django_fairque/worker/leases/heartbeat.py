@@ -3,18 +3,26 @@ return."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
 import socket
+import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from django_fairque.conf import get_config
 from django_fairque.engine.inspection.pages import UNKNOWN_TASKS_FIELD
 from django_fairque.engine.inspection.worker_activity import ACTIVITY_FIELD, DEATHS_FIELD, SENT_FIELD, encode_deaths
 from django_fairque.engine.model.priority import Priority
+from django_fairque.engine.statistics.deployments import CODE_VERSION_FIELD
 from django_fairque.engine.statistics.health import Alert, AlertKind
+from django_fairque.tasks import registry
 from django_fairque.version import __version__
 from django_fairque.worker.execution.limits import resident_mb
 from django_fairque.worker.options import WorkerOptions, describe_users
@@ -69,11 +77,25 @@ def worker_info(
         "memory_mb": f"{resident_mb(pid):.0f}",
         "python": platform.python_version(),
         "version": __version__,
+        CODE_VERSION_FIELD: get_config().code_version or _digest_of_tasks(),
         **unknown,
         **blocked,
         **reported,
         **died,
     }
+
+
+@cache
+def _digest_of_tasks() -> str:
+    """A digest of the modules in which this process's tasks are declared, in 7 digits: it changes with their code. Read once,
+    because the process keeps the code with which it began."""
+    digest, names = hashlib.sha256(), registry.modules()
+    for name in names:
+        digest.update(name.encode())
+        # A module without a file, or with one that can't be read, counts with its name.
+        with suppress(OSError, TypeError, ValueError):
+            digest.update(Path(getattr(sys.modules.get(name), "__file__", "")).read_bytes())
+    return digest.hexdigest()[:7] if names else ""
 
 
 def worker_figures(processes: Sequence[Mapping[str, Any]], slots: int, *, is_healthy: bool) -> dict[str, float]:

@@ -3,17 +3,42 @@
 --
 -- The canceled tasks of a reply are kept: reported only once, they would be lost with a lost reply, and their tasks run on.
 --
+-- Among the fields, `code_version` names the version of the project's code. A version is deployed when the first worker reports it, and again
+-- when a worker reports it after no worker has for as long as a record is kept, if another version was deployed meanwhile. A process keeps its
+-- code: a version counts only if the worker's last heartbeat, if there was one, had the same.
+--
 -- KEYS    base reply workers worker leases revoked
 -- ARGV    options, worker, lease (us), how long its record is kept (us), whether it runs signed tasks only (1 or 0; '' says nothing), n,
 --         then n × (field, value)
 -- REPLY   leases renewed, the last command ('' for none) and when it was sent (us), the shard's epoch (us: when its first
 --         heartbeat was), the last token, now (us), the server's run id, then `token:id` of the canceled leases (at most 1000
 --         a call)
--- COST    12 commands, 2 more when tasks were canceled; its leases are as many as the worker has fetched
+-- COST    12 commands, 2 more with a code version, at most 7 when it is deployed, 2 more when tasks were canceled; its leases are as
+--         many as the worker has fetched
 -- include base
+local MAX_VERSION_BYTES, KEPT_VERSIONS = 100, 50
 local worker, lease, ttl = ARGV[FIRST_ARG], tonumber(ARGV[FIRST_ARG + 1]), tonumber(ARGV[FIRST_ARG + 2])
 local ids = redis.call('SMEMBERS', K.leases)
-local command = redis.call('HMGET', K.worker, 'command', 'commanded')
+local command = redis.call('HMGET', K.worker, 'command', 'commanded', 'code_version')
+local fields = { 'id', worker, 'seen', exact(now), 'leases', #ids }
+local code_version
+for i = 1, 2 * tonumber(ARGV[FIRST_ARG + 4]), 2 do
+  local field, value = ARGV[FIRST_ARG + 4 + i], ARGV[FIRST_ARG + 5 + i]
+  if field == 'code_version' then
+    value = string.sub(value, 1, MAX_VERSION_BYTES)
+    if value ~= '' and value == (command[3] or value) then code_version = value end
+  end
+  fields[6 + i], fields[7 + i] = field, value
+end
+local versions, deployments = P .. 'code_versions', P .. 'deployments'
+local reported_at, is_deployed -- when a worker reported this version last
+if code_version then
+  reported_at = tonumber(attempt('ZSCORE', versions, code_version) or 0)
+  if math.abs(now - reported_at) > math.max(ttl, lease) then
+    local last = attempt('LINDEX', deployments, -1)
+    is_deployed = string.match(last or '', ' (.*)') ~= code_version
+  end
+end
 local epoch = redis.call('HGET', K.stats, 'epoch')
 if not epoch then
   epoch = now_text -- of data that is gone nothing is known, so another one means that they are
@@ -34,10 +59,17 @@ for first = 1, #ids, CHUNK do
 end
 zadd(K.workers, now + ttl, worker)
 flush()
-local fields = { 'id', worker, 'seen', exact(now), 'leases', #ids }
-for i = 1, 2 * tonumber(ARGV[FIRST_ARG + 4]) do fields[6 + i] = ARGV[FIRST_ARG + 4 + i] end
 redis.call('HSET', K.worker, unpack(fields))
 redis.call('PEXPIRE', K.worker, exact(math.ceil(ttl / 1000)))
+if is_deployed then
+  attempt('RPUSH', deployments, now_text .. ' ' .. code_version)
+  attempt('LTRIM', deployments, -KEPT_VERSIONS, -1)
+end
+if code_version and math.abs(now - reported_at) > ttl / 4 then
+  attempt('ZADD', versions, now_text, code_version)
+  local oldest = reported_at == 0 and attempt('ZRANGE', versions, 0, -KEPT_VERSIONS - 1)
+  if oldest and #oldest > 0 then attempt('ZREM', versions, unpack(oldest, 1, math.min(#oldest, CHUNK))) end
+end
 -- The shortest lease of those that workers have renewed in the last minute: a longer one counts when that has not been renewed for a minute.
 if stat.lease == 0 or lease <= stat.lease or math.abs(now - stat.heartbeat) > 60e6 then
   set_stat('lease', lease)

@@ -1,0 +1,29 @@
+"""Deployments: when workers first reported a version of the project's code (``lua/commands/heartbeat.lua``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+DEPLOYMENTS_KEY = "deployments"
+CODE_VERSION_FIELD = "code_version"
+"""Of a heartbeat."""
+MAX_VERSION_CHARACTERS = 100
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """The first worker with a version of the project's code (``code_version``), or the first one after no worker had it for a
+    minute; ``at`` is when it reported it, as Unix time.
+    """
+
+    code_version: str
+    at: float
+
+
+def parse_deployments(entries: Iterable[bytes]) -> Iterator[Deployment]:
+    """Those of a list on the server, without damaged ones."""
+    for entry in entries:
+        moment, _, version = entry.partition(b" ")
+        if moment.isdigit() and len(moment) < 17 and version:
+            yield Deployment(version.decode(errors="replace"), int(moment) / 1_000_000)
