@@ -15,11 +15,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
 from django.utils import timezone
 from django.utils.translation import gettext
 
 from django_fairque.monitoring import formatting
+
+if TYPE_CHECKING:
+    from django_fairque.engine.statistics.deployments import Deployment
 
 CHART_WIDTH, CHART_HEIGHT = 1000, 100
 SPARKLINE_MARGIN = 6
@@ -53,6 +57,8 @@ class LineChart:
     """Writes a value with its unit."""
     gap_text: str = ""
     """What a moment without a value in the first series means; empty if nothing needs to be shown."""
+    deployments: Sequence[Deployment] = ()
+    """Those of any time: the ones in the chart's time are drawn."""
 
     @property
     def gaps(self) -> str:
@@ -91,6 +97,7 @@ class LineChart:
                 "dated": self._is_dated,
                 "top": top,
                 "levels": [(top * part, self.say(top * part)) for part in (0.0, 0.5, 1.0)],
+                "marks": [(self._within(each.at), text) for each, text in self.drawn_deployments],
                 "series": series,
             }
         )
@@ -113,6 +120,29 @@ class LineChart:
         """Height of each horizontal line (``0`` is the upper edge), and its label."""
         top = self.top
         return [(_at(CHART_HEIGHT * (1 - part)), self.say(top * part)) for part in (1.0, 0.5, 0.0)]
+
+    @property
+    def drawn_deployments(self) -> list[tuple[Deployment, str]]:
+        """Those in the chart's time, the oldest first, and what is shown of each."""
+        form = "%m-%d %H:%M" if self._is_dated else "%H:%M"
+        some = [each for each in self.deployments if self.times and each.at >= self.times[0]]
+        facts = [{"version": printable(each.code_version), "time": _clock(each.at, form)} for each in some]
+        return [
+            (each, gettext("deployment %(version)s, %(time)s") % fact) for each, fact in zip(some, facts, strict=True)
+        ]
+
+    @property
+    def marks(self) -> list[tuple[str, str]]:
+        """Of each deployment its position, at which the whole line is visible, and what is shown of it."""
+        first, last = (self.times[0], self.times[-1]) if self.times else (0.0, 0.0)
+        return [
+            (_at(min(CHART_WIDTH - 2, CHART_WIDTH * (self._within(each.at) - first) / (last - first or 1))), text)
+            for each, text in self.drawn_deployments
+        ]
+
+    def _within(self, at: float) -> float:
+        """A moment after the begin of the last span is drawn at the right edge."""
+        return min(at, self.times[-1])
 
     @property
     def moments(self) -> list[tuple[str, str, str]]:

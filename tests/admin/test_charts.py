@@ -12,7 +12,8 @@ import pytest
 from django.template import Context, Template
 from django.utils import translation
 
-from django_fairque.admin.charts import Bar, Bars, LineChart, Series, Sparkline, ceiling, path
+from django_fairque.admin.charts import Bar, Bars, LineChart, Series, Sparkline, ceiling, path, printable
+from django_fairque.engine.statistics.deployments import Deployment
 from django_fairque.monitoring import formatting
 
 if TYPE_CHECKING:
@@ -171,6 +172,35 @@ def test_the_upper_edge_of_times_is_a_round_time(value: float, edge: float) -> N
     assert ceiling(value, is_time=True) == pytest.approx(edge)
 
 
+@pytest.mark.parametrize("text", HOSTILE)
+def test_deployments_are_marked_where_they_were(settings: Settings, text: str) -> None:
+    settings.TIME_ZONE = "Asia/Tokyo"
+    begin = 1_800_000_000
+    moments = [begin - 1, begin, begin + 30, begin + 500, 1e10]
+    chart = lines([1, 2, 3], deployments=[Deployment(text, at) for at in moments])
+    root = drawn("line_chart", chart)
+    marks = [each for each in root.iter(f"{SVG}path") if each.get("class") == "fq-mark" and len(each)]
+    assert [each.attrib["d"] for each in marks] == ["M0 0V100", "M250 0V100", "M998 0V100", "M998 0V100"]
+    titles = ["".join(each.itertext()) for each in marks]
+    assert titles[0] == f"deployment {printable(text)}, 17:00"
+    assert all(len(each) < 90 for each in titles)
+    listed = ["".join(each.itertext()) for each in root.findall(".//details/ul/li")]
+    assert listed == titles
+    (figure,) = root.iter("figure")
+    data = json.loads(figure.attrib["data-chart"])["marks"]
+    assert data == [
+        [at, title] for at, title in zip([begin, begin + 30, begin + 120, begin + 120], titles, strict=True)
+    ]
+
+
+def test_deployments_before_the_chart_need_no_legend() -> None:
+    assert "Deployment" in words(drawn("line_chart", lines([1, 2], deployments=[Deployment("a", 1_800_000_001)])))
+    for values in ([1, 2], []):
+        assert "eployment" not in words(
+            drawn("line_chart", lines(values, deployments=[Deployment("a", 1_799_999_999)]))
+        )
+
+
 def test_the_script_is_given_what_the_image_shows(settings: Settings) -> None:
     settings.TIME_ZONE = "Asia/Tokyo"
     root = drawn("line_chart", lines([1, math.inf, 2], [None, -3, math.nan], say=formatting.duration))
@@ -181,6 +211,7 @@ def test_the_script_is_given_what_the_image_shows(settings: Settings) -> None:
         "dated": False,
         "top": 2,
         "levels": [[0, "0 s"], [1, "1 s"], [2, "2 s"]],
+        "marks": [],
         "series": [
             {"label": "series 1", "values": [1, None, 2], "texts": ["1 s", None, "2 s"]},
             {"label": "series 2", "values": [None, 0, None], "texts": [None, "0 s", None]},

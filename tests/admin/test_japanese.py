@@ -39,7 +39,7 @@ NAMES = {
 TERMS = {
     *("JSON", "Ctrl", "INFO", "cron", "Asia", "Tokyo", "UTC", "Python", "KiB", "MiB", "GiB", "min"),
     *("manage", "py", "fairque_worker", "fairque_dlq", "fairque_check", "requeue", "repair", "payload"),
-    *("Valkey", "Redis", "noeviction", "maxmemory", "policy", "force", "true", "events"),
+    *("django_fairque", "Valkey", "Redis", "noeviction", "maxmemory", "policy", "force", "true", "events"),
     *("VERY_LOW", "LOW", "NORMAL", "HIGH", "VERY_HIGH", "CRITICAL"),
 }
 """Names of things that are the same in every language."""

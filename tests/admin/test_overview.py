@@ -232,3 +232,14 @@ def test_the_overview_estimates_when_the_backlog_is_done(admin_client: Client, q
     assert re.search(r"Backlog done in about (2 min 30 s|3 min|3 min 30 s) at 2 tasks/s", said(shown(admin_client)))
     queue.push_batch([Task.create("a", 3, n) for n in range(3600)])
     assert re.search(r"Backlog growing by (8|9|10)[.\d]* tasks/s", said(shown(admin_client, hours="24")))
+
+
+def test_deployments_of_the_time_shown_are_marked(admin_client: Client, queue: FairQueue) -> None:
+    now = time.time()
+    for version, age in (("abc1234", 7200), ("<b>next</b>", 120)):
+        queue.heartbeat(version, {"code_version": version}, now=now - age)
+    hour, day = shown(admin_client), shown(admin_client, hours="24")
+    assert ("deployment abc1234, " in hour, "deployment abc1234, " in day) == (False, True)
+    for html in (hour, day):
+        assert len(re.findall(r"<title>deployment &lt;b&gt;next&lt;/b&gt;, \d\d:\d\d</title>", html)) == 5
+        assert "<b>next" not in html

@@ -481,6 +481,13 @@ class TestLastDay:
         assert "charts.js" in text
         assert "Gaps: the user was not among" in text
 
+    def test_deployments_are_marked(self, admin_client: Client, queue: FairQueue) -> None:
+        now = time.time()
+        queue.push(Task.create("ann", 3, None), now=now - 3600)
+        queue.heartbeat("w", {"code_version": "abc1234"}, now=now - 3500)
+        queue.sweep(now=now - 3500)
+        assert shown(admin_client, user="ann").count("<title>deployment abc1234, ") == 2
+
     def test_of_who_did_not_wait_nothing_is_recorded(self, admin_client: Client, queue: FairQueue) -> None:
         text = shown(admin_client, user="bob")
         assert "No chart: once a minute" in text

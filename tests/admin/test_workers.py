@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from django.test import Client
+    from pytest_django import Settings
 
     from django_fairque.engine.leasing.lease_ops import WorkerCommand
     from django_fairque.engine.queue.queue import FairQueue
@@ -77,6 +78,16 @@ def test_tells_what_the_heartbeat_told(admin_client: Client, queue: FairQueue) -
     info = queue.workers()[0].info
     assert f"{info['host']}, process {info['pid']}" in text
     assert info["version"] in text
+
+
+def test_shows_the_version_of_the_projects_code(admin_client: Client, queue: FairQueue, settings: Settings) -> None:
+    settings.FAIRQUE = {**settings.FAIRQUE, "CODE_VERSION": "2026-11 <b>&"}
+    beat(queue)
+    queue.heartbeat("w2", {"code_version": "x" * 100_000})
+    html = admin_client.get(url()).content.decode()
+    assert "2026-11 &lt;b&gt;&amp;<br>" in html
+    assert "x" * 100 in html
+    assert "x" * 101 not in html
 
 
 def test_everyone_is_said_so(admin_client: Client, queue: FairQueue) -> None:

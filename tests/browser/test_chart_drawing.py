@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from typing import TYPE_CHECKING
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
 
 OVERVIEW = "/admin/django_fairque/queue/overview/"
+PIXELS = """canvas => new Uint32Array(
+    canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.buffer
+).filter(pixel => pixel).length"""
+"""How many pixels are drawn."""
 IS_BLANK = """canvas => !new Uint32Array(
     canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.buffer
 ).some(pixel => pixel)"""
@@ -45,6 +50,33 @@ def test_the_value_under_the_pointer_is_shown(page: Page, queue: FairQueue) -> N
     page.set_viewport_size({"width": 390, "height": 800})
     expect(charts).to_have_count(5)
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth + 1")
+
+
+def test_deployments_are_marked_and_named_under_the_pointer(page: Page, queue: FairQueue) -> None:
+    now = time.time()
+    queue.push(Task.create("a", 3, 1), now=now - 3000)
+    queue.heartbeat("w", {"code_version": "<b>abc1234"}, now=now - 1800)
+    page.goto(OVERVIEW)
+    backlog = page.locator(".fq-chart").first
+    area = backlog.locator(".u-over")
+    box = area.bounding_box()
+    assert box is not None
+    expect(backlog.locator(".fq-legend")).to_contain_text("Deployment")
+    area.hover(position={"x": box["width"] * 0.25, "y": 20})
+    expect(backlog.locator(".fq-readout")).to_have_text(re.compile(r"Ready: –$"))
+    begins = json.loads(backlog.get_attribute("data-chart") or "")["times"]
+    area.hover(position={"x": box["width"] * (now - 1800 - begins[0]) / (begins[-1] - begins[0]), "y": 20})
+    expect(backlog.locator(".fq-readout")).to_have_text(re.compile(r"  ·  deployment <b>abc1234, \d\d:\d\d$"))
+    backlog.get_by_text("Figures").click()
+    expect(backlog.locator("details li")).to_have_text(re.compile(r"^deployment <b>abc1234, \d\d:\d\d$"))
+    backlog.get_by_text("Figures").click()
+    canvas = backlog.locator("canvas")
+    with_mark = canvas.evaluate(PIXELS)
+    redis_client = queue.client
+    redis_client.delete("fq:{default:0}:deployments")
+    refresh(page)
+    expect(backlog.locator(".fq-legend")).not_to_contain_text("Deployment")
+    assert with_mark > backlog.locator("canvas").evaluate(PIXELS)
 
 
 def test_without_the_library_the_image_is_shown(page: Page, queue: FairQueue) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from typing import TYPE_CHECKING, Any
 
 from django.utils.translation import gettext, ngettext
@@ -74,13 +74,7 @@ class OverviewPage(AdminPage):
             "refresh": REFRESH_SECONDS[hours],
             "tiles": self._tiles(stats),
             "trend": trend_words(stats.trend, gettext),
-            "charts": [
-                backlog(activity, sum(stats.depth.values())),
-                waits(activity, oldest),
-                throughput(activity),
-                failures(activity),
-                run_times(activity),
-            ],
+            "charts": _charts(activity, stats, oldest),
             "priorities": [
                 (name, count, activity.wait_by_priority.get(name)) for name, count in reversed(stats.depth.items())
             ],
@@ -114,6 +108,17 @@ class OverviewPage(AdminPage):
             (gettext("Dead letters"), stats.states["failed"], self.link("dead_letters")),
             (gettext("Workers"), stats.workers, self.link("workers")),
         ]
+
+
+def _charts(activity: Activity, stats: QueueStats, oldest: float) -> list[LineChart]:
+    charts = [
+        backlog(activity, sum(stats.depth.values())),
+        waits(activity, oldest),
+        throughput(activity),
+        failures(activity),
+        run_times(activity),
+    ]
+    return [replace(each, deployments=stats.deployments) for each in charts]
 
 
 def throughput(activity: Activity) -> LineChart:

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import Shards
+    from django_fairque.engine.statistics.deployments import Deployment
     from django_fairque.engine.statistics.queue_stats import QueueStats
     from django_fairque.engine.statistics.wait_history import WaitHistory
     from django_fairque.engine.users.fairness import Fairness, UserFairness, WeightPreview
@@ -446,7 +447,7 @@ def weight_sentences(preview: WeightPreview, *, has_organization: bool) -> list[
     return found
 
 
-def history_charts(history: WaitHistory, user_id: str) -> list[LineChart]:
+def history_charts(history: WaitHistory, deployments: Sequence[Deployment], user_id: str) -> list[LineChart]:
     """The waits and the ready tasks of a user in the last day; none if it was never among the users with the longest waits."""
     user = next((each for each in history.users if each.user_id == user_id), None)
     if user is None:
@@ -455,8 +456,12 @@ def history_charts(history: WaitHistory, user_id: str) -> list[LineChart]:
     waits = Series(_("Longest wait"), [each or None for each in user.waits])
     ready = Series(_("Ready"), [each or None for each in user.ready])
     return [
-        LineChart("user-waits", _("Longest wait in each half hour"), history.begins, [waits], duration, gaps),
-        LineChart("user-ready", _("Most tasks ready in each half hour"), history.begins, [ready], number, gaps),
+        LineChart(
+            "user-waits", _("Longest wait in each half hour"), history.begins, [waits], duration, gaps, deployments
+        ),
+        LineChart(
+            "user-ready", _("Most tasks ready in each half hour"), history.begins, [ready], number, gaps, deployments
+        ),
     ]
 
 
@@ -597,7 +602,7 @@ class UsersPage(AdminPage):
             **_queue_waits(queue_figures),
             "form": self.form or LimitsForm.of(stats),
             "preview": self.url(self.name, user=user_id, preview="1"),
-            "charts": history_charts(self.queue.wait_history(), user_id),
+            "charts": history_charts(self.queue.wait_history(), queue_figures.deployments, user_id),
             **self._latest(user_id),
             "changes": self._changes(user_id),
         }

@@ -22,6 +22,7 @@
         const lines = [...figure.querySelectorAll(".fq-legend .fq-line")].map((each) => getComputedStyle(each));
         const moment = shownMoment(chart.zone);
         const readout = figure.querySelector(".fq-readout"), without = readout.textContent;
+        const mark = getComputedStyle(figure.querySelector(".fq-mark") ?? figure);
         const axis = { stroke: ink.color, grid: { stroke: rule, width: 1 }, ticks: { stroke: rule, width: 1 } };
         return new uPlot(
             {
@@ -56,12 +57,31 @@
                     })),
                 ],
                 hooks: {
+                    draw: [
+                        (u) => {
+                            const { left, top, width, height } = u.bbox;
+                            u.ctx.save();
+                            u.ctx.strokeStyle = mark.stroke;
+                            u.ctx.lineWidth = uPlot.pxRatio;
+                            u.ctx.setLineDash([3 * uPlot.pxRatio, 3 * uPlot.pxRatio]);
+                            for (const [seconds] of chart.marks) {
+                                const x = Math.min(u.valToPos(seconds, "x", true), left + width - uPlot.pxRatio);
+                                u.ctx.beginPath();
+                                u.ctx.moveTo(x, top);
+                                u.ctx.lineTo(x, top + height);
+                                u.ctx.stroke();
+                            }
+                            u.ctx.restore();
+                        },
+                    ],
                     setCursor: [
                         (u) => {
                             const at = u.cursor.idx;
                             const isShown = at !== null && at !== undefined && u.cursor.left >= 0;
                             const values = isShown ? chart.series.map((each) => `${each.label}: ${each.texts[at] ?? "–"}`) : [];
-                            readout.textContent = isShown ? [moment(chart.times[at]), ...values].join("  ·  ") : without;
+                            const near = chart.marks.filter(([seconds]) => Math.abs(u.valToPos(seconds, "x") - u.cursor.left) <= 6);
+                            const texts = near.slice(-3).map(([, text]) => text);
+                            readout.textContent = isShown ? [moment(chart.times[at]), ...values, ...texts].join("  ·  ") : without;
                         },
                     ],
                 },
