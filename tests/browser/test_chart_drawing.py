@@ -13,6 +13,8 @@ from django_fairque.engine.model.task import Task
 from tests.browser.test_refreshing import refresh
 
 if TYPE_CHECKING:
+    from redis import Redis
+
     from django_fairque.engine.queue.queue import FairQueue
 
 OVERVIEW = "/admin/django_fairque/queue/overview/"
@@ -52,7 +54,7 @@ def test_the_value_under_the_pointer_is_shown(page: Page, queue: FairQueue) -> N
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth + 1")
 
 
-def test_deployments_are_marked_and_named_under_the_pointer(page: Page, queue: FairQueue) -> None:
+def test_deployments_are_marked_and_named_under_the_pointer(page: Page, queue: FairQueue, redis: Redis) -> None:
     now = time.time()
     queue.push(Task.create("a", 3, 1), now=now - 3000)
     queue.heartbeat("w", {"code_version": "<b>abc1234"}, now=now - 1800)
@@ -72,8 +74,7 @@ def test_deployments_are_marked_and_named_under_the_pointer(page: Page, queue: F
     backlog.get_by_text("Figures").click()
     canvas = backlog.locator("canvas")
     with_mark = canvas.evaluate(PIXELS)
-    redis_client = queue.client
-    redis_client.delete("fq:{default:0}:deployments")
+    redis.delete("fq:{default:0}:deployments")
     refresh(page)
     expect(backlog.locator(".fq-legend")).not_to_contain_text("Deployment")
     assert with_mark > backlog.locator("canvas").evaluate(PIXELS)
