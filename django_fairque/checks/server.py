@@ -106,7 +106,7 @@ def _hidden_caches(queue_alias: str | None, mine: RedisConfig, infos: Infos, unt
     """Caches on the queues' server: in their database, if the settings call the server by another name; or in another one."""
     mine_run = _runs(infos)
     for alias, cache in redis_caches(queue_alias):
-        if cache.database == mine.database:
+        if shares_database(mine, cache):
             continue  # reported by `check_caches`
         try:
             runs = _runs(_infos(cache, until))
@@ -170,13 +170,18 @@ def check_caches(**_: Any) -> list[CheckMessage]:
     if config is None:
         return []
     mine = resolved(config.redis)
-    return [shared(mine, alias) for alias, cache in redis_caches(config.redis.cache) if cache.database == mine.database]
+    return [shared(mine, alias) for alias, cache in redis_caches(config.redis.cache) if shares_database(mine, cache)]
+
+
+def shares_database(mine: RedisConfig, cache: RedisConfig) -> bool:
+    """Whether a cache is, by its settings, in a database of the queues."""
+    return any(cache.database == each.database for each in mine.servers)
 
 
 def shared(mine: RedisConfig, alias: str) -> CheckMessage:
     return message(
         "fairque.W002",
-        f"the queues share the database {mine.database} with the cache {alias!r}",
+        f"the queues share the database {mine.servers[0].database} with the cache {alias!r}",
         "cache.clear() empties the whole database, tasks included: use another database or server.",
     )
 

@@ -118,9 +118,10 @@ class Layer:
     def unfold_url(self) -> None:
         """Make entries of what the URL carries, so that a later source wins over it part by part."""
         entry = self.entries.get(("redis", "url"))
-        if entry is None or not isinstance(entry.value, str):
+        url = entry and urls.join_urls(entry.value)
+        if entry is None or not isinstance(url, str):
             return
-        for name, value in urls.split_url(entry.value)[1].items():
+        for name, value in urls.split_url(url)[1].items():
             if name in RedisConfig.model_fields:
                 self.entries.setdefault(("redis", name), Entry(value, entry.key, entry.is_upper))
 

@@ -67,6 +67,11 @@ class FairQueueConfig(TopLevelOptions):
             if schedule.queue is not None and schedule.queue not in self.queues:
                 mistake = unknown((schedule.queue,), self.queues, "queue")
                 yield replace(mistake, path=("schedules", name, "queue"))
+        servers = self.redis.number_of_servers
+        for name, queue in self.queues.items():
+            if queue.shards > servers > 1:
+                text = f"expected at most {servers}, because REDIS.URL names {servers} servers and each has one shard of a queue"
+                yield Mistake("conflict", ("queues", name, "shards"), f"{text}; got {queue.shards}")
         named = [(("worker",), self.worker), *((("workers", name), each) for name, each in self.workers.items())]
         for path, worker in named:
             for name in worker.queues:
@@ -186,6 +191,9 @@ def _build(whole: type[FairQueueConfig], data: Mapping[str, Any]) -> dict[str, A
     top = make(TopLevelOptions, (), {name: data[name] for name in TopLevelOptions.model_fields if name in data})
     built: dict[str, Any] = dict(top) if top else {}
     built |= {name: make(kind, (name,), data.get(name)) for name, kind in SECTIONS.items()}
+    redis, queue = built["redis"], built["queue"]
+    if redis and queue and redis.number_of_servers > 1 and "shards" not in queue.model_fields_set:
+        built["queue"] = queue.model_copy(update={"shards": redis.number_of_servers})
     queues = {"default": None, **_by_name(data, "queues")}
     for name in queues:
         if not re.fullmatch(QUEUE_NAME_PATTERN, name):

@@ -15,7 +15,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from pydantic import (
     BaseModel,
@@ -183,9 +183,10 @@ class RedisConfig(Options):
     @model_validator(mode="before")
     @classmethod
     def _take_url_apart(cls, data: Any) -> Any:
-        if not isinstance(data, Mapping) or not isinstance(data.get("url"), str):
+        given = urls.join_urls(data.get("url")) if isinstance(data, Mapping) else None
+        if not isinstance(given, str):
             return data
-        url, options = urls.split_url(data["url"])
+        url, options = urls.split_url(given)
         known = {name: value for name, value in options.items() if name in cls.model_fields}
         return {**known, **data, "url": url}
 
@@ -207,6 +208,19 @@ class RedisConfig(Options):
         raise ValueError("it is neither a dotted path nor a provider")
 
     @property
+    def number_of_servers(self) -> int:
+        """The number of servers that know nothing of each other, of which each has one shard: more than one only if ``url``
+        names several."""
+        return urls.number_of_servers(self.url) if self.url else 1
+
+    @property
+    def servers(self) -> list[RedisConfig]:
+        """A configuration for each of the servers that ``url`` names, in the order of their shards."""
+        if self.url is None or not (self.number_of_servers > 1 or "servers=" in self.url):
+            return [self]
+        return [self.model_copy(update={"url": url}) for url in _server_urls(self.url)]
+
+    @property
     def is_embedded(self) -> bool:
         """Whether the URL is that of the embedded server."""
         return bool(self.url and self.url.startswith("embedded:"))
@@ -226,12 +240,12 @@ class RedisConfig(Options):
         """The machines of the connections; none for a socket or the embedded server."""
         if self.sentinel:
             return [host for host, _ in self.sentinel.nodes]
-        return [self.endpoint[0]] if self.endpoint else []
+        return [each.endpoint[0] for each in self.servers if each.endpoint]
 
     @property
     def endpoint(self) -> tuple[str, int] | None:
-        """Host and port, unless the server is found in another way."""
-        if self.cache or self.sentinel:
+        """Host and port, unless the server is found in another way or there are several."""
+        if self.cache or self.sentinel or self.number_of_servers > 1:
             return None
         if self.url is None:
             return self.host, self.port
@@ -245,8 +259,15 @@ class RedisConfig(Options):
         return unquote(parts.path) if parts.scheme == "unix" else ""
 
     @property
+    def place(self) -> str:
+        """Host and port, or the path of the socket or of the embedded server's directory."""
+        if self.endpoint:
+            return f"{self.endpoint[0]}:{self.endpoint[1]}"
+        return self.socket_path or self.address.removeprefix("embedded://")
+
+    @property
     def database(self) -> str:
-        """Two configurations with the same text here share their data."""
+        """Two configurations of one server with the same text here share their data."""
         host, port = self.endpoint or ("", 0)
         place = f"{'127.0.0.1' if host == 'localhost' else host}:{port}" if host else self.socket_path or self.address
         return f"{place} number {self.db}"
@@ -282,6 +303,9 @@ class RedisConfig(Options):
     def _cluster_contradictions(self) -> Iterator[Mistake]:
         if not self.cluster:
             return
+        if self.number_of_servers > 1:
+            text = "expected one URL together with it, because a node of a cluster names the others; got several"
+            yield Mistake("conflict", ("cluster",), text)
         if self.sentinel or (self.url and self.url.startswith("unix:")):
             text = "expected url (redis://, rediss://) or host together with it; got neither"
             yield Mistake("conflict", ("cluster",), text)
@@ -420,8 +444,13 @@ def _sentinels(client: Any) -> list[Any]:
 def create_synchronous_client(client: Any) -> Redis | RedisCluster:
     """Return a synchronous client with the server and settings of an asynchronous one. Close it with `close_client`."""
     from django_fairque.engine.transport.cluster import LazyRedisCluster, is_cluster
+    from django_fairque.engine.transport.server_list import ListedServer, ServerList, has_separate_servers
 
     redis: Any = import_module(SYNC)
+    if has_separate_servers(client):
+        listed = client.get_nodes()
+        several: Any = ServerList([ListedServer(each.name, create_synchronous_client(each.client)) for each in listed])
+        return several  # type: ignore[no-any-return]
     if is_cluster(client):
         options = client.connection_kwargs
         nodes = [
@@ -464,6 +493,15 @@ def _synchronous(kind: Any) -> Any:
 
 def _create(config: RedisConfig, package: str, *, decode_responses: bool) -> Any:
     config = resolve_cache(config)
+    servers = config.servers
+    if len(servers) > 1:
+        from django_fairque.engine.transport import server_list
+
+        kind = server_list.ServerList if package == SYNC else server_list.AsyncServerList
+        clients = [_create(each, package, decode_responses=decode_responses) for each in servers]
+        names = [each.place for each in servers]
+        return kind([server_list.ListedServer(*pair) for pair in zip(names, clients, strict=True)])
+    (config,) = servers
     common = {
         "protocol": 2,
         **_access(config),
@@ -607,6 +645,22 @@ def resolve_cache(config: RedisConfig) -> RedisConfig:
     except ConfigurationError as error:
         text = f"cache {config.cache!r} can't be used as it is: {error}"
     raise InvalidOptionsError([Mistake("cache", ("cache",), text)])
+
+
+def _server_urls(url: str) -> Iterator[str]:
+    for each in urls.separate_urls(url):
+        if each.startswith("embedded:"):
+            yield from (f"embedded://{quote(str(directory))}" for directory in embedded_directories(each))
+        else:
+            yield each
+
+
+def embedded_directories(url: str) -> list[Path]:
+    """The directories of the servers that an ``embedded://`` URL names, by the number of the shard: ``.fairque``,
+    ``.fairque-1`` and so on."""
+    place, number = urls.place_and_servers(url)
+    first = embedded_directory(place)
+    return [first, *(first.with_name(f"{first.name}-{shard}") for shard in range(1, number))]
 
 
 def embedded_directory(url: str) -> Path:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Iterable
 from ipaddress import ip_address
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
 from django_fairque.engine.model.errors import nearest
-from django_fairque.engine.model.options import shown
+from django_fairque.engine.model.options import MAX_SHARDS, shown
 
 SCHEMES = ("redis", "rediss", "unix", "embedded")
 ACCESS_OPTIONS = (
@@ -24,6 +25,32 @@ ACCESS_OPTIONS = (
 EXAMPLES = "redis://, rediss://, unix:// or embedded://, for example redis://127.0.0.1:6379/0"
 
 
+def join_urls(given: object) -> object:
+    """A list of URLs as one text; anything else as it is."""
+    is_list = isinstance(given, (list, tuple)) and all(isinstance(each, str) for each in given)
+    return " ".join(given) if is_list and isinstance(given, Iterable) else given
+
+
+def separate_urls(url: str) -> list[str]:
+    """The URLs in a text that names several servers, one for each shard, with spaces or commas between them."""
+    return re.split(r"[\s,]+(?=[a-z]+://)", url.strip())
+
+
+def number_of_servers(url: str) -> int:
+    """The number of servers that a text of one or several URLs names."""
+    return sum(map(_embedded_servers, separate_urls(url)))
+
+
+def place_and_servers(url: str) -> tuple[str, int]:
+    """An ``embedded://`` URL without its number of servers, and that number."""
+    return url.partition("?")[0], _embedded_servers(url)
+
+
+def _embedded_servers(url: str) -> int:
+    found = re.fullmatch(r"embedded:.*\?servers=(\d+)", url)
+    return int(found[1]) if found else 1
+
+
 def split_url(url: str) -> tuple[str, dict[str, str]]:
     """The URL without credentials, and the options it carries.
 
@@ -32,7 +59,10 @@ def split_url(url: str) -> tuple[str, dict[str, str]]:
     """
     if find_url_problem(url):
         return url, {}
-    parts = urlsplit(url)
+    if len(each := separate_urls(url)) > 1:  # whose options are equal, or it would be a problem
+        places = [split_url(one) for one in each]
+        return " ".join(place for place, _ in places), places[0][1]
+    parts = urlsplit(url.strip())
     found = {"username": parts.username, "password": parts.password, "db": _database(parts)}
     options = {name: unquote(value) for name, value in found.items() if value}
     options |= {name.lower(): value for name, value in parse_qsl(parts.query, keep_blank_values=True)}
@@ -46,6 +76,8 @@ def split_url(url: str) -> tuple[str, dict[str, str]]:
 
 def find_url_problem(url: str, known: Collection[str] | None = None) -> str:
     """What is wrong with the URL, or an empty string; ``known`` are the options that its query may name."""
+    if len(each := separate_urls(url)) > 1:
+        return next(filter(None, (find_url_problem(one, known) for one in each)), "") or _list_problem(each)
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
@@ -55,16 +87,34 @@ def find_url_problem(url: str, known: Collection[str] | None = None) -> str:
         return f"expected {EXAMPLES}; got {shown(url)}"
     if wrong := _wrong_place(parts, host):
         return f"{wrong}; got {shown(url)}"
-    for name in (name.lower() for name, _ in parse_qsl(parts.query)):
+    for name in (name.lower() for name, _ in parse_qsl(parts.query) if parts.scheme != "embedded"):
         if known is not None and name not in known:
             suggestion = nearest(name, known)
             return f"unknown option {name!r} in the URL" + (f"; did you mean {suggestion}?" if suggestion else "")
     return ""
 
 
+def _list_problem(each: list[str]) -> str:
+    """What is wrong with several URLs that are right one by one."""
+    if len(each) > MAX_SHARDS:
+        return f"expected at most {MAX_SHARDS} servers; got {len(each)}"
+    if len({urlsplit(url).scheme for url in each}) > 1 or any(
+        split_url(url)[1] != split_url(each[0])[1] for url in each
+    ):
+        return "expected URLs with the same scheme, user, password, database and options; got others"
+    if len({split_url(url)[0] for url in each}) < len(each):
+        return "expected each server once, because each has one shard; got one of them twice"
+    return ""
+
+
 def _wrong_place(parts: SplitResult, host: str | None) -> str:
-    if parts.scheme == "embedded" and (parts.netloc or parts.path == "/" or parts.query or parts.fragment):
-        return "expected embedded:// or, with three slashes, embedded:///absolute/directory"
+    if parts.scheme == "embedded":
+        is_number = re.fullmatch(r"servers=\d{1,3}", parts.query) and 1 <= int(parts.query[8:]) <= MAX_SHARDS
+        if parts.netloc or parts.path == "/" or parts.fragment or (parts.query and not is_number):
+            return (
+                "expected embedded:// or, with three slashes, embedded:///absolute/directory, with nothing behind it or "
+                f"?servers=N for N from 1 to {MAX_SHARDS}"
+            )
     if parts.scheme == "unix" and (parts.netloc.rpartition("@")[2] or parts.path in ("", "/")):
         return "expected, with three slashes, unix:///absolute/path/of/the.sock"
     if parts.scheme in ("redis", "rediss"):

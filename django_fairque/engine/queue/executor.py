@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django_fairque.engine.model import errors
 from django_fairque.engine.model.options import MAX_RETRY_TIMEOUT_SECONDS, REPLY_RECORD_SECONDS, QueueConfig
+from django_fairque.engine.sharding import resharding
 from django_fairque.engine.sharding.shard_scheduler import ShardScheduler, ShardSchedulers
 from django_fairque.engine.sharding.shards import Shards
 from django_fairque.engine.transport import node_health as nodes
+from django_fairque.engine.transport.server_list import BaseServerList
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from django_fairque.engine.model.ids import Users
+    from django_fairque.engine.scripting.operations import Operation
 
 
 class QueueOfShards:
@@ -119,6 +123,12 @@ class Rounds:
                 return
             tried, self.rest = set(missing), self._shards.but(missing)
             yield self.rest
+
+
+def shard_count_check(client: object) -> Callable[[Shards], Operation[bool]]:
+    """The check of the number of shards for this client's servers."""
+    servers = len(client.get_nodes()) if isinstance(client, BaseServerList) else 0
+    return partial(resharding.check_shard_count, servers=servers)
 
 
 def reachable_shards(client: object, shards: Shards) -> Shards:

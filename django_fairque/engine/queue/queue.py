@@ -765,7 +765,7 @@ class FairQueue(executor.QueueOfShards):
         if self._parent_queue is not None:
             self._parent_queue._check()  # noqa: SLF001 - an object of this class
         elif not self._is_checked and monotonic() >= self._check_at:
-            self._is_checked = self._among(Shards(self.name, self.config), resharding.check_shard_count)
+            self._is_checked = self._among(Shards(self.name, self.config), executor.shard_count_check(self.client))
             self._check_at = monotonic() + executor.SHARD_COUNT_RECHECK_SECONDS
 
     def _among(self, shards: Shards, read: Callable[[Shards], Operation[T]]) -> T:

@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.inspection import pages as listing
 from django_fairque.engine.maintenance import operations as maintenance
-from django_fairque.engine.model.errors import ConfigurationError, FairQueueError, QueueNotDrainedError
+from django_fairque.engine.model.errors import (
+    ConfigurationError,
+    LuaScriptError,
+    QueueNotDrainedError,
+    RedisConnectionError,
+)
 from django_fairque.engine.model.ids import new_nonce
 from django_fairque.engine.model.pauses import fields_of
 from django_fairque.engine.model.records import TaskState
@@ -77,7 +82,7 @@ def reshard(old: Shards, new: Shards, now: float | None) -> Operation[ReshardRes
     for shard in old:
         if shard.keys.shard not in kept:
             yield from _remove(shard)
-    yield new.home.call("set_shard_count", [len(new), 1], None)  # first where it counts
+    yield from _set_shard_count(new.home, len(new), 0, is_forced=True)  # first where it counts
     yield from _copy_shard_count(len(new), new.all[1:])
     return ReshardResult(users, moved, forgotten)
 
@@ -189,16 +194,18 @@ def read_shard_count(shards: Shards) -> Operation[int]:
     return int(written or 1)
 
 
-def check_shard_count(shards: Shards) -> Operation[bool]:
-    """Raise `ConfigurationError` when the queue lies on another number of shards than is configured.
+def check_shard_count(shards: Shards, servers: int = 0) -> Operation[bool]:
+    """Raise `ConfigurationError` when the queue lies on another number of shards than is configured, or a server has another
+    shard than the configuration says.
 
-    Returns whether it is known: not if the first shard can't be reached and the others have no copy.
+    ``servers`` is their number if each shard has one for itself; 0 (the default) if not. Returns whether the number of shards
+    is known: not if the first shard can't be reached and the others have no copy.
     """
     configured, living = shards.config.shards, tuple(shards)
     found = yield Read([("GET", shard.keys("shards")) for shard in living])
     lies_on = next((int(each) for each in found if each is not None), 1 if configured == 1 else None)
     if configured > 1 and shards.is_present(shards.home) and found[0] is None:
-        lies_on = int((yield shards.home.call("set_shard_count", [configured, 0], None)))
+        lies_on = yield from _set_shard_count(shards.home, configured, servers)
     if lies_on is None:
         return False
     if lies_on != configured:
@@ -208,11 +215,22 @@ def check_shard_count(shards: Shards) -> Operation[bool]:
             f"'manage.py fairque_reshard --queue {shards.name} --shards {configured}'"
         )
     without = [shard for shard, each in zip(living, found, strict=True) if each is None and shard is not shards.home]
-    yield from _copy_shard_count(lies_on, without)
+    yield from _copy_shard_count(lies_on, without, servers)
     return True
 
 
-def _copy_shard_count(number: int, shards: Sequence[Commands]) -> Operation[None]:
+def _set_shard_count(shard: Commands, number: int, servers: int, *, is_forced: bool = False) -> Operation[int]:
+    found = int((yield shard.call("set_shard_count", [number, int(is_forced), servers], None)))
+    if found < 0:
+        raise ConfigurationError(
+            f"the server of shard {shard.keys.shard} of queue {shard.name!r} has shard {-1 - found} of it: REDIS.URL must "
+            "name each server once, and in the same order as before. Set the order back"
+        )
+    return found
+
+
+def _copy_shard_count(number: int, shards: Sequence[Commands], servers: int = 0) -> Operation[None]:
     for shard in shards:
-        with suppress(FairQueueError):  # who may only look, or meets one that is away now, leaves it to others
-            yield shard.call("set_shard_count", [number, 1], None)
+        # A process that may only look, or meets one that is away, leaves it to others.
+        with suppress(RedisConnectionError, LuaScriptError):
+            yield from _set_shard_count(shard, number, servers, is_forced=True)

@@ -74,7 +74,11 @@ def node_of(client: Any, request: SingleRequest) -> Any:
     """Who takes the commands of a request: the node of its slot; the client itself if it is of no cluster."""
     if not is_cluster(client):
         return client
-    node = client.get_node_from_key(key_of(request))
+    return client_of(client, client.get_node_from_key(key_of(request)))
+
+
+def client_of(client: Any, node: Any) -> Any:
+    """Who takes the commands for a node. A cluster's client for coroutines has no other client for that."""
     return client.get_redis_connection(node) if hasattr(client, "get_redis_connection") else node
 
 
@@ -94,7 +98,12 @@ def address(client: Any, key: str) -> str:
 
 
 async def pipeline_on(node: Any, commands: list[tuple[Any, ...]]) -> list[Any]:
-    """Send commands over one connection to a node of a client for coroutines; their replies, errors among them."""
+    """Send commands over one connection to a node of a client for coroutines; their replies, errors among them.
+
+    A node is what `client_of` returns: of a cluster's client, or a plain client.
+    """
+    if not hasattr(node, "acquire_connection"):
+        return await _plain_pipeline(node, commands, raise_on_error=False)
     async with _connection_of(node) as connection:
         await connection.send_packed_command(connection.pack_commands(commands))
         return [await _reply(connection) for _ in commands]
@@ -102,6 +111,8 @@ async def pipeline_on(node: Any, commands: list[tuple[Any, ...]]) -> list[Any]:
 
 async def read_on(node: Any, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
     """As `pipeline_on`, with the replies as the client reads them, but not decoded; raises the first error among them."""
+    if not hasattr(node, "acquire_connection"):
+        return await _plain_pipeline(node, commands, raise_on_error=True)
     replies, errors = list[Any](), list[redis_errors.ResponseError]()
     async with _connection_of(node) as connection:
         await connection.send_packed_command(connection.pack_commands(commands))
@@ -113,6 +124,14 @@ async def read_on(node: Any, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
     if errors:
         raise errors[0]
     return replies
+
+
+async def _plain_pipeline(client: Any, commands: Sequence[tuple[Any, ...]], *, raise_on_error: bool) -> list[Any]:
+    async with client.pipeline(transaction=False) as pipe:
+        for command in commands:
+            pipe.execute_command(*command, **NEVER_DECODE)
+        replies: list[Any] = await pipe.execute(raise_on_error=raise_on_error)
+        return replies
 
 
 @asynccontextmanager

@@ -34,6 +34,7 @@ from django_fairque.engine.transport import cluster as clusters
 from django_fairque.engine.transport import node_health as nodes
 from django_fairque.engine.transport.retry_policy import CLIENT_ERRORS, RetryPolicy
 from django_fairque.engine.transport.server_checks import check_server
+from django_fairque.engine.transport.server_list import ServerList, has_separate_servers
 
 if TYPE_CHECKING:
     from django_fairque.engine.scripting.operations import Request, SingleRequest, Steps
@@ -277,6 +278,7 @@ class SharedTransport:
         """Called after a failure: whether nobody is waiting for the reply any more, so that there is no other attempt."""
         self._checked = False
         self._is_cluster = clusters.is_cluster(client)
+        self._declares_slot = self._is_cluster and not has_separate_servers(client)
         self.as_functions = True
         """Whether commands are called as functions: not as scripts, as where this user or server has no functions."""
         self._unreachable = nodes.unreachable_nodes(client)
@@ -362,7 +364,7 @@ class SharedTransport:
 
     def _command(self, request: ScriptCall, policy: RetryPolicy) -> tuple[Any, ...]:
         script = load(request.script)
-        keys = clusters.declared_keys(request) if self._is_cluster else request.keys
+        keys = clusters.declared_keys(request) if self._declares_slot else request.keys
         if self.as_functions and not policy.as_script:
             how: tuple[Any, ...] = ("FCALL", script.function)
         else:
@@ -384,6 +386,12 @@ class Transport(SharedTransport):
     def __init__(self, client: SyncClient, retry_seconds: float) -> None:
         super().__init__(client, retry_seconds)
         self._connection = Connection(client)
+        servers = client.get_nodes() if isinstance(client, ServerList) else []
+        self._connections = {server: Connection(server.client) for server in servers}
+
+    def _connection_for(self, request: SingleRequest) -> Connection:
+        """The way to the server of a request, of several that know nothing of each other."""
+        return self._connections[self.client.get_node_from_key(clusters.key_of(request))]
 
     def send(self, request: Request, seconds: float | None = None, *, in_doubt: bool = False) -> Any:
         """``in_doubt``: it was sent before, and what became of it is unknown."""
@@ -398,10 +406,11 @@ class Transport(SharedTransport):
 
     def open_blocking(self, block: BlockingCommand) -> PendingCommand | None:
         """Send a blocking command behind which a call can be sent. None where that can't be: `send` it then."""
-        if not (self._checked and self._connection.is_usable):
+        connection = self._connection_for(block) if self._connections else self._connection
+        if not (self._checked and connection.is_usable):
             return None
         try:
-            return self._connection.open(block.command)
+            return connection.open(block.command)
         except Exception:  # noqa: BLE001 - whatever it is, `send` meets it too
             return None
 
@@ -423,9 +432,11 @@ class Transport(SharedTransport):
                 unanswered.append(call)
                 yield self.first_command(call)
 
-        if self._connection.is_usable and self.as_functions and not first.replicas:
+        # All calls of a stream are for one shard.
+        connection = self._connection_for(first) if self._connections else self._connection
+        if connection.is_usable and self.as_functions and not first.replicas:
             with suppress(*CLIENT_ERRORS):
-                for reply in self._connection.stream(commands()):
+                for reply in connection.stream(commands()):
                     unanswered.popleft()
                     request.on_reply(reply)
         for call in (*unanswered, *request.calls):
@@ -441,8 +452,9 @@ class Transport(SharedTransport):
 
     def _execute(self, request: ScriptCall, command: tuple[Any, ...]) -> Any:
         if not request.replicas:
-            if self._connection.is_usable:
-                return self._connection.call(command)
+            connection = self._connection_for(request) if self._connections else self._connection
+            if connection.is_usable:
+                return connection.call(command)
             return clusters.node_of(self.client, request).execute_command(*command, **clusters.NEVER_DECODE)
         with clusters.node_of(self.client, request).pipeline(transaction=False) as pipe:
             for each in with_confirmation(request, command):

@@ -118,7 +118,7 @@ def read(client: Any, request: Read) -> list[Any]:
 async def read_async(client: Any, request: Read) -> list[Any]:
     """As `read`, for coroutines."""
     parts = _parts(client, request)
-    reads = [clusters.read_on(node, _commands(request, indexes)) for node, indexes in parts]
+    reads = [clusters.read_on(clusters.client_of(client, node), _commands(request, indexes)) for node, indexes in parts]
     return _merge_replies(client, request, parts, await asyncio.gather(*reads, return_exceptions=True))
 
 
@@ -217,7 +217,7 @@ async def recheck_nodes_async(client: Any) -> None:
     """As `recheck_nodes`, for coroutines."""
 
     def ask(node: Any, command: tuple[str, ...]) -> Any:
-        return clusters.read_on(node, [command])
+        return clusters.read_on(clusters.client_of(client, node), [command])
 
     async def run(check: Steps) -> None:
         with suppress(*CLIENT_ERRORS, asyncio.TimeoutError):

@@ -10,6 +10,7 @@ from django_fairque.conf import get_queue
 from django_fairque.engine.scripting.operations import drive
 from django_fairque.engine.scripting.scripts import delete_unused, functions, names
 from django_fairque.engine.transport.retry_policy import CLIENT_ERRORS, translate_error
+from django_fairque.engine.transport.server_list import has_separate_servers
 from django_fairque.management.base import PrintingCommand
 
 
@@ -20,10 +21,12 @@ class Command(PrintingCommand):
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        client = get_queue().client
+        client: Any = get_queue().client
+        separate = client.get_nodes() if has_separate_servers(client) else []
         try:
-            client.function_load(functions(), replace=True)
-            drive(delete_unused(client.execute_command))
+            for each in [server.client for server in separate] or [client]:
+                each.function_load(functions(), replace=True)
+                drive(delete_unused(each.execute_command))
         except CLIENT_ERRORS as error:
             raise CommandError(str(translate_error(error, "FUNCTION LOAD"))) from error
         self.write_lines(f"{len(names())} functions are loaded")

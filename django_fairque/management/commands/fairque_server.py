@@ -10,8 +10,10 @@ from django.core.management.base import CommandError, CommandParser
 from django.template.defaultfilters import filesizeformat
 
 from django_fairque.conf import get_config
-from django_fairque.conf.redis import embedded_directory
+from django_fairque.conf.redis import embedded_directories
+from django_fairque.conf.urls import separate_urls
 from django_fairque.embedded import AofStatus, EmbeddedServer, ServerStatus, is_embedded_url
+from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.management.base import PrintingCommand
 
 # What the service managers answer for a service that is not running.
@@ -32,7 +34,19 @@ class Command(PrintingCommand):
         parser.add_argument("--dir", type=Path, help="the server's directory (default: what the settings say)")
 
     def handle(self, *, action: str, **options: Any) -> None:
-        getattr(self, f"_{action}")(EmbeddedServer(options["dir"] or _configured_directory()))
+        directories = [options["dir"]] if options["dir"] else _configured_directories()
+        failures = []
+        for number, directory in enumerate(directories):
+            if number and action == "status":
+                self.write_lines("")
+            try:
+                getattr(self, f"_{action}")(EmbeddedServer(directory))
+            except (CommandError, FairQueueError) as error:
+                failures.append(error)
+        if failures:  # each of several servers has been tried
+            for failure in failures[:-1]:
+                self.stderr.write(str(failure))
+            raise failures[-1]
 
     def _start(self, server: EmbeddedServer) -> None:
         self.write_lines(f"{'started' if server.start() else 'was running already'}, listening on {server.socket}")
@@ -54,7 +68,7 @@ class Command(PrintingCommand):
             raise CommandError("the server does not answer: see the note")
 
 
-def _configured_directory() -> Path:
+def _configured_directories() -> list[Path]:
     url = get_config().redis.url
     if not url or not is_embedded_url(url):
         # The URL is not shown: it may hold a password.
@@ -62,7 +76,7 @@ def _configured_directory() -> Path:
             "FAIRQUE['REDIS'] names another server, expected embedded:// or embedded:///absolute/dir: "
             "manage that server with its own tools, or name an embedded server's directory with --dir"
         )
-    return embedded_directory(url)
+    return [directory for each in separate_urls(url) for directory in embedded_directories(each)]
 
 
 def _rows(status: ServerStatus) -> list[tuple[str, str]]:
