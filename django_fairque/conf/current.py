@@ -136,9 +136,11 @@ def signing_mode() -> str:
 
 def signing_key() -> str | None:
     """The key that signs what this process pushes: ``SECRET_KEY``; None if ``SIGNING`` is off."""
+    if signing_mode() == "off":
+        return None
     from django.conf import settings
 
-    return None if signing_mode() == "off" else settings.SECRET_KEY
+    return settings.SECRET_KEY
 
 
 class Interceptor(Protocol):
