@@ -1,5 +1,6 @@
 """One command for all figures: ``python -m tests.benchmarks [--quick] [--scale PART] [--peer NAME] [--rounds N] [--write FILE]
-[--against COMMIT] [engine pushing database worker noisy peers kills poison starting imports admin]``."""
+[--against COMMIT] [engine pushing database worker noisy peers kills poison starting imports features
+admin]``."""
 
 from __future__ import annotations
 
@@ -18,7 +19,21 @@ import django_fairque
 from django_fairque.tasks import signing
 from tests.servers import Server
 
-from . import admin, comparison, database, engine, imports, kills, noisy, peers, poison, pushing, starting, worker
+from . import (
+    admin,
+    comparison,
+    database,
+    engine,
+    features,
+    imports,
+    kills,
+    noisy,
+    peers,
+    poison,
+    pushing,
+    starting,
+    worker,
+)
 from .peers.systems import PEERS
 from .processes import ROOT
 from .project.settings import SECRET_KEY
@@ -35,6 +50,7 @@ PARTS = {
     "poison": poison,
     "starting": starting,
     "imports": imports,
+    "features": features,
     "admin": admin,
 }
 

@@ -9,6 +9,7 @@ INSTALLED_APPS = ["django_fairque", "tests.benchmarks.project"]
 DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
 FAIRQUE = {
     "REDIS": {"URL": os.environ.get("BENCHMARK_SERVER", "redis://unset")},
+    "SIGNING": os.environ.get("BENCHMARK_SIGNING", "on"),
     "WORKER": {"LEASE_SECONDS": float(os.environ.get("BENCHMARK_LEASE", "30"))},
 }
 LOGGING = {"version": 1, "loggers": {"django_fairque": {"level": "ERROR"}}}

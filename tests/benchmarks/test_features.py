@@ -1,0 +1,51 @@
+"""A task that uses no middleware, argument types, signatures or limits costs what it would cost without their code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.servers import Server
+
+from .features import LEFT_OUT, STEPS, Version, copy_without
+from .processes import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MOST = 1.02
+"""Instructions of a task that uses none of the features, over those of a version without their code."""
+
+
+def counts(directory: Path) -> Any:
+    with Server() as server, Version(directory, server) as version:
+        return version.request("count")
+
+
+def test_unused_features_cost_nothing(tmp_path: Path) -> None:
+    here, without = counts(ROOT), counts(copy_without(LEFT_OUT, tmp_path.resolve()))
+    assert here["server commands"] == without["server commands"]
+    assert here["server commands"]["enqueue"] > 0
+    instructions = [sum(each["instructions"].values()) for each in (here, without)]
+    assert 1 < instructions[0] / instructions[1] <= MOST, (here["instructions"], without["instructions"])
+
+
+def test_added_work_is_counted(tmp_path: Path) -> None:
+    copy = copy_without((), tmp_path.resolve())
+    file = copy / "django_fairque" / "tasks" / "execution.py"
+    call = "lease.check()\n"
+    source = file.read_text()
+    assert source.count(call) == 1
+    file.write_text(source.replace(call, f"{call}        [None for _ in range(20)]\n"))
+    here, slower = counts(ROOT)["instructions"], counts(copy)["instructions"]
+    assert {step for step in STEPS if slower[step] != here[step]} == {"run"}
+    assert sum(slower.values()) / sum(here.values()) < 1.02 < slower["run"] / here["run"]
+
+
+def test_code_that_is_not_there_any_more_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LEFT_OUT, "middleware", [("tasks/sending.py", "no such code", "")])
+    with pytest.raises(
+        ValueError, match=r"middleware: expected once in tasks/sending\.py, found 0 times: no such code"
+    ):
+        copy_without(["middleware"], tmp_path)
