@@ -54,6 +54,11 @@ def approximate(seconds: float) -> str:
     return duration(round(seconds / step) * step)
 
 
+def counted(count: int, one: str, many: str = "") -> str:
+    """``1 task``, ``1,234 tasks``: in English, for commands and logs. ``many`` is by default ``one`` with an s."""
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
 def size(number: float) -> str:
     """Bytes: ``2048`` -> ``2 KiB``."""
     return _scaled(number, _SIZES) or f"{number:.0f} B"

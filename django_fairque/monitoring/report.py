@@ -13,7 +13,7 @@ from django_fairque.engine.inspection.pages import MAX_PAGE_SIZE, Sizes
 from django_fairque.engine.sharding.shards import describe_shards
 from django_fairque.engine.users.users import HOLD_REASONS
 
-from .formatting import approximate, duration, number, rate, share, table
+from .formatting import approximate, counted, duration, number, rate, share, table
 
 if TYPE_CHECKING:
     from django_fairque.engine.model.pauses import Pause
@@ -48,8 +48,8 @@ def queue_lines(stats: QueueStats) -> Iterator[str]:
     held = stats.held_back_wait_seconds
     held_back = f" (held back by a pause or a limit: {duration(held)})" if held else ""
     yield (
-        f"queue {stats.queue!r}{paused}: {number(stats.users_ready)} users ready of {number(stats.users)}, "
-        f"{number(stats.workers)} workers, oldest wait {duration(stats.oldest_wait_seconds)}{held_back}"
+        f"queue {stats.queue!r}{paused}: {counted(stats.users_ready, 'user')} ready of {number(stats.users)}, "
+        f"{counted(stats.workers, 'worker')}, oldest wait {duration(stats.oldest_wait_seconds)}{held_back}"
     )
     if stats.missing_shards:
         yield f"! {missing_words(stats.missing_shards)}"
@@ -170,7 +170,7 @@ def top_lines(top: TopUsers) -> Iterator[str]:
     ]
     yield from table([("user", "ready", "running", "scheduled", "deferred"), *rows])
     if top.looked_at < top.users:
-        yield f"of {number(top.looked_at)} users looked at; there are {number(top.users)}"
+        yield f"of {counted(top.looked_at, 'user')} looked at; there are {number(top.users)}"
 
 
 def _recent_rates(stats: QueueStats) -> str:

@@ -59,8 +59,10 @@ _SENTENCES = (
         "%(count)s of %(all)s workers do not know a task named %(name)s: deploy its code, or import its module where the "
         "workers start"
     ),
+    gettext_noop("workers do not know %(count)s more name of tasks"),
     gettext_noop("workers do not know %(count)s more names of tasks"),
     gettext_noop("the event loop of process %(worker)s is blocked by %(task)s; its log has the stack"),
+    gettext_noop("the event loop of %(count)s more process is blocked"),
     gettext_noop("the event loops of %(count)s more processes are blocked"),
     # The limits of MONITOR.
     gettext_noop("queue %(queue)s: ready tasks %(value)s, over %(limit)s"),

@@ -161,7 +161,12 @@ def _limits(task: Task, standing: WaitReason) -> Iterator[Reason]:
     if user.paused:
         yield Reason("user_paused", with_details(_("User %(user)s is paused.") % words, user.pause))
     if user.max_running is not None and user.sizes.running >= user.max_running:
-        yield Reason("capped", _("User %(user)s may run %(cap)s tasks at once, and runs %(running)s.") % words)
+        text = ngettext(
+            "User %(user)s may run %(cap)s task at once, and runs %(running)s.",
+            "User %(user)s may run %(cap)s tasks at once, and runs %(running)s.",
+            user.max_running,
+        )
+        yield Reason("capped", text % words)
     if organization is not None:
         yield from _limits_of(organization)
     if standing.user_free_at is not None:
@@ -175,8 +180,10 @@ def _limits_of(organization: OrganizationStats) -> Iterator[Reason]:
         text = _("Organization %(organization)s, to which its user belongs, is paused.")
         yield Reason("organization_paused", with_details(text % {"organization": name}, organization.pause))
     if organization.is_full:
-        text = _(
-            "Organization %(organization)s, to which its user belongs, may run %(cap)s tasks at once, and runs %(running)s."
+        text = ngettext(
+            "Organization %(organization)s, to which its user belongs, may run %(cap)s task at once, and runs %(running)s.",
+            "Organization %(organization)s, to which its user belongs, may run %(cap)s tasks at once, and runs %(running)s.",
+            most or 0,
         )
         yield Reason(
             "organization_capped", text % {"organization": name, "running": number(running), "cap": number(most or 0)}

@@ -224,7 +224,7 @@ class Core:
         if self.is_stopping:
             return
         if 0 < self.options.max_tasks <= self.budget.finished:
-            self._retire(f"it has run {self.budget.finished} tasks")
+            self._retire(f"it has run {self.budget.finished} {'task' if self.budget.finished == 1 else 'tasks'}")
         elif (self.options.burst and self.budget.is_everything_empty) or (
             self._has_started_its_task and self.budget.is_idle
         ):

@@ -267,7 +267,7 @@ class TestAllThatMatch:
         late = bury(queue)
         queue.dlq.requeue(first)
         text = post(admin_client, url(user_id="acme"), **hidden(asks))
-        assert f"0 of 1 dead letters {done}; the others were not there any more" in text
+        assert f"0 of 1 dead letter {done}; the others were not there any more" in text
         assert [letter.entry_id for letter in queue.dlq.letters().items] == [late]
 
     def test_nothing_matches(self, admin_client: Client, queue: FairQueue, verb: str, done: str) -> None:

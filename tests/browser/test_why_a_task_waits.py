@@ -30,7 +30,7 @@ def capped(queue: FairQueue) -> tuple[str, str]:
     queue.user("acme").set_max_running(1)
     push(queue, "acme")
     assert queue.pop("w-1", ["acme"])
-    return push(queue, "acme"), "User acme may run 1 tasks at once, and runs 1."
+    return push(queue, "acme"), "User acme may run 1 task at once, and runs 1."
 
 
 def behind(queue: FairQueue) -> tuple[str, str]:

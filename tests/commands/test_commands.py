@@ -34,7 +34,7 @@ def test_check_names_each_violation_and_exits_1(push: Push, redis: Redis, run: R
         call_command("fairque_check", stdout=out, no_color=True)
     assert stop.value.code == 1
     assert f"task:{task_id}" in out.getvalue()
-    assert "1 violations" in out.getvalue()
+    assert "1 violation" in out.getvalue()
 
 
 def test_an_undeclared_queue_is_one_clear_line(queue: FairQueue, run: Run) -> None:
@@ -233,7 +233,7 @@ def test_dead_letters_by_what_they_died_of(run: Run, bury: Bury) -> None:
     _head, group, total = run("fairque_dlq", "groups").splitlines()
     assert group.split()[:1] + group.split()[2:4] == ["2", "failed", "mail.send"]
     assert "no such address" in group
-    assert total == "1 groups of 2 dead letters"
+    assert total == "1 group of 2 dead letters"
     letter = json.loads(run("fairque_dlq", "list", "--json", "--user", "bolt", "--newer-than", "1h"))
     assert (letter["entry"], letter["fingerprint"]) == (second, group.split()[1])
     assert run("fairque_dlq", "requeue", first, second) == "2 requeued\n"
@@ -246,7 +246,7 @@ def test_dead_letters_are_discarded_and_cleaned_up(queue: FairQueue, run: Run, b
     run("fairque_dlq", "discard", entry)
     assert queue.get_task(entry[:-2]).state is TaskState.CANCELED
     assert run("fairque_dlq", "cleanup", "--older-than", "1d") == "0 dead letters forgotten\n"
-    assert run("fairque_dlq", "cleanup", "--older-than", "0s") == "1 dead letters forgotten\n"
+    assert run("fairque_dlq", "cleanup", "--older-than", "0s") == "1 dead letter forgotten\n"
 
 
 def test_stats_are_a_readable_table_or_json(run: Run, bury: Bury, push: Push) -> None:
@@ -255,7 +255,7 @@ def test_stats_are_a_readable_table_or_json(run: Run, bury: Bury, push: Push) ->
     assert json.loads(run("fairque_stats", "--json"))["states"]["failed"] == 1
     table = run("fairque_stats")
     for words in (
-        "1 users ready",
+        "1 user ready",
         "queued 1",
         "dead     failed 1",
         "last hour  count",

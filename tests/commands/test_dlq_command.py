@@ -90,7 +90,7 @@ def test_groups_say_how_many_were_looked_at(run: Run, bury: Bury) -> None:
     assert "no order <n>" in lines[1]
     assert newest in lines[1]
     assert lines[-1] == "2 groups of 3 dead letters"
-    assert run("groups", "--user", "bolt").splitlines()[-1] == "1 groups of 1 dead letters, of 3 looked at"
+    assert run("groups", "--user", "bolt").splitlines()[-1] == "1 group of 1 dead letter, of 3 looked at"
 
 
 def test_all_that_match_after_a_yes(

@@ -51,8 +51,8 @@ def test_of_results_and_values_that_are_passed_on(run: Run, queue: FairQueue) ->
     assert lease is not None
     queue.finish(lease, {"secret": "swordfish", "rows": 3})
     assert f'result    {{"secret": "{HIDDEN}", "rows": 3}}' in run("fairque_task", "show", "a")
-    assert run("fairque_task", "xcom", "r1") == f'api_key  "{HIDDEN}"\n1 values\n'
-    assert run("fairque_task", "xcom", "r1", "--unredacted") == 'api_key  "swordfish"\n1 values\n'
+    assert run("fairque_task", "xcom", "r1") == f'api_key  "{HIDDEN}"\n1 value\n'
+    assert run("fairque_task", "xcom", "r1", "--unredacted") == 'api_key  "swordfish"\n1 value\n'
 
 
 def test_a_payload_with_something_hidden_is_not_taken_back(run: Run, queue: FairQueue, entry: str) -> None:

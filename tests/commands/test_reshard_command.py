@@ -30,5 +30,5 @@ def test_a_queue_grows(run: Run, queue: FairQueue, settings: Settings) -> None:
 
 def test_one_that_is_not_drained_is_refused(run: Run, push: Push) -> None:
     push()
-    with pytest.raises(CommandError, match="can't be moved to other shards yet: 1 tasks are queued"):
+    with pytest.raises(CommandError, match="can't be moved to other shards yet: 1 task is queued"):
         run("fairque_reshard", "--shards", "3")

@@ -71,7 +71,7 @@ def test_a_run(run: Run) -> None:
     assert [line.split()[0] for line in sorted_lines[2:]] == ["c", "b", "2"]
     lines = run("fairque_task", "run", "r1", "--json").splitlines()
     assert [json.loads(line)["task"] for line in lines] == ["a", "b", "c"]
-    assert run("fairque_task", "xcom", "r1") == "rows  [1, 2]\n1 values\n"
+    assert run("fairque_task", "xcom", "r1") == "rows  [1, 2]\n1 value\n"
     assert run("fairque_task", "cancel-run", "r1") == "3 tasks canceled\n"
     assert run("fairque_task", "cancel", "a") == "it had ended before\n"
 
@@ -109,6 +109,6 @@ def test_log_lines_are_printed_on_request(queue: FairQueue, run: Run) -> None:
     queue.logs.record(lease, lines, 1200)
     assert "second line" not in run("fairque_task", "show", "t")
     shown = run("fairque_task", "show", "t", "--logs")
-    assert "log of attempt 1 by w:1, 1 lines (1,200 before them were not kept):" in shown
+    assert "log of attempt 1 by w:1, 1 line (1,200 before them were not kept):" in shown
     assert "  2027-01-15 08:00:00Z  ERROR     shop  token=•••••• \\x1b[2J\n    second line" in shown
     assert "token=swordfish" in run("fairque_task", "show", "t", "--logs", "--unredacted")

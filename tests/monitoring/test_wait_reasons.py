@@ -142,7 +142,7 @@ def test_its_user_s_organization_runs_as_much_as_it_may(queue: FairQueue) -> Non
     push(queue, "a", user="bob")
     push(queue)
     queue.pop("w:1", ["bob"], now=NOW)
-    text = "Organization acme, to which its user belongs, may run 1 tasks at once, and runs 1."
+    text = "Organization acme, to which its user belongs, may run 1 task at once, and runs 1."
     assert only(queue, "organization_capped") == text
 
 
@@ -151,7 +151,7 @@ def test_its_user_runs_as_much_as_it_may(queue: FairQueue) -> None:
     push(queue, "a")
     push(queue)
     queue.pop("w:1", now=NOW)
-    assert only(queue, "capped") == "User ann may run 1 tasks at once, and runs 1."
+    assert only(queue, "capped") == "User ann may run 1 task at once, and runs 1."
 
 
 def test_its_user_is_out_of_rate(queue: FairQueue) -> None:

@@ -70,8 +70,8 @@ def test_it_says_what_it_does_in_lines_a_person_can_read(push: Push, start_worke
     worker = start_worker("--burst", "-v", "2")
     assert worker.wait() == 0
     log = worker.log
-    assert "queues default; users *; 1 processes of 8 tasks" in log
-    assert re.search(r" tasks found: .*\badd, .* and \d+ more; reload when code changes: off\n", log)
+    assert "queues default; users *; processes 1, concurrency 8" in log
+    assert re.search(r" tasks found \(\d+\): .*\badd, .* and \d+ more; reload when code changes: off\n", log)
     assert " DEBUG   task one add of user ann finished after " in log
     assert re.search(r" INFO    process \S+, last \d s: 1 finished, 1 failed for good\n", log)
     assert " ERROR   task " in log

@@ -42,6 +42,12 @@ LETTERS_PER_REQUEST = 1000
 
 REQUEUE_HOW_MANY = ngettext_lazy("Requeue %(count)s dead letter?", "Requeue %(count)s dead letters?", "n")
 DISCARD_HOW_MANY = ngettext_lazy("Discard %(count)s dead letter?", "Discard %(count)s dead letters?", "n")
+REQUEUED_OF = ngettext_lazy(
+    "%(done)s of %(total)s dead letter requeued", "%(done)s of %(total)s dead letters requeued", "n"
+)
+DISCARDED_OF = ngettext_lazy(
+    "%(done)s of %(total)s dead letter discarded", "%(done)s of %(total)s dead letters discarded", "n"
+)
 DISCARD_MEANING = gettext_lazy("Their tasks are canceled, and what waits for them. This can’t be undone.")
 NOTHING_MATCHES = gettext_lazy("There is nothing to do: no dead letter matches. Nothing was changed.")
 
@@ -195,12 +201,12 @@ class DeadLettersPage(AdminPage):
     @Action("change_deadletter")
     def requeue_all(self) -> str:
         self._confirm_all(REQUEUE_HOW_MANY, _("They run again with a fresh retry budget."), _("Yes, requeue them"))
-        return self._act_on_all(self.queue.dlq.requeue_all, _("%(done)s of %(total)s dead letters requeued"))
+        return self._act_on_all(self.queue.dlq.requeue_all, REQUEUED_OF)
 
     @Action("delete_deadletter")
     def discard_all(self) -> str:
         self._confirm_all(DISCARD_HOW_MANY, str(DISCARD_MEANING), _("Yes, discard them"))
-        return self._act_on_all(self.queue.dlq.discard_all, _("%(done)s of %(total)s dead letters discarded"))
+        return self._act_on_all(self.queue.dlq.discard_all, DISCARDED_OF)
 
     def _confirm_all(self, how_many: StrPromise, meaning: str, yes: str) -> None:
         """Raise the question what is about to be done to all that match, and to how many, unless this is its answer."""
@@ -222,7 +228,7 @@ class DeadLettersPage(AdminPage):
         fields = {"total": str(found.count), "until": f"{found.until:.6f}"}
         raise Question(text, yes, title, fields, is_dangerous=how_many is DISCARD_HOW_MANY)
 
-    def _act_on_all(self, act: Callable[..., int], done: str) -> str:
+    def _act_on_all(self, act: Callable[..., int], done: StrPromise) -> str:
         """A slice of all that match and had died when their count was confirmed; then the question whether to go on."""
         total, until = int(self.posted_number("total")), self.posted_number("until")
         before = int(self.posted_number("done", "0"))
@@ -233,7 +239,7 @@ class DeadLettersPage(AdminPage):
         pinned = {key: value for key, value in filters.items() if key != "older_than"}
         count = act(limit=limit, moved_until=until, **pinned)
         now = before + count
-        summary = done % {"done": number(now), "total": number(total)}
+        summary = done % {"n": total, "done": number(now), "total": number(total)}
         if count < limit:  # somebody else has moved the others
             return _("%(summary)s; the others were not there any more") % {"summary": summary}
         if now == total:

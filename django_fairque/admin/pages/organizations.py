@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 
 from django_fairque.admin.pages.base import Action, AdminPage, InvalidForm
 from django_fairque.admin.pages.users import OrganizationForm, posted_pause
@@ -74,7 +74,11 @@ class OrganizationsPage(AdminPage):
         if limit is None:
             done = _("Organization %(organization)s has weight %(weight)s and no limit.")
         else:
-            done = _("Organization %(organization)s has weight %(weight)s and runs at most %(limit)s tasks at once.")
+            done = ngettext(
+                "Organization %(organization)s has weight %(weight)s and runs at most %(limit)s task at once.",
+                "Organization %(organization)s has weight %(weight)s and runs at most %(limit)s tasks at once.",
+                limit,
+            )
         facts = {"organization": self.subject, "weight": f"{weight:g}", "limit": limit and number(limit)}
         steps = (lambda: organization.set_weight(weight), lambda: organization.set_max_running(limit))
         return self._do(done % facts, *steps)

@@ -316,8 +316,10 @@ def summary(fairness: Fairness, workers: int) -> str:
         }
         # A task that runs is not interrupted: less than one more than its share is no excess.
         if late and noisy.running >= noisy.share_if_busy * fairness.running + 1:
-            text = _(
-                "%(user)s has %(part)s of the work time and runs %(running)s of %(all)s tasks, more than its share"
+            text = ngettext(
+                "%(user)s has %(part)s of the work time and runs %(running)s of %(all)s task, more than its share",
+                "%(user)s has %(part)s of the work time and runs %(running)s of %(all)s tasks, more than its share",
+                fairness.running,
             )
         else:
             text = _("%(user)s has %(part)s of the work time and holds nobody back")

@@ -97,16 +97,17 @@ def _check_drained(shards: Shards) -> Operation[None]:
     kinds = len(states) + 2
     *unfinished, failed, messages, resolving = (sum(sizes[kind::kinds]) for kind in range(kinds))
     counts = zip(UNFINISHED_STATES, unfinished, strict=True)
-    problems = [f"{count} tasks are {state.value}" for state, count in counts if count]
+    problems = [f"{count} {'task is' if count == 1 else 'tasks are'} {state.value}" for state, count in counts if count]
     if failed:
-        problems.append(f"{failed} dead letters are to be requeued or discarded")
+        problems.append(f"{failed} dead {'letter is' if failed == 1 else 'letters are'} to be requeued or discarded")
     if messages or resolving:
         problems.append("news between tasks are still being carried")
     workers: set[str] = set()
     for shard in shards:
         workers |= {record.worker for record in (yield from listing.workers_of_shard(shard))}
     if workers:
-        problems.append(f"{len(workers)} workers live ({', '.join(sorted(workers)[:5])}), which must be stopped")
+        live = "1 worker lives" if len(workers) == 1 else f"{len(workers)} workers live"
+        problems.append(f"{live} ({', '.join(sorted(workers)[:5])}), which must be stopped")
     if problems:
         raise QueueNotDrainedError(
             f"queue {shards.name!r} can't be moved to other shards yet: {'; '.join(problems)}; nothing was changed"
@@ -210,9 +211,9 @@ def check_shard_count(shards: Shards, servers: int = 0) -> Operation[bool]:
         return False
     if lies_on != configured:
         raise ConfigurationError(
-            f"queue {shards.name!r} lies on {lies_on} shards and is configured to lie on {configured}: its users "
-            f"would not be found any more. Set SHARDS back, or let the queue drain, stop its workers and run "
-            f"'manage.py fairque_reshard --queue {shards.name} --shards {configured}'"
+            f"queue {shards.name!r} lies on {lies_on} {'shard' if lies_on == 1 else 'shards'} and is configured to lie on "
+            f"{configured}: its users would not be found any more. Set SHARDS back, or let the queue drain, stop its workers "
+            f"and run 'manage.py fairque_reshard --queue {shards.name} --shards {configured}'"
         )
     without = [shard for shard, each in zip(living, found, strict=True) if each is None and shard is not shards.home]
     yield from _copy_shard_count(lies_on, without, servers)

@@ -159,7 +159,7 @@ def unknown_names(workers: Sequence[listing.WorkerRecord]) -> list[str]:
         who = "no worker knows" if count == len(workers) else some
         sentences.append(f"{who} a task named {name}: deploy its code, or import its module where the workers start")
     left = len(sentences) - MAX_NAMES_PER_REASON
-    more = [f"workers do not know {left:,} more names of tasks"] if left > 0 else []
+    more = [f"workers do not know {left:,} more {'name' if left == 1 else 'names'} of tasks"] if left > 0 else []
     return [*sentences[:MAX_NAMES_PER_REASON], *more]
 
 
@@ -171,7 +171,8 @@ def blocked_loops(workers: Sequence[listing.WorkerRecord]) -> list[str]:
         if worker.info.get("blocked_by")
     ]
     left = len(sentences) - MAX_NAMES_PER_REASON
-    more = [f"the event loops of {left:,} more processes are blocked"] if left > 0 else []
+    what = "loop of {:,} more process is" if left == 1 else "loops of {:,} more processes are"
+    more = [f"the event {what.format(left)} blocked"] if left > 0 else []
     return [*sentences[:MAX_NAMES_PER_REASON], *more]
 
 

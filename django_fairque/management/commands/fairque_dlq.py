@@ -15,6 +15,7 @@ from django_fairque.engine.model.errors import short
 from django_fairque.engine.model.records import FailureType
 from django_fairque.management.base import Parser, QueueCommand, pages, positive, when
 from django_fairque.management.listing import Column, Listing, age
+from django_fairque.monitoring.formatting import counted
 from django_fairque.monitoring.redaction import HIDDEN, as_line
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Command(QueueCommand):
         yield from listing.lines((entry for page in found for entry in page.items), self.options)
         if not self.options["json"]:
             counts = self.queue.dlq.counts()
-            yield f"{sum(counts.values()):,} dead letters in queue {self.queue.name!r}"
+            yield f"{counted(sum(counts.values()), 'dead letter')} in queue {self.queue.name!r}"
 
     def _show(self) -> Iterator[str]:
         entry = self.queue.dlq.get(self.options["entry"])
@@ -93,7 +94,7 @@ class Command(QueueCommand):
         matching = sum(group.count for group in found.groups)
         looked = f", of {found.looked_at:,} looked at" if found.looked_at != matching else ""
         rest = "" if found.is_whole else ", the oldest; there are more"
-        yield f"{len(found.groups):,} groups of {matching:,} dead letters{looked}{rest}"
+        yield f"{counted(len(found.groups), 'group')} of {counted(matching, 'dead letter')}{looked}{rest}"
 
     def _count(self) -> Iterator[str]:
         counts = self.queue.dlq.counts()
@@ -119,7 +120,7 @@ class Command(QueueCommand):
     _requeue = _discard = _move
 
     def _cleanup(self) -> Iterator[str]:
-        yield f"{self.queue.dlq.cleanup(self.options['older_than']):,} dead letters forgotten"
+        yield f"{counted(self.queue.dlq.cleanup(self.options['older_than']), 'dead letter')} forgotten"
 
     def _means_all(self) -> bool:
         verb, limit, filters = self.options["action"], self.options["limit"], self._filters()

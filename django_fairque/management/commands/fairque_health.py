@@ -14,7 +14,7 @@ from django_fairque.conf import get_queue
 from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.engine.statistics.health import Health
 from django_fairque.management.base import Parser, QueueCommand
-from django_fairque.monitoring.formatting import size
+from django_fairque.monitoring.formatting import counted, size
 from django_fairque.monitoring.health import examined, worker_health
 from django_fairque.webhook import send_test_alert
 
@@ -71,7 +71,7 @@ def _server(server: dict[str, Any]) -> str:
     limit = f" of {size(server['memory_limit'])}" if server["memory_limit"] else ""
     parts = [
         f"{server['name']} {server['version']}",
-        f"{server['mode']} ({server['role']}, {server['replicas']} replicas)",
+        f"{server['mode']} ({server['role']}, {counted(server['replicas'], 'replica')})",
         f"{size(server['memory_used'])}{limit} of memory used",
         f"eviction {server['eviction'] or 'unknown'}",
     ]

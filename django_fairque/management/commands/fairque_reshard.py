@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django_fairque.management.base import Parser, QueueCommand
+from django_fairque.monitoring.formatting import counted
 
 
 class Command(QueueCommand):
@@ -23,14 +24,14 @@ class Command(QueueCommand):
         queue, wanted = self.queue, self.options["shards"]
         before, moved = queue.reshard(wanted)
         if moved is None:
-            self.write_lines(f"queue {queue.name!r} lies on {before} shards already; nothing was changed")
+            self.write_lines(f"queue {queue.name!r} lies on {counted(before, 'shard')} already; nothing was changed")
             return
         self.write_lines(
-            f"{moved.users} users with settings and {moved.schedules} schedules were moved, "
-            f"{moved.forgotten} ended tasks forgotten"
+            f"moved: {counted(moved.users, 'user')} with settings and {counted(moved.schedules, 'schedule')}; "
+            f"forgotten: {counted(moved.forgotten, 'ended task')}"
         )
         self.write_lines(
-            f"queue {queue.name!r} lies on {wanted} shards now (before: {before})", style=self.style.SUCCESS
+            f"queue {queue.name!r} lies on {counted(wanted, 'shard')} now (before: {before})", style=self.style.SUCCESS
         )
         if queue.config.shards != wanted:
             self.write_lines(f"set SHARDS to {wanted} before anybody uses it again", style=self.style.WARNING)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from django_fairque.engine.model.records import TaskState
 from django_fairque.management.base import Parser, QueueCommand, pages, when
 from django_fairque.management.listing import Column, Listing
+from django_fairque.monitoring.formatting import counted
 from django_fairque.monitoring.redaction import as_line, redacted
 from django_fairque.monitoring.wait_explanations import reasons
 from django_fairque.tasks import results
@@ -55,7 +56,7 @@ class Command(QueueCommand):
         yield "canceled" if results.cancel(self.queue, self.options["id"]) else "it had ended before"
 
     def _cancel_run(self) -> Iterator[str]:
-        yield f"{results.cancel_run(self.queue, self.options['id']):,} tasks canceled"
+        yield f"{counted(results.cancel_run(self.queue, self.options['id']), 'task')} canceled"
 
     def _show(self) -> Iterator[str]:
         queue, task_id = self.queue, self.options["id"]
@@ -74,7 +75,7 @@ class Command(QueueCommand):
             ("ended", task.ended_at and when(task.ended_at)),
             ("retries", f"{task.retry_count} of {task.max_retries}"),
             ("starts", f"at most {task.max_deliveries} without an outcome" if task.max_deliveries else ""),
-            ("given back", f"{task.given_back} times after it had begun" if task.given_back else ""),
+            ("given back", f"{counted(task.given_back, 'time')} after it had begun" if task.given_back else ""),
             ("run", task.run_id),
             ("trace", task.traceparent),
             ("payload", raw if self.options["unredacted"] else as_line(task)),
@@ -98,7 +99,7 @@ class Command(QueueCommand):
             yield "no log lines: the task was not declared with capture_logs, or has logged nothing that its loggers let pass"
         for log in logs:
             omitted = f" ({log.omitted:,} before them were not kept)" if log.omitted else ""
-            yield f"log of attempt {log.attempt} by {log.worker}, {len(log.lines):,} lines{omitted}:"
+            yield f"log of attempt {log.attempt} by {log.worker}, {counted(len(log.lines), 'line')}{omitted}:"
             for line in log.lines:
                 first, *more = self.redact(line.text).split("\n")
                 yield f"  {when(line.at)}  {line.level:8}  {line.logger}  {first}"
@@ -118,7 +119,7 @@ class Command(QueueCommand):
         for key, value in found.items():
             (shown,) = (value,) if self.options["unredacted"] else redacted({key: value}).values()
             yield f"{key}  {self._json(shown)}"
-        yield f"{len(found):,} values"
+        yield counted(len(found), "value")
 
     def _json(self, value: Any) -> str:
         return json.dumps(value if self.options["unredacted"] else redacted(value), ensure_ascii=False)

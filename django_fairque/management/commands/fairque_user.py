@@ -18,7 +18,7 @@ from django_fairque.management.base import (
     pause_options,
 )
 from django_fairque.management.listing import Column, Listing
-from django_fairque.monitoring.formatting import number
+from django_fairque.monitoring.formatting import counted, number
 from django_fairque.monitoring.report import pause_suffix
 from django_fairque.tasks import results
 
@@ -85,7 +85,7 @@ class Command(QueueCommand):
 
     def _purge(self) -> Iterator[str]:
         user_id = self._user().user_id
-        yield f"{results.purge_user(self.queue, user_id):,} tasks of {user_id!r} canceled"
+        yield f"{counted(results.purge_user(self.queue, user_id), 'task')} of {user_id!r} canceled"
 
     def _change(self) -> Iterator[str]:
         user, action = self._user(), self.options["action"]

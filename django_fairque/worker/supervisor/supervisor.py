@@ -324,7 +324,7 @@ class Supervisor:
         """Wait for nothing that may not come: from here on it can be stopped, and says how it is."""
         options = self.options
         logger.info(
-            "worker %s: django_fairque %s, Python %s, %s; queues %s; users %s%s; %d processes of %d tasks",
+            "worker %s: django_fairque %s, Python %s, %s; queues %s; users %s%s; processes %d, concurrency %d",
             *(options.worker_id, __version__, platform.python_version(), self._server(), ", ".join(options.queues)),
             *(
                 describe_users(options.users),
@@ -335,7 +335,7 @@ class Supervisor:
         names = registry.names()
         more = f" and {len(names) - MAX_LOGGED_TASK_NAMES:,} more" if len(names) > MAX_LOGGED_TASK_NAMES else ""
         logger.info(
-            "worker %s: %d tasks found: %s%s; reload when code changes: %s",
+            "worker %s: tasks found (%d): %s%s; reload when code changes: %s",
             *(options.worker_id, len(names), ", ".join(map(printable, names[:MAX_LOGGED_TASK_NAMES])) or "none", more),
             "off" if self._reloader is None else "on",
         )

@@ -74,7 +74,7 @@ class TestResharding:
         queue.heartbeat("w", {}, now=NOW)
         with pytest.raises(QueueNotDrainedError) as caught:
             queue.reshard(4, now=NOW)
-        for words in ("1 tasks are queued", "1 dead letters are to be requeued", r"1 workers live (w)"):
+        for words in ("1 task is queued", "1 dead letter is to be requeued", r"1 worker lives (w)"):
             assert words in str(caught.value)
         assert len(names_of(queue)) == 2
 

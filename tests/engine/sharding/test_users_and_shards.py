@@ -85,6 +85,6 @@ class TestNumber:
 
     def test_a_queue_of_one_shard_stays_one(self, redis: Redis) -> None:
         FairQueue(redis).push(task("a"), now=NOW)
-        with pytest.raises(ConfigurationError, match="lies on 1 shards and is configured to lie on 4"):
+        with pytest.raises(ConfigurationError, match="lies on 1 shard and is configured to lie on 4"):
             FairQueue(redis, config=CONFIG).get_stats()
         assert FairQueue(redis).get_stats().totals["pushed"] == 1
