@@ -517,9 +517,8 @@ def _create(config: RedisConfig, package: str, *, decode_responses: bool) -> Any
         return _cluster(config, package, common)
     if config.sentinel:
         return _primary_of_sentinels(config, package, common)
-    pool = import_module(f"{ASYNC}.connection").BlockingConnectionPool
-    if package == SYNC:
-        pool = _synchronous(pool)
+    connections = import_module("django_fairque.engine.transport.connection")
+    pool = connections.FastConnectionPool if package == SYNC else connections.AsyncFastConnectionPool
     # A call that finds every connection busy waits, for as long as for an answer, and does not fail at once.
     options = {**common, "db": config.db, "timeout": config.socket_timeout, **_place(config, package)}
     return import_module(package).Redis.from_pool(pool(**options))

@@ -2,10 +2,11 @@
 
 `Transport` and `AsyncTransport` share everything but how a command is sent and a reply is awaited (`SharedTransport`).
 
-`Connection` sends script calls over the connections of a plain client. Half of the work of redis-py's ``execute_command`` is of
-no use to a call: checking the type of every argument, its own retries, durations for metrics. A call of eighty arguments costs
-50 µs of the client's processor that way and 30 through a connection of the same pool. Only a plain ``redis.Redis`` is treated
-so: for any other client, subclass or instrumented ``execute_command`` that method is called.
+`Connection` and `AsyncConnection` send script calls over the connections of a plain client. Half of the work of redis-py's
+``execute_command`` is of no use to a call: checking the type of every argument, its own retries, durations for metrics. A call of
+eighty arguments costs 50 µs of the client's processor that way and 30 through a connection of the same pool. Only a plain
+``redis.Redis`` or ``redis.asyncio.Redis`` is treated so: for any other client, subclass or instrumented ``execute_command`` that
+method is called.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import hiredis
 import redis
-from redis import client as redis_client
+import redis.asyncio
 from redis import exceptions as redis_errors
 
 from django_fairque.engine.model.errors import NotReplicatedError
@@ -55,12 +56,16 @@ class AsyncClient(Protocol):
     def pipeline(self, transaction: bool = ...) -> Any: ...
 
 
-def _is_original(function: object) -> bool:
-    """Whether nobody (a tracer, an error reporter) has put something of its own in its place."""
-    return type(function) is FunctionType and function.__code__.co_filename == redis_client.__file__
+def _is_original(kind: Any) -> bool:
+    """Whether nobody (a tracer, an error reporter) has put something of its own in the place of ``execute_command``."""
+    function, module = kind.execute_command, sys.modules[kind.__module__]
+    return type(function) is FunctionType and function.__code__.co_filename == module.__file__
 
 
-_ORIGINAL_EXECUTE = redis.Redis.execute_command if _is_original(redis.Redis.execute_command) else None
+_ORIGINAL_EXECUTE: dict[Any, Any] = {
+    kind: kind.execute_command for kind in (redis.Redis, redis.asyncio.Redis) if _is_original(kind)
+}
+"""The clients whose connections may be used, with the method that nobody has replaced."""
 
 
 class FastConnectionPool(redis.BlockingConnectionPool):
@@ -109,21 +114,69 @@ class FastConnectionPool(redis.BlockingConnectionPool):
         super().disconnect(*args, **options)
 
 
+class AsyncFastConnectionPool(redis.asyncio.BlockingConnectionPool):
+    """As `FastConnectionPool`, for an event loop. The connection that it keeps counts as taken."""
+
+    synchronous = FastConnectionPool
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._last: list[Any] = []
+
+    async def get_connection(self, *args: Any, **options: Any) -> Any:
+        """Return a connection that is ready to send. ``args`` and ``options`` are those of redis-py."""
+        if not self._last:
+            return await super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
+        connection = self._last.pop()
+        try:
+            await self.ensure_connection(connection)
+        except BaseException:
+            await super().release(connection)
+            raise
+        return connection
+
+    async def release(self, connection: Any) -> None:
+        """Take a ``connection`` back."""
+        if connection.is_connected and not self._last and self.can_get_connection():
+            self._last.append(connection)
+        else:
+            await super().release(connection)
+
+    async def disconnect(self, *args: Any, **options: Any) -> None:
+        """Disconnect all connections, or the free ones. ``args`` and ``options`` are those of redis-py."""
+        while self._last:
+            await super().release(self._last.pop())
+        await super().disconnect(*args, **options)
+
+
 MAX_UNANSWERED_CALLS = 2
 """Calls that wait for the server while another is made: it then never waits for the client."""
 
 
-class Connection:
-    """The way of one client's calls; thread-safe as the client is."""
+class SharedConnection:
+    """The way of one client's calls, as far as it is the same for both kinds of clients."""
 
-    def __init__(self, client: SyncClient) -> None:
+    def __init__(self, client: SyncClient | AsyncClient) -> None:
         self._client: Any = client
         self._is_plain = (
-            type(client) is redis.Redis
-            and client.connection is None  # not the client of one connection, which threads take turns at
-            and getattr(client.connection_pool, "cache", None) is None
+            type(client) in _ORIGINAL_EXECUTE
+            and client.connection is None  # type: ignore[union-attr] # not the client of one connection, which threads take turns at
+            and not getattr(client, "single_connection_client", False)
+            and getattr(client.connection_pool, "cache", None) is None  # type: ignore[union-attr]
         )
         self._names = ("FCALL",) if self._is_plain and _needs_command_name(client) else ()
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether commands may be sent over the client's connections, also before earlier ones are answered."""
+        if not self._is_plain:
+            return False
+        kind = type(self._client)
+        return kind.execute_command is _ORIGINAL_EXECUTE[kind] and "execute_command" not in vars(self._client)
+
+
+class Connection(SharedConnection):
+    """The way of a synchronous client's calls; thread-safe as the client is."""
 
     def call(self, command: tuple[Any, ...]) -> Any:
         """Send a command and wait for its reply, whose strings stay bytes; raises what the client would. Only where
@@ -146,12 +199,6 @@ class Connection:
         """Send a blocking command over a separate connection. Call this only where `is_usable`."""
         return PendingCommand(self._client.connection_pool, self._names, command)
 
-    @property
-    def is_usable(self) -> bool:
-        """Whether commands may be sent over the client's connections, also before earlier ones are answered."""
-        plain = self._is_plain and redis.Redis.execute_command is _ORIGINAL_EXECUTE
-        return plain and "execute_command" not in vars(self._client)
-
     def stream(self, commands: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
         """The replies to commands that are sent while the server works on earlier ones: `MAX_UNANSWERED_CALLS` at most."""
         pool = self._client.connection_pool
@@ -171,6 +218,35 @@ class Connection:
             if waiting or sys.exc_info()[0] is not None:
                 connection.disconnect()  # replies that nobody reads must not be taken for others'
             pool.release(connection)
+
+
+MAX_UNAWAITED_BYTES = 65_536
+"""The largest command that is handed to an event loop without waiting until it is sent: what a transport buffers by default."""
+
+
+class AsyncConnection(SharedConnection):
+    """The way of an asyncio client's calls."""
+
+    async def call(self, command: tuple[Any, ...]) -> Any:
+        """As `Connection.call`."""
+        packed = hiredis.pack_command(command)
+        pool = self._client.connection_pool
+        connection = await pool.get_connection(*self._names)
+        try:
+            if len(packed) > MAX_UNAWAITED_BYTES:
+                await connection.send_packed_command([packed])
+            else:
+                # redis-py sends in a separate task, as sending may block. Before Python 3.12 that can lose a cancellation.
+                await connection.check_health()
+                connection._writer.write(packed)  # noqa: SLF001 - nothing public sends without waiting
+            return await connection.read_response(disable_decoding=True)
+        except redis_errors.ResponseError:
+            raise
+        except BaseException:  # also when the coroutine is canceled
+            await connection.disconnect(nowait=True)
+            raise
+        finally:
+            await pool.release(connection)
 
 
 class PendingCommand:
@@ -233,8 +309,8 @@ def _reply(connection: Any) -> Any:
 def _needs_command_name(client: Any) -> bool:
     """Before redis-py 5.3 a pool needs the command's name; since then it warns if it gets one."""
     kind: Any = type(client.connection_pool)
-    if kind is FastConnectionPool:  # it passes on what it is given
-        kind = redis.BlockingConnectionPool
+    if kind in (FastConnectionPool, AsyncFastConnectionPool):  # they pass on what they are given
+        kind = kind.__base__
     parameter = inspect.signature(kind.get_connection).parameters.get("command_name")
     return parameter is not None and parameter.default is inspect.Parameter.empty
 
@@ -475,6 +551,10 @@ class Transport(SharedTransport):
 class AsyncTransport(SharedTransport):
     """Sends requests over an asyncio client."""
 
+    def __init__(self, client: AsyncClient, retry_seconds: float) -> None:
+        super().__init__(client, retry_seconds)
+        self._connection = AsyncConnection(client)
+
     async def send(self, request: Request, seconds: float | None = None) -> Any:
         if not isinstance(request, Stream):
             return await drive_async(self._repeat(request, seconds, in_doubt=False))
@@ -493,6 +573,8 @@ class AsyncTransport(SharedTransport):
 
     async def _execute(self, request: ScriptCall, command: tuple[Any, ...]) -> Any:
         if not request.replicas:
+            if self._connection.is_usable:
+                return await self._connection.call(command)
             return await clusters.node_of(self.client, request).execute_command(*command, **clusters.NEVER_DECODE)
         sent = list(with_confirmation(request, command))
         if self._is_cluster:

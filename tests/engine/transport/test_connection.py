@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,14 @@ from django_fairque.engine.model.errors import (
 )
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.pushing import push as pushing
+from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.scripting.operations import ScriptCall
 from tests.engine.conftest import NOW, task
 
 if TYPE_CHECKING:
     from redis import Redis
+    from redis.asyncio import Redis as AsyncRedis
 
     from django_fairque.engine.model.task import Task
     from tests.servers import Server
@@ -159,3 +162,40 @@ def test_a_refusal_among_slices_is_raised_and_the_rest_is_not_sent(
     finally:
         redis.config_set("maxmemory", 0)
     assert queue.push(task("other"), now=NOW).accepted
+
+
+async def test_a_coroutines_calls_go_over_the_clients_connections(redis: Redis, aredis: AsyncRedis) -> None:
+    FairQueue(redis).push(task())  # loads the function
+    seen: list[Any] = []
+    queue, original = AsyncFairQueue(aredis), aredis.execute_command
+    await queue.push(task())
+
+    async def traced(*args: Any, **options: Any) -> Any:
+        seen.append(args[0])
+        return await original(*args, **options)  # type: ignore[no-untyped-call]
+
+    assert queue._transport._connection.is_usable
+    aredis.execute_command = traced  # type: ignore[method-assign]
+    assert (await queue.push(task())).accepted
+    assert seen == ["FCALL"]
+
+
+async def test_one_connection_is_enough_for_coroutines_whatever_happens(server: Server, redis: Redis) -> None:
+    """Given back after a reply, after an error, after the server closed it, and after the caller was canceled."""
+    async with server.async_client(max_connections=1) as client:
+        queue = AsyncFairQueue(client)
+        for _ in range(3):
+            await queue.push(task())
+            with pytest.raises(LuaScriptError):
+                await queue._transport.send(ScriptCall("push", ["a"], []))
+            redis.client_kill_filter(_type="normal", skipme=True)
+        redis.client_pause(60_000, all=False)
+        waiting = asyncio.create_task(queue.push(task()))
+        while not redis.info("clients")["blocked_clients"]:  # noqa: ASYNC110 - only the server knows
+            await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        redis.client_unpause()
+        sent = task()
+        assert (await queue.push(sent)).task_id == sent.task_id

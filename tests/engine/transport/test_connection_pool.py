@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -10,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque.conf.redis import RedisConfig
+from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
-from django_fairque.engine.transport.connection import FastConnectionPool
+from django_fairque.engine.transport.connection import AsyncFastConnectionPool, FastConnectionPool
 from tests.engine.conftest import task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
 
     from redis import Redis
 
@@ -98,3 +100,58 @@ def test_a_forked_child_uses_none_of_its_parents_connections(client: Any) -> Non
     assert client.client_id() == before
     os.close(reading)
     os.close(writing)
+
+
+@pytest.fixture
+async def async_client(server: Server, redis: Redis) -> AsyncIterator[Any]:
+    assert redis.dbsize() == 0
+    made: Any = RedisConfig(url=f"unix://{server.socket}", max_connections=4).create_async_redis_client()
+    assert type(made.connection_pool) is AsyncFastConnectionPool
+    async with made:
+        yield made
+
+
+async def test_a_coroutines_calls_one_after_the_other_use_one_connection(async_client: Any, redis: Redis) -> None:
+    others = {each["id"] for each in redis.client_list()}
+    queue = AsyncFairQueue(async_client)
+    await queue.push(task())
+    ids = {await async_client.client_id() for _ in range(3)}
+    await queue.push(task())
+    assert {each["id"] for each in await async_client.client_list()} - others == {str(each) for each in ids}
+
+
+async def test_a_coroutines_connection_that_the_server_closed_is_replaced(async_client: Any, redis: Redis) -> None:
+    before = await async_client.client_id()
+    redis.client_kill_filter(_id=str(before))
+    assert (await AsyncFairQueue(async_client).push(task())).accepted
+    assert await async_client.client_id() != before
+
+
+async def test_a_closed_asynchronous_client_connects_again(async_client: Any, redis: Redis) -> None:
+    before = await async_client.client_id()
+    await async_client.connection_pool.disconnect(inuse_connections=False)
+    assert str(before) not in {each["id"] for each in redis.client_list()}
+    between = await async_client.client_id()
+    await async_client.aclose()
+    assert len({before, between, await async_client.client_id()}) == 3
+
+
+async def test_coroutines_can_use_every_connection_at_once_and_no_more(async_client: Any) -> None:
+    pool, names = async_client.connection_pool, AsyncFairQueue(async_client)._transport._connection._names
+    for _ in range(2):
+        taken = [await pool.get_connection(*names) for _ in range(4)]
+        assert len({id(each) for each in taken}) == 4
+        waiting = asyncio.create_task(async_client.client_id())
+        await asyncio.sleep(0)
+        assert not pool.can_get_connection()
+        await pool.release(taken.pop())
+        assert await waiting
+        for each in taken:
+            await pool.release(each)
+
+
+async def test_coroutines_share_the_pool(async_client: Any) -> None:
+    queue = AsyncFairQueue(async_client)
+    await asyncio.gather(*(queue.push(task(f"u{number % 5}")) for number in range(200)))
+    assert (await queue.get_stats()).states["queued"] == 200
+    assert await queue.check_invariants() == []
