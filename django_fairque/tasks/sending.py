@@ -36,6 +36,7 @@ from django_fairque.engine.model.records import EventCount, PushResult, push_ref
 from django_fairque.engine.pushing.batching import parts_of
 from django_fairque.otel_metrics import around_push
 from django_fairque.outbox import has_outbox
+from django_fairque.tasks import open_transactions
 from django_fairque.tasks.errors import TaskUsageError
 from django_fairque.tasks.middleware import AsyncSending, Sending, TaskSend
 from django_fairque.tasks.results import TaskResult
@@ -513,7 +514,9 @@ def _answers(error: PushRefusedError) -> list[PushResult]:
 
 
 def may_wait(config: FairQueueConfig, options: TaskOptions) -> bool:
-    return config.enqueue_on_commit if options.on_commit is None else options.on_commit
+    """Whether the tasks are sent when a transaction commits, if one is open where they are enqueued: False too where none is."""
+    waits = config.enqueue_on_commit if options.on_commit is None else options.on_commit
+    return waits and (options.database is not None or open_transactions.may_be_open())
 
 
 def _leave_to_commit(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult] | None:

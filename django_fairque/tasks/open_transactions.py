@@ -1,0 +1,50 @@
+"""Whether a transaction may be open in some thread of this process, found without asking that thread.
+
+A coroutine's transaction is open in the thread in which its synchronous code runs. To ask there takes longer than to send a task,
+and only code that was called inside of a transaction finds one.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+from django.db.backends.signals import connection_created
+
+if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+
+class _Connections:
+    """The connections of all threads that have opened one since `watch_connections` was called."""
+
+    def __init__(self) -> None:
+        self.is_complete = False
+        self.lock = threading.Lock()
+        self.known: tuple[ref[BaseDatabaseWrapper], ...] = ()
+
+
+_connections = _Connections()
+
+
+def watch_connections() -> None:
+    """Notice each connection that is opened from now on. The Django app calls this before any other app can open one."""
+    connection_created.connect(_add, dispatch_uid="django_fairque.tasks")
+    _connections.is_complete = True
+
+
+def _add(connection: BaseDatabaseWrapper, **_: Any) -> None:
+    with _connections.lock:
+        if all(each() is not connection for each in _connections.known):
+            living = (each for each in _connections.known if each() is not None)
+            _connections.known = (*living, ref(connection))
+
+
+def may_be_open() -> bool:
+    """Return False if no connection of this process is in a transaction, and all of them report their commits."""
+    for each in _connections.known:
+        found = each()
+        if found is not None and (found.in_atomic_block or (found.connection is not None and not found.autocommit)):
+            return True
+    return not _connections.is_complete
