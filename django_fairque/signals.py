@@ -68,13 +68,23 @@ _names: dict[str, str] = {}
 class NamedSignal(Signal):
     """A signal whose senders are names: equal ones are one sender, whether written in code or read from a server."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._senders: set[Any] = set()
+        """Those that receivers were connected for; None for all."""
+
     def connect(self, receiver: Any, sender: Any = None, weak: bool = True, dispatch_uid: Any = None) -> None:
         if isinstance(sender, str):
             sender = _names.setdefault(sender, sender)
+        self._senders.add(sender if isinstance(sender, str) else None)
         super().connect(receiver, sender, weak, dispatch_uid)
 
     def disconnect(self, receiver: Any = None, sender: Any = None, dispatch_uid: Any = None) -> bool:
         return bool(super().disconnect(receiver, _known(sender), dispatch_uid))
+
+    def may_have_receivers(self, name: str) -> bool:
+        """Return False if no receiver was ever connected that is called for this ``name``. `has_listeners` takes longer."""
+        return not self._senders.isdisjoint((name, None))
 
     def has_listeners(self, sender: Any = None) -> bool:
         return bool(super().has_listeners(_known(sender)))
@@ -120,13 +130,13 @@ def send_task_pushed(queue: str, tasks: Sequence[Task], results: Sequence[PushRe
     if not task_pushed.receivers:
         return
     for task, result in zip(tasks, results, strict=True):
-        if result.accepted:
+        if result.accepted and task_pushed.may_have_receivers(task.name):
             log_receiver_errors(task_pushed.send_robust(sender=task.name, task=task, queue=queue))
 
 
 async def asend_task_pushed(queue: str, tasks: Sequence[Task], results: Sequence[PushResult]) -> None:
     """As `send_task_pushed`, from a coroutine: receivers run in the thread of synchronous code, in one call for all tasks."""
-    if task_pushed.receivers:
+    if task_pushed.receivers and any(task_pushed.may_have_receivers(task.name) for task in tasks):
         await sync_to_async(send_task_pushed)(queue, tasks, results)
 
 

@@ -173,16 +173,14 @@ def register(task: AnyTask, given: PathOptions, user_of: UserOf) -> DjangoDefini
     definition = DjangoDefinition(runner(task), name, options, task)
     _ = definition.signature  # found once, for all copies that `sending` makes
     registry.register(definition)
+    signals.task_pushed.connect(announce, sender=name, dispatch_uid="django_fairque.backends")
     return definition
 
 
 def announce(sender: str, task: Record, queue: str, **_: Any) -> None:
-    """Receiver of the queue's own `task_pushed`."""
+    """Receiver of the queue's own `task_pushed`, for the tasks that are declared here."""
     known = find(sender)
     if known is None:
         return
     result = results.stored(known.task, task, queue, (), results.alias_of(known.task, task))
     task_enqueued.send(type(result.task.get_backend()), task_result=result)
-
-
-signals.task_pushed.connect(announce, dispatch_uid="django_fairque.backends")
