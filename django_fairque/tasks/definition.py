@@ -18,6 +18,7 @@ from django_fairque import conf
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import moment
 from django_fairque.engine.model.errors import TaskSerializationError, TaskValidationError, short, short_text
+from django_fairque.engine.model.ids import MAX_ID_BYTES
 
 from . import sending
 from .context import call_with_user, current_user_id
@@ -380,7 +381,10 @@ class Sendable(Composable, Generic[P, R_co]):
             return current_user_id() or DEFAULT_USER
         if isinstance(options.user, str):
             assert bound is not None  # noqa: S101 - a batch task's user is no name: see check_declaration
-            value = bound.arguments.get(options.user, self.signature.parameters[options.user].default)
+            found = bound.arguments
+            value = found[options.user] if options.user in found else self.signature.parameters[options.user].default
+            if type(value) is str and value.isascii() and 0 < len(value) <= MAX_ID_BYTES:
+                return value  # almost always; of another value `user_id` explains what is wrong with it
             return user_id(value, f"the user (argument {options.user!r})")
         return user_id(options.user(*args, **kwargs), "what the user function returns")
 

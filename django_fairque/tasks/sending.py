@@ -468,22 +468,32 @@ def send(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
     if _get_running_loop() is not None:
         _warn_of_blocked_loop(tasks)
     config = conf.get_config()
-    with around_sending(config, options, tasks):
-        if (interceptor := conf.current_interceptor()) is not None:
-            return interceptor.intercept(options, tasks)
-        if may_wait(config, options) and (left := _leave_to_commit(options, tasks)) is not None:
-            return left
-        try:
-            with around_push(options.queue, tasks) if config.tracing else NO_SPAN:
-                pushed = conf.get_queue(options.queue).push_batch(tasks)
-        except PushRefusedError as error:
-            signals.send_task_pushed(options.queue, tasks, _answers(error))
-            raise
-        signals.send_task_pushed(options.queue, tasks, pushed)
-        return [
-            TaskResult(answer.task_id, options.queue, name=task.name)
-            for task, answer in zip(tasks, pushed, strict=True)
-        ]
+    if config.tracing or config.middleware or options.middleware:
+        with around_sending(config, options, tasks):
+            return _send(config, options, tasks)
+    put_in(tasks, current_trace())
+    return _send(config, options, tasks)
+
+
+def _send(config: FairQueueConfig, options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
+    if (interceptor := conf.current_interceptor()) is not None:
+        return interceptor.intercept(options, tasks)
+    if may_wait(config, options) and (left := _leave_to_commit(options, tasks)) is not None:
+        return left
+    queue = conf.get_queue(options.queue)
+    try:
+        if config.tracing:
+            with around_push(options.queue, tasks):
+                pushed = queue.push_batch(tasks)
+        else:
+            pushed = queue.push_batch(tasks)
+    except PushRefusedError as error:
+        signals.send_task_pushed(options.queue, tasks, _answers(error))
+        raise
+    signals.send_task_pushed(options.queue, tasks, pushed)
+    return [
+        TaskResult(answer.task_id, options.queue, name=task.name) for task, answer in zip(tasks, pushed, strict=True)
+    ]
 
 
 async def asend(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:

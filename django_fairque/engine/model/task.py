@@ -265,7 +265,7 @@ class Task(BaseModel):
         fields["user_id"] = check_id(user_id, "user_id")
         fields["task_id"] = new_task_id(user_id)
         fields["payload"] = payload
-        fields["created_at"] = rounded(time.time())
+        fields["created_at"] = time.time_ns() // 1000 / 1_000_000
         return self._made(
             fields, json_payload.dumps(payload, limit=min(max_payload_bytes, json_payload.MAX_PAYLOAD_BYTES))
         )
