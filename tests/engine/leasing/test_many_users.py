@@ -1,0 +1,74 @@
+"""A pop among many users costs what one among a hundred does: in commands on each server, in time where memory is jemalloc's.
+
+glibc's allocator, which the embedded server has, scatters what a script asks for over all of the memory, so time is not compared
+there (docs/contributing/performance.md has the ratio).
+"""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.engine.queue.queue import FairQueue
+from tests.counting import commands
+from tests.engine.conftest import task
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from tests.conftest import MakeServer
+
+FEW = 100
+MANY = 100_000
+"""On servers on which time is compared. `python -m tests.benchmarks engine` has a million, which take minutes to fill."""
+MANY_TO_COUNT = 20_000
+MOST = 1.2
+"""Processor time of a pop among many users over that of one among a hundred."""
+ROUNDS, POPS = 20, 50
+
+
+def fill(redis: Redis, users: int, tasks_each: int) -> FairQueue:
+    queue = FairQueue(redis)
+    for first in range(0, users, 3000):
+        some = range(first, min(users, first + 3000))
+        queue.push_batch([task(f"u{i}", payload="x" * 198) for i in some for _ in range(tasks_each)])
+    for _ in range(50):
+        queue.pop("w", lease=1e6)
+    return queue
+
+
+def processor_seconds(redis: Redis) -> float:
+    found = redis.info("cpu")
+    return float(found["used_cpu_user_main_thread"]) + float(found["used_cpu_sys_main_thread"])
+
+
+def pops(redis: Redis, queue: FairQueue) -> float:
+    """Microseconds of the server's processor time for a pop: other programs of the machine do not count in it."""
+    before = processor_seconds(redis)
+    for _ in range(POPS):
+        assert queue.pop("w", lease=1e6)
+    return (processor_seconds(redis) - before) / POPS * 1e6
+
+
+def test_a_pop_takes_the_same_commands_among_many_users(make_server: MakeServer) -> None:
+    with make_server().client() as few, make_server().client() as many:
+        small, large = fill(few, FEW, 25), fill(many, MANY_TO_COUNT, 1)
+        for size in (1, 50):
+            here = commands(few, lambda size=size: small.pop_batch(size, "w", lease=1e6))  # type: ignore[misc]
+            there = commands(many, lambda size=size: large.pop_batch(size, "w", lease=1e6))  # type: ignore[misc]
+            assert here == there, f"pop of {size}"
+
+
+def test_a_pop_takes_about_the_same_time_among_many_users(make_server: MakeServer) -> None:
+    with make_server().client() as few, make_server().client() as many:
+        allocator = few.info("memory")["mem_allocator"]
+        if not allocator.startswith("jemalloc"):
+            pytest.skip(f"times are compared on servers whose memory is jemalloc's; that of this one is {allocator}'s")
+        small, large = fill(few, FEW, 25), fill(many, MANY, 1)
+        ratios = []
+        for _ in range(ROUNDS):
+            one, other = pops(few, small), pops(many, large)
+            ratios.append(other / one)
+        assert statistics.median(ratios) <= MOST, sorted(ratios)
