@@ -1,5 +1,5 @@
 """One command for all figures: ``python -m tests.benchmarks [--quick] [--scale PART] [--peer NAME] [--rounds N] [--write FILE]
-[--against COMMIT] [engine pushing database worker noisy peers kills poison starting imports features
+[--against COMMIT] [engine pushing database worker work noisy peers kills poison starting imports features
 admin]``."""
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from . import (
     poison,
     pushing,
     starting,
+    work,
     worker,
 )
 from .peers.systems import PEERS
@@ -44,6 +45,7 @@ PARTS = {
     "pushing": pushing,
     "database": database,
     "worker": worker,
+    "work": work,
     "noisy": noisy,
     "peers": peers,
     "kills": kills,
@@ -98,9 +100,8 @@ def main() -> None:
     load, figures, details = os.getloadavg()[0], {}, {}
     for name in options.parts or PARTS:
         table = Table(name)
-        more = {"admin": {"scale": options.scale}, "peers": {"only": options.peer, "rounds": options.rounds}}.get(
-            name, {}
-        )
+        of_peers = {"only": options.peer, "rounds": options.rounds}
+        more = {"admin": {"scale": options.scale}, "peers": of_peers, "work": of_peers}.get(name, {})
         PARTS[name].run(table, quick=options.quick, **more)
         table.print()
         figures[name] = [each.to_json() for each in table.figures]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from django_fairque.engine.queue.queue import FairQueue
     from tests.servers import Server
@@ -61,15 +61,32 @@ def cpu_seconds(pids: Iterable[int]) -> float:
 
 
 @contextmanager
-def worker(server: Server, *arguments: str, lease: float = 30, url: str = "") -> Iterator[subprocess.Popen[bytes]]:
-    """``fairque_worker`` on the benchmarks' project; ``url`` is another address of the server than its socket."""
+def worker(
+    server: Server,
+    *arguments: str,
+    lease: float = 30,
+    url: str = "",
+    program: Sequence[str] = ("django", "fairque_worker"),
+    variables: Mapping[str, str] | None = None,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Start ``fairque_worker`` on the benchmarks' project.
+
+    Args:
+        server: the server of its queue.
+        arguments: of the command.
+        lease: seconds of a lease.
+        url: another address of the server than its socket.
+        program: the module to run instead, and its first arguments.
+        variables: further ones of its environment.
+    """
     environment = {
         **os.environ,
         "DJANGO_SETTINGS_MODULE": "tests.benchmarks.project.settings",
         "BENCHMARK_SERVER": url or server.url,
         "BENCHMARK_LEASE": str(lease),
+        **(variables or {}),
     }
-    command = [sys.executable, "-m", "django", "fairque_worker", *arguments]
+    command = [sys.executable, "-m", *program, *arguments]
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         yield process

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from .peers import HERE, PeerError, interpreter
 from .peers.counting import Runs
 from .peers.systems import PEERS
+from .work import KINDS, rate
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 def counted(tmp_path: Path, *processes: list[int]) -> list[int]:
     """How often each of three tasks has run after processes ran those with these numbers."""
     file = tmp_path / "runs"
-    file.write_bytes(bytes(3))
+    Runs.create(file, 3)
     variables = {**os.environ, "PYTHONPATH": str(HERE), "BENCH_TASKS": "3", "BENCH_RUNS": str(file)}
     for numbers in processes:
         program = f"import counting\nfor number in {numbers}:\n    counting.count(counting.PAYLOADS[number])"
@@ -32,6 +34,46 @@ def test_each_run_of_each_task_is_counted_over_all_processes(tmp_path: Path) -> 
     assert counted(tmp_path, [0, 1, 1]) == [1, 2, 0]
     assert counted(tmp_path, [2, 0], [1, 2]) == [1, 1, 2]
     assert counted(tmp_path, [0] * 300) == [255, 0, 0]
+
+
+def test_it_is_written_when_tasks_that_do_something_end(tmp_path: Path) -> None:
+    file = tmp_path / "runs"
+    Runs.create(file, 3)
+    variables = {"PYTHONPATH": str(HERE), "BENCH_TASKS": "3", "BENCH_RUNS": str(file), "BENCH_WORK": "sleep 0.02"}
+    program = (
+        "import asyncio, counting\n"
+        "counting.count(counting.PAYLOADS[2])\n"
+        "asyncio.run(counting.acount(counting.PAYLOADS[0]))\n"
+    )
+    before = time.monotonic()
+    subprocess.run([sys.executable, "-c", program], env={**os.environ, **variables}, check=True)
+    runs = Runs(str(file), 3)
+    assert list(runs.each) == [1, 0, 1]
+    never, first, second = runs.ends
+    assert never == 0
+    assert before + 0.02 < first <= second - 0.02 < time.monotonic()
+
+
+def test_computing_takes_processor_time(tmp_path: Path) -> None:
+    file = tmp_path / "runs"
+    Runs.create(file, 1)
+    variables = {"PYTHONPATH": str(HERE), "BENCH_TASKS": "1", "BENCH_RUNS": str(file), "BENCH_WORK": "compute 0.05"}
+    program = "import counting, time\ncounting.count(counting.PAYLOADS[0])\nassert time.thread_time() >= 0.05"
+    subprocess.run([sys.executable, "-c", program], env={**os.environ, **variables}, check=True)
+
+
+def test_a_rate_is_that_of_the_middle() -> None:
+    """Four slots; each task takes a second, and the first ones end ten seconds late."""
+    ends = [10.0 + number // 4 for number in range(40)]
+    assert rate(ends, 4) == 4
+    assert rate([0.0] * 3 + ends[3:], 4) == 4
+
+
+def test_each_queue_is_sent_tasks_for_some_rounds_of_its_slots() -> None:
+    for kind in KINDS:
+        for name in kind.names(list(PEERS)):
+            assert kind.tasks(name) >= 6 * kind.slots
+            assert name not in PEERS or PEERS[name].coroutines or not kind.coroutines
 
 
 def test_a_peer_whose_python_is_missing_gives_the_reason() -> None:

@@ -79,7 +79,7 @@ def environment(name: str, system: System) -> Path:
     Raises:
         PeerError: it cannot be made here.
     """
-    home, packages = ENVIRONMENTS / name, [*system.packages, "hiredis"]
+    home, packages = ENVIRONMENTS / name, [*system.packages, "hiredis", "psycopg[binary]"]
     ready = home / "ready"
     if not ready.exists() or ready.read_text() != " ".join(packages):
         python = interpreter(system.python)
@@ -104,14 +104,14 @@ class Measured:
 class Peer:
     """One peer on this server; ``tasks`` are sent to it."""
 
-    def __init__(self, name: str, server: Server, tasks: int, url: str = "") -> None:
+    def __init__(self, name: str, server: Server, tasks: int, url: str = "", *, work: str = "", slots: int = 0) -> None:
         self._name, self._system, self._tasks, self._server = name, PEERS[name], tasks, server
         if self._system.needs_database and "PGHOST" not in os.environ:
             raise PeerError("needs PostgreSQL: start the benchmarks with python -m tests.postgres")
         self._folder = environment(name, self._system)
         self._result, self._runs = ENVIRONMENTS / f"{name}.result", ENVIRONMENTS / f"{name}.runs"
-        self._runs.write_bytes(bytes(max(1, tasks)))
-        self._url = url or f"unix://{server.socket}"
+        Runs.create(self._runs, tasks)
+        self._url, self._slots = url or f"unix://{server.socket}", slots or self._system.slots
         self._variables = {
             **os.environ,
             "PATH": f"{self._folder}:{os.environ['PATH']}",
@@ -122,6 +122,8 @@ class Peer:
             "BENCH_TASKS": str(tasks),
             "BENCH_RESULT": str(self._result),
             "BENCH_RUNS": str(self._runs),
+            "BENCH_SLOTS": str(self._slots),
+            "BENCH_WORK": work,
         }
         self._result.unlink(missing_ok=True)
 
@@ -148,10 +150,26 @@ class Peer:
             seconds = time.perf_counter() - started
             workers, servers = cpu_seconds(pids) - workers, cpu_seconds([self._server.pid]) - servers
             time.sleep(SETTLING_SECONDS)
-            total = sum(runs.each)
-        if total != self._tasks:
-            raise PeerError(f"ran {total} tasks, expected {self._tasks}")
+        self._check_each_ran_once(runs)
         return Drain(left, seconds, workers, servers)
+
+    def ends(self) -> list[float]:
+        """Run tasks that are there when the worker starts, in one process; when each of them ended, in order.
+
+        Raises:
+            PeerError: not each task ran exactly once.
+        """
+        self._send()
+        runs = Runs(str(self._runs), self._tasks)
+        with self._workers(1):
+            self._wait_until_at_most(runs, 0)
+            time.sleep(SETTLING_SECONDS)
+        self._check_each_ran_once(runs)
+        return runs.ends
+
+    def _check_each_ran_once(self, runs: Runs) -> None:
+        if (total := sum(runs.each)) != self._tasks:
+            raise PeerError(f"ran {total} tasks, expected {self._tasks}")
 
     def _wait_until_at_most(self, runs: Runs, left: float) -> None:
         try:
@@ -182,9 +200,8 @@ class Peer:
         command = [str(self._folder / "python"), *arguments]
         done = subprocess.run(command, env=self._variables, cwd=HERE, check=False, capture_output=True, text=True)
         if done.returncode:
-            raise PeerError(
-                f"{' '.join(arguments)} failed: {(done.stderr.strip() or 'no reason given').splitlines()[-1]}"
-            )
+            reason = (done.stderr.strip() or f"no reason given, exit code {done.returncode}").splitlines()[-1]
+            raise PeerError(f"{' '.join(arguments)} failed: {reason}")
         return done.stdout
 
     def _answer(self) -> Any:
@@ -202,7 +219,8 @@ class Peer:
 
     @contextmanager
     def _worker(self, number: int, without: Sequence[str]) -> Iterator[int]:
-        words = [word.replace("{url}", self._url).replace("{number}", str(number)) for word in self._system.command]
+        given = {"url": self._url, "number": number, "slots": self._slots}
+        words = [word.format(**given) for word in self._system.command]
         command = [str(self._folder / words[0]), *(word for word in words[1:] if word not in without)]
         with (ENVIRONMENTS / f"{self._name}.{number}.log").open("wb") as log:
             process = subprocess.Popen(command, env=self._variables, cwd=HERE, stdout=log, stderr=log)

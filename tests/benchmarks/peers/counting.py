@@ -1,4 +1,7 @@
-"""Counts the tasks of a peer in a file that its worker processes share, and writes how long single tasks waited."""
+"""Counts the tasks of a queue in a file that its worker processes share, and writes how long single tasks waited.
+
+The workers' tasks do what ``BENCH_WORK`` names before they are counted, so that all queues run the same code.
+"""
 
 import asyncio
 import json
@@ -7,42 +10,105 @@ import os
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 TASKS = int(os.environ.get("BENCH_TASKS", "0"))
 URL = os.environ.get("BENCH_URL", "")
-PAYLOADS = [f"{number:08}{'x' * 172}" for number in range(TASKS)]
+SLOTS = int(os.environ.get("BENCH_SLOTS", "1"))
+"""How many tasks the worker runs at the same time."""
+WORK, _, AMOUNT = os.environ.get("BENCH_WORK", "").partition(" ")
+"""What a task does: nothing, ``sleep`` or ``compute`` with a number of seconds, or ``database``."""
 APART = 0.05
 MOST_RUNS = 255
+BYTES_A_TASK = 9
+"""Eight for when it has ended, one for how often it has run."""
+
+
+def payload_of(number: int) -> str:
+    """The argument of the task with this number."""
+    return f"{number:08}{'x' * 172}"
+
+
+PAYLOADS = [payload_of(number) for number in range(TASKS)]
 _lock = threading.Lock()
+_threads = ThreadPoolExecutor(SLOTS)
+_connections = threading.local()
 _waits: list[float] = []
 
 
 class Runs:
-    """How often each task has run: a byte of the file for each of them."""
+    """How often each task has run, a byte of the file for each of them; and when each has ended, if tasks do something."""
+
+    @staticmethod
+    def create(path: Path, tasks: int) -> None:
+        """Make the file, in which no task has run."""
+        path.write_bytes(bytes(max(1, tasks) * BYTES_A_TASK))
 
     def __init__(self, path: str, tasks: int) -> None:
         with Path(path).open("r+b") as file:
-            self._map = mmap.mmap(file.fileno(), tasks)
+            self._map = memoryview(mmap.mmap(file.fileno(), 0))
+        self._ends, self._runs = self._map[: 8 * tasks].cast("d"), self._map[8 * tasks : BYTES_A_TASK * tasks]
 
     def add(self, number: int) -> None:
         """This task has run."""
-        self._map[number] = min(MOST_RUNS, self._map[number] + 1)
+        if WORK:
+            self._ends[number] = time.monotonic()
+        self._runs[number] = min(MOST_RUNS, self._runs[number] + 1)
 
     @property
     def each(self) -> bytes:
         """The number of runs of each task."""
-        return self._map[:]
+        return bytes(self._runs)
+
+    @property
+    def ends(self) -> list[float]:
+        """When each task has ended, in order (`time.monotonic`, which is the same for all processes of a machine)."""
+        return sorted(self._ends)
 
 
 _runs = Runs(os.environ["BENCH_RUNS"], TASKS) if "BENCH_RUNS" in os.environ else None
 
 
 def count(payload: str) -> None:
-    """A task has run."""
+    """A task that runs in a thread: do its work, and count it."""
+    if WORK == "sleep":
+        time.sleep(float(AMOUNT))
+    elif WORK:
+        _block()
+    _add(payload)
+
+
+async def acount(payload: str) -> None:
+    """A task that runs as a coroutine: as `count`, but neither waiting nor the database blocks the event loop."""
+    if WORK == "sleep":
+        await asyncio.sleep(float(AMOUNT))
+    elif WORK == "database":
+        await asyncio.get_running_loop().run_in_executor(_threads, _block)
+    elif WORK:
+        _block()
+    _add(payload)
+
+
+def _add(payload: str) -> None:
     if _runs:
         _runs.add(int(payload[:8]))
+
+
+def _block() -> None:
+    """Compute, or insert a row and select it. What is computed takes the same processor time in each Python."""
+    if WORK == "compute":
+        until = time.thread_time() + float(AMOUNT)
+        while time.thread_time() < until:
+            pass
+        return
+    if not hasattr(_connections, "own"):
+        import psycopg
+
+        _connections.own = psycopg.connect("dbname=postgres", autocommit=True)  # PGHOST and PGUSER say where
+    (number,) = _connections.own.execute("INSERT INTO rows (text) VALUES ('x') RETURNING id").fetchone()
+    _connections.own.execute("SELECT text FROM rows WHERE id = %s", (number,)).fetchone()
 
 
 def stamp(sent: float) -> None:

@@ -1,14 +1,15 @@
 import asyncio
+import os
 
 from ardiq import Ardiq
-from counting import URL, asend, count, stamp
+from counting import SLOTS, URL, acount, asend, stamp
 
-app = Ardiq(redis_url=URL, queue_name="peer", concurrency=100, prefetch=200, result_ttl_ms=0)
+app = Ardiq(redis_url=URL, queue_name="peer", concurrency=SLOTS, prefetch=2 * SLOTS, result_ttl_ms=0)
 
 
 @app.task(name="noop")
 async def noop(payload):
-    count(payload)
+    await acount(payload)
 
 
 @app.task(name="stamped")
@@ -20,3 +21,4 @@ if __name__ == "__main__":
     import peer_ardiq
 
     asyncio.run(asend(peer_ardiq.noop.enqueue, peer_ardiq.stamped.enqueue))
+    os._exit(0)  # at the end of the interpreter its native threads crash in one of six runs

@@ -1,7 +1,7 @@
 """The tasks of all peers that are backends of ``django.tasks``; ``peer_django_settings`` names the backend."""
 
 import django
-from counting import count, send, stamp
+from counting import acount, count, send, stamp
 from django.conf import settings
 from django.tasks import task
 
@@ -12,7 +12,7 @@ if settings.PEER == "django-vtasks":  # runs coroutines faster than functions
 
     @task
     async def noop(payload):
-        count(payload)
+        await acount(payload)
 
     @task
     async def stamped(sent):

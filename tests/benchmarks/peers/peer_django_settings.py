@@ -2,15 +2,15 @@
 
 import os
 
-from counting import URL
+from counting import SLOTS, URL
 
 PEER = os.environ["BENCH_PEER"]
-EIGHT_THREADS = {"workers": [{"queues": "*", "threads": 8, "processes": 1, "polling_interval": 0.1}]}
+THREADS = {"workers": [{"queues": "*", "threads": SLOTS, "processes": 1, "polling_interval": 0.1}]}
 APP, BACKEND, OPTIONS = {
     "django-tasks-redis": ("django_tasks_redis", "RedisTaskBackend", {"REDIS_URL": URL}),
     "django-vtasks": ("django_vtasks", "backends.valkey.ValkeyTaskBackend", {"BROKER_URL": URL}),
     "django-tasks-db": ("django_tasks_db", "DatabaseBackend", {}),
-    "dj-queue": ("dj_queue", "backend.DjQueueBackend", EIGHT_THREADS),
+    "dj-queue": ("dj_queue", "backend.DjQueueBackend", THREADS),
     "steady-queue": ("steady_queue", "backend.SteadyQueueBackend", {}),
 }[PEER]
 
@@ -22,9 +22,9 @@ if PEER in ("django-tasks-db", "dj-queue", "steady-queue"):  # PGHOST and PGUSER
     DATABASES = {"default": {"ENGINE": "django.db.backends.postgresql", "NAME": "postgres", "CONN_MAX_AGE": None}}
 TASKS = {"default": {"BACKEND": f"{APP}.{BACKEND}", "QUEUES": ["default"], "OPTIONS": OPTIONS}}
 VTASKS_QUEUES = ["default"]
-VTASKS_CONCURRENCY = 100
+VTASKS_CONCURRENCY = SLOTS
 if PEER == "steady-queue":
     from steady_queue.configuration import Configuration
 
-    STEADY_QUEUE = Configuration.Options(workers=[Configuration.Worker(queues=["default"], threads=8)])
+    STEADY_QUEUE = Configuration.Options(workers=[Configuration.Worker(queues=["default"], threads=SLOTS)])
 LOGGING = {"version": 1, "loggers": {"django.tasks": {"level": "ERROR"}}}

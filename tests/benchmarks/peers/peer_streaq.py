@@ -1,14 +1,14 @@
 import asyncio
 
-from counting import URL, asend, count, stamp
+from counting import SLOTS, URL, acount, asend, stamp
 from streaq import Worker
 
-worker = Worker(redis_url=URL, concurrency=100, queue_name="peer")
+worker = Worker(redis_url=URL, concurrency=SLOTS, queue_name="peer")
 
 
 @worker.task(ttl=0)
 async def noop(payload):
-    count(payload)
+    await acount(payload)
 
 
 @worker.task(ttl=0)

@@ -1,6 +1,6 @@
 import asyncio
 
-from counting import URL, asend, count, stamp
+from counting import URL, acount, asend, stamp
 from taskiq_redis import RedisStreamBroker
 
 broker = RedisStreamBroker(URL)
@@ -8,7 +8,7 @@ broker = RedisStreamBroker(URL)
 
 @broker.task(task_name="noop")
 async def noop(payload):
-    count(payload)
+    await acount(payload)
 
 
 @broker.task(task_name="stamped")

@@ -14,10 +14,11 @@ class System:
     Attributes:
         packages: what pip installs; the first is the peer, whose version is recorded.
         command: starts the worker: a program of the peer's environment and its arguments. ``{url}`` is the server's URL,
-            ``{number}`` the worker's number.
+            ``{number}`` the worker's number, ``{slots}`` how many tasks it runs at the same time.
         tasks: how many tasks a round sends.
-        runs_in: what runs tasks at the same time, for the table.
         module: of the tasks; its ``__main__`` sends them.
+        slots: how many tasks it runs at the same time when their overhead is measured.
+        coroutines: it runs tasks as coroutines; if not, in threads.
         python: the oldest version that the peer supports.
         needs_database: it stores tasks in PostgreSQL instead of Redis or Valkey.
     """
@@ -25,22 +26,35 @@ class System:
     packages: tuple[str, ...]
     command: tuple[str, ...]
     tasks: int
-    runs_in: str
     module: str
+    slots: int = 8
+    coroutines: bool = False
     python: tuple[int, int] = (3, 10)
     needs_database: bool = False
 
+    @property
+    def runs_in(self) -> str:
+        """What runs tasks at the same time, for the table."""
+        return f"{self.slots} {'coroutines' if self.coroutines else 'threads'}" if self.slots > 1 else "one thread"
+
 
 def django_system(
-    package: str, command: tuple[str, ...], runs_in: str, *, tasks: int = 2_000, needs_database: bool = False
+    package: str,
+    command: tuple[str, ...],
+    *,
+    tasks: int = 2_000,
+    slots: int = 8,
+    coroutines: bool = False,
+    needs_database: bool = False,
 ) -> System:
     """A backend of ``django.tasks``, which all run the same tasks."""
     return System(
         packages=(package, "django>=6.0", "psycopg[binary]" if needs_database else "redis"),
         command=("python", *DJANGO, *command),
         tasks=tasks,
-        runs_in=runs_in,
         module="peer_django",
+        slots=slots,
+        coroutines=coroutines,
         python=(3, 12),
         needs_database=needs_database,
     )
@@ -51,8 +65,8 @@ PEERS = {
         ("rq",),
         ("rq", "worker", "-w", "rq.SimpleWorker", "--url", "{url}", "--burst", "--quiet"),
         2_000,
-        "one thread",
         "peer_rq",
+        slots=1,
     ),
     "celery": System(
         ("celery[redis]",),
@@ -64,7 +78,7 @@ PEERS = {
             "--pool",
             "threads",
             "-c",
-            "8",
+            "{slots}",
             "--loglevel",
             "ERROR",
             "--without-gossip",
@@ -72,52 +86,52 @@ PEERS = {
             "{number}@peers",
         ),
         3_000,
-        "8 threads",
         "peer_celery",
     ),
     "huey": System(
         ("huey", "redis"),
-        ("huey_consumer", "peer_huey.huey", "-k", "thread", "-w", "8", "-q", "-n"),
+        ("huey_consumer", "peer_huey.huey", "-k", "thread", "-w", "{slots}", "-q", "-n"),
         10_000,
-        "8 threads",
         "peer_huey",
     ),
     "dramatiq": System(
         ("dramatiq[redis]",),
-        ("dramatiq", "peer_dramatiq", "--processes", "1", "--threads", "8"),
+        ("dramatiq", "peer_dramatiq", "--processes", "1", "--threads", "{slots}"),
         10_000,
-        "8 threads",
         "peer_dramatiq",
     ),
     "taskiq": System(
         ("taskiq", "taskiq-redis"),
-        ("taskiq", "worker", "peer_taskiq:broker", "--workers", "1", "--max-async-tasks", "100"),
+        ("taskiq", "worker", "peer_taskiq:broker", "--workers", "1", "--max-async-tasks", "{slots}"),
         10_000,
-        "100 coroutines",
         "peer_taskiq",
+        slots=100,
+        coroutines=True,
     ),
     "ardiq": System(
         ("ardiq",),
         ("ardiq", "run", "peer_ardiq:app", "--quiet"),
         20_000,
-        "100 coroutines",
         "peer_ardiq",
+        slots=100,
+        coroutines=True,
         python=(3, 12),
     ),
-    "streaq": System(("streaq",), ("streaq", "run", "peer_streaq:worker"), 3_000, "100 coroutines", "peer_streaq"),
+    "streaq": System(
+        ("streaq",), ("streaq", "run", "peer_streaq:worker"), 3_000, "peer_streaq", slots=100, coroutines=True
+    ),
     "mayu": System(
         ("mayu",),
-        ("mayu", "worker", "peer_mayu:app", "--mode", "thread", "--threads", "8"),
+        ("mayu", "worker", "peer_mayu:app", "--mode", "thread", "--threads", "{slots}"),
         20_000,
-        "8 threads",
         "peer_mayu",
         python=(3, 13),
     ),
     "django-tasks-redis": django_system(
-        "django-tasks-redis", ("run_redis_tasks", "--continuous"), "one thread", tasks=1_000
+        "django-tasks-redis", ("run_redis_tasks", "--continuous"), tasks=1_000, slots=1
     ),
-    "django-vtasks": django_system("django-vtasks[valkey]", ("runworker",), "100 coroutines"),
-    "django-tasks-db": django_system("django-tasks-db", ("db_worker",), "one thread", needs_database=True),
-    "dj-queue": django_system("dj-queue[postgres]", ("dj_queue",), "8 threads", needs_database=True),
-    "steady-queue": django_system("steady-queue", ("steady_queue",), "8 threads", needs_database=True),
+    "django-vtasks": django_system("django-vtasks[valkey]", ("runworker",), slots=100, coroutines=True),
+    "django-tasks-db": django_system("django-tasks-db", ("db_worker",), slots=1, needs_database=True),
+    "dj-queue": django_system("dj-queue[postgres]", ("dj_queue",), needs_database=True),
+    "steady-queue": django_system("steady-queue", ("steady_queue",), needs_database=True),
 }

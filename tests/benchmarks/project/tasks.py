@@ -5,6 +5,7 @@ import signal
 import time
 
 from django_fairque import task
+from tests.benchmarks.peers import counting
 
 
 @task(name="bench.noop")
@@ -43,3 +44,15 @@ def work(steps: int) -> int:
 def poison() -> None:
     """Ends its process, as a segmentation fault does."""
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+@task(name="bench.count", max_retries=0)
+def count(payload: str) -> None:
+    """What the peers' tasks do."""
+    counting.count(payload)
+
+
+@task(name="bench.acount", max_retries=0)
+async def acount(payload: str) -> None:
+    """What the peers' coroutines do."""
+    await counting.acount(payload)
