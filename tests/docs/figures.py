@@ -1,25 +1,32 @@
-"""The figures on the page that compares with other queues: they come from the file that a run of the benchmarks wrote.
+"""The figures on pages that compare with other queues: they come from files that runs of the benchmarks wrote.
 
-``python -m tests.postgres python -m tests.benchmarks peers --write tests/benchmarks/results/peers.json`` measures, and
-``python -m tests.docs.figures`` writes the figures into docs/explanation/comparison.md; a test fails if they differ.
+``python -m tests.postgres python -m tests.benchmarks PART --write tests/benchmarks/results/PART.json`` measures (PART is
+``peers`` or ``work``). ``python -m tests.docs.figures`` writes the figures into the pages, adds the newest run to the history of
+all runs, and draws its chart (`history`); a test fails if they differ.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tests.benchmarks import work
 from tests.benchmarks.peers import OURS, SERVER_CPU, WORKER_CPU, rate_of, wait_of
 from tests.benchmarks.peers.systems import PEERS
+from tests.docs import history
 from tests.docs.blocks import DOCS, ROOT
 
-FILE = ROOT / "tests" / "benchmarks" / "results" / "peers.json"
-PAGE = DOCS / "explanation" / "comparison.md"
-BEGIN, END = "<!-- figures: peers -->\n", "<!-- end of figures -->\n"
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RESULTS = ROOT / "tests" / "benchmarks" / "results"
+PAGES = {"peers": DOCS / "explanation" / "comparison.md", "work": DOCS / "contributing" / "performance.md"}
+"""The page that shows the figures of each part of the benchmarks."""
+END = "<!-- end of figures -->\n"
 
 
-def block(written: dict[str, Any]) -> str:
-    """The text of the page that shows this result of the benchmarks.
+def peers_block(written: dict[str, Any]) -> str:
+    """The text of the page that shows what queues cost with tasks that do nothing.
 
     Args:
         written: what ``python -m tests.benchmarks peers --write`` wrote.
@@ -31,13 +38,9 @@ def block(written: dict[str, Any]) -> str:
     details = written["details"]["peers"]
     measured = [name for name in (OURS, *PEERS) if rate_of(name) in figures]
     measured.sort(key=lambda name: -figures[rate_of(name)]["median"])
-    python, server = written["versions"]["python"], written["versions"]["server"].capitalize()
-    date, cores = written["at"][:10], written["machine"]["cores"]
+    python = written["versions"]["python"]
     lines = [
-        (
-            f"Measured on {date}: {cores} cores, load {written['load']:.1f}, Python {python}, {server}, over TCP; "
-            "idle to start: on a unix socket."
-        ),
+        f"{_measured(written)}; idle to start: on a unix socket.",
         "",
         "| | runs tasks in | tasks/s, one process | two processes | worker CPU per task | server CPU per task | idle to start |",
         "| --- | --- | --- | --- | --- | --- | --- |",
@@ -52,6 +55,46 @@ def block(written: dict[str, Any]) -> str:
     if missing:
         lines += ["", f"No figures yet: {', '.join(missing)}."]
     return "\n".join(lines) + "\n"
+
+
+def work_block(written: dict[str, Any]) -> str:
+    """The text of the page that shows what part of the possible rate queues reach with tasks that do something.
+
+    Args:
+        written: what ``python -m tests.benchmarks work --write`` wrote.
+
+    Returns:
+        When and where it was measured, and a table with a row for each kind of tasks.
+    """
+    figures = {each["name"]: each["median"] for each in written["parts"]["work"]}
+    details = written["details"]["work"]
+    peers = [name for name in PEERS if "version" in details.get(name, {})]
+    columns = ["possible", OURS, work.OURS_ASYNC, *peers]
+    labels = ["possible", OURS, "the same, `AsyncWorker`", *(f"{name} {details[name]['version']}" for name in peers)]
+    lines = [
+        f"{_measured(written)}. Tasks per second.",
+        "",
+        f"| | {' | '.join(labels)} | ours over the best peer |",
+        f"| --- |{' --- |' * (len(labels) + 1)}",
+    ]
+    for kind in work.KINDS:
+        found = [figures.get(f"{kind.name}: {column}") for column in columns]
+        cells = ["–" if each is None else f"{each:,.0f}" if each >= 100 else f"{each:.3g}" for each in found]
+        ratio = figures.get(f"{kind.name}: {work.OVER_THE_BEST}")
+        lines.append(f"| {kind.name} | {' | '.join(cells)} | {'–' if ratio is None else f'{ratio:.3f} ×'} |")
+    return "\n".join(lines) + "\n"
+
+
+BLOCKS = {"peers": peers_block, "work": work_block}
+
+
+def _measured(written: dict[str, Any]) -> str:
+    """When and where."""
+    versions = written["versions"]
+    return (
+        f"Measured on {written['at'][:10]}: {written['machine']['cores']} cores, load {written['load']:.1f} before and "
+        f"{written['load_afterwards']:.1f} afterwards, Python {versions['python']}, {versions['server'].capitalize()}, over TCP"
+    )
 
 
 def _place(name: str, python: str, details: dict[str, dict[str, str]]) -> str:
@@ -83,14 +126,29 @@ def _reason(name: str, details: dict[str, dict[str, str]]) -> str:
     return f"{name} ({reason})" if reason else name
 
 
-def with_figures(page: str, written: dict[str, Any]) -> str:
+def results(part: str) -> dict[str, Any]:
+    """What the newest run of this part of the benchmarks wrote."""
+    found: dict[str, Any] = json.loads((RESULTS / f"{part}.json").read_text())
+    return found
+
+
+def with_figures(page: str, part: str, written: dict[str, Any]) -> str:
     """This page with the figures of this result between its two marks."""
-    before, begin, rest = page.partition(BEGIN)
+    mark = f"<!-- figures: {part} -->\n"
+    before, begin, rest = page.partition(mark)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"the page needs the lines {BEGIN.strip()} and {END.strip()}")
-    return f"{before}{BEGIN}\n{block(written)}\n{END}{after}"
+        raise ValueError(f"the page needs the lines {mark.strip()} and {END.strip()}")
+    return f"{before}{mark}\n{BLOCKS[part](written)}\n{END}{after}"
+
+
+def files() -> dict[Path, str]:
+    """What this command writes: the text of each page, the history of all runs, and its chart."""
+    pages = {page: with_figures(page.read_text(), part, results(part)) for part, page in PAGES.items()}
+    runs = history.with_run(history.history(), results("peers"))
+    return {**pages, history.FILE: history.to_text(runs), history.PICTURE: history.chart(runs)}
 
 
 if __name__ == "__main__":
-    PAGE.write_text(with_figures(PAGE.read_text(), json.loads(FILE.read_text())))
+    for file, text in files().items():
+        file.write_text(text)

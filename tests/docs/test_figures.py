@@ -1,9 +1,8 @@
-"""The figures of docs/explanation/comparison.md are those of the file that the benchmarks wrote."""
+"""The figures of pages that compare with other queues are those of the files that the benchmarks wrote."""
 
 from __future__ import annotations
 
 import copy
-import json
 import re
 from typing import Any
 
@@ -11,13 +10,13 @@ import pytest
 
 from tests.benchmarks.peers import OURS, WORKER_CPU, rate_of
 from tests.benchmarks.peers.systems import PEERS
-from tests.docs.figures import FILE, PAGE, block, with_figures
+from tests.benchmarks.work import KINDS, OVER_THE_BEST
+from tests.docs.figures import PAGES, files, peers_block, results, with_figures, work_block
 
 
 @pytest.fixture
 def written() -> dict[str, Any]:
-    result: dict[str, Any] = json.loads(FILE.read_text())
-    return result
+    return results("peers")
 
 
 def rows(text: str) -> dict[str, list[str]]:
@@ -25,13 +24,14 @@ def rows(text: str) -> dict[str, list[str]]:
     return {row[0].split(" ")[0]: row[1:] for row in cells[2:]}
 
 
-def test_the_page_has_the_figures_of_the_file(written: dict[str, Any]) -> None:
-    assert PAGE.read_text() == with_figures(PAGE.read_text(), written), "run: python -m tests.docs.figures"
+def test_the_pages_and_the_chart_have_the_figures_of_the_files() -> None:
+    old = [file.name for file, text in files().items() if file.read_text() != text]
+    assert old == [], "run: python -m tests.docs.figures"
 
 
 def test_each_figure_of_the_page_is_a_median_of_the_file(written: dict[str, Any]) -> None:
     medians = {each["name"]: each["median"] for each in written["parts"]["peers"]}
-    table = rows(block(written))
+    table = rows(peers_block(written))
     assert OURS in table
     for name, (_, one, two, *_) in table.items():
         assert one.split(" ")[0] == f"{medians[rate_of(name)]:,.0f}", name
@@ -39,7 +39,7 @@ def test_each_figure_of_the_page_is_a_median_of_the_file(written: dict[str, Any]
 
 
 def test_each_peer_has_figures_or_is_named_as_not_measured(written: dict[str, Any]) -> None:
-    text = block(written)
+    text = peers_block(written)
     (missing,) = re.findall(r"^No figures yet: (.*)\.$", text, re.MULTILINE) or [""]
     assert {name for name in PEERS if name not in rows(text)} == {
         name for name in PEERS if re.search(rf"(?:^|, ){name}(?:,|$| \()", missing)
@@ -58,7 +58,7 @@ def test_a_new_result_changes_the_page(written: dict[str, Any]) -> None:
         "ardiq": {"version": "9.9", "python": "3.13.0"},
         "dj-queue": {"missing": "pip cannot install it"},
     }
-    text = block(newer)
+    text = peers_block(newer)
     assert "Measured on 2027-01-02:" in text
     assert next(iter(rows(text))) == "ardiq", "the fastest is first"
     assert (
@@ -69,4 +69,18 @@ def test_a_new_result_changes_the_page(written: dict[str, Any]) -> None:
 
 def test_a_page_without_marks_is_refused(written: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="the page needs the lines"):
-        with_figures("# A page\n", written)
+        with_figures("# A page\n", "peers", written)
+
+
+def test_tasks_that_do_something_have_a_row_for_each_kind() -> None:
+    found = results("work")
+    medians = {each["name"]: each["median"] for each in found["parts"]["work"]}
+    lines = work_block(found).splitlines()
+    for kind in KINDS:
+        (row,) = [line for line in lines if line.startswith(f"| {kind.name} |")]
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        ours, ratio = medians[f"{kind.name}: {OURS}"], medians[f"{kind.name}: {OVER_THE_BEST}"]
+        assert float(cells[2].replace(",", "")) == pytest.approx(ours, rel=0.01)
+        assert cells[-1] == f"{ratio:.3f} ×"
+    assert f"load {found['load']:.1f} before" in lines[0]
+    assert set(PAGES) == {"peers", "work"}
