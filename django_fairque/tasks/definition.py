@@ -121,17 +121,19 @@ class Sendable(Composable, Generic[P, R_co]):
         return inspect.signature(self.function)
 
     @cached_property
-    def _simple_parameters(self) -> tuple[list[str], AbstractSet[str], AbstractSet[str]] | None:
-        """The names of the parameters that can be given by position, that must be given, and all; None if some have no name."""
+    def _simple_parameters(self) -> tuple[list[str], int, AbstractSet[str], AbstractSet[str]] | None:
+        """The names of the parameters that can be given by position, how many must be if nothing is given by name, and the names
+        of those that must be given, and of all; None if some have no name."""
         parameters = self.signature.parameters.values()
         if any(each.kind not in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY) for each in parameters):
             return None
         positional = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
         required = {each.name for each in parameters if each.default is each.empty}
-        return positional, required, {each.name for each in parameters}
+        least = len(required) if required <= set(positional) else len(positional) + 1  # required ones come first
+        return positional, least, required, {each.name for each in parameters}
 
-    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> inspect.BoundArguments | None:
-        """Return the arguments of a call by parameter; None for a batch task's item.
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the arguments of a call by the name of the parameter; None for a batch task's item.
 
         ``args`` and ``kwargs`` are the function's arguments. Raises `TaskUsageError` if they don't fit it.
         """
@@ -143,12 +145,14 @@ class Sendable(Composable, Generic[P, R_co]):
             )
         if (simple := self._simple_parameters) is not None and len(args) <= len(simple[0]):
             given = dict(zip(simple[0], args))  # noqa: B905 - there may be fewer arguments
+            if not kwargs and len(args) >= simple[1]:
+                return given
             if given.keys().isdisjoint(kwargs):
                 given.update(kwargs)
-                if simple[1] <= given.keys() <= simple[2]:
-                    return inspect.BoundArguments(self.signature, given)
+                if simple[2] <= given.keys() <= simple[3]:
+                    return given
         try:
-            return self.signature.bind(*args, **kwargs)
+            return self.signature.bind(*args, **kwargs).arguments
         except TypeError as error:
             others = (name for name in kwargs if name not in self.signature.parameters)
             hint = next(filter(None, map(celery_hint, others)), f"its arguments are {self.signature}")
@@ -331,21 +335,21 @@ class Sendable(Composable, Generic[P, R_co]):
         return task
 
     def _dump(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], bound: inspect.BoundArguments | None
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], bound: dict[str, Any] | None
     ) -> tuple[Sequence[Any], Mapping[str, Any]]:
         """The arguments as JSON, as far as their types are known."""
         assert self.types is not None  # noqa: S101 - the caller has looked
         try:
             return self.types.dump(args, kwargs)
         except TaskUsageError as error:
-            given = {"item": args[0]} if bound is None else bound.arguments
+            given = {"item": args[0]} if bound is None else bound
             hints = (problem_with(value, f"argument {name!r}") for name, value in given.items())
             raise TaskUsageError(f"{self.name}.enqueue(): {next(filter(None, hints), error)}") from None
 
     def _explained(
         self,
         error: TaskSerializationError,
-        bound: inspect.BoundArguments | None,
+        bound: dict[str, Any] | None,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
     ) -> str:
@@ -373,7 +377,7 @@ class Sendable(Composable, Generic[P, R_co]):
         return ""
 
     def _user(
-        self, options: TaskOptions, bound: inspect.BoundArguments | None, args: Sequence[Any], kwargs: Mapping[str, Any]
+        self, options: TaskOptions, bound: dict[str, Any] | None, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> str:
         if options.user_id is not None:
             return options.user_id
@@ -381,8 +385,7 @@ class Sendable(Composable, Generic[P, R_co]):
             return current_user_id() or DEFAULT_USER
         if isinstance(options.user, str):
             assert bound is not None  # noqa: S101 - a batch task's user is no name: see check_declaration
-            found = bound.arguments
-            value = found[options.user] if options.user in found else self.signature.parameters[options.user].default
+            value = bound[options.user] if options.user in bound else self.signature.parameters[options.user].default
             if type(value) is str and value.isascii() and 0 < len(value) <= MAX_ID_BYTES:
                 return value  # almost always; of another value `user_id` explains what is wrong with it
             return user_id(value, f"the user (argument {options.user!r})")
@@ -400,12 +403,13 @@ class Sendable(Composable, Generic[P, R_co]):
             )
         return due, expiry
 
-    def _unique_key(self, user: str, bound: inspect.BoundArguments | None, args: Sequence[Any]) -> str:
+    def _unique_key(self, user: str, bound: dict[str, Any] | None, args: Sequence[Any]) -> str:
         """The same for calls of this task for the same user with the same arguments, however they were written."""
         called: Any = list(args)
         if bound is not None:
-            bound.apply_defaults()
-            called = bound.arguments if self.types is None else self.types.dump_known(bound.args, bound.kwargs)
+            call = inspect.BoundArguments(self.signature, bound)
+            call.apply_defaults()
+            called = call.arguments if self.types is None else self.types.dump_known(call.args, call.kwargs)
         try:
             text = json.dumps([user, called], sort_keys=True, default=_name_of_type)
         except (TypeError, ValueError, RecursionError):
@@ -424,6 +428,8 @@ class Sendable(Composable, Generic[P, R_co]):
     def _pair(self, call: object) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if isinstance(call, (tuple, list)) and len(call) == 2:
             args, kwargs = call
+            if type(args) is tuple and type(kwargs) is dict:  # usually
+                return args, kwargs.copy()
             is_sequence = isinstance(args, (tuple, list, Sequence)) and not isinstance(args, (str, bytes))
             if is_sequence and isinstance(kwargs, (dict, Mapping)):  # the usual classes first, which is faster
                 return tuple(args), dict(kwargs)

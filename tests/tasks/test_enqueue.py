@@ -304,5 +304,15 @@ def test_arguments_that_do_not_fit_are_refused_at_every_call(args: Any, kwargs: 
     for _ in range(3):
         with pytest.raises(TaskUsageError, match=message):
             work.bind(args, kwargs)
-    assert work.bind(("a",), {"n": 2}).args == ("a", 2)
-    assert work.bind((), {"n": 2, "customer": "a"}).arguments == {"customer": "a", "n": 2}
+    assert work.bind(("a",), {"n": 2}) == {"customer": "a", "n": 2}
+    assert work.bind((), {"n": 2, "customer": "a"}) == {"customer": "a", "n": 2}
+
+
+def test_a_parameter_that_is_given_by_name_only_and_has_no_default_must_be_given() -> None:
+    @task(name="named")
+    def named(first: int, second: int = 2, *, third: int) -> None: ...
+
+    assert named.bind((1,), {"third": 3}) == {"first": 1, "third": 3}
+    for args in ((1,), (1, 2)):
+        with pytest.raises(TaskUsageError, match="missing a required"):
+            named.bind(args, {})

@@ -57,8 +57,12 @@ def bucket_of(name: str) -> int:
 
 def new_task_id(user_id: str | None = None) -> str:
     """A new id for a task of this user; one without a user is found by asking every shard."""
-    made = f"{_source.prefix}{_source.next():08x}"
-    return made if user_id is None else f"{made}-{bucket_of(user_id):03x}"
+    return f"{_source.prefix}{_source.next():08x}{'' if user_id is None else _suffix_of(user_id)}"
+
+
+@lru_cache(maxsize=4096)
+def _suffix_of(user_id: str) -> str:
+    return f"-{bucket_of(user_id):03x}"
 
 
 def bucket_in(task_id: str) -> int | None:
