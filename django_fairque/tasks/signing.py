@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from django.conf import settings
 
-from django_fairque.engine.model.signature import DEFAULT_KEY, ONE_TASK, SignedFields, signature_of
+from django_fairque.engine.model.signature import DEFAULT_KEY, ONE_TASK, SignedFields, prepared_key, sign
 
 from .errors import TaskSignatureError
 
@@ -55,8 +55,10 @@ def check(lease: Lease, *, queue: str, prefix: str, mode: str) -> None:
         *((lease.task_id, lease.run_id) if is_bound else ()),
     )
     if signature and (
-        hmac.compare_digest(signature_of(fields, settings.SECRET_KEY), signature)
-        or any(hmac.compare_digest(signature_of(fields, key), signature) for key in settings.SECRET_KEY_FALLBACKS)
+        hmac.compare_digest(sign(prepared_key(settings.SECRET_KEY), *fields), signature)
+        or any(
+            hmac.compare_digest(sign(prepared_key(key), *fields), signature) for key in settings.SECRET_KEY_FALLBACKS
+        )
     ):
         return
     error = TaskSignatureError(_WRONG if signature else _MISSING)

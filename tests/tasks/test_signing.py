@@ -390,7 +390,7 @@ def test_no_two_envelopes_are_signed_alike() -> None:
         one._replace(user_id="ç", task_id="1"),
         one._replace(run_id="", payload=b"2{}"),
     ]
-    seals = [signatures.signature_of(each, "key") for each in (one, *others)]
+    seals = [signatures.sign_payload(each, "key") for each in (one, *others)]
     assert len(set(seals)) == len(seals)
 
 

@@ -386,7 +386,8 @@ class Task(BaseModel):
     @property
     def push_template(self) -> PushTemplate:
         """What it has in common with many other tasks."""
-        return PushTemplate._make((*_template_values(self.__dict__), self.has_chosen_id))
+        # As PushTemplate._make, in half of its time.
+        return tuple.__new__(PushTemplate, (*_template_values(self.__dict__), self.has_chosen_id))
 
     def to_lua_args(self) -> list[Any]:
         """Return the arguments of ``push.lua`` for a task pushed alone, in its order: the task (without a signature),

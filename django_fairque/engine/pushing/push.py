@@ -16,11 +16,11 @@ from django_fairque.engine.model.durations import seconds, to_us
 from django_fairque.engine.model.ids import new_nonce
 from django_fairque.engine.model.payload import pack
 from django_fairque.engine.model.records import REFUSED_STATUSES, EventCount, PushResult, push_refused
-from django_fairque.engine.model.signature import SignedFields, sign_payload
+from django_fairque.engine.model.signature import SIGNATURE_SEPARATOR, prepared_key, sign
 from django_fairque.engine.model.task import PushTemplate, Task, check_tasks
 from django_fairque.engine.pushing import batching
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands
-from django_fairque.engine.scripting.operations import Operation, Read, Stream
+from django_fairque.engine.scripting.operations import Operation, Read, Stream, slices
 from django_fairque.engine.sharding.shards import Shards, change_each, describe_shards, indexes_by_shard
 from django_fairque.engine.users.users import users_stats
 
@@ -284,17 +284,16 @@ def _push_in_slices(
         return push_results(commands, tasks, reply, graph)
     check_limits(commands.config, tasks)  # before any of them is sent
     order = _user_by_user(tasks)
-    parts = [order[first : first + size] for first in range(0, len(tasks), size)]
-    slices = ([tasks[index] for index in part] for part in parts)
-    calls = (commands.call("push", push_args(commands, some), now, reply=new_nonce()) for some in slices)
-    found: dict[int, PushResult] = {}
-    unheard = iter(parts)
+    parts = list(slices([tasks[index] for index in order], size))
+    calls = (commands.call("push", push_args(commands, part), now, reply=new_nonce()) for part in parts)
+    answered = iter(parts)
+    results: list[PushResult] = []
 
     def on_reply(reply: Sequence[Any]) -> None:
-        part = next(unheard)
-        found.update(zip(part, push_results(commands, [tasks[index] for index in part], reply), strict=True))
+        results.extend(push_results(commands, next(answered), reply))
 
     yield Stream(calls, on_reply)
+    found = dict(zip(order, results, strict=True))
     return [found[index] for index in range(len(tasks))]
 
 
@@ -361,14 +360,15 @@ def push_args(commands: Commands, tasks: Sequence[Task], graph: Graph = NO_GRAPH
     forms: dict[PushTemplate, int] = {}
     args: list[Any] = []
     traced: list[Any] = []
-    prefix, key = commands.config.prefix, commands.config.signing_key.read()
+    prefix, queue, secret = commands.config.prefix, commands.name, commands.config.signing_key.read()
+    key = None if secret is None else prepared_key(secret)
     for task in tasks:
         payload, form = task.payload_bytes, forms.setdefault(task.push_template, len(forms) + 1)
         if task.signature is not None:
             payload += task.signature
         elif key is not None:
             known = (task.task_id, graph.run_id) if task.debounce is None else ("", "")
-            payload += sign_payload(SignedFields(prefix, commands.name, task.name, task.user_id, payload, *known), key)
+            payload += SIGNATURE_SEPARATOR + sign(key, prefix, queue, task.name, task.user_id, payload, *known)
         args += (task.task_id, task.user_id, payload, form)
         if task.traceparent:
             traced += (len(args) // 4, task.trace.stored())
