@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
+from django.urls import reverse
 from django.utils import translation
 from django.utils.translation import gettext
 from library.tasks import complexity_of, parse_document, report_on
@@ -94,6 +95,14 @@ RESET = """
     svg { display: block; }
 }"""
 """A theme as those on Tailwind are, in place of Django's stylesheets."""
+BOOTSTRAP = """
+:root { --bs-link-color: #0d6efd; --bs-body-color: #212529; --bs-body-bg: #f8f9fa; --bs-code-color: #d63384; }
+[data-bs-theme="dark"] { --bs-link-color: #6ea8fe; --bs-body-color: #dee2e6; --bs-body-bg: #2b3035; --bs-code-color: #e685b5; }
+body { margin: 0; background: var(--bs-body-bg); color: var(--bs-body-color); }
+a { color: var(--bs-link-color); }
+code { color: var(--bs-code-color); }
+svg { vertical-align: middle; }"""
+"""The colors of jazzmin, in place of Django's stylesheets."""
 DIFFERS = """root => {
     const style = selector => getComputedStyle(root.querySelector(selector));
     return [style("h2").fontWeight, style(".fq-legend svg").display, style("th > a").color !== style("th").color];
@@ -175,6 +184,19 @@ def test_a_theme_that_defines_nothing_of_djangos(full: None, page: Page) -> None
     assert content.evaluate(PALE) == []
     colors = ["rgb(38, 75, 93)", "rgb(255, 255, 255)", "rgb(255, 255, 255)"]
     assert page.locator("body").evaluate(BREADCRUMBS) == ["none", *colors, True, False]
+
+
+@pytest.mark.parametrize("language", ["en"])
+@pytest.mark.parametrize("name", ["overview", "tasks", "schedules", "model_events", "users"])
+def test_bootstraps_colors_are_not_too_pale(full: None, page: Page, name: str) -> None:
+    page.route("**/static/admin/css/**", lambda route: route.fulfill(body=BOOTSTRAP, content_type="text/css"))
+    page.goto(reverse(f"admin:django_fairque_{name}"))
+    for mode in ("light", "dark"):
+        page.locator("html").evaluate("(root, mode) => root.setAttribute('data-bs-theme', mode)", mode)
+        pale = page.locator(".fq-top, .fq-menu, #fq-content").evaluate_all(f"all => all.flatMap({PALE})")
+        assert (mode, pale) == (mode, [])
+    borders = "all => all.map(each => getComputedStyle(each).borderStyle)"
+    assert {*page.locator(".fq-menu .button, #fq-content .button").evaluate_all(borders)} == {"none"}
 
 
 def look(page: Page, language: str, where: str, watch: Watch) -> None:
