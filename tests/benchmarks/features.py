@@ -1,6 +1,6 @@
 """What features cost a task that does not use them: this version, and a copy of it in which their code is left out.
 
-Both send, fetch, run and finish the same tasks, each in a process and on a server of its own, by turns. Instructions of the
+Both send, fetch, run and finish the same tasks, each in a separate process, by turns, on one server. Instructions of the
 interpreter and commands of the server are counted; these counts do not depend on the machine or its load
 (`test_features.py` holds them). Processor time is measured as well.
 """
@@ -33,7 +33,11 @@ if TYPE_CHECKING:
 
 LEFT_OUT: dict[str, list[tuple[str, str, str]]] = {
     "middleware": [
-        ("tasks/sending.py", "if headers or config.middleware or options.middleware:", "if headers:"),
+        (
+            "tasks/sending.py",
+            "if config.tracing or config.middleware or options.middleware:\n        with around_sending(",
+            "if config.tracing:\n        with around_sending(",
+        ),
         ("tasks/execution.py", "if first.services.middleware or definition.options.middleware:", "if False:"),
     ],
     "argument types": [
@@ -120,8 +124,8 @@ class Version:
         self._process.communicate()
 
     def request(self, what: str) -> Any:
-        """``count``: instructions and server commands of each step; ``measure``: microseconds of processor time of a task,
-        here and on the server."""
+        """``count``: instructions and server commands of each step; ``lines``: the files and lines that a task passes;
+        ``measure``: microseconds of processor time of a task, here and on the server."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{what}\n")
@@ -132,8 +136,9 @@ class Version:
 def run(table: Table, *, quick: bool) -> None:
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fairque-benchmarks-")))
+        server = stack.enter_context(Server())  # one for both: two processes of a server are not equally fast
         directories = (ROOT, copy_without(LEFT_OUT, directory.resolve()))
-        versions = [stack.enter_context(Version(each, stack.enter_context(Server()))) for each in directories]
+        versions = [stack.enter_context(Version(each, server)) for each in directories]
         whole, without = (each.request("count") for each in versions)
         for what in ("instructions", "server commands"):
             for step in STEPS:
@@ -176,6 +181,23 @@ def instructions(call: Callable[[], Any]) -> int:
     finally:
         sys.settrace(None)
     return count
+
+
+def lines(call: Callable[[], Any]) -> set[tuple[str, int]]:
+    """The files and lines that a call passes in this thread."""
+    found: set[tuple[str, int]] = set()
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        if event == "line":
+            found.add((frame.f_code.co_filename, frame.f_lineno))
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(None)
+    return found
 
 
 class Steps:
@@ -225,6 +247,10 @@ class Steps:
         kinds = ("instructions", "server commands")
         return {kind: {step: min(found[step][at]) for step in STEPS} for at, kind in enumerate(kinds)}
 
+    def passed_lines(self) -> list[tuple[str, int]]:
+        self.all(20)
+        return sorted(lines(lambda: self.all(1)))
+
     def measure(self) -> dict[str, float]:
         redis: Any = self.queue.client
         started = time.process_time()
@@ -243,6 +269,7 @@ def main() -> None:
     answers: dict[str, Callable[[], Any]] = {
         "package": lambda: str(Path(django_fairque.__file__).parent),
         "count": steps.count,
+        "lines": steps.passed_lines,
         "measure": steps.measure,
     }
     for line in sys.stdin:

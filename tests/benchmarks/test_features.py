@@ -31,6 +31,16 @@ def test_unused_features_cost_nothing(tmp_path: Path) -> None:
     assert 1 < instructions[0] / instructions[1] <= MOST, (here["instructions"], without["instructions"])
 
 
+def test_a_task_passes_the_code_that_is_left_out() -> None:
+    with Server() as server, Version(ROOT, server) as version:
+        passed = {(file, line) for file, line in version.request("lines")}
+    for feature, replacements in LEFT_OUT.items():
+        for name, text, _ in replacements:
+            file = ROOT / "django_fairque" / name
+            line = file.read_text().partition(text)[0].count("\n") + 1
+            assert file.suffix == ".lua" or (str(file), line) in passed, f"{feature}: {name}, line {line}"
+
+
 def test_added_work_is_counted(tmp_path: Path) -> None:
     copy = copy_without((), tmp_path.resolve())
     file = copy / "django_fairque" / "tasks" / "execution.py"
