@@ -1,6 +1,6 @@
 """One command for all figures: ``python -m tests.benchmarks [--quick] [--scale PART] [--peer NAME] [--rounds N] [--write FILE]
 [--against COMMIT] [engine pushing database worker work noisy peers kills poison starting imports features
-admin]``."""
+admin shards]``."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from . import (
     peers,
     poison,
     pushing,
+    shards,
     starting,
     work,
     worker,
@@ -54,6 +55,7 @@ PARTS = {
     "imports": imports,
     "features": features,
     "admin": admin,
+    "shards": shards,
 }
 
 

@@ -48,7 +48,7 @@ KEYWORDS: dict[str, tuple[str, ...]] = {
     "guides/production-checklists": ("aws", "elasticache", "heroku", "fly.io", "google cloud", "memorystore"),
     "guides/recipes": ("fan-out", "bulk import", "anti-pattern", "progress bar", "llm"),
     "guides/retries-and-errors": ("retry", "retries", "backoff", "dead letter", "dead-letter queue", "failed task"),
-    "guides/scaling": ("sharding", "shards", "scale out", "autoscaling"),
+    "guides/scaling": ("sharding", "shards", "scale out", "autoscaling", "several servers", "cores"),
     "guides/schedules": ("cron", "periodic task", "schedule", "celery beat", "scheduled job"),
     "guides/sentry": ("sentry",),
     "guides/servers": ("redis cluster", "sentinel", "valkey", "acl", "embedded server"),
