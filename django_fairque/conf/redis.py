@@ -444,11 +444,10 @@ def _sentinels(client: Any) -> list[Any]:
 def create_synchronous_client(client: Any) -> Redis | RedisCluster:
     """Return a synchronous client with the server and settings of an asynchronous one. Close it with `close_client`."""
     from django_fairque.engine.transport.cluster import LazyRedisCluster, is_cluster
-    from django_fairque.engine.transport.server_list import ListedServer, ServerList, has_separate_servers
+    from django_fairque.engine.transport.server_list import ListedServer, ServerList, separate_servers
 
     redis: Any = import_module(SYNC)
-    if has_separate_servers(client):
-        listed = client.get_nodes()
+    if listed := separate_servers(client):
         several: Any = ServerList([ListedServer(each.name, create_synchronous_client(each.client)) for each in listed])
         return several  # type: ignore[no-any-return]
     if is_cluster(client):

@@ -12,7 +12,7 @@ from django_fairque.engine.sharding import resharding
 from django_fairque.engine.sharding.shard_scheduler import ShardScheduler, ShardSchedulers
 from django_fairque.engine.sharding.shards import Shards
 from django_fairque.engine.transport import node_health as nodes
-from django_fairque.engine.transport.server_list import BaseServerList
+from django_fairque.engine.transport.server_list import separate_servers
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -127,8 +127,7 @@ class Rounds:
 
 def shard_count_check(client: object) -> Callable[[Shards], Operation[bool]]:
     """The check of the number of shards for this client's servers."""
-    servers = len(client.get_nodes()) if isinstance(client, BaseServerList) else 0
-    return partial(resharding.check_shard_count, servers=servers)
+    return partial(resharding.check_shard_count, servers=len(separate_servers(client)))
 
 
 def reachable_shards(client: object, shards: Shards) -> Shards:

@@ -35,7 +35,7 @@ from django_fairque.engine.transport import cluster as clusters
 from django_fairque.engine.transport import node_health as nodes
 from django_fairque.engine.transport.retry_policy import CLIENT_ERRORS, RetryPolicy
 from django_fairque.engine.transport.server_checks import check_server
-from django_fairque.engine.transport.server_list import ServerList, has_separate_servers
+from django_fairque.engine.transport.server_list import separate_servers
 
 if TYPE_CHECKING:
     from django_fairque.engine.scripting.operations import Request, SingleRequest, Steps
@@ -354,7 +354,7 @@ class SharedTransport:
         """Called after a failure: whether nobody is waiting for the reply any more, so that there is no other attempt."""
         self._checked = False
         self._is_cluster = clusters.is_cluster(client)
-        self._declares_slot = self._is_cluster and not has_separate_servers(client)
+        self._declares_slot = self._is_cluster and not separate_servers(client)
         self.as_functions = True
         """Whether commands are called as functions: not as scripts, as where this user or server has no functions."""
         self._unreachable = nodes.unreachable_nodes(client)
@@ -462,8 +462,7 @@ class Transport(SharedTransport):
     def __init__(self, client: SyncClient, retry_seconds: float) -> None:
         super().__init__(client, retry_seconds)
         self._connection = Connection(client)
-        servers = client.get_nodes() if isinstance(client, ServerList) else []
-        self._connections = {server: Connection(server.client) for server in servers}
+        self._connections = {server: Connection(server.client) for server in separate_servers(client)}
 
     def _connection_for(self, request: SingleRequest) -> Connection:
         """The way to the server of a request, of several that know nothing of each other."""
@@ -554,6 +553,7 @@ class AsyncTransport(SharedTransport):
     def __init__(self, client: AsyncClient, retry_seconds: float) -> None:
         super().__init__(client, retry_seconds)
         self._connection = AsyncConnection(client)
+        self._connections = {server: AsyncConnection(server.client) for server in separate_servers(client)}
 
     async def send(self, request: Request, seconds: float | None = None) -> Any:
         if not isinstance(request, Stream):
@@ -573,8 +573,11 @@ class AsyncTransport(SharedTransport):
 
     async def _execute(self, request: ScriptCall, command: tuple[Any, ...]) -> Any:
         if not request.replicas:
-            if self._connection.is_usable:
-                return await self._connection.call(command)
+            connection = self._connection
+            if self._connections:
+                connection = self._connections[self.client.get_node_from_key(request.keys[0])]
+            if connection.is_usable:
+                return await connection.call(command)
             return await clusters.node_of(self.client, request).execute_command(*command, **clusters.NEVER_DECODE)
         sent = list(with_confirmation(request, command))
         if self._is_cluster:

@@ -124,6 +124,6 @@ class AsyncServerList(BaseServerList):
         await self.aclose()
 
 
-def has_separate_servers(client: object) -> bool:
-    """Return whether each shard has a server that knows nothing of the others."""
-    return isinstance(client, BaseServerList)
+def separate_servers(client: object) -> list[ListedServer]:
+    """Return the servers of a client, of which each has one shard; none for other clients."""
+    return client.get_nodes() if isinstance(client, BaseServerList) else []

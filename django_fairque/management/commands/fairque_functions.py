@@ -10,7 +10,7 @@ from django_fairque.conf import get_queue
 from django_fairque.engine.scripting.operations import drive
 from django_fairque.engine.scripting.scripts import delete_unused, functions, names
 from django_fairque.engine.transport.retry_policy import CLIENT_ERRORS, translate_error
-from django_fairque.engine.transport.server_list import has_separate_servers
+from django_fairque.engine.transport.server_list import separate_servers
 from django_fairque.management.base import PrintingCommand
 
 
@@ -22,9 +22,8 @@ class Command(PrintingCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         client: Any = get_queue().client
-        separate = client.get_nodes() if has_separate_servers(client) else []
         try:
-            for each in [server.client for server in separate] or [client]:
+            for each in [server.client for server in separate_servers(client)] or [client]:
                 each.function_load(functions(), replace=True)
                 drive(delete_unused(each.execute_command))
         except CLIENT_ERRORS as error:
