@@ -77,18 +77,25 @@ MAX_PAYLOAD_DEPTH = 200
 and then not be read."""
 
 
+_CONTAINERS = (dict, list, tuple)
+
+
 def _refuse_other_keys(value: Any, where: str, depth: int = 1) -> None:
     """Python would turn ``{1: …}`` into ``{"1": …}`` silently: another payload than the one pushed."""
     if depth > MAX_PAYLOAD_DEPTH:
         raise RecursionError
-    is_object = isinstance(value, dict)
-    for key, item in value.items() if is_object else enumerate(value):
-        if is_object and not isinstance(key, str):
+    if not isinstance(value, dict):
+        for index, item in enumerate(value):
+            if isinstance(item, _CONTAINERS):
+                _refuse_other_keys(item, f"{where}[{index}]", depth + 1)
+        return
+    for key, item in value.items():
+        if not isinstance(key, str):
             raise TaskSerializationError(
                 f"{where}: the keys of a JSON object are strings, got {type(key).__name__} {short(key)}"
             )
-        if isinstance(item, (dict, list, tuple)):
-            _refuse_other_keys(item, f"{where}.{key}" if is_object else f"{where}[{key}]", depth + 1)
+        if isinstance(item, _CONTAINERS):
+            _refuse_other_keys(item, f"{where}.{key}", depth + 1)
 
 
 def dumps(value: Any, *, limit: int = MAX_PAYLOAD_BYTES, what: str = "payload") -> bytes:
@@ -98,7 +105,7 @@ def dumps(value: Any, *, limit: int = MAX_PAYLOAD_BYTES, what: str = "payload") 
     `TaskSerializationError` naming the place.
     """
     try:
-        if isinstance(value, (dict, list, tuple)):
+        if isinstance(value, _CONTAINERS):
             _refuse_other_keys(value, what)
         data = _encode(value).encode()
     except (TypeError, ValueError) as error:  # UnicodeEncodeError (a lone surrogate) is a ValueError too
