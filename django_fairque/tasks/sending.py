@@ -431,9 +431,6 @@ def around_sending_async(
     config: FairQueueConfig, options: TaskOptions, tasks: Sequence[Task]
 ) -> AbstractAsyncContextManager[object]:
     """The same for coroutines."""
-    if not (config.tracing or config.middleware or options.middleware):
-        put_in(tasks, current_trace())
-        return NO_SPAN
     headers: dict[str, str] = {}
     if config.tracing:
         span: AbstractContextManager[object] = send_span(options.queue, tasks)
@@ -499,23 +496,32 @@ def _send(config: FairQueueConfig, options: TaskOptions, tasks: Sequence[Task]) 
 async def asend(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
     """As `send`; a transaction is looked for in the thread in which synchronous code runs, where Django's are."""
     config = conf.get_config()
-    async with around_sending_async(config, options, tasks):
-        if (interceptor := conf.current_interceptor()) is not None:
-            return await sync_to_async(interceptor.intercept)(options, tasks)
-        if may_wait(config, options) and (left := await sync_to_async(_leave_to_commit)(options, tasks)) is not None:
-            return left
-        queue = await conf.aget_queue(options.queue)
-        try:
-            with around_push(options.queue, tasks) if config.tracing else NO_SPAN:
+    if config.tracing or config.middleware or options.middleware:
+        async with around_sending_async(config, options, tasks):
+            return await _asend(config, options, tasks)
+    put_in(tasks, current_trace())
+    return await _asend(config, options, tasks)
+
+
+async def _asend(config: FairQueueConfig, options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
+    if (interceptor := conf.current_interceptor()) is not None:
+        return await sync_to_async(interceptor.intercept)(options, tasks)
+    if may_wait(config, options) and (left := await sync_to_async(_leave_to_commit)(options, tasks)) is not None:
+        return left
+    queue = await conf.aget_queue(options.queue)
+    try:
+        if config.tracing:
+            with around_push(options.queue, tasks):
                 pushed = await queue.push_batch(tasks)
-        except PushRefusedError as error:
-            await signals.asend_task_pushed(options.queue, tasks, _answers(error))
-            raise
-        await signals.asend_task_pushed(options.queue, tasks, pushed)
-        return [
-            TaskResult(answer.task_id, options.queue, name=task.name)
-            for task, answer in zip(tasks, pushed, strict=True)
-        ]
+        else:
+            pushed = await queue.push_batch(tasks)
+    except PushRefusedError as error:
+        await signals.asend_task_pushed(options.queue, tasks, _answers(error))
+        raise
+    await signals.asend_task_pushed(options.queue, tasks, pushed)
+    return [
+        TaskResult(answer.task_id, options.queue, name=task.name) for task, answer in zip(tasks, pushed, strict=True)
+    ]
 
 
 def _answers(error: PushRefusedError) -> list[PushResult]:
