@@ -197,12 +197,12 @@ def drawn_slots(worker: str, report: ActivityReport, end: int, colors: Mapping[s
         paths: dict[str, str] = {}
         at = first
         for user, run in groupby(users):
-            width = sum(1 for _second in run)
+            width = len(list(run))
             if user != "":
                 css_class = OTHERS_CLASS if user is None else colors.get(user, OTHERS_CLASS)
                 paths[css_class] = paths.get(css_class, "") + _box(at, width)
             at += width
-        used = sum(user != "" for user in users)
+        used = len(users) - users.count("")
         text = share(used / len(users)) if users else ""
         found.append(DrawnSlot(worker, number, text, _box(first, len(users)), sorted(paths.items())))
     return found

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 REPLAYED_SECONDS = 60.0
 """Seconds: tasks that started earlier are not replayed."""
-MAX_REPLAYED_TASKS = 300
+MAX_REPLAYED_TASKS = 150
 """Finished tasks that are read for a replay, and as many that run, at most."""
 TASKS_PER_BLOCK = 5
 """Neighbors in a sample: a command reads as many."""
@@ -74,8 +74,9 @@ def replay(tasks: Iterable[ServedTask], slots: int, opened: float = 0.0) -> list
     return list(zip(ordered, _serve(ordered, [opened] * slots), strict=True))
 
 
-def _serve(ordered: Sequence[ServedTask], free_at: Sequence[float]) -> list[float]:
-    """How long each task waits; ``free_at`` is when each slot becomes free. It takes the first task in order that has arrived."""
+def _serve(ordered: Sequence[ServedTask], free_at: Sequence[float], stretch: float = 1.0) -> list[float]:
+    """How long each task waits; ``free_at`` is when each slot becomes free. It takes the first task in order that has arrived,
+    for ``stretch`` times as long as all tasks ran for which this one stands."""
     slots, waits = sorted(free_at), [0.0] * len(ordered)
     arriving = sorted(range(len(ordered)), key=lambda index: ordered[index].arrived, reverse=True)
     arrived: list[int] = []
@@ -87,7 +88,7 @@ def _serve(ordered: Sequence[ServedTask], free_at: Sequence[float]) -> list[floa
         while arriving and ordered[arriving[-1]].arrived <= now:
             heapq.heappush(arrived, arriving.pop())
         index = heapq.heappop(arrived)
-        heapq.heapreplace(slots, now + ordered[index].took * ordered[index].count)
+        heapq.heapreplace(slots, now + ordered[index].took * ordered[index].count * stretch)
         waits[index] = now - ordered[index].arrived
     return waits
 
@@ -147,6 +148,9 @@ def compare_waits(tasks: Iterable[ServedTask], begin: float, slots: int) -> list
     arrival. The difference of the two replays is added to the waits as they were: so what has nothing to do with the order,
     such as a minute without workers, or a user's own limit, does not count.
 
+    Of a sample, in which each task stands for several, fewer slots serve the tasks. If each task held its slot for as long as
+    all for which it stands, tasks would wait for these long ones in both orders, and the difference would be too small.
+
     Args:
         tasks: tasks that ran or run; those that started before ``begin`` occupy a slot until they end.
         begin: when the replay begins, in seconds since the epoch.
@@ -159,12 +163,18 @@ def compare_waits(tasks: Iterable[ServedTask], begin: float, slots: int) -> list
     replayed = [task for task in known if task.started >= begin]
     if len({task.user for task in replayed}) < 2:
         return []
-    occupied = [task.ended for task in known if task.started < begin < task.ended]
-    free_at = occupied + [begin] * (max(slots, _most_at_once(known, begin)) - len(occupied))
+    slots = max(slots, _most_at_once(known, begin))
+    per_task = sum(task.count for task in replayed) / len(replayed)
+    used_slots = max(1, round(slots / per_task))
+    stretch = used_slots / slots
+    before = [task for task in known if task.started < begin < task.ended]
+    occupied = min(used_slots, len(before), round(sum(task.count for task in before) * stretch))
+    ends = sorted(task.ended for task in before)
+    free_at = [ends[index * len(ends) // occupied] for index in range(occupied)] + [begin] * (used_slots - occupied)
     by_arrival = sorted(range(len(replayed)), key=lambda index: replayed[index].arrived)
-    first_come = dict(zip(by_arrival, _serve([replayed[index] for index in by_arrival], free_at), strict=True))
+    first_come = dict(zip(by_arrival, _serve([replayed[index] for index in by_arrival], free_at, stretch), strict=True))
     sums: dict[str, list[float]] = {}
-    for index, (task, wait) in enumerate(zip(replayed, _serve(replayed, free_at), strict=True)):
+    for index, (task, wait) in enumerate(zip(replayed, _serve(replayed, free_at, stretch), strict=True)):
         total = sums.setdefault(task.user, [0.0, 0.0, 0.0])
         total[0] += task.count
         total[1] += task.count * task.waited

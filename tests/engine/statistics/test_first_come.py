@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -97,6 +98,42 @@ CONTENDED = [
 
 def by_user(tasks: list[ServedTask], begin: float = 0, slots: int = 1) -> dict[str, tuple[float, float]]:
     return {each.user_id: (each.waited, each.first_come) for each in compare_waits(tasks, begin, slots)}
+
+
+def fair_minute(seed: int, slots: int = 16) -> list[ServedTask]:
+    """A minute in which a noisy user sends 300 tasks every ten seconds, and 20 others send some; users take turns."""
+    chance = random.Random(seed)
+    arriving = [("noisy", burst * 10.0) for burst in range(7) for _ in range(300)]
+    arriving += [(f"user{number % 20}", chance.random() * 70) for number in range(600)]
+    arriving.sort(key=lambda each: each[1], reverse=True)
+    waiting: dict[str, list[float]] = {}
+    free_at, ran = [0.0] * slots, []
+    while arriving or waiting:
+        slot = free_at.index(min(free_at))
+        now = free_at[slot] if waiting else max(free_at[slot], arriving[-1][1])
+        while arriving and arriving[-1][1] <= now:
+            user, arrived = arriving.pop()
+            waiting.setdefault(user, []).append(arrived)
+        user, some = next(iter(waiting.items()))
+        del waiting[user]
+        free_at[slot] = now + chance.expovariate(1 / 0.38)
+        ran.append(ServedTask(user, some.pop(0), now, free_at[slot]))
+        if some:
+            waiting[user] = some  # behind all others
+    return sorted((each for each in ran if 10 <= each.ended <= 70), key=lambda each: each.ended)
+
+
+def test_a_sample_saves_nearly_as_much_as_all_tasks_do() -> None:
+    def saved(tasks: list[ServedTask]) -> float:
+        return sum(each.saved * each.tasks for each in compare_waits(tasks, 10, 16) if each.user_id != "noisy")
+
+    parts = []
+    for seed in range(8):
+        tasks = fair_minute(seed)
+        sample = [each for first in range(seed, len(tasks), 75) for each in tasks[first : first + 5]]
+        count = len(tasks) / len(sample)
+        parts.append(saved([replace(each, count=count) for each in sample]) / saved(tasks))
+    assert 0.7 < sum(parts) / len(parts) < 1.3
 
 
 class TestComparison:
