@@ -113,7 +113,7 @@ def _hidden_caches(queue_alias: str | None, mine: RedisConfig, infos: Infos, unt
         except errors.FairQueueError:  # a cache that is down or not ours to see is nobody's mistake here
             continue
         if runs & mine_run and cache.db == mine.db:
-            yield shared(mine, alias)
+            yield shared(cache, alias)
         elif runs & mine_run:
             yield message(
                 "fairque.W053",
@@ -170,7 +170,7 @@ def check_caches(**_: Any) -> list[CheckMessage]:
     if config is None:
         return []
     mine = resolved(config.redis)
-    return [shared(mine, alias) for alias, cache in redis_caches(config.redis.cache) if shares_database(mine, cache)]
+    return [shared(cache, alias) for alias, cache in redis_caches(config.redis.cache) if shares_database(mine, cache)]
 
 
 def shares_database(mine: RedisConfig, cache: RedisConfig) -> bool:
@@ -178,10 +178,10 @@ def shares_database(mine: RedisConfig, cache: RedisConfig) -> bool:
     return any(cache.database == each.database for each in mine.servers)
 
 
-def shared(mine: RedisConfig, alias: str) -> CheckMessage:
+def shared(cache: RedisConfig, alias: str) -> CheckMessage:
     return message(
         "fairque.W002",
-        f"the queues share the database {mine.servers[0].database} with the cache {alias!r}",
+        f"the queues share the database {cache.database} with the cache {alias!r}",
         "cache.clear() empties the whole database, tasks included: use another database or server.",
     )
 

@@ -36,14 +36,12 @@ class Command(PrintingCommand):
     def handle(self, *, action: str, **options: Any) -> None:
         directories = [options["dir"]] if options["dir"] else _configured_directories()
         failures = []
-        for number, directory in enumerate(directories):
-            if number and action == "status":
-                self.write_lines("")
+        for directory in directories:
             try:
                 getattr(self, f"_{action}")(EmbeddedServer(directory))
-            except (CommandError, FairQueueError) as error:
+            except (CommandError, FairQueueError) as error:  # noqa: PERF203 - each of several servers is tried
                 failures.append(error)
-        if failures:  # each of several servers has been tried
+        if failures:
             for failure in failures[:-1]:
                 self.stderr.write(str(failure))
             raise failures[-1]
