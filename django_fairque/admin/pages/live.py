@@ -31,7 +31,7 @@ SLOTS_DRAWN = 48
 USERS_COLORED = 8
 """Users with a color of their own, for which admin.css has the classes; all others share one."""
 USERS_LISTED = 15
-LIVE_USERS_EXAMINED = 60
+LIVE_USERS_EXAMINED = 40
 """Users whose records are read, to find those who wait."""
 OTHERS_CLASS = "fq-user-others"
 DELAYED_USERS_NAMED = 3
