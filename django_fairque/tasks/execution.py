@@ -64,7 +64,8 @@ def prepare(lease: Lease, services: Services) -> Run | Outcome:
     """
     try:
         lease.check()
-        signing.check(lease, queue=services.queue, prefix=services.config.prefix, mode=services.signing)
+        if services.signing != "off":
+            signing.check(lease, queue=services.queue, prefix=services.config.prefix, mode=services.signing)
         name = lease.name
         definition = registry.find(name) if name else services.bare
         if definition is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 
 MOST = 1.02
 """Instructions of a task that uses none of the features, over those of a version without their code."""
+on_python_3_11 = pytest.mark.skipif(
+    sys.version_info[:2] != (3, 11),
+    reason="each version of Python has other instructions, and from 3.12 on not all are counted: compared on 3.11",
+)
 
 
 def counts(directory: Path) -> Any:
@@ -23,10 +28,15 @@ def counts(directory: Path) -> Any:
         return version.request("count")
 
 
-def test_unused_features_cost_nothing(tmp_path: Path) -> None:
+def test_unused_features_take_no_server_commands(tmp_path: Path) -> None:
     here, without = counts(ROOT), counts(copy_without(LEFT_OUT, tmp_path.resolve()))
     assert here["server commands"] == without["server commands"]
     assert here["server commands"]["enqueue"] > 0
+
+
+@on_python_3_11
+def test_unused_features_take_few_instructions(tmp_path: Path) -> None:
+    here, without = counts(ROOT), counts(copy_without(LEFT_OUT, tmp_path.resolve()))
     instructions = [sum(each["instructions"].values()) for each in (here, without)]
     assert 1 < instructions[0] / instructions[1] <= MOST, (here["instructions"], without["instructions"])
 
@@ -41,6 +51,7 @@ def test_a_task_passes_the_code_that_is_left_out() -> None:
             assert file.suffix == ".lua" or (str(file), line) in passed, f"{feature}: {name}, line {line}"
 
 
+@on_python_3_11
 def test_added_work_is_counted(tmp_path: Path) -> None:
     copy = copy_without((), tmp_path.resolve())
     file = copy / "django_fairque" / "tasks" / "execution.py"
