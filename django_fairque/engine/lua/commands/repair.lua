@@ -13,7 +13,7 @@
 --         mirror id '' (of a task on another shard); watchers id '' (other shards were not notified of its end)
 -- REPLY   one digit each: 0 nothing to fix, 1 fixed, 2 can't be fixed by a program
 -- COST    25 commands each
--- include base ring organization user recent_usage task dependents
+-- include base ring organization recent_usage user task dependents
 counters.read_again()
 
 local STATES = { 'scheduled', 'deferred', 'queued', 'started', 'finished', 'failed', 'canceled' }

@@ -13,7 +13,7 @@
 -- REPLY   now, look, virtual time, place and news as pop.lua, codes (one digit per outcome: 0 stale, 1 finished, 2 retried, 3 dead, 4 released,
 --         5 canceled), then 19 values per lease
 -- COST    3 commands per outcome and 3 per user, and those of a pop
--- include base ring organization user recent_usage task dependents due_work list_credit select_next fetch
+-- include base ring organization recent_usage user task dependents due_work list_credit select_next fetch
 local STRIDE = 7
 local size = tonumber(ARGV[FIRST_ARG])
 local ended, codes, seen, given_back = {}, {}, {}, false
@@ -26,34 +26,36 @@ local function read_run(id)
   local found = attempt('HMGET', key, 'state', 'user', 'priority', 'token', 'done', 'worker', 'started', 'cost', 'ready',
     'created', 'waited', 'charge', 'companion', 'size')
   if not found then return nil end
-  local priority = number(found[3])
-  if not (found[1] and found[2] and priority and priority >= 1 and priority <= 6) then return nil end
+  local priority = PRIORITIES[found[3]]
+  if not (found[1] and found[2] and priority) then return nil end
   return {
-    id = id, key = key, state = found[1], user = found[2], priority = priority, token = number(found[4]),
-    done = found[5], worker = found[6] or '', started = number(found[7]),
-    cost = number(found[8]), ready = number(found[9]) or number(found[10]) or now, waited = found[11],
-    charged_as = number(found[12]) or 0, is_companion = found[13] == '1', size = number(found[14]),
+    id = id, key = key, state = found[1], user = found[2], priority = priority, token_text = found[4],
+    done = found[5], worker = found[6] or '', started = found[7] and number(found[7]),
+    cost = found[8] and number(found[8]), ready = number(found[9] or found[10]) or now, waited = found[11],
+    charged_as = found[12] and number(found[12]) or 0, is_companion = found[13] == '1', size = found[14] and number(found[14]),
     owner = false, index = 0, took = false, body = '',
   }
 end
 
 -- What a settled task remembers of its outcome, in `done`: its token and, if it was another than `finish`, kind and answer.
-local function mark(task, code) return task.kind and table.concat({ exact(task.token), task.kind, code }, ':') or exact(task.token) end
+local function mark(task, code)
+  return task.kind and table.concat({ task.token_text, task.kind, code }, ':') or task.token_text
+end
 
 -- The code that this very outcome was answered with; STALE if the lease was settled by one of another kind, or is an old one.
-local function code_of_settled(task, token, kind)
+local function code_of_settled(task, token_text, kind)
   local settled, of_kind, code = (task.done or ''):match('^(%d+):?(%a*):?(%d*)$')
-  if tonumber(settled) ~= token then return STALE end
+  if settled ~= token_text then return STALE end
   if of_kind == '' then of_kind, code = 'finish', FINISHED end
   return of_kind == kind and tonumber(code) or STALE
 end
 
 for i = 1, size do
   local at = FIRST_ARG + 1 + (i - 1) * STRIDE
-  local id, token, kind = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2]
+  local id, token_text, kind = ARGV[at], ARGV[at + 1], ARGV[at + 2]
   local is_finish = kind == 'finish'
   local task = not seen[id] and (is_finish and read_run or read_task)(id)
-  if task and task.state == 'started' and task.token == token then
+  if task and task.state == 'started' and task.token_text == token_text then
     seen[id] = true -- not of a stale one: it may be of another run of that id, before this one
     task.owner, task.index, task.took, task.body = load_user(task.user), i, tonumber(ARGV[at + 3]), ARGV[at + 5]
     if is_finish then
@@ -66,7 +68,7 @@ for i = 1, size do
     end
     ended[#ended + 1] = task
   else
-    codes[i] = task and code_of_settled(task, token, kind) or STALE
+    codes[i] = task and code_of_settled(task, token_text, kind) or STALE
   end
 end
 if #ended > 0 then touch_minute() end
@@ -152,20 +154,23 @@ function handlers.release(task) return give_back(task, 'released') end
 
 function handlers.crash(task) return give_back(task, 'crashed') end
 
+local finished = 0
 local function finish(task)
-  end_lease(task.owner, task, task.took, true)
+  local sums = end_lease(task.owner, task, task.took, true)
+  sums.finished, finished = sums.finished + 1, finished + 1
   if task.body ~= '' then
     to_ended(task, 'finished', result_ttl, 'done', mark(task, FINISHED), 'result', task.body)
   else
     to_ended(task, 'finished', result_ttl, 'done', mark(task, FINISHED))
   end
-  add(task.owner, 'finished', 1)
-  count('finished', 1)
-  tally('finished', 1)
   return FINISHED
 end
 
 for _, task in ipairs(ended) do codes[task.index] = task.kind and handlers[task.kind](task) or finish(task) end
+if finished > 0 then
+  count('finished', finished)
+  tally('finished', finished)
+end
 if #ended > 0 then commit() end
 
 start_due_if_needed()

@@ -315,20 +315,37 @@ end
 local function tally(field, amount) tallies[field] = (tallies[field] or 0) + amount end
 
 -- Histogram buckets a quarter of an octave wide: percentiles are right to 9 %.
-local bucket
+local histogram = {} -- in one table: a script has room for 200 names
 do
 
 local OCTAVE = 0.69314718055994531 -- ln 2: nothing can be computed while a library is loaded
-function bucket(microseconds) return string.format('%d', math.floor(4 * math.log(math.max(1, microseconds)) / OCTAVE)) end
+function histogram.bucket(microseconds) return math.floor(4 * math.log(math.max(1, microseconds)) / OCTAVE) end
 
+-- A duration into the minute's histogram and into the one since the first task, which is never forgotten. A call counts by bucket, and
+-- names the fields when it writes.
+local observed
+each_call(function() observed = emptied(observed) end)
+function histogram.observe(kind, microseconds, in_minute)
+  local seen = observed[in_minute]
+  if not seen then
+    seen = { kind = kind, sum = 0, buckets = {} }
+    observed[in_minute] = seen
+  end
+  local index = histogram.bucket(microseconds)
+  seen.sum, seen.buckets[index] = seen.sum + microseconds, (seen.buckets[index] or 0) + 1
+end
+function histogram.count()
+  for in_minute, seen in pairs(observed) do
+    for index, times in pairs(seen.buckets) do
+      local suffix = string.format(':%d', index)
+      tally(in_minute .. suffix, times)
+      count(seen.kind .. suffix, times)
+    end
+    count(seen.kind .. ':sum', seen.sum)
+  end
+  observed = emptied(observed)
 end
 
--- A duration into the minute's histogram and into the one since the first task, which is never forgotten.
-local function observe(kind, microseconds, in_minute)
-  local bucket_suffix = ':' .. bucket(microseconds)
-  tally(in_minute .. bucket_suffix, 1)
-  count(kind .. bucket_suffix, 1)
-  count(kind .. ':sum', microseconds)
 end
 
 -- Buffered writes: many members of one key in one command, additions before removals, so that a prefix of the
@@ -399,6 +416,7 @@ end
 end
 
 local function flush_stats()
+  histogram.count()
   if next(tallies) then
     touch_minute()
     local is_first = false -- of its kind in this minute; to ask whether the minute is there would be one more command for all

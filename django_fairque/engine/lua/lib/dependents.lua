@@ -90,7 +90,7 @@ local function tell(task, blocker)
     if #task.blockers <= 1 then
       release(task)
       count('resolved', 1)
-      tally('resolve:' .. bucket(now - (tonumber(blocker.raw.ended) or now)), 1)
+      tally('resolve:' .. histogram.bucket(now - (tonumber(blocker.raw.ended) or now)), 1)
     end
   else
     cancel_dependent(task, 'dependency ' .. id .. (state == 'failed' and ' has failed' or ' was canceled'))

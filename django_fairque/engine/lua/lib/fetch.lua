@@ -40,7 +40,7 @@ end
 
 function append_lease(reply, task, payload, lease_end)
   local raw, n = task.raw, #reply
-  reply[n + 1], reply[n + 2], reply[n + 3] = task.id, task.token_text or raw.token, exact(task.deliveries)
+  reply[n + 1], reply[n + 2], reply[n + 3] = task.id, task.token_text, exact(task.deliveries)
   reply[n + 4], reply[n + 5], reply[n + 6] = lease_end, payload or '', task.user
   reply[n + 7], reply[n + 8], reply[n + 9] = raw.name or '', raw.priority, raw.created or exact(task.created)
   reply[n + 10], reply[n + 11], reply[n + 12] = raw.ready or raw.created or exact(task.ready), raw.retries or '', raw.max_retries or ''

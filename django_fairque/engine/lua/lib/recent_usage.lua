@@ -55,10 +55,13 @@ function note_work(user, microseconds)
   note_work_of_all(microseconds)
 end
 
+local index, least, edge = 0, 0, FIRST_WAIT -- the bucket of the last wait: the next one is often of the same
 function note_wait(user, microseconds)
-  local index, edge = 0, FIRST_WAIT
-  while microseconds >= edge and index < LAST_BUCKET do
-    index, edge = index + 1, edge * 3
+  if microseconds < least or microseconds >= edge then
+    index, least, edge = 0, 0, FIRST_WAIT
+    while microseconds >= edge and index < LAST_BUCKET do
+      index, least, edge = index + 1, edge, edge * 3
+    end
   end
   local field = WAITED[this_half(user)][index]
   set(user, field, (user[field] or 0) + 1)

@@ -208,14 +208,15 @@ function advance(one, cost, position, is_companion)
   return early
 end
 
--- One task that was handed out at that moment has ended, and this is what it really cost. What is given back has moved the
--- virtual time, and others have begun there: who had it comes back to where they are, and not before them.
-function correct(one, cost, moment, used, is_by_list, was_early, is_companion)
+-- Tasks that were handed out have ended, and `used` is what they really cost; `sums` as in lib/user.lua. `early` is by how much
+-- those that were handed out early cost more than was expected. Tasks that are given back have moved the virtual time, and other users
+-- have begun there: the user comes back to the virtual time, and not before it.
+function correct(one, sums, early, is_given_back)
   local tag = one.tag
-  if was_early and used ~= cost then change_lead(one.ring_owner, early_share(one, used - cost)) end
-  account(one, -1, -cost, is_companion and 0 or EPOCH - moment, used, is_companion and -1 or 0)
-  if is_by_list then add(one, 'credit', (fair_by_tasks and used - cost or used) / one.weight) end
-  if used == 0 and one.tag < one.ring_owner.vtime then set(one, 'tag', math.min(tag, arrive(one.ring_owner))) end
+  if early ~= 0 then change_lead(one.ring_owner, early_share(one, early)) end
+  account(one, -sums.tasks, -sums.cost, sums.start, sums.used, -sums.companions)
+  if sums.listed ~= 0 then add(one, 'credit', sums.listed / one.weight) end
+  if is_given_back and one.tag < one.ring_owner.vtime then set(one, 'tag', math.min(tag, arrive(one.ring_owner))) end
 end
 
 end

@@ -94,7 +94,9 @@ local function most_urgent(user)
   if user[READY[6]] > 0 then return 6 end
   local best, best_earned
   for priority = 5, 1, -1 do
-    if user[READY[priority]] > 0 then
+    local ready = user[READY[priority]]
+    if ready > 0 and ready == user.ready then return priority end -- it has no others
+    if ready > 0 then
       local bound = WEIGHTS[priority] * (math.max(0, now - (user.since or 0)) + head_start)
       if not best or bound > best_earned then
         local id, ready = peek(user, priority)

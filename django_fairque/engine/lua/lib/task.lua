@@ -1,35 +1,37 @@
 -- A task's record (`read_task`), and its moves between states. A move reads nothing: the caller has read the task and its user
 -- before the first write. Used by all commands that change tasks.
 
+local PRIORITIES = { ['1'] = 1, ['2'] = 2, ['3'] = 3, ['4'] = 4, ['5'] = 5, ['6'] = 6 }
+
 -- The task's record, or nil when there is none that can be used (no state, no user, no known priority).
 -- One HGETALL: a record has some eight fields, and reading all is cheaper than asking for sixteen by name.
 local function read_task(id)
   local key = task_key(id)
   local flat, raw = attempt('HGETALL', key) or {}, {}
   for i = 1, #flat, 2 do raw[flat[i]] = flat[i + 1] end
-  local priority = number(raw.priority)
-  if not (raw.state and raw.user and priority and priority >= 1 and priority <= 6) then return nil end
-  local created = number(raw.created) or now
+  local priority = PRIORITIES[raw.priority]
+  if not (raw.state and raw.user and priority) then return nil end
+  local created = raw.created and number(raw.created) or now
   return {
     id = id, key = key, raw = raw, state = raw.state, user = raw.user, priority = priority, created = created,
     worker = raw.worker or '', waited = raw.waited,
-    ready = number(raw.ready) or created,
-    retries = number(raw.retries) or 0,
-    max_retries = number(raw.max_retries) or 0,
-    deliveries = number(raw.deliveries) or 0,
-    token = number(raw.token) or 0,
+    ready = raw.ready and number(raw.ready) or created,
+    retries = raw.retries and number(raw.retries) or 0,
+    max_retries = raw.max_retries and number(raw.max_retries) or 0,
+    deliveries = raw.deliveries and number(raw.deliveries) or 0,
+    token = raw.token and number(raw.token) or 0, token_text = raw.token,
     done = raw.done,
-    died = number(raw.died) or 0,
-    started = number(raw.started),
-    cost = number(raw.cost),
-    charged_as = number(raw.charge) or 0,
+    died = raw.died and number(raw.died) or 0,
+    started = raw.started and number(raw.started),
+    cost = raw.cost and number(raw.cost),
+    charged_as = raw.charge and number(raw.charge) or 0,
     -- It was running when its process died.
     is_suspect = raw.suspect == '1',
     is_companion = raw.companion == '1', -- it runs in one call with another task
-    sla = number(raw.sla),
-    size = number(raw.size), -- of one that counts against its user's limit on bytes
+    sla = raw.sla and number(raw.sla),
+    size = raw.size and number(raw.size), -- of one that counts against its user's limit on bytes
     -- Of one that has begun it says nothing any more.
-    expires = not raw.started and number(raw.expires) or nil,
+    expires = raw.expires and not raw.started and number(raw.expires) or nil,
   }
 end
 
@@ -221,19 +223,24 @@ local function leave_waiting(user, task)
   end
 end
 
--- The lease is over, whatever comes next. `took` nil: count from the pop.
-local function end_lease(user, task, took, is_run)
+local end_lease
+do
+
+local WAITED = { 'wait:1', 'wait:2', 'wait:3', 'wait:4', 'wait:5', 'wait:6' }
+
+-- The lease is over, whatever comes next. `took` nil: count from the pop. Returns the sums of the user (`settle_charge`).
+function end_lease(user, task, took, is_run)
   zrem(K['state:started'], task.id)
   srem(leases_key(task.worker), task.id)
   took = took or (task.is_companion and 0 or math.max(0, now - (task.started or now)))
-  settle_charge(user, task, took, is_run)
-  note_work(user, took)
+  local waited = is_run and math.max(0, (task.started or now) - task.ready) or 0
   if is_run then
-    local waited = math.max(0, (task.started or now) - task.ready)
-    add(user, 'waited', waited)
-    observe('wait', waited, 'wait:' .. task.priority)
-    observe('run', took, 'run')
+    histogram.observe('wait', waited, WAITED[task.priority])
+    histogram.observe('run', took, 'run')
   end
+  return settle_charge(user, task, took, waited, is_run)
+end
+
 end
 
 local return_task

@@ -34,7 +34,13 @@ local function load_user(name)
   user.is_damaged = not flat -- never served, and not written
   flat = flat or {}
   for i = 1, #flat, 2 do
-    if flat[i] == 'group' then user.group = flat[i + 1] else user[flat[i]] = number(flat[i + 1]) or user[flat[i]] end
+    local field, value = flat[i], flat[i + 1]
+    if field == 'group' then
+      user.group = value
+    else
+      value = tonumber(value)
+      if value and value > -1e24 and value < 1e24 then user[field] = value end -- as `number`, without a call for each field
+    end
   end
   if user.weight <= 0 then user.weight = 1 end
   user.is_new = #flat == 0
@@ -146,7 +152,7 @@ end
 
 end
 
-local charge, settle_charge
+local charge, settle_charge, apply_charges
 do
 
 -- How a task was handed out, kept with it until it has ended: by a list, or early in the shard's ring, in the organization's, or in both.
@@ -167,20 +173,66 @@ function charge(user, position, organization_position, is_companion)
   return cost, charged_as
 end
 
--- The task has ended (or was given back): what it really took replaces what was expected.
-function settle_charge(user, task, took, is_run)
-  local cost, moment = task.cost or 0, task.started or now
-  add(user, 'busy', took)
-  local real_cost = is_run and (fair_by_tasks and cost or math.max(took, LEAST_COST)) or 0
-  local charged_as = task.charged_as
-  local is_by_list, is_early, is_early_in_organization = charged_as == BY_LIST, charged_as % 4 >= EARLY, charged_as >= EARLY_IN_ORGANIZATION
-  correct(user, cost, moment, real_cost, is_by_list, user.group and is_early_in_organization or not user.group and is_early, task.is_companion)
-  if user.group then correct(user.ring_owner, cost, moment, real_cost, is_by_list, is_early, task.is_companion) end
-  if not is_run then rate.give_token_back(user, moment) end
-  if is_run and not fair_by_tasks then
-    set(user, 'mean', user.mean and user.mean * 0.8 + real_cost * 0.2 or real_cost)
-    set_stat('mean', stat.mean > 0 and stat.mean * 0.95 + real_cost * 0.05 or real_cost)
+-- The task has ended (or was given back): what it really took replaces what was expected. A call adds up the tasks of a user that
+-- ended, and of those that were given back, and the user's record gets the sums when it is saved.
+function settle_charge(user, task, took, waited, is_run)
+  local which = is_run and 'ended' or 'given_back'
+  local sums = user[which]
+  if not sums then
+    sums = {
+      tasks = 0, cost = 0, start = 0, used = 0, companions = 0, listed = 0, early = 0, early_in_organization = 0, busy = 0, waited = 0,
+      finished = 0,
+    }
+    user[which], user.changed.run = sums, true
   end
+  local cost, used = task.cost or 0, 0
+  if is_run then
+    used = fair_by_tasks and cost or math.max(took, LEAST_COST)
+    if not fair_by_tasks then
+      user.mean = user.mean and user.mean * 0.8 + used * 0.2 or used
+      stat.mean = stat.mean > 0 and stat.mean * 0.95 + used * 0.05 or used
+    end
+  else
+    rate.give_token_back(user, task.started or now)
+  end
+  sums.tasks, sums.cost, sums.used = sums.tasks + 1, sums.cost + cost, sums.used + used
+  sums.busy, sums.waited = sums.busy + took, sums.waited + waited
+  if task.is_companion then
+    sums.companions = sums.companions + 1
+  else
+    sums.start = sums.start + EPOCH - (task.started or now)
+  end
+  local charged_as = task.charged_as
+  if charged_as == BY_LIST then
+    sums.listed = sums.listed + (fair_by_tasks and used - cost or used)
+  elseif charged_as > 0 then
+    if charged_as % 4 >= EARLY then sums.early = sums.early + used - cost end
+    if charged_as >= EARLY_IN_ORGANIZATION then sums.early_in_organization = sums.early_in_organization + used - cost end
+  end
+  return sums
+end
+
+local function apply_sums(user, which)
+  local sums, is_given_back = user[which], which == 'given_back'
+  if not sums then return end
+  user[which] = nil
+  correct(user, sums, user.group and sums.early_in_organization or sums.early, is_given_back)
+  if user.group then correct(user.ring_owner, sums, sums.early, is_given_back) end
+  if sums.busy ~= 0 then
+    add(user, 'busy', sums.busy)
+    note_work(user, sums.busy)
+  end
+  if sums.waited ~= 0 then add(user, 'waited', sums.waited) end
+  if sums.finished ~= 0 then add(user, 'finished', sums.finished) end
+  if not (is_given_back or fair_by_tasks) then
+    set(user, 'mean', user.mean)
+    set_stat('mean', stat.mean)
+  end
+end
+
+function apply_charges(user)
+  apply_sums(user, 'ended')
+  apply_sums(user, 'given_back')
 end
 
 end
@@ -219,6 +271,7 @@ end
 
 -- Write everything that was changed since the last time.
 function save_users()
+  for _, user in ipairs(user_order) do apply_charges(user) end
   for _, user in ipairs(user_order) do
     if next(user.changed) then save_user(user) end
   end
