@@ -324,10 +324,26 @@ local function take_companions(list, user, task, priority, place, position)
   end
 end
 
+-- Users and organizations stand in the heap as their entries in the ring until their turn comes: most calls serve few of them.
+local function load_entry(entry, limit)
+  local one
+  if string.byte(entry) == string.byte(AS_ORGANIZATION) then
+    one = load_organization(string.sub(entry, 2))
+    line_of(one, limit)
+  else
+    one = load_user(entry)
+  end
+  if can_be_served(one) then return one end
+  zrem(K.ring, entry)
+  return nil
+end
+
 -- One turn of the next user: a task, or a batch.
-local function take_turn(list)
+local function take_turn(list, limit)
   local heap = list.heap
   local one, position = heap_pop(heap)
+  if type(one) == 'string' then one = load_entry(one, limit) end
+  if not one then return end
   raise_late_start(list, one, position)
   local user, organization, place = one, nil, position
   if one.members then
@@ -354,7 +370,7 @@ function take(list, limit, horizon)
   horizon = math.min(horizon or math.huge, until_then)
   while not is_full(limit) and heap.size > 0 and heap.position[1] <= horizon and list.given <= list.allowed
     and skipped < sweep_limit do
-    take_turn(list)
+    take_turn(list, limit)
   end
   list.is_held_back = list.is_held_back or skipped > 0 or (not is_full(limit) and heap.size > 0 and heap.position[1] > until_then)
 end
@@ -373,19 +389,19 @@ local function take_from_ring(list, limit)
   while not is_full(limit) and skipped < sweep_limit do
     local found = redis.call('ZRANGE', K.ring, first, first + limit - 1, 'WITHSCORES')
     for i = 1, #found, 2 do
-      local entry, one = found[i], nil
-      if tonumber(found[i + 1]) > list.until_then then
+      local entry, position = found[i], tonumber(found[i + 1])
+      if position > list.until_then then
         list.is_held_back = true
         found = {}
         break
       end
-      if string.byte(entry) == string.byte(AS_ORGANIZATION) then
-        one = load_organization(string.sub(entry, 2))
-        line_of(one, limit)
+      local one = users[entry] or organizations[string.sub(entry, 2)]
+      if one and one.entry == entry then -- loaded before, and its tag may have changed in this call
+        if one.members then line_of(one, limit) end
+        if not line_up(list.heap, one, position) then zrem(K.ring, entry) end
       else
-        one = load_user(entry)
+        heap_push(list.heap, position, entry)
       end
-      if not line_up(list.heap, one, tonumber(found[i + 1])) then zrem(K.ring, entry) end
     end
     if #found < 2 * limit then return take(list, limit) end
     take(list, limit, tonumber(found[#found]))
