@@ -324,6 +324,31 @@ local function take_companions(list, user, task, priority, place, position)
   end
 end
 
+-- The rest of the turn of a user whose tasks are short: as many tasks as are expected to take `SHORT_TURN` together. A call with many
+-- short tasks then reads and writes few users: that is half of its time with a hundred users who have work. Other users wait up to
+-- one short turn of each user longer, which is less than a task of 1 ms of each would take.
+--
+-- Not of a newcomer (its service before its tag is counted for one task), of lists, of users with a rate, and for workers with batch tasks.
+local SHORT_TURN = 1e3
+local function take_short(list, user, task, limit)
+  local cost = task.cost
+  if cost > SHORT_TURN / 2 or task.charged_as > 0 or user.gap or not list.is_in_turn or next(list.batch_sizes) then return end
+  local most, tasks = math.min(math.floor(SHORT_TURN / cost) - 1, limit - turns), 0
+  most = math.min(most, user.cap and user.cap - user.run or most)
+  if user.group then most = math.min(most, user.ring_owner.cap and user.ring_owner.cap - user.ring_owner.run or most) end
+  while tasks < most do
+    local another = user.ready > 0 and take_one(user)
+    if not another then break end
+    tasks = tasks + 1
+    another.cost, another.charged_as = cost, 0
+    note_wait(user, math.max(0, now - another.ready))
+    taken[#taken + 1] = another
+  end
+  if tasks == 0 then return end
+  turns = turns + tasks
+  charge_more(user, tasks, cost)
+end
+
 -- Users and organizations stand in the heap as their entries in the ring until their turn comes: most calls serve few of them.
 local function load_entry(entry, limit)
   local one
@@ -338,7 +363,7 @@ local function load_entry(entry, limit)
   return nil
 end
 
--- One turn of the next user: a task, or a batch.
+-- One turn of the next user: a task, a batch, or some short tasks.
 local function take_turn(list, limit)
   local heap = list.heap
   local one, position = heap_pop(heap)
@@ -357,6 +382,7 @@ local function take_turn(list, limit)
     turns = turns + 1
     hand_out(list, user, task, place, position)
     take_companions(list, user, task, priority, place, position)
+    take_short(list, user, task, limit)
   else
     set(user, 'tag', user.tag) -- to be saved
   end

@@ -152,7 +152,7 @@ end
 
 end
 
-local charge, settle_charge, apply_charges
+local charge, charge_more, settle_charge, apply_charges
 do
 
 -- How a task was handed out, kept with it until it has ended: by a list, or early in the shard's ring, in the organization's, or in both.
@@ -171,6 +171,14 @@ function charge(user, position, organization_position, is_companion)
     rate.hold_if_out_of_tokens(user)
   end
   return cost, charged_as
+end
+
+-- More tasks in the turn of a user that was charged for one. No other user waits for its turn meanwhile, so the virtual time stays.
+function charge_more(user, tasks, cost)
+  for _, one in ipairs({ user, user.group and user.ring_owner }) do
+    account(one, tasks, tasks * cost, tasks * (now - EPOCH), 0, 0)
+    add(one, 'started', tasks)
+  end
 end
 
 -- The task has ended (or was given back): what it really took replaces what was expected. A call adds up the tasks of a user that
