@@ -63,7 +63,7 @@ LEFT_OUT: dict[str, list[tuple[str, str, str]]] = {
         ("engine/lua/lib/ring.lua", "one.paused or one.held) and (not one.cap or one.run < one.cap)", "one.paused)"),
         ("engine/lua/lib/user.lua", "expected_cost(user)\n  rate.forget_step(user)", "expected_cost(user)"),
         ("engine/lua/lib/user.lua", "if user.gap then -- a token bucket", "if false then -- a token bucket"),
-        ("engine/lua/lib/user.lua", "if not is_run then rate.give_token_back(user, moment) end", ""),
+        ("engine/lua/lib/user.lua", "    rate.give_token_back(user, task.started or now)\n", ""),
         ("engine/lua/lib/push_decide.lua", "local limit = user.backlog or (max_backlog > 0 and max_backlog)", "local limit"),
         (
             "engine/lua/lib/push_decide.lua",
