@@ -27,7 +27,7 @@ class Change(NamedTuple):
 
 BREAKS = {
     "without a fence": Change(
-        "commands/settle.lua", "task.state == 'started' and task.token == token", "task.state == 'started'"
+        "commands/settle.lua", "task.state == 'started' and task.token_text == token_text", "task.state == 'started'"
     ),
     "without a lease": Change("lib/fetch.lua", "    zadd(K['state:started'], lease_end, task.id)\n", ""),
     "forgets dependents": Change("lib/dependents.lua", "      release(task)\n", ""),

@@ -328,11 +328,11 @@ end
 -- short tasks then reads and writes few users: that is half of its time with a hundred users who have work. Other users wait up to
 -- one short turn of each user longer, which is less than a task of 1 ms of each would take.
 --
--- Not of a newcomer (its service before its tag is counted for one task), of lists, of users with a rate, and for workers with batch tasks.
+-- Not of a user of whom no task has ended, of a newcomer (its service before its tag is counted for one task), of lists, of users with a rate, and for workers with batch tasks.
 local SHORT_TURN = 1e3
 local function take_short(list, user, task, limit)
   local cost = task.cost
-  if cost > SHORT_TURN / 2 or task.charged_as > 0 or user.gap or not list.is_in_turn or next(list.batch_sizes) then return end
+  if not user.mean or cost > SHORT_TURN / 2 or task.charged_as > 0 or user.gap or not list.is_in_turn or next(list.batch_sizes) then return end
   local most, tasks = math.min(math.floor(SHORT_TURN / cost) - 1, limit - turns), 0
   most = math.min(most, user.cap and user.cap - user.run or most)
   if user.group then most = math.min(most, user.ring_owner.cap and user.ring_owner.cap - user.ring_owner.run or most) end
