@@ -18,7 +18,7 @@ from tests.engine.conftest import NOW, task
 from tests.engine.sharding.sharded import CONFIG, SHARDS, users_of
 from tests.engine.sharding.test_calls import TestLeases, TestSchedules
 from tests.engine.sharding.test_dependencies import TestDependencies
-from tests.engine.sharding.test_fairness import TestFairness
+from tests.engine.sharding.test_fairness import TestFairness as Fairness
 from tests.engine.sharding.test_graphs import TestGraphs
 from tests.engine.sharding.test_pages import TestPages
 from tests.engine.sharding.test_users_and_shards import TestPlaces
@@ -32,13 +32,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "TestDependencies",
-    "TestFairness",
     "TestGraphs",
     "TestLeases",
     "TestPages",
     "TestPlaces",
     "TestSchedules",
 ]
+
+
+class TestFairness:
+    """One of those of a cluster: the rest decides in the same way, whatever the client is."""
+
+    test_users = Fairness.test_users_of_a_full_shard_and_of_an_empty_one_are_served_alike
 
 
 @pytest.fixture
