@@ -31,6 +31,7 @@ from django_fairque.tasks import signing
 from django_fairque.tasks.execution import Services
 from django_fairque.tasks.schedules import sync_schedules
 from django_fairque.testing import run_tasks
+from tests.topologies import wait_for
 
 from .helpers import run_next
 
@@ -481,5 +482,11 @@ def test_workers_report_whether_they_require_signatures(
     queue: FairQueue, redis: Redis, settings: Settings, mode: str, required: bool
 ) -> None:
     settings.FAIRQUE = {**settings.FAIRQUE, "SIGNING": mode}
+
+    @task(name="shop.wait", user="user")
+    def wait_for_the_heartbeat(user: str) -> None:  # a worker with nothing to do may end before its first one
+        wait_for(lambda: bool(queue.workers()))
+
+    wait_for_the_heartbeat.enqueue("acme")
     run_tasks()
     assert (int(redis.hget(f"{KEY}:stats", "signed") or 0) > 0) is required
