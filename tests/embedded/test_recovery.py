@@ -36,11 +36,13 @@ def client(embedded: EmbeddedServer) -> Redis:
 
 
 def fill(embedded: EmbeddedServer, keys: int = 1) -> None:
+    """Write keys, and wait until they are in the server's file: that may be 2 seconds later, while it is synchronized."""
     embedded.ensure()
     with client(embedded) as redis, redis.pipeline(transaction=False) as pipeline:
         for number in range(keys):
             pipeline.set(f"k{number}", number)
         pipeline.execute()
+        wait_until(lambda: not redis.info("persistence").get("aof_buffer_length"))
 
 
 def count(embedded: EmbeddedServer) -> int:
