@@ -9,7 +9,7 @@ import pytest
 from django_fairque.engine.model.errors import TaskValidationError
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.records import TaskState
-from tests.engine.conftest import NOW, MakeQueue, everything, pop, push_many
+from tests.engine.conftest import NOW, MakeQueue, everything, pop, push_many, task
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -133,3 +133,17 @@ def test_a_text_is_no_delay_of_a_failure_that_is_reported_alone(queue: FairQueue
     with pytest.raises(TaskValidationError, match="delay must be a number of seconds"):
         queue.fail(lease, "no", delay="backoff", now=NOW)  # type: ignore[arg-type]
     assert queue.fail(lease, "no", now=NOW) is TaskState.SCHEDULED
+
+
+def test_tasks_that_became_ready_at_the_same_moment_may_finish_and_be_given_back_in_one_call(queue: FairQueue) -> None:
+    queue.push_batch([task("a", execute_after=NOW + 10) for _ in range(4)], now=NOW)
+    leases = queue.pop_batch(4, "w", now=NOW + 10)
+    assert len({lease.ready_at for lease in leases}) == 1
+    outcomes = [
+        Outcome.finish(leases[0]),
+        Outcome.release(leases[1]),
+        Outcome.finish(leases[2]),
+        Outcome.release(leases[3]),
+    ]
+    assert queue.settle(outcomes, now=NOW + 11).statuses == ["finished", "released", "finished", "released"]
+    assert [lease.task_id for lease in queue.pop_batch(4, "w", now=NOW + 11)] == [leases[1].task_id, leases[3].task_id]

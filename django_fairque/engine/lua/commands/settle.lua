@@ -29,7 +29,7 @@ local function read_run(id)
   local priority = PRIORITIES[found[3]]
   if not (found[1] and found[2] and priority) then return nil end
   return {
-    id = id, key = key, state = found[1], user = found[2], priority = priority, token_text = found[4],
+    id = id, key = key, state = found[1], user = found[2], priority = priority, token = found[4] and number(found[4]), token_text = found[4],
     done = found[5], worker = found[6] or '', started = found[7] and number(found[7]),
     cost = found[8] and number(found[8]), ready = number(found[9] or found[10]) or now, waited = found[11],
     charged_as = found[12] and number(found[12]) or 0, is_companion = found[13] == '1', size = found[14] and number(found[14]),
