@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.model.options import QueueConfig
 
-TRANSITIONS = 35_000
+TRANSITIONS = 20_000
 """Of each policy of the task that depends on another."""
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.scripting.operations import Request
 
 OPERATIONS = 600
-RESTARTS = 300
+RESTARTS = 200
 HOUR = 3600
 """What ends by itself sooner may have ended between the call and the restart."""
 ON_DISK = ("--appendonly", "yes", "--appendfsync", "no", "--auto-aof-rewrite-percentage", "0", "--save", "")

@@ -20,7 +20,6 @@ from tests.engine.sharding.test_calls import TestLeases, TestSchedules
 from tests.engine.sharding.test_dependencies import TestDependencies
 from tests.engine.sharding.test_fairness import TestFairness as Fairness
 from tests.engine.sharding.test_graphs import TestGraphs
-from tests.engine.sharding.test_pages import TestPages
 from tests.engine.sharding.test_users_and_shards import TestPlaces
 
 if TYPE_CHECKING:
@@ -34,7 +33,6 @@ __all__ = [
     "TestDependencies",
     "TestGraphs",
     "TestLeases",
-    "TestPages",
     "TestPlaces",
     "TestSchedules",
 ]
