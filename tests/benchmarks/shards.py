@@ -73,7 +73,7 @@ def pin(pid: int, cores: Sequence[int]) -> None:
 
 
 def run_tasks(servers: Sequence[Server], processes: int, tasks: int, kind: Kind, *, shares_core: bool = False) -> Run:
-    """Run tasks with one ``fairque_worker`` of so many processes, from its resuming to the last task's end.
+    """Run tasks with one ``fairque_worker``, and measure from when it resumes until the last task has ended.
 
     With ``shares_core`` its processes may run on the servers' core, too.
     """

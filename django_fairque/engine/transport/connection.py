@@ -57,7 +57,7 @@ class AsyncClient(Protocol):
 
 
 def _is_original(kind: Any) -> bool:
-    """Whether nobody (a tracer, an error reporter) has put something of its own in the place of ``execute_command``."""
+    """Return whether the client calls its own ``execute_command``: a tracer or an error reporter may have replaced it."""
     function, module = kind.execute_command, sys.modules[kind.__module__]
     return type(function) is FunctionType and function.__code__.co_filename == module.__file__
 
