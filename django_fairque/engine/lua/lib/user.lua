@@ -198,7 +198,8 @@ function settle_charge(user, task, took, waited, is_run)
     used = fair_by_tasks and cost or math.max(took, LEAST_COST)
     if not fair_by_tasks then
       user.mean = user.mean and user.mean * 0.8 + used * 0.2 or used
-      stat.mean = stat.mean > 0 and stat.mean * 0.95 + used * 0.05 or used
+      set_stat('mean', stat.mean > 0 and stat.mean * 0.95 + used * 0.05 or used)
+      user.changed.mean = true
     end
   else
     rate.give_token_back(user, task.started or now)
@@ -232,10 +233,6 @@ local function apply_sums(user, which)
   end
   if sums.waited ~= 0 then add(user, 'waited', sums.waited) end
   if sums.finished ~= 0 then add(user, 'finished', sums.finished) end
-  if not (is_given_back or fair_by_tasks) then
-    set(user, 'mean', user.mean)
-    set_stat('mean', stat.mean)
-  end
 end
 
 function apply_charges(user)
