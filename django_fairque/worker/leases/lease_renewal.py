@@ -162,6 +162,11 @@ class LeaseRenewal(threading.Thread):
             self._returns.extend(returns)
             self._changed.notify()
 
+    @property
+    def has_returns(self) -> bool:
+        """Whether leases are still to be given back."""
+        return bool(self._returns)
+
     def finish(self, seconds: float) -> bool:
         """Wait until everything is given back, at most ``seconds``; then end. Whether it was."""
         deadline = monotonic() + seconds

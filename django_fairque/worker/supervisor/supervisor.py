@@ -502,7 +502,9 @@ class Supervisor:
 
     def _start_children(self) -> None:
         now = monotonic()
-        for index in [index for index, due in self._start_due.items() if due <= now]:
+        # In a burst, a child that begins before the tasks of a dead one are given back could find no task and end the burst.
+        is_early = self.options.burst and self._lease_renewal.has_returns
+        for index in [index for index, due in self._start_due.items() if due <= now and not is_early]:
             if self._start_child(index) is None:
                 return
             del self._start_due[index]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -9,13 +12,14 @@ import psutil
 import pytest
 
 from django_fairque.engine.model.records import FailureType, TaskState
-from tests.worker.conftest import both_ways, eventually, is_alive, recorded
+from tests.worker.conftest import ROOT, both_ways, eventually, is_alive, recorded
 from tests.worker.project.tasks import ENDED, STARTED
 
 if TYPE_CHECKING:
     from redis import Redis
 
     from django_fairque.engine.queue.queue import FairQueue
+    from tests.servers import Server
     from tests.worker.conftest import Push, StartWorker
 
 
@@ -110,6 +114,32 @@ def test_a_burst_waits_for_its_suspects(queue: FairQueue, redis: Redis, push: Pu
     assert worker.wait(60) == 0
     assert queue.get_task(innocent).state is TaskState.FINISHED
     assert queue.get_task(task_id).state is TaskState.FAILED
+
+
+A_SLOW_FIRST_RETURN = """
+import time
+from django.core.management import execute_from_command_line
+from django_fairque.worker.leases.lease_renewal import LeaseRenewal
+give_back = LeaseRenewal._give_back
+def slow(self, job):
+    LeaseRenewal._give_back = give_back
+    time.sleep(2.0)
+    give_back(self, job)
+LeaseRenewal._give_back = slow
+execute_from_command_line(["manage.py", "fairque_worker", "--burst", "--processes", "1", "--max-memory", "0"])
+"""
+
+
+def test_a_burst_waits_until_the_tasks_of_a_dead_process_are_ready_again(
+    server: Server, queue: FairQueue, push: Push
+) -> None:
+    push("dies", user="mallory")
+    innocents = [push("nap", 0.2, user=user) for user in ("ann", "bob")]
+    environment = {"DJANGO_SETTINGS_MODULE": "tests.worker.project.settings", "TEST_SERVER": server.url}
+    subprocess.run(
+        [sys.executable, "-c", A_SLOW_FIRST_RETURN], cwd=ROOT, env={**os.environ, **environment}, timeout=60, check=True
+    )
+    assert [queue.get_task(each).state for each in innocents] == [TaskState.FINISHED] * 2
 
 
 def test_a_worker_that_stops_gives_its_suspect_back_when_the_time_is_over(
