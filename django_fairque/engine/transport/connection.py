@@ -195,6 +195,26 @@ class Connection(SharedConnection):
         finally:
             pool.release(connection)
 
+    def read(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Send ``commands`` together and return what the client makes of their replies; raises the first error of the server."""
+        pool = self._client.connection_pool
+        connection = pool.get_connection(*self._names)
+        try:
+            connection.send_packed_command([b"".join(map(hiredis.pack_command, commands))])
+            replies = [_reply(connection) for _ in commands]
+        except BaseException:
+            connection.disconnect()
+            raise
+        finally:
+            pool.release(connection)
+        callbacks = self._client.response_callbacks
+        for number, (command, reply) in enumerate(zip(commands, replies, strict=True)):
+            if isinstance(reply, redis_errors.ResponseError):
+                raise reply
+            if command[0] in callbacks:
+                replies[number] = callbacks[command[0]](reply)
+        return replies
+
     def open(self, command: tuple[Any, ...]) -> PendingCommand:
         """Send a blocking command over a separate connection. Call this only where `is_usable`."""
         return PendingCommand(self._client.connection_pool, self._names, command)
@@ -541,6 +561,8 @@ class Transport(SharedTransport):
             return nodes.read(self.client, request)
         if len(request.commands) == 1:
             return [self.client.execute_command(*request.commands[0], **clusters.NEVER_DECODE)]
+        if self._connection.is_usable:
+            return self._connection.read(request.commands)
         with self.client.pipeline(transaction=False) as pipe:
             for command in request.commands:
                 pipe.execute_command(*command, **clusters.NEVER_DECODE)

@@ -19,7 +19,7 @@ from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.pushing import push as pushing
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
-from django_fairque.engine.scripting.operations import ScriptCall
+from django_fairque.engine.scripting.operations import Read, ScriptCall
 from tests.engine.conftest import NOW, task
 
 if TYPE_CHECKING:
@@ -86,6 +86,19 @@ def test_one_connection_is_enough_whatever_happens(server: Server, redis: Redis)
                 queue._transport.send(ScriptCall("push", ["a"], []))
             redis.client_kill_filter(_type="normal", skipme=True)
         assert queue.get_stats().states["queued"] == 3
+
+
+def test_an_error_among_the_replies_to_several_reads_is_raised_after_the_last_one(server: Server, redis: Redis) -> None:
+    redis.hset("hash", "field", "value")
+    redis.set("text", "value")
+    right = [("HGETALL", "hash"), ("GET", "text")]
+    with server.client(max_connections=1) as client:
+        transport = FairQueue(client)._transport
+        for _ in range(3):
+            with pytest.raises(LuaScriptError, match="WRONGTYPE"):
+                transport.send(Read([right[0], ("HGETALL", "text"), ("GET", "hash"), right[1]]))
+            assert transport.send(Read(right)) == [{b"field": b"value"}, b"value"]
+            redis.client_kill_filter(_type="normal", skipme=True)
 
 
 def test_a_reply_that_came_too_late_is_nobodys(server: Server, redis: Redis) -> None:
