@@ -10,6 +10,7 @@ import builtins
 import inspect
 import re
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,7 @@ class Message:
         return self.kind in LEVELS.values()
 
 
+@cache
 def messages() -> list[Message]:
     found: set[Message] = set()
     for file in PACKAGE.rglob("*.py"):
