@@ -194,17 +194,18 @@ def drawn_slots(worker: str, report: ActivityReport, end: int, colors: Mapping[s
     for number, slot in enumerate(report.slots, 1):
         users = _in_window(slot.users, report, end)
         first = ACTIVITY_SECONDS - (end - math.ceil(report.at)) - len(users)
-        paths: dict[str, str] = {}
+        paths: dict[str, list[str]] = {}
         at = first
         for user, run in groupby(users):
             width = len(list(run))
             if user != "":
                 css_class = OTHERS_CLASS if user is None else colors.get(user, OTHERS_CLASS)
-                paths[css_class] = paths.get(css_class, "") + _box(at, width)
+                paths.setdefault(css_class, []).append(f"M{at} 0h{width}v1h-{width}z")
             at += width
         used = len(users) - users.count("")
         text = share(used / len(users)) if users else ""
-        found.append(DrawnSlot(worker, number, text, _box(first, len(users)), sorted(paths.items())))
+        boxes = sorted((css_class, "".join(path)) for css_class, path in paths.items())
+        found.append(DrawnSlot(worker, number, text, _box(first, len(users)), boxes))
     return found
 
 
