@@ -21,7 +21,7 @@ import threading
 import traceback
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from contextvars import Context
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
@@ -254,12 +254,14 @@ class Job(Stop):
 
     # --- on the loop ---
 
+    def begin(self) -> None:
+        """Before `start`: from now on it is not given back. With the lock of its `JobLoop`."""
+        self.has_begun = not self._is_given_back
+
     def start(self) -> None:
-        if not self._is_given_back:
-            self.has_begun = True
-            self._task = task = ProtectedTask(self._run(), loop=asyncio.get_running_loop())
-            task.owner = self
-            task.add_done_callback(self._end)
+        self._task = task = ProtectedTask(self._run(), loop=asyncio.get_running_loop())
+        task.owner = self
+        task.add_done_callback(self._end)
 
     async def _run(self) -> Any:
         """What the coroutine returns."""
@@ -347,6 +349,8 @@ class JobLoop:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._jobs: set[Job] = set()
+        self._accepted: list[tuple[Job, Context]] = []
+        """Jobs that are to begin at the next turn of the loop, each in its context."""
         self._lock = threading.Lock()  # of all that decides whether a job begins
         self._is_lost = False
         self._gives_back = False
@@ -359,8 +363,7 @@ class JobLoop:
 
     def coroutines(self) -> list[Job]:
         """Those that have begun. From any thread."""
-        with self._lock:
-            return [job for job in self._jobs if job.has_begun]
+        return [job for job in tuple(self._jobs) if job.has_begun]
 
     def accept(self, job: Job) -> bool:
         """Whether the job will begin, or was given back. If not, this loop is lost. From any thread."""
@@ -372,7 +375,9 @@ class JobLoop:
                 return True
             self._jobs.add(job)
             job.on_end = partial(self._ended, job)
-            self.call_soon(self._start, job)
+            self._accepted.append((job, copy_context()))
+            if len(self._accepted) == 1:  # the loop is woken once for all that come before it runs
+                self.call_soon(self._start_accepted)
         return True
 
     def call_soon(self, function: Callable[..., object], *arguments: Any) -> None:
@@ -389,7 +394,7 @@ class JobLoop:
     def give_back_waiting(self) -> None:
         """Give back jobs that could not begin, because the loop is blocked. From any thread."""
         with self._lock:
-            for job in [job for job in self._jobs if not job.has_begun]:
+            for job in [job for job in tuple(self._jobs) if not job.has_begun]:
                 self._jobs.discard(job)
                 job.give_back()
 
@@ -399,13 +404,17 @@ class JobLoop:
             if each is not culprit:
                 each.extend(seconds)
 
-    def _start(self, job: Job) -> None:
+    def _start_accepted(self) -> None:
         with self._lock:
-            job.start()
+            accepted, self._accepted = self._accepted, []
+            for job, _context in accepted:
+                job.begin()
+        for job, context in accepted:  # without the lock, for which the slots' threads wait
+            if job.has_begun:
+                context.run(job.start)
 
     def _ended(self, job: Job) -> None:
-        with self._lock:
-            self._jobs.discard(job)
+        self._jobs.discard(job)
 
 
 class RunningLoop(JobLoop):
