@@ -26,7 +26,7 @@ class Keys:
     def __init__(self, prefix: str, queue: str, shard: int = 0) -> None:
         self.shard = shard
         self._prefix = f"{prefix}:{{{queue}:{shard}}}:"
-        self.base = tuple(self._prefix + name for name in BASE_KEYS)
+        self.first = self._prefix + BASE_KEYS[0]
 
     def __str__(self) -> str:
         return self._prefix
@@ -148,7 +148,7 @@ class Commands:
     def call(self, script: str, args: Iterable[Any], now: float | None, **names: str) -> ScriptCall:
         """A script call with the options every script begins with; ``names`` are the keys with a variable part."""
         declared = load(script)
-        keys = list(self.keys.base if len(declared.own_keys) < len(declared.keys) else ())
+        keys = [self.keys.first] if len(declared.own_keys) < len(declared.keys) else []
         for name in declared.own_keys:
             keys.append(getattr(self.keys, name)(names[name]) if name in names else self.keys(name))
         arguments = ["" if now is None else now_us(now), self._options, *args]

@@ -34,6 +34,12 @@ function frame.leave()
   marks[#marks] = nil
 end
 
+-- The keys that a call does not send, until a call is for another shard.
+function frame.name_keys()
+  K.prefix = string.sub(KEYS[1], 1, -{cut})
+  for _, name in ipairs({{ {base_keys} }}) do K[name] = K.prefix .. name end
+end
+
 function frame.command(name, flags, read_keys, main)
   local inits, named = {{}}, {{}} -- a table of keys for each: none sees another's
   for i = 1, #path do inits[i] = path[i] end
@@ -94,7 +100,8 @@ class Command:
 def assemble(name: str, commands: Sequence[Command], includes: Mapping[str, str]) -> str:
     """The library's source; ``includes`` are the texts of those that the commands name."""
     tree = "\n".join(_lines(commands, 0, includes))
-    return _FRAME.format(name=name, idle=IDLE_FUNCTION.format(name=name), tree=tree)
+    names = {"name": name, "idle": IDLE_FUNCTION.format(name=name)}
+    return _FRAME.format(tree=tree, base_keys=_lua_list(BASE_KEYS), cut=len(BASE_KEYS[0]) + 1, **names)
 
 
 def _lines(commands: Sequence[Command], depth: int, includes: Mapping[str, str]) -> Iterator[str]:
@@ -190,17 +197,29 @@ def _read(name: str) -> tuple[Command, tuple[str, ...], str]:
     shebang, body = text.rstrip("\n").split("\n", 1)
     flags = [flag for flag in shebang.partition("flags=")[2].split(",") if flag]
     keys = tuple(key for word in _words("KEYS", text) for key in (BASE_KEYS if word == "base" else (word,)))
-    named = "; ".join(f"K[{key!r}] = KEYS[{index}]" for index, key in enumerate(keys, 1))
-    read_keys = f"{named}\n{{}}P = string.sub(KEYS[1], 1, -{len(keys[0]) + 1})"
-    command = Command(name, flags, read_keys.format("  "), body, _words("include", text))
+    sent = keys if keys[: len(BASE_KEYS)] != BASE_KEYS else (keys[0], *keys[len(BASE_KEYS) :])
+    named = "".join(f"K[{key!r}] = KEYS[{index}]; " for index, key in enumerate(sent, 1))
+    prefix = f"P = string.sub(KEYS[1], 1, -{len(keys[0]) + 1})"
+    derived = ""
+    read_keys = named + prefix
+    if sent != keys:
+        derived = f"; for _, name in ipairs({{ {_lua_list(BASE_KEYS)} }}) do K[name] = P .. name end"
+        read_keys = f"if K[{keys[0]!r}] ~= KEYS[1] then frame.name_keys() end; {named}P = K.prefix"
+    command = Command(name, flags, read_keys, body, _words("include", text))
     libraries = "\n".join(map(_lib, command.includes))
-    source = _AS_SCRIPT.format(shebang=shebang, read_keys=read_keys.format("local "), libraries=libraries, body=body)
+    source = _AS_SCRIPT.format(
+        shebang=shebang, read_keys=f"{named}local {prefix}{derived}", libraries=libraries, body=body
+    )
     return command, keys, source
 
 
 @cache
 def _lib(name: str) -> str:
     return (_ROOT / "lib" / f"{name}.lua").read_text(encoding="utf-8")
+
+
+def _lua_list(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names))
 
 
 def _digest(text: str) -> str:

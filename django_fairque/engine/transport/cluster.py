@@ -23,6 +23,7 @@ from redis import exceptions as redis_errors
 from redis.cluster import RedisCluster
 
 from django_fairque.engine.scripting.operations import BlockingCommand, Scan, ScriptCall, SingleRequest
+from django_fairque.engine.scripting.scripts import BASE_KEYS
 
 UNTRUSTED_CERTIFICATE_TEXT = "CERTIFICATE_VERIFY_FAILED"
 """In the text of an error of the encryption library."""
@@ -67,7 +68,9 @@ def underlying_error(error: Exception) -> Exception:
 def declared_keys(request: ScriptCall) -> tuple[str, ...]:
     """The keys that a call to a cluster says it uses."""
     slot, _, _ = request.keys[0].partition("}")
-    return (*request.keys, f"{slot}}}:absent")  # a key of the same slot that never exists
+    prefix = request.keys[0].removesuffix(BASE_KEYS[0])
+    derived = [prefix + name for name in BASE_KEYS[1:]] if prefix != request.keys[0] else []
+    return (*request.keys, *derived, f"{slot}}}:absent")  # a key of the same slot that never exists
 
 
 def node_of(client: Any, request: SingleRequest) -> Any:
