@@ -2,8 +2,10 @@
 
 A command's file starts with ``#!lua`` and a comment that is its contract. Two of its lines are read here::
 
-    -- KEYS    base reply          the declared keys, in order (`BASE_KEYS` for ``base``)
+    -- KEYS    base reply          the keys that it uses (`BASE_KEYS` for ``base``)
     -- include base user task      files of lua/lib/ to put before the body, in this order
+
+Of `BASE_KEYS` a call sends the first one, from which the command derives the others. A call to a cluster sends all.
 
 Each comes in two forms of the same text: a *function* of the library (`library`), which the server loads once and keeps,
 replicates and persists (making some hundred closures anew took half the time of a call), and a *script* for servers or users
@@ -143,7 +145,7 @@ return main()
 
 @dataclass(frozen=True)
 class Script:
-    """One command: its source as a script with its SHA-1, its name as a function, and the names of its declared keys, of which
+    """One command: its source as a script with its SHA-1, its name as a function, and the names of the keys that it uses, of which
     ``own_keys`` are those behind `BASE_KEYS`."""
 
     name: str
