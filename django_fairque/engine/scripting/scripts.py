@@ -145,8 +145,8 @@ return main()
 
 @dataclass(frozen=True)
 class Script:
-    """One command: its source as a script with its SHA-1, its name as a function, and the names of the keys that it uses, of which
-    ``own_keys`` are those behind `BASE_KEYS`."""
+    """One command: its source as a script with its SHA-1, its name as a function, and the names of the keys that it uses, of
+    which ``own_keys`` are those behind `BASE_KEYS`."""
 
     name: str
     source: str
