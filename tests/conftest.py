@@ -42,13 +42,15 @@ def pytest_configure() -> None:
     # each coroutine test and nobody closes it: collected later, it failed whichever test was running then.
     asyncio.set_event_loop(None)
     open_connections.watch()
-    # A shell ignores SIGINT for what it starts in the background, and every process that a test starts inherits that.
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    # A shell ignores these for what it starts in the background, and every process that a test starts inherits that.
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown() -> None:
+    open_connections.close_databases()
     left = open_connections.left_open()
     if left:
         pytest.fail(

@@ -7,16 +7,22 @@ then. And where that collection falls into ``ast.parse``, Python 3.11 fails ther
 from __future__ import annotations
 
 import os
+import threading
 from typing import Any
 from weakref import WeakSet
 
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
 from redis.asyncio.connection import AbstractConnection
 
 _opened: WeakSet[AbstractConnection] = WeakSet()
+_databases: dict[BaseDatabaseWrapper, threading.Thread] = {}
+"""Connections to databases in memory, with the thread that opened each."""
 
 
 def watch() -> None:
     """Remember every connection that is opened, and by which test."""
+    connection_created.connect(_remember_database)
     name = "connect_check_health"  # a cluster's nodes call it without `connect`, the only one that older redis-py has
     name = name if hasattr(AbstractConnection, name) else "connect"
     connect = getattr(AbstractConnection, name)
@@ -35,3 +41,17 @@ def left_open() -> list[str]:
     for each in found:
         _opened.discard(each)
     return [f"{each!r}, opened in {each.opened_by}" for each in found]  # type: ignore[attr-defined]
+
+
+def close_databases() -> None:
+    """Close the connections to databases in memory whose thread has ended: Django does not, and Python 3.13 warns of it."""
+    for connection, thread in list(_databases.items()):
+        if not thread.is_alive():
+            del _databases[connection]
+            connection.inc_thread_sharing()
+            BaseDatabaseWrapper.close(connection)
+
+
+def _remember_database(connection: BaseDatabaseWrapper, **_: object) -> None:
+    if connection.vendor == "sqlite" and connection.is_in_memory_db():  # type: ignore[attr-defined]
+        _databases[connection] = threading.current_thread()
