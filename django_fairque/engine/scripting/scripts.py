@@ -36,10 +36,11 @@ function frame.leave()
   marks[#marks] = nil
 end
 
--- The keys that a call does not send, until a call is for another shard.
+-- The keys that a call does not send, until a call is for another shard. The first one is named last: if it is right, all are.
 function frame.name_keys()
+  local names = {{ {base_keys} }}
   K.prefix = string.sub(KEYS[1], 1, -{cut})
-  for _, name in ipairs({{ {base_keys} }}) do K[name] = K.prefix .. name end
+  for i = #names, 1, -1 do K[names[i]] = K.prefix .. names[i] end
 end
 
 function frame.command(name, flags, read_keys, main)

@@ -363,7 +363,7 @@ class JobLoop:
 
     def coroutines(self) -> list[Job]:
         """Those that have begun. From any thread."""
-        return [job for job in tuple(self._jobs) if job.has_begun]
+        return [job for job in self._jobs.copy() if job.has_begun]
 
     def accept(self, job: Job) -> bool:
         """Whether the job will begin, or was given back. If not, this loop is lost. From any thread."""
@@ -394,7 +394,7 @@ class JobLoop:
     def give_back_waiting(self) -> None:
         """Give back jobs that could not begin, because the loop is blocked. From any thread."""
         with self._lock:
-            for job in [job for job in tuple(self._jobs) if not job.has_begun]:
+            for job in [job for job in self._jobs.copy() if not job.has_begun]:
                 self._jobs.discard(job)
                 job.give_back()
 
