@@ -101,12 +101,12 @@ def pause_suffix(pause: Pause | None) -> str:
 
 def trend_words(trend: Trend | None, gettext: Callable[[str], str] = gettext_noop) -> str:
     """``done in about 4 min at 33 tasks/s`` or ``growing by 9 tasks/s``; empty if unknown. In English, unless ``gettext``
-    translates."""
+    translates. The rate is that by which the backlog shrinks: the time follows from it."""
     if trend is None:
         return ""
     if trend.seconds_left is None:
         return gettext("growing by %(rate)s") % {"rate": _tasks(trend.growth, gettext)}
-    facts = {"time": approximate(trend.seconds_left), "rate": _tasks(trend.per_second, gettext)}
+    facts = {"time": approximate(trend.seconds_left), "rate": _tasks(-trend.growth, gettext)}
     return gettext("done in about %(time)s at %(rate)s") % facts
 
 

@@ -10,6 +10,7 @@ import pytest
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.statistics.backlog import Trend, backlog_trend
+from django_fairque.monitoring.report import trend_words
 from tests.counting import commands
 from tests.engine.conftest import task
 
@@ -158,3 +159,11 @@ def test_a_trend_follows_from_a_sample_that_is_neither_too_young_nor_too_old(
     samples: list[tuple[float, int]], ready: int, per_second: float, trend: Trend | None
 ) -> None:
     assert backlog_trend(samples, 1000, ready, per_second) == trend
+
+
+def test_the_time_left_follows_from_the_rate_that_is_named() -> None:
+    trend = backlog_trend([(400, 12_600)], 1000, 3600, per_second=33)
+    assert trend is not None
+    assert trend_words(trend) == "done in about 4 min at 15 tasks/s", (
+        "of the 33 that finish, 18 are replaced by new ones"
+    )
