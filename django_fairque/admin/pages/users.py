@@ -332,13 +332,11 @@ def summary(fairness: Fairness, workers: int) -> str:
     return _("%(sentence)s.") % {"sentence": "; ".join(parts)}
 
 
-def remarks(table: Sequence[UserRow], fairness: Fairness) -> list[str]:
+def remarks(table: Sequence[UserRow]) -> list[str]:
     """A sentence or two about each noisy user, and whether the quiet ones suffered."""
     quiet = [row.stats for row in table if not row.is_noisy and not _is_held_back(row.stats)]
-    total = sum(each.waiting for each in fairness.examined)
     return [
-        _("User %(user)s has %(waiting)s tasks waiting, %(part)s of what waits here.")
-        % {"user": row.user_id, "waiting": number(row.waiting), "part": share(row.waiting / max(1, total))}
+        _("User %(user)s has %(waiting)s tasks waiting.") % {"user": row.user_id, "waiting": number(row.waiting)}
         + " "
         + _fate(row.stats, quiet)
         for row in table
@@ -536,7 +534,7 @@ class UsersPage(AdminPage):
             "table": [(row, self.url(self.name, user=row.user_id)) for row in table],
             "summary": summary(fairness, stats.workers),
             **_queue_waits(stats),
-            "remarks": remarks(table, fairness),
+            "remarks": remarks(table),
             "fairness": fairness,
             "examined": len(fairness.examined) if len(fairness.examined) < fairness.users else 0,
             "sorts": self._sorts(query["prefix"]) if not organization else [],
