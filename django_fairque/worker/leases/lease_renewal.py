@@ -164,8 +164,9 @@ class LeaseRenewal(threading.Thread):
 
     @property
     def has_returns(self) -> bool:
-        """Whether leases are still to be given back."""
-        return bool(self._returns)
+        """Whether leases are still to be given back to servers that answer."""
+        now = monotonic()
+        return any(self._not_before[each.queue] <= now for each in self._returns.copy())
 
     def finish(self, seconds: float) -> bool:
         """Wait until everything is given back, at most ``seconds``; then end. Whether it was."""
