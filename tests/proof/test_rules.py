@@ -90,12 +90,12 @@ BARE_NUMBERS = {"'LRANGE'", "'LTRIM'", "'LPOP'", "'LREM'", "'ZRANGE'", "'SRANDME
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_numbers_leave_through_exact(name: str) -> None:
+def test_numbers_leave_through_exact_or_argument(name: str) -> None:
     for call in calls((LUA / name).read_text()):
         arguments = re.sub(r"unpack\((?:[^()]|\([^()]*\))*\)", "", call)
         if arguments.split(",")[0] in BARE_NUMBERS:
             continue
-        text = re.sub(r"exact\((?:[^()]|\([^()]*\))*\)", "", bare(arguments))
+        text = re.sub(r"(?:exact|argument)\((?:[^()]|\([^()]*\))*\)", "", bare(arguments))
         assert not re.search(
             r"\b(now|tonumber|math\.\w+|stat\.\w+|t\.(ready|token|due|expires|sla|deliveries))\b(?!_)", text
         ), arguments

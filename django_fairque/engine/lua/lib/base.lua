@@ -40,11 +40,17 @@ end
 local FIRST_ARG = 3 -- the command's own arguments start here
 local MOST_RESOLVED = 50 -- dependents in one call, which takes 2 ms (measured with 100,000 dependents of one task)
 
--- Lua's own conversion keeps 14 digits: every number leaves through here (exact for integers below 2^53).
--- Whole numbers, which most are, take the conversion that costs half as much.
+-- A number as a text: Lua's own conversion keeps 14 digits. It is exact for integers below 2^53. Whole numbers, which most are, take the
+-- conversion that costs half as much.
 local function exact(number)
   if number % 1 == 0 and number < 9e15 and number > -9e15 then return string.format('%d', number) end
   return string.format('%.17g', number)
+end
+
+-- A number for a command. The server converts it itself, exactly and in a fifth of the time. But before Redis 7.4 a whole number
+-- with eight zeros at its end becomes 1e+8, which is a score, but no whole number for `HINCRBY` and for those who read a record.
+local function argument(number)
+  return number % 1e8 == 0 and exact(number) or number
 end
 
 -- A damaged key or number costs its user or its task, and nobody else. `attempt` makes one call on a key that belongs to one
@@ -147,7 +153,7 @@ function counters.write()
   local revision = string.format('%d:%s', last_write, origin)
   local values, n = { 'revision', revision }, 2
   for field in pairs(stat_changed) do
-    values[n + 1], values[n + 2] = field, exact(stat[field])
+    values[n + 1], values[n + 2] = field, argument(stat[field])
     n = n + 2
   end
   redis.call('HSET', key, unpack(values))
@@ -367,13 +373,11 @@ local function buffer(into, key)
   end
   return list
 end
-local last_score, last_text -- the members of one call often share their moment, and rendering a number is dear
 function added_to(key) return additions[key] or buffer(additions, key) end
 function zadd(key, score, member)
   local list = added_to(key)
-  if score ~= last_score then last_score, last_text = score, exact(score) end
   local n = #list
-  list[n + 1], list[n + 2] = last_text, member
+  list[n + 1], list[n + 2] = score, member
 end
 function zrem(key, member)
   local list = removals[key] or buffer(removals, key)
@@ -421,11 +425,11 @@ local function flush_stats()
     touch_minute()
     local is_first = false -- of its kind in this minute; to ask whether the minute is there would be one more command for all
     for field, amount in pairs(tallies) do
-      is_first = redis.call('HINCRBY', minute_key, field, exact(amount)) == amount or is_first
+      is_first = redis.call('HINCRBY', minute_key, field, argument(amount)) == amount or is_first
     end
     if is_first then redis.call('PEXPIRE', minute_key, exact(minute_ttl / 1000)) end
   end
-  for field, amount in pairs(stat_added) do redis.call('HINCRBY', K.stats, field, exact(amount)) end
+  for field, amount in pairs(stat_added) do redis.call('HINCRBY', K.stats, field, argument(amount)) end
   if now > stat.clock then
     set_stat('clock', now)
     if is_given ~= (stat.given == 1) then set_stat('given', is_given and 1 or 0) end

@@ -151,7 +151,7 @@ function fetch(reply, limit, at, is_look)
     task.deliveries = task.deliveries + 1
     zrem(K['state:queued'], task.id)
     redis.call('HSET', task.key, 'state', 'started', 'token', task.token_text, 'worker', worker,
-      'started', now_text, 'deliveries', exact(task.deliveries), 'cost', exact(task.cost),
+      'started', now_text, 'deliveries', argument(task.deliveries), 'cost', argument(task.cost),
       unpack(marks_of(task)))
     append_lease(reply, task, payloads[i], lease_end_text)
     if deadline_of(task) < now and task.raw.warn ~= 'missed' then -- counted once: a retry can't miss the SLA again

@@ -15,8 +15,10 @@ end)
 local function is_ended(state) return state == 'finished' or state == 'failed' or state == 'canceled' end
 
 -- What a task counts against its user's limit on bytes: its payload, and what its record and its places take.
-local TASK_OVERHEAD = 500
-local function size_of(item) return #ARGV[item.at + 2] + TASK_OVERHEAD end
+local function size_of(item)
+  local TASK_OVERHEAD = 500
+  return #ARGV[item.at + 2] + TASK_OVERHEAD
+end
 
 local read_items -- all else here is its own: a script has room for 200 names
 do

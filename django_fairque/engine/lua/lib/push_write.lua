@@ -20,7 +20,7 @@ end
 -- The fields of its record and how many strings they are: in the list of its form, valid until the next one is requested.
 local function fields_of(item, run, state, due)
   local list, size = item.form.record, item.form.size
-  list[2], list[4], list[6] = state, item.owner.name, exact(item.ready)
+  list[2], list[4], list[6] = state, item.owner.name, argument(item.ready)
   if due then size = put(list, size, 'due', exact(due)) end
   if run ~= '' then size = put(list, size, 'run', run) end
   if item.size and state ~= 'canceled' then size = put(list, size, 'size', exact(item.size)) end
@@ -160,8 +160,8 @@ local function write_alike(at)
   repeat
     item.ready = first.ready + size
     write_record(item, '', 'queued')
-    queued[n + 1], queued[n + 2] = exact(moment + size), item.id
-    entries[m + 1], entries[m + 2] = exact(place + size), item.id
+    queued[n + 1], queued[n + 2] = moment + size, item.id
+    entries[m + 1], entries[m + 2] = place + size, item.id
     n, m, size = n + 2, m + 2, size + 1
     item = accepted[at + size]
   until not item or item.owner ~= user or item.form ~= form or not is_plain(item)
@@ -190,8 +190,8 @@ end
 
 -- The workers would make a dead letter of a task without a signature, so it is refused while its sender listens. A signature is
 -- behind a byte that JSON does not contain; whether it is the right one, only those who have the key can say.
-local SEPARATOR, MOST_BYTES = '\30', 64
 local function refuse_unsigned(at)
+  local SEPARATOR, MOST_BYTES = '\30', 64
   for i = 1, tonumber(ARGV[at + 3]) do
     local first = at + ITEMS + (i - 1) * STRIDE
     if not string.find(ARGV[first + 2], SEPARATOR, -MOST_BYTES, true) then

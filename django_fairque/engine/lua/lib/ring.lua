@@ -241,7 +241,7 @@ local function changes(one)
       unset[#unset + 1] = field
     else
       values[#values + 1] = field
-      values[#values + 1] = (field == 'group' or field == 'pause_note') and value or exact(value)
+      values[#values + 1] = (field == 'group' or field == 'pause_note') and value or argument(value)
     end
   end
   return values, unset

@@ -62,7 +62,7 @@ local function id_at(user, priority, window, place)
         window.ids[#window.ids + 1] = id
       end
     else
-      local found = attempt('ZRANGEBYSCORE', normal_key(user.name), exact(priority * BAND), '(' .. exact((priority + 1) * BAND),
+      local found = attempt('ZRANGEBYSCORE', normal_key(user.name), priority * BAND, '(' .. exact((priority + 1) * BAND),
         'WITHSCORES', 'LIMIT', first, window.step) or damaged(user)
       for i = 1, #found, 2 do
         window.ids[#window.ids + 1] = found[i]
