@@ -17,7 +17,7 @@ for _, key in ipairs(redis.call('KEYS', '*')) do redis.call('COPY', key, key, 'D
 """
 
 # Of each key its type and content, in an order that does not depend on how it came there; not when it ends. Recorded
-# replies, the count of their bytes and the revision of the counters are left out: they are new for each call.
+# replies, the count of their bytes, the counters' revision and users' versions are left out: they are new for each call.
 DIGEST = """
 redis.call('SELECT', ARGV[1])
 local parts = {}
@@ -33,7 +33,7 @@ for _, key in ipairs(keys) do
       local flat = redis.call('HGETALL', key)
       for i = 1, #flat, 2 do
         local field = flat[i]
-        if not string.find(field, '^replies') and field ~= 'revision' then
+        if not string.find(field, '^replies') and field ~= 'revision' and field ~= 'version' then
           found[#found + 1] = #field .. ':' .. field .. flat[i + 1]
         end
       end

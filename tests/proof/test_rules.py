@@ -101,6 +101,35 @@ def test_numbers_leave_through_exact_or_argument(name: str) -> None:
         ), arguments
 
 
+SET_BY_LOAD_USER = {
+    *(
+        "group",
+        "is_damaged",
+        "is_new",
+        "ready",
+        "ring_owner",
+        "was_idle",
+        "was_ring_owner",
+        "was_served",
+        "was_tag",
+        "weight",
+    ),
+}
+SAVED_WITH_THE_RECORD = {"mean", "tat"}
+
+
+def test_what_a_call_notes_at_a_user_is_removed_before_the_next_call() -> None:
+    """A function keeps the tables of users. Fields of the record are changed with `set`; `forget_call` removes all others."""
+    text = "\n".join(bare((LUA / name).read_text()) for name in FILES)
+    assigned = {
+        name.strip().removeprefix("user.").removeprefix("one.")
+        for names in re.findall(r"((?:\b(?:user|one)\.\w+, *)*\b(?:user|one)\.\w+) = ", text)
+        for name in names.split(",")
+    }
+    forgotten = set(re.findall(r"user\.(\w+)", text.split("function forget_call", 1)[1].split("\nend", 1)[0]))
+    assert assigned - forgotten == SET_BY_LOAD_USER | SAVED_WITH_THE_RECORD
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_commands_are_named_by_a_constant(name: str) -> None:
     """So that what a script may do can be read: the exceptions are three, and choose between constants."""

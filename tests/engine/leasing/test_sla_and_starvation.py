@@ -88,7 +88,9 @@ def test_the_scan_touches_those_at_risk_only(queue: FairQueue, redis: Redis) -> 
     idle = commands(redis, lambda: queue.sweep(now=NOW + 1))
     redis.config_resetstat()
     assert queue.sweep(now=NOW + 31).at_risk == 5
-    assert redis.info("commandstats")["cmdstat_hgetall"]["calls"] == 5 + 1  # the tasks, their user
+    assert (
+        redis.info("commandstats")["cmdstat_hgetall"]["calls"] <= 5 + 1
+    )  # the tasks, and their user if it is not kept
     assert len(queue.take_alerts(now=NOW)) == 5
     assert idle < 30
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from django_fairque.engine.model import task as form
-from django_fairque.engine.model.errors import BacklogFullError
+from django_fairque.engine.model.errors import BacklogFullError, LuaScriptError
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, MakeQueue, task
 
@@ -96,6 +96,79 @@ def test_the_counters_of_two_queues_stay_apart(redis: Redis) -> None:
             queue.push(task("a"), now=NOW)
             assert queue.get_stats().states["queued"] == number + 1
             assert queue.check_invariants() == []
+
+
+USER = "fq:{default:0}:user:a"
+
+
+def test_functions_and_scripts_that_take_turns_see_what_the_other_has_written(client: Redis) -> None:
+    functions, scripts = FairQueue(client), FairQueue(client)
+    scripts._transport.as_functions = False
+    for number in range(4):
+        for queue in (functions, functions, scripts):
+            queue.push(task("a"), now=NOW)
+        functions.user("a").set_max_running(number + 1, now=NOW)
+        assert scripts.user("a").stats().max_running == number + 1
+        lease = scripts.pop("w", now=NOW)
+        assert lease is not None
+        functions.finish(lease, now=NOW)
+        assert functions.check_invariants() == []
+    assert functions.user("a").stats().sizes.ready == 8
+
+
+def test_a_users_record_that_is_written_by_a_call_of_others_that_failed_is_read_again(
+    queue: FairQueue, redis: Redis
+) -> None:
+    """Such a call has not come to its last command, which tells other functions by the counters."""
+    queue.push(task("a"), now=NOW)
+    redis.hset(USER, mapping={"cap": 7, "version": 2})
+    queue.push(task("a"), now=NOW)
+    assert queue.user("a").stats().max_running == 7
+    assert redis.hget(USER, "version") == b"3"
+
+
+def test_a_users_record_that_is_gone_is_not_brought_back(queue: FairQueue, redis: Redis) -> None:
+    queue.push(task("a"), now=NOW)
+    redis.flushdb()
+    queue.push(task("a"), now=NOW)
+    assert redis.hget(USER, "ready:3") == b"1"
+
+
+def test_a_kept_record_whose_key_is_of_another_type_now_costs_its_user_only(
+    make_queue: MakeQueue, redis: Redis
+) -> None:
+    queue = make_queue()
+    queue.push_batch([task("a"), task("b")], now=NOW)
+    copy = redis.dump(USER)
+    redis.delete(USER)
+    redis.set(USER, "a text")
+    with pytest.raises(LuaScriptError, match="WRONGTYPE"):
+        queue.push(task("a"), now=NOW)
+    assert [lease.user_id for lease in queue.pop_batch(5, "w", now=NOW)] == ["b"]
+    redis.restore(USER, 0, copy or b"", replace=True)
+    queue.repair(now=NOW)
+    assert [lease.user_id for lease in queue.pop_batch(5, "w", now=NOW)] == ["a"]
+
+
+def test_what_a_call_could_not_write_is_not_kept(client: Redis, redis: Redis) -> None:
+    queue = FairQueue(client)
+    due = "fq:{default:0}:due"
+    queue.push(task("a"), now=NOW)
+    redis.set(due, "a text")
+    late = task("a", execute_after=NOW + 10)
+    with pytest.raises(LuaScriptError, match="WRONGTYPE"):
+        queue.push(late, now=NOW)
+    redis.delete(due)
+    queue.push(task("a"), now=NOW)
+    assert (redis.hget(USER, "sched"), redis.hget(USER, "ready:3")) == (None, b"2")
+
+
+def test_the_records_of_a_bounded_number_of_users_are_kept(make_queue: MakeQueue, redis: Redis) -> None:
+    queue = make_queue()
+    for _ in range(2):
+        queue.push_batch([task(f"u{i}") for i in range(7000)], now=NOW)
+        assert redis.info("memory")["used_memory_vm_functions"] < 10_000_000
+    assert {queue.user(f"u{i}").stats().sizes.ready for i in range(0, 7000, 100)} == {2}
 
 
 @pytest.mark.parametrize("number", [-5, 10**7, 10**15 + 10**7, 2**53 - 1, -(2**53) + 1])

@@ -166,17 +166,20 @@ local function finish(task)
   return FINISHED
 end
 
+local at = FIRST_ARG + 1 + size * STRIDE
+local limit = tonumber(ARGV[at])
 for _, task in ipairs(ended) do codes[task.index] = task.kind and handlers[task.kind](task) or finish(task) end
 if finished > 0 then
   count('finished', finished)
   tally('finished', finished)
 end
-if #ended > 0 then commit() end
+if #ended > 0 then
+  -- Users' records are written once, behind what is handed out; but nothing is, if this is a repeated call.
+  if limit > 0 and redis.call('EXISTS', K.reply) == 0 then place_users() else commit() end
+end
 
 start_due_if_needed()
 local reply = { exact(now), '', '', '', '', table.concat(codes) }
-local at = FIRST_ARG + 1 + size * STRIDE
-local limit = tonumber(ARGV[at])
 local served_lists = fetch(reply, limit, at + 1, size == 0)
 reply[2], reply[3], reply[4], reply[5] = exact(stat.look), exact(stat.vtime), next_place(served_lists, limit, at + 1), posted and '1' or '0'
 return reply

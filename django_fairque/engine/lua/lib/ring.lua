@@ -136,7 +136,7 @@ local function count_weight(one, served, moved)
   local weight, before = (served or one.run > 0) and micro(one.weight) or 0, one.counted
   if moved and one.counted ~= 0 then
     set_ring_field(one.was_ring_owner, 'active', math.max(0, one.was_ring_owner.active - one.counted))
-    one.counted = 0
+    set(one, 'counted', 0)
   end
   if weight ~= one.counted then
     set_ring_field(one.ring_owner, 'active', math.max(0, one.ring_owner.active + weight - one.counted))
@@ -227,9 +227,13 @@ local function reweigh(one, weight) -- what it is ahead of the virtual time was 
   set(one, 'weight', weight)
 end
 
-local function note_before(one)
+local function note_place(one)
   one.was_served, one.was_tag, one.was_ring_owner = can_be_served(one), one.tag, one.ring_owner
-  one.changed = {}
+end
+
+local function note_before(one)
+  note_place(one)
+  for field in pairs(one.changed) do one.changed[field] = nil end -- not a new table, which would grow again with each field
 end
 
 -- What was changed: fields with their values for HSET, and those that are gone.

@@ -5,7 +5,6 @@
 local READY = { 'ready:1', 'ready:2', 'ready:3', 'ready:4', 'ready:5', 'ready:6' }
 
 local users, user_order
-each_call(function() users, user_order = {}, {} end)
 
 local function is_idle(user)
   return user.ready == 0 and user.sched == 0 and user.deferred == 0 and user.run == 0
@@ -19,18 +18,34 @@ local function ring_owner_of(organization_name)
   return load_organization(organization_name)
 end
 
-local function load_user(name)
-  local user = users[name]
-  if user then return user end
-  user = { -- written out at its full size: a table that grows field by field is moved six times
-    name = name, entry = name, key = user_key(name), windows = {}, weight = 1, tag = -math.huge, -- never served: before everyone
+local load_user
+do
+
+-- To read and convert a record takes a fifth of the time in which a task is settled and the next one handed out, so a function keeps
+-- the records of a few users until its next call. (Thousands of them would slow down Lua's garbage collection for all.) A kept record
+-- is valid if the counters are the ones that were kept with it, and the record on the server has the same `version`, which each write of
+-- it increments. So a failover, and a call of other functions that ended between its writes, are noticed; also a key that is gone or
+-- of another type, before anything is written.
+local KEPT = 200
+local kept, number_kept = {}, 0 -- by key
+
+each_call(function()
+  for _, user in ipairs(user_order or {}) do
+    if next(user.changed) or user.ended or user.given_back then kept[user.key] = nil end -- not written: the call failed, or was a repeated one
+  end
+  users, user_order = {}, {}
+end)
+
+local function read_record(name, key)
+  local user = { -- written out at its full size: a table that grows field by field is moved six times
+    name = name, entry = name, key = key, windows = {}, weight = 1, tag = -math.huge, -- never served: before everyone
     ['ready:1'] = 0, ['ready:2'] = 0, ['ready:3'] = 0, ['ready:4'] = 0, ['ready:5'] = 0, ['ready:6'] = 0, ready = 0,
     sched = 0, deferred = 0, bytes = 0, started = 0, finished = 0, failed = 0, busy = 0, waited = 0,
     run = 0, expected = 0, start = 0, over = 0, credit = 0, companions = 0, counted = 0, early = 0,
     ring_owner = false, was_ring_owner = false,
-    is_new = true, was_served = false, was_idle = false, was_tag = 0, changed = false,
+    is_new = true, was_served = false, was_idle = false, was_tag = 0, changed = {}, version = 0, read_with = stat,
   }
-  local flat = attempt('HGETALL', user.key)
+  local flat = attempt('HGETALL', key)
   user.is_damaged = not flat -- never served, and not written
   flat = flat or {}
   for i = 1, #flat, 2 do
@@ -44,13 +59,36 @@ local function load_user(name)
   end
   if user.weight <= 0 then user.weight = 1 end
   user.is_new = #flat == 0
-  user.ring_owner = ring_owner_of(user.group)
   user.ready = user['ready:1'] + user['ready:2'] + user['ready:3'] + user['ready:4'] + user['ready:5'] + user['ready:6']
+  return user
+end
+
+-- What a call has noted at a user, besides the fields of the record.
+local function forget_call(user)
+  if next(user.windows) then user.windows = {} end
+  user.is_skipped, user.is_unreadable, user.margin, user.first_due, user.touched_scheduled = nil, nil, nil, nil, nil
+end
+
+function load_user(name)
+  local user = users[name]
+  if user then return user end
+  local key = user_key(name)
+  user = kept[key]
+  if user and user.read_with == stat and tonumber(attempt('HGET', key, 'version')) == user.version then
+    forget_call(user)
+  else
+    user = read_record(name, key)
+    if number_kept >= KEPT then kept, number_kept = {}, 0 end
+    kept[key], number_kept = not user.is_damaged and user or nil, number_kept + 1
+  end
+  user.ring_owner = ring_owner_of(user.group)
   note_before(user)
   user.was_idle = is_idle(user)
   users[name] = user
   user_order[#user_order + 1] = user
   return user
+end
+
 end
 
 -- A scheduled task stands in the registry and among its user's, and its user in `due`. That says only by when the user's first
@@ -242,12 +280,11 @@ end
 
 end
 
-local save_users
+local place_users, save_users
 do
 
-local function save_user(user)
-  if user.is_damaged then return end
-  if user.is_new and not next((changes(user))) then return end -- nothing was set before, so there is nothing to remove
+-- Into its ring or out of it, and into the lists of users that go with that.
+local function place_user(user)
   local idle, in_organization = is_idle(user), user.group and can_be_served(user)
   local was_in_organization = user.was_ring_owner ~= stat and user.was_served
   if in_organization and not was_in_organization then
@@ -265,13 +302,31 @@ local function save_user(user)
   elseif not idle and (user.was_idle or user.is_new) then
     zadd(K.users, NEVER, user.name)
   end
+  note_place(user)
+  user.was_idle = idle
+end
+
+local function save_user(user)
+  if user.is_damaged then return end
+  if user.is_new and not next((changes(user))) then return end -- nothing was set before, so there is nothing to remove
+  place_user(user)
+  add(user, 'version', 1)
   local values, unset = changes(user)
-  if #values == 0 then values = { 'run', exact(user.run) } end -- a record lasts until it is forgotten
   redis.call('HSET', user.key, unpack(values))
   if #unset > 0 then redis.call('HDEL', user.key, unpack(unset)) end
   user.is_new = false
+  set_stat('clock', stat.clock) -- the counters are written too: other functions have kept what they were
   note_before(user)
-  user.was_idle = is_idle(user)
+end
+
+-- Puts users where they stand after what was changed, before the rings are read again. `save_users` follows in the same call.
+function place_users()
+  for _, user in ipairs(user_order) do apply_charges(user) end
+  for _, user in ipairs(user_order) do
+    if next(user.changed) and not (user.is_damaged or user.is_new) then place_user(user) end
+  end
+  save_organizations()
+  flush()
 end
 
 -- Write everything that was changed since the last time.
