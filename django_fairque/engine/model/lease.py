@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any, NamedTuple
 
 from django_fairque.engine.model import payload as json_payload
@@ -37,14 +36,15 @@ class Lease:
     """
 
     __slots__ = (
-        *("__dict__", "_values", "expires_at", "name", "shard", "started_at"),
+        *("_opened", "_payload", "_task", "_values", "expires_at", "name", "shard", "started_at"),
         *("task_id", "token", "user_id", "worker"),
     )
 
     def __init__(self, values: Sequence[bytes], worker: str, started_at: float, shard: int = 0) -> None:
         self._values = values
         self.task_id = values[0].decode()
-        # What is read of every task is decoded at once: a cached property takes a lock before Python 3.12.
+        # What is read of every task is decoded at once. What is decoded later is kept without `cached_property`: before Python
+        # 3.12 that takes a lock, and the slots of a worker waited for each other.
         # A damaged record can still be logged and sorted: `check` refuses it.
         self.user_id = values[5].decode(errors="backslashreplace")
         self.name = values[6].decode(errors="backslashreplace")
@@ -67,24 +67,27 @@ class Lease:
         """How many times the task was handed out without an outcome, this time included."""
         return int(self._values[2])
 
-    @cached_property
-    def _opened(self) -> tuple[bytes, bytes]:
-        return split_signature(self._values[4])
+    def _open(self) -> tuple[bytes, bytes]:
+        if not hasattr(self, "_opened"):
+            self._opened = split_signature(self._values[4])
+        return self._opened
 
     @property
     def payload_bytes(self) -> bytes:
         """The payload as it came from the server, as JSON."""
-        return self._opened[0]
+        return self._open()[0]
 
     @property
     def signature(self) -> bytes:
         """The signature that the pusher put behind the payload, by which workers recognize the task; empty for none."""
-        return self._opened[1]
+        return self._open()[1]
 
-    @cached_property
+    @property
     def payload(self) -> Any:
         """The decoded payload. Raises `TaskSerializationError` if it is not JSON."""
-        return json_payload.loads(self.payload_bytes, quotes=False)  # workers log it
+        if not hasattr(self, "_payload"):
+            self._payload = json_payload.loads(self.payload_bytes, quotes=False)  # workers log it
+        return self._payload
 
     @property
     def priority(self) -> Priority:
@@ -144,12 +147,18 @@ class Lease:
         """Raise `ValueError` if the record was damaged: before the task runs, not somewhere in the worker."""
         for at in (5, 6, 16):
             self._values[at].decode()
-        _ = self.timeout, self.retry_count, self.max_retries, self.ready_at, self.deadline, self.trace
+        for at in (9, 12, 15):
+            seconds(self._values[at])
+        for at in (10, 11):
+            int(self._values[at] or 0)
+        _ = self.trace
 
-    @cached_property
+    @property
     def task(self) -> Task:
         """The task, with its decoded payload."""
-        return Task.from_lua_result(self._values)
+        if not hasattr(self, "_task"):
+            self._task = Task.from_lua_result(self._values)
+        return self._task
 
 
 def check_lease(lease: Lease) -> Lease:
