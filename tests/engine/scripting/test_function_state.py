@@ -101,8 +101,8 @@ def test_the_counters_of_two_queues_stay_apart(redis: Redis) -> None:
 USER = "fq:{default:0}:user:a"
 
 
-def test_functions_and_scripts_that_take_turns_see_what_the_other_has_written(client: Redis) -> None:
-    functions, scripts = FairQueue(client), FairQueue(client)
+def test_functions_and_scripts_that_take_turns_see_what_the_other_has_written(redis: Redis) -> None:
+    functions, scripts = FairQueue(redis), FairQueue(redis)
     scripts._transport.as_functions = False
     for number in range(4):
         for queue in (functions, functions, scripts):

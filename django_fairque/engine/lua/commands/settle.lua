@@ -174,7 +174,7 @@ if finished > 0 then
   tally('finished', finished)
 end
 if #ended > 0 then
-  -- Users' records are written once, behind what is handed out; but nothing is, if this is a repeated call.
+  -- Users' records are written once, after the next tasks were handed out. A repeated call hands out none, and writes them here.
   if limit > 0 and redis.call('EXISTS', K.reply) == 0 then place_users() else commit() end
 end
 

@@ -63,7 +63,7 @@ local function read_record(name, key)
   return user
 end
 
--- What a call has noted at a user, besides the fields of the record.
+-- Remove what the call before has set, except the fields of the record.
 local function forget_call(user)
   if next(user.windows) then user.windows = {} end
   user.is_skipped, user.is_unreadable, user.margin, user.first_due, user.touched_scheduled = nil, nil, nil, nil, nil
@@ -283,7 +283,7 @@ end
 local place_users, save_users
 do
 
--- Into its ring or out of it, and into the lists of users that go with that.
+-- Add the user to its ring or remove it, and the same for the indexes of users that depend on that.
 local function place_user(user)
   local idle, in_organization = is_idle(user), user.group and can_be_served(user)
   local was_in_organization = user.was_ring_owner ~= stat and user.was_served
