@@ -55,7 +55,7 @@ def pops(redis: Redis, queue: FairQueue) -> float:
 
 
 def on_one_core(process: int) -> None:
-    """On different cores the same code has taken 0.8 to 1.2 times as long."""
+    """Let a process run on one core only: on different cores, the same code has taken 0.8 to 1.2 times as long."""
     if hasattr(os, "sched_setaffinity"):
         core = {max(os.sched_getaffinity(0))}
         for thread in Path(f"/proc/{process}/task").iterdir():
