@@ -127,7 +127,7 @@ class Worker:
         return worker_info(
             self.options,
             done=core.budget.finished,
-            running=len(core.status_board.running()),
+            running=core.status_board.count_running(),
             status=status,
             unknown_tasks=core.unknown_tasks,
             blocked_by=core.blocked_by,

@@ -50,6 +50,8 @@ SHARD_INDEX_BITS = 16
 """A token of that ring is shifted left by this, and its shard index is in these bits."""
 _ONE = struct.Struct("<ddHHqHH")
 _RECORD = struct.Struct("<ddHH")
+_LIMIT = struct.Struct("<dd")
+"""When it began, and for how long it may run."""
 _TIMEOUT = struct.Struct("<d")
 _STARTED = struct.Struct("<d")
 _ENTRY = struct.Struct("<qHH")
@@ -335,6 +337,20 @@ class StatusBoard:
             if version == self._activity_header[0] and not version & 1:
                 return report
         return b""
+
+    def count_running(self) -> int:
+        """The number of occupied slots."""
+        return sum(version & 1 for version in self._versions.tolist())
+
+    def overdue(self, now: float) -> list[OccupiedSlot]:
+        """What has run beyond its limit. Of other slots, only the limit is read: this is called often."""
+        found: list[OccupiedSlot] = []
+        for slot, version in enumerate(self._versions.tolist()):
+            if version & 1 and now > sum(_LIMIT.unpack_from(self._records[slot])):
+                running = self._read(slot)
+                if running is not None and now > running.started + running.timeout:
+                    found.append(running)
+        return found
 
     def running(self) -> list[OccupiedSlot]:
         found = (self._read(slot) for slot in range(self.slots))

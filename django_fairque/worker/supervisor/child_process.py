@@ -129,8 +129,7 @@ class ChildProcess:
         return any(self._is_held_up(running) for running in self._late(now))
 
     def _late(self, now: float) -> list[OccupiedSlot]:
-        grace = self.options.hard_timeout_grace
-        return [running for running in self.status_board.running() if now > running.started + running.timeout + grace]
+        return self.status_board.overdue(now - self.options.hard_timeout_grace)
 
     def _is_held_up(self, running: OccupiedSlot) -> bool:
         return self.blocked is not None and (running.shard_index, running.tokens[0]) in self.blocked.others
@@ -144,7 +143,7 @@ class ChildProcess:
         return worker_info(
             self.options,
             done=self.status_board.done,
-            running=len(self.status_board.running()),
+            running=self.status_board.count_running(),
             status=worker_status(is_draining=self.is_draining, is_stopping=self.is_stopping),
             pid=self.pid,
             started=self.started,
@@ -277,7 +276,7 @@ class ChildLimits:
     @staticmethod
     def _exceeds_memory(child: ChildProcess, limit: int) -> bool:
         """Whether it runs a task with a memory limit and uses more; ``memory_used`` says how much."""
-        if not limit or not child.status_board.running():
+        if not limit or not child.status_board.count_running():
             return False
         used = resident_mb(child.pid) * BYTES_PER_MB
         child.memory_used = used if used > limit else 0.0
@@ -285,7 +284,10 @@ class ChildLimits:
 
     def _is_stalled(self, child: ChildProcess, now: float) -> bool:
         longest = self._options.replaced_after
-        return child.is_stalled(now, longest, self._outages.unreachable_shards()) and not child.status_board.running()
+        return (
+            child.is_stalled(now, longest, self._outages.unreachable_shards())
+            and not child.status_board.count_running()
+        )
 
     def unhealthy_reasons(self, children: Sequence[ChildProcess], now: float) -> list[str]:
         """Why this worker is not healthy, in sentences."""
