@@ -1,8 +1,8 @@
 """The event loop that runs a worker's ``async def`` tasks: one in a separate thread (`EventLoop`), or the one that the program
 runs (`RunningLoop`).
 
-A slot that took such a task waits here for its end. So coroutines and threads share one limit, and the rest of the worker treats
-both kinds of tasks alike.
+Each coroutine occupies a slot of the worker, so coroutines and threads share one limit. When a coroutine ends, the loop finishes
+its work and takes the slot's next task itself, without waking the slot's thread (`Slot.go_on`).
 
 The coroutines of all users share the loop, so none of them may end it: `LoopThread` refuses ``loop.stop()`` and the like, a
 `SystemExit` that a coroutine lets through only makes the loop run on, and `ProtectedTask` refuses to be canceled by the
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from django_fairque.engine.model.lease import Lease
+    from django_fairque.worker.execution.thread_slots import Slot
 
 
 LOOP_REQUEST_SECONDS = 0.4
@@ -216,7 +217,7 @@ class ProtectedTask(asyncio.Task[Any]):
 
 
 class Job(Stop):
-    """A coroutine in an `asyncio.Task`, with a time limit, and the slot that waits for it. ``kind`` is what it was stopped with.
+    """A coroutine in an `asyncio.Task`, with a time limit. ``kind`` is what it was stopped with.
 
     Args:
         begin: makes the coroutine.
@@ -224,6 +225,8 @@ class Job(Stop):
         leases: of the task, or tasks of a batch, that it runs.
         shard_index: the index of their shard among all shards of this worker.
         on_extended: called with the number of seconds by which its time limit was moved.
+        on_end: called with the job, on the loop, when the coroutine has ended.
+        on_lost: called with the job instead, from any thread, when it was given back or its loop broke.
     """
 
     def __init__(
@@ -233,6 +236,8 @@ class Job(Stop):
         leases: Sequence[Lease],
         shard_index: int,
         on_extended: Callable[[float], object],
+        on_end: Callable[[Job], object],
+        on_lost: Callable[[Job], object],
     ) -> None:
         super().__init__()
         self.leases = leases
@@ -240,17 +245,20 @@ class Job(Stop):
         self.has_begun = False
         self.was_disturbed = False
         """The coroutine of another task tried to cancel it, and may have canceled asyncio tasks that it waits for."""
-        self.on_end: Callable[[], object] = lambda: None
+        self.loop: JobLoop | None = None
+        """Where it runs, or is to begin."""
         self._begin = begin
         self._timeout = timeout
         self._on_extended = on_extended
+        self._on_end = on_end
+        self._on_lost = on_lost
         self._task: asyncio.Task[Any] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._was_reported = False
         self._is_given_back = False
         self._is_lost = False
-        self._ended = _thread.allocate_lock()
-        self._ended.acquire()
+        self._is_over = _thread.allocate_lock()
+        """Taken by whoever reports that it is over: its loop may have stopped, so that it was given back, and run again."""
 
     # --- on the loop ---
 
@@ -280,10 +288,10 @@ class Job(Stop):
 
     def _end(self, task: ProtectedTask) -> None:
         task.owner = None  # a reference back, as above
-        self.on_end()
-        self.on_end = lambda: None  # it refers to this object
-        with suppress(RuntimeError):  # it was given back all the same, because its loop had stopped
-            self._ended.release()
+        if self.loop is not None:
+            self.loop.ended(self)
+        if self._is_over.acquire(blocking=False):
+            self._on_end(self)
 
     def stop(self, kind: type[BaseException], *, again: bool = False) -> None:
         """Cancel the coroutine, once; with ``again`` also if that was done before."""
@@ -315,21 +323,29 @@ class Job(Stop):
     def give_back(self) -> None:
         """Instead of `start`, or if the loop does not run any more: let the slot give the task back."""
         self._is_given_back = True
-        self._ended.release()
+        self._report_lost()
 
     def lose(self) -> None:
         """The loop broke, so the coroutine will not go on."""
         self._is_lost = self._task is None or not self._task.done()
-        self._ended.release()
+        self._report_lost()
 
-    def wait(self) -> Any:
-        """The slot's side.
+    def _report_lost(self) -> None:
+        if self._is_over.acquire(blocking=False):
+            self._on_lost(self)
+
+    def interrupt(self, kind: type[BaseException]) -> None:
+        """As `stop`, from any thread."""
+        if self.loop is not None:
+            self.loop.call_soon(self.stop, kind)
+
+    def result(self) -> Any:
+        """What the coroutine has returned, or what it has raised.
 
         Raises:
             Interrupted: it was stopped and did not come to an end of its own.
             EventLoopLostError: its loop broke.
         """
-        self._ended.acquire()
         if self._is_lost:
             raise EventLoopLostError
         if self._is_given_back:
@@ -351,6 +367,8 @@ class JobLoop:
         self._jobs: set[Job] = set()
         self._accepted: list[tuple[Job, Context]] = []
         """Jobs that are to begin at the next turn of the loop, each in its context."""
+        self._idle_slots: list[Slot] = []
+        """Slots that are to take work at the next turn of the loop."""
         self._lock = threading.Lock()  # of all that decides whether a job begins
         self._is_lost = False
         self._gives_back = False
@@ -359,7 +377,7 @@ class JobLoop:
     @property
     def is_used(self) -> bool:
         """Whether something runs here, or is to begin. From any thread."""
-        return bool(self._jobs)
+        return bool(self._jobs or self._idle_slots)
 
     def coroutines(self) -> list[Job]:
         """Those that have begun. From any thread."""
@@ -374,11 +392,32 @@ class JobLoop:
                 job.give_back()
                 return True
             self._jobs.add(job)
-            job.on_end = partial(self._ended, job)
+            job.loop = self
             self._accepted.append((job, copy_context()))
             if len(self._accepted) == 1:  # the loop is woken once for all that come before it runs
                 self.call_soon(self._start_accepted)
         return True
+
+    def serve(self, slots: Sequence[Slot]) -> None:
+        """Let these idle slots take work on the loop, or in their threads if the loop can't begin anything. From any thread."""
+        with self._lock:
+            self._idle_slots += slots
+            if self._is_lost or self._gives_back or self._monitor.is_blocked:
+                self._wake_slots()
+            elif len(self._idle_slots) == len(slots):
+                self.call_soon(self._serve_slots)
+
+    def _serve_slots(self) -> None:
+        with self._lock:
+            slots, self._idle_slots = self._idle_slots, []
+        for slot in slots:
+            slot.go_on()
+
+    def _wake_slots(self) -> None:
+        """Leave the idle slots to their threads. With the lock."""
+        slots, self._idle_slots = self._idle_slots, []
+        for slot in slots:
+            slot.wake()
 
     def call_soon(self, function: Callable[..., object], *arguments: Any) -> None:
         """Call a function on the loop, unless it is closed. From any thread."""
@@ -392,8 +431,9 @@ class JobLoop:
             on_changed(self._monitor.blocked)
 
     def give_back_waiting(self) -> None:
-        """Give back jobs that could not begin, because the loop is blocked. From any thread."""
+        """The loop is blocked: give back jobs that could not begin, and leave idle slots to their threads. From any thread."""
         with self._lock:
+            self._wake_slots()
             for job in [job for job in self._jobs.copy() if not job.has_begun]:
                 self._jobs.discard(job)
                 job.give_back()
@@ -413,7 +453,8 @@ class JobLoop:
             if job.has_begun:
                 context.run(job.start)
 
-    def _ended(self, job: Job) -> None:
+    def ended(self, job: Job) -> None:
+        """On the loop: the job's coroutine has ended."""
         self._jobs.discard(job)
 
 
@@ -425,10 +466,9 @@ class RunningLoop(JobLoop):
         self.thread_id = threading.get_ident()
         self._last_seen_running = monotonic()
 
-    def submit(self, job: Job) -> Callable[[type[BaseException]], object]:
-        """Have the job begin; returns how to interrupt it."""
+    def submit(self, job: Job) -> None:
+        """Have the job begin."""
         self.accept(job)
-        return partial(self.call_soon, job.stop)
 
     submit_alone = submit
     """Nothing is lost here that would have to run alone."""
@@ -459,6 +499,7 @@ class RunningLoop(JobLoop):
         self.end()
         with self._lock:
             jobs, self._jobs = self._jobs, set()
+            self._wake_slots()
         for job in jobs:
             job.give_back()
         return True
@@ -478,8 +519,8 @@ class LoopThread(JobLoop, threading.Thread):
         self._is_ending = True
         self.call_soon(type(self._loop).stop, self._loop)
 
-    def _ended(self, job: Job) -> None:
-        super()._ended(job)
+    def ended(self, job: Job) -> None:
+        super().ended(job)
         if self._single:
             self.end()
 
@@ -501,6 +542,7 @@ class LoopThread(JobLoop, threading.Thread):
         with self._lock:
             self._is_lost = True
             jobs, self._jobs = self._jobs, set()
+            self._wake_slots()
         for job in jobs:
             job.lose()
         try:
@@ -547,22 +589,22 @@ class EventLoop:
         self._starting = threading.Lock()
         self._thread: LoopThread | None = None
 
-    def submit(self, job: Job) -> Callable[[type[BaseException]], object]:
-        """Have the job begin; returns how to interrupt it."""
-        while True:
-            thread = self._thread or self._start()
-            if thread.accept(job):
-                return partial(thread.call_soon, job.stop)
+    def submit(self, job: Job) -> None:
+        """Have the job begin."""
+        while not (thread := self._thread or self._start()).accept(job):
             with self._starting:
                 if self._thread is thread:
                     self._thread = None
 
-    def submit_alone(self, job: Job) -> Callable[[type[BaseException]], object]:
+    def submit_alone(self, job: Job) -> None:
         """As `submit`, on a loop that ends with the job."""
         thread = LoopThread(close_connections=self._close_connections, single=True)
         thread.start()
         thread.accept(job)
-        return partial(thread.call_soon, job.stop)
+
+    def serve(self, slots: Sequence[Slot]) -> None:
+        """As `JobLoop.serve`."""
+        (self._thread or self._start()).serve(slots)
 
     def check(self, on_changed: Callable[[BlockedLoop | None], object]) -> None:
         """As `JobLoop.check`."""

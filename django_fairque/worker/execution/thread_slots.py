@@ -1,9 +1,9 @@
-"""The threads that run tasks. Each takes leases from the buffers, runs the tasks, and records the outcomes; it never calls the
-server.
+"""The slots of a worker. Each takes leases from the buffers, runs the tasks, and records the outcomes. Functions run in the
+slot's thread, coroutines on the event loop.
 
 A task of 20 µs must not be handed from thread to thread: waking a thread costs as much, and hands over the interpreter lock
 besides. So a slot runs as many tasks as it can get, one after the other, and only as many slots are woken as are worth it
-(`SlotPool.wake`).
+(`SlotPool.wake`). For the same reason the event loop takes the next coroutine of a slot itself.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.model.lease import Lease, LeaseKey
 from django_fairque.engine.model.outcome import Outcome
+from django_fairque.tasks import registry
 from django_fairque.tasks.errors import TaskRevoked
 from django_fairque.tasks.execution import (
     Run,
@@ -37,7 +38,6 @@ from django_fairque.worker.fetching.wakeup import IdleSlots, Wakeup
 
 if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.tasks.context import CapturesLogs
     from django_fairque.worker.execution.status_board import StatusBoard
     from django_fairque.worker.fetching.buffer import Work
     from django_fairque.worker.fetching.fetch_planner import FetchPlanner
@@ -128,7 +128,7 @@ class SlotPool:
         self.loop: event_loop.EventLoop | event_loop.RunningLoop = event_loop.EventLoop(
             close_connections=close_connections
         )
-        self.idle_slots = IdleSlots()
+        self.idle_slots: IdleSlots[Slot] = IdleSlots()
         self.ended = False
         self.slots = [Slot(index, self) for index in range(slots)]
 
@@ -147,7 +147,11 @@ class SlotPool:
 
     def wake(self, planner: FetchPlanner) -> None:
         """The planner's buffer has new leases."""
-        self.idle_slots.wake(1 if 0 < planner.pace.mean_run < SHORT_RUN_SECONDS else len(planner.buffer))
+        waiting = planner.waiting()
+        if not all(map(is_for_loop, waiting)):  # the loop may be blocked, and tasks of threads must not wait for it
+            self.idle_slots.wake(1 if 0 < planner.pace.mean_run < SHORT_RUN_SECONDS else len(waiting))
+        elif slots := self.idle_slots.take(len(waiting)):
+            self.loop.serve(slots)
 
     def wake_another(self) -> None:
         """Called now and then: who was woken may be busy with a long task while short ones were expected."""
@@ -167,8 +171,42 @@ class SlotPool:
             slot.give_back()
 
 
+def is_for_loop(work: Work) -> bool:
+    """Whether the event loop may begin this work without the slot's thread: it is a coroutine, and its arguments need no code of
+    the project, which could block the loop."""
+    definition = registry.find((work[0] if isinstance(work, list) else work).name)
+    return definition is not None and definition.is_async and definition.types is None
+
+
+@dataclass
+class Coroutine:
+    """What a slot runs on the event loop.
+
+    Attributes:
+        outcomes: of the tasks of a batch that do not run.
+        runs: those that do.
+        started: when they began (`time.monotonic()`).
+        timeout: seconds they may run.
+        job: the current attempt.
+        runs_alone: an event loop broke under it, so it runs on another one, alone.
+        restarts: how often it was started again because another task had canceled what it waited for.
+    """
+
+    outcomes: list[Outcome]
+    runs: list[Run]
+    started: float
+    timeout: float
+    job: event_loop.Job | None = None
+    runs_alone: bool = False
+    restarts: int = 0
+
+
 class Slot(threading.Thread):
-    """Runs one thing at a time."""
+    """Runs one thing at a time: a function in its own thread, or a coroutine on the event loop.
+
+    While a coroutine runs, the thread sleeps. When it has ended, the event loop goes on with the slot, and wakes the thread only for
+    what could hold up other coroutines. Either the thread or the loop has the slot, so nothing here needs a lock.
+    """
 
     def __init__(self, index: int, slot_pool: SlotPool) -> None:
         super().__init__(name=f"fairque-slot-{index}", daemon=True)
@@ -183,10 +221,11 @@ class Slot(threading.Thread):
         self._lock.acquire()
         self._queue_context: QueueContext | None = None
         self._work: Work | None = None
+        self._runs: list[Run] = []
+        """Those that have begun and not ended."""
+        self._coroutine: Coroutine | None = None
         self._interrupt: Callable[[type[BaseException]], object] | None = None
-        """Interrupts the coroutine that it waits for."""
-        self._log_capture: CapturesLogs | None = None
-        """Of the task that it runs, if that captures what it logs."""
+        """Interrupts the coroutine that it runs."""
         self._last_queue = index
         self._generation = process_copies.generation()
         self._fence = 0
@@ -203,104 +242,150 @@ class Slot(threading.Thread):
         return self._status_board.started_at(self.index)
 
     def run(self) -> None:
+        slot_pool = self._slot_pool
         try:
             while True:
-                queue_context = self._take()
-                if queue_context is None:
+                if self._coroutine is not None:  # it is over, and the loop has left that to this thread
+                    must_wait = self._end_coroutine(self._coroutine)
+                elif self._work is not None or self._take():
+                    must_wait = self._start()
+                elif slot_pool.ended:
                     return
-                self._serve(queue_context)
+                else:
+                    must_wait = slot_pool.idle_slots.add(self, slot_pool.has_work)
+                if must_wait:
+                    self._lock.acquire()
         finally:
             isolation.close_connections()
             self._coroutine_contexts.end()
 
-    def _take(self) -> QueueContext | None:
-        """Take work from the next queue that has some; None when the pool has ended."""
-        queue_contexts = self._slot_pool.queue_contexts
-        while True:
-            for _ in queue_contexts:
-                self._last_queue += 1
-                self._queue_context = queue_context = queue_contexts[self._last_queue % len(queue_contexts)]
-                self._fence = queue_context.planner.fence
-                try:
-                    self._work = queue_context.planner.buffer.popleft()
-                except IndexError:
-                    continue
-                return queue_context
-            if self._slot_pool.ended:
-                return None
-            self._slot_pool.idle_slots.wait(self._lock, self._slot_pool.has_work)
+    def wake(self) -> None:
+        """Let the thread go on with the slot. By who has the slot: the loop, or who has taken it from the idle ones."""
+        self._lock.release()
 
-    def _serve(self, queue_context: QueueContext) -> None:
-        work, planner = self._work, queue_context.planner
-        assert work is not None  # noqa: S101 - just taken
+    def go_on(self) -> None:
+        """Take work and begin it, on the event loop; leave work that is not for the loop to the thread."""
+        slot_pool = self._slot_pool
+        while True:
+            if self._take():
+                if not is_for_loop(self._taken_work()):
+                    self.wake()
+                    return
+                if self._start():
+                    return
+            elif slot_pool.ended:
+                self.wake()
+                return
+            elif slot_pool.idle_slots.add(self, slot_pool.has_work):
+                return
+
+    def _take(self) -> bool:
+        """Take work from the next queue that has some. Whether there was any."""
+        queue_contexts = self._slot_pool.queue_contexts
+        for _ in queue_contexts:
+            self._last_queue += 1
+            self._queue_context = queue_context = queue_contexts[self._last_queue % len(queue_contexts)]
+            self._fence = queue_context.planner.fence
+            try:
+                self._work = queue_context.planner.buffer.popleft()
+            except IndexError:
+                continue
+            return True
+        return False
+
+    def _taken_work(self) -> Work:
+        assert self._work is not None  # noqa: S101 - just taken
+        return self._work
+
+    def _start(self) -> bool:
+        """Run the work that was taken. Whether it runs on the event loop now: then the slot is the loop's."""
+        work = self._taken_work()
         try:
-            outcomes = (
-                self._run_batch(queue_context, work) if isinstance(work, list) else self._run_one(queue_context, work)
-            )
+            outcomes = self._run_batch(work) if isinstance(work, list) else self._run_one(work)
+        except BaseException:  # noqa: BLE001 - a fault of ours must not cost a slot, nor leave a lease without an outcome
+            outcomes = event_loop.outcomes_after_fault(work if isinstance(work, list) else [work])
+        if outcomes is None:
+            return True
+        self._finish(outcomes)
+        return False
+
+    def _finish(self, outcomes: Sequence[Outcome]) -> None:
+        """The work has these outcomes."""
+        work, queue_context = self._taken_work(), self._taken_from()
+        planner = queue_context.planner
+        try:
+            runs, self._runs, self._coroutine, self._interrupt = self._runs, [], None, None
+            if runs:
+                self._status_board.end(self.index)
             if queue_context.revoked:
                 outcomes = [queue_context.revoked.settle(outcome) for outcome in outcomes]
             for outcome in outcomes:
                 self._outcome_log.add(planner.index, outcome)
-            if self._log_capture is not None:
+            if runs and runs[0].log_capture is not None:
                 # The task has ended, so no time limit counts any more; its lease has not, so the server takes the lines.
-                capture, self._log_capture = self._log_capture, None
-                capture.close()
+                runs[0].log_capture.close()
             planner.outcomes.extend(outcomes)
-        except BaseException:  # noqa: BLE001 - a fault of ours must not cost a slot, nor leave a lease without an outcome
+        except BaseException:  # noqa: BLE001 - as above
             planner.outcomes.extend(event_loop.outcomes_after_fault(work if isinstance(work, list) else [work]))
         self._work = None
         wakeup = queue_context.wakeup if queue_context.wakeup.is_waiting else queue_context.second_wakeup
         if wakeup.is_waiting and planner.should_notify:
             wakeup.notify()
 
-    def _run_one(self, queue_context: QueueContext, lease: Lease) -> list[Outcome]:
+    def _taken_from(self) -> QueueContext:
+        assert self._queue_context is not None  # noqa: S101 - work was taken
+        return self._queue_context
+
+    def _run_one(self, lease: Lease) -> list[Outcome] | None:
+        queue_context = self._taken_from()
         run = prepare(lease, queue_context.services)
         if isinstance(run, Outcome):
             return [run]
         started, timeout = monotonic(), timeout_of(run)
         self._status_board.begin(self.index, queue_context.planner.index, lease, started, timeout)
-        return self._run(queue_context, [run], started, timeout, lambda: [run_one(run)])
+        return self._run([], [run], started, timeout, lambda: [run_one(run)])
 
-    def _run_batch(self, queue_context: QueueContext, leases: list[Lease]) -> list[Outcome]:
-        runs, outcomes = prepare_runs(leases, queue_context.services)
+    def _run_batch(self, leases: list[Lease]) -> list[Outcome] | None:
+        runs, outcomes = prepare_runs(leases, self._taken_from().services)
         if not runs:
             return outcomes
         started, timeout = monotonic(), max(map(timeout_of, runs))
-        self._begin(queue_context, runs, started, timeout)
-        return outcomes + self._run(queue_context, runs, started, timeout, partial(run_batch, runs))
+        self._begin(runs, started, timeout)
+        return self._run(outcomes, runs, started, timeout, partial(run_batch, runs))
 
-    def _begin(self, queue_context: QueueContext, runs: list[Run], started: float, timeout: float) -> None:
+    def _begin(self, runs: list[Run], started: float, timeout: float) -> None:
         leases = [run.lease for run in runs]
-        self._status_board.begin_batch(self.index, queue_context.planner.index, leases, started, timeout)
+        self._status_board.begin_batch(self.index, self._taken_from().planner.index, leases, started, timeout)
 
     def _run(
         self,
-        queue_context: QueueContext,
+        others: list[Outcome],
         runs: list[Run],
         started: float,
         timeout: float,
         body: Callable[[], list[Outcome]],
-    ) -> list[Outcome]:
-        """Run what the status board has the start of; give it back if the fence was raised before the supervisor saw that."""
-        try:
-            if self._status_board.fences[queue_context.planner.index] != self._fence:
-                return [Outcome.release(run.lease) for run in runs]
-            if runs[0].definition.is_async:
-                return self._await(queue_context, runs, started, timeout)
-            close = self._slot_pool.close_connections
-            isolation.clean_up_connections(close=close)
-            outcomes = run_guarded(
-                self.guard,
-                started,
-                timeout,
-                partial(self._unless_copied, body),
-                lambda error: failed_outcomes(runs, error, started),
-            )
-            isolation.clean_up_connections(close=close)
-            return outcomes
-        finally:
-            self._log_capture = runs[0].log_capture
-            self._status_board.end(self.index)
+    ) -> list[Outcome] | None:
+        """Run what the status board has the start of; give it back if the fence was raised before the supervisor saw that.
+
+        Returns its outcomes and ``others``; None if it runs on the event loop.
+        """
+        self._runs = runs
+        if self._status_board.fences[self._taken_from().planner.index] != self._fence:
+            return others + [Outcome.release(run.lease) for run in runs]
+        if runs[0].definition.is_async:
+            self._submit(Coroutine(others, runs, started, timeout))
+            return None
+        close = self._slot_pool.close_connections
+        isolation.clean_up_connections(close=close)
+        outcomes = run_guarded(
+            self.guard,
+            started,
+            timeout,
+            partial(self._unless_copied, body),
+            lambda error: failed_outcomes(runs, error, started),
+        )
+        isolation.clean_up_connections(close=close)
+        return others + outcomes
 
     def _unless_copied(self, body: Callable[[], list[Outcome]]) -> list[Outcome]:
         """Run it in a new context; if it has forked, the copy of this process ends here."""
@@ -310,47 +395,75 @@ class Slot(threading.Thread):
 
     # --- coroutines ---
 
-    def _await(self, queue_context: QueueContext, runs: list[Run], started: float, timeout: float) -> list[Outcome]:
-        """Wait for the coroutine's end. Start it again if another task canceled what it waited for, or the event loop broke:
-        that must not cost it a retry."""
-        loop, is_lost, disturbances = self._slot_pool.loop, False, 0
-        while True:
-            job = self._job(queue_context, runs, timeout)
-            try:
-                # The loop runs the coroutine in a copy of the context in which it is submitted.
-                submit = partial(loop.submit_alone if is_lost else loop.submit, job)
-                self._interrupt = self._coroutine_contexts.new().run(submit)
-                if not runs[0].definition.options.batch and is_revoked(runs[0]):
-                    self._interrupt(TaskRevoked)
-                outcomes: list[Outcome] = job.wait()
-            except event_loop.Interrupted as stopped:
-                outcomes = failed_outcomes(runs, stopped.kind(), started)
-            except event_loop.EventLoopLostError:
-                if is_lost:  # it ran alone, so it is the one that breaks loops
-                    return failed_outcomes(runs, RuntimeError("the task broke the event loop that it ran on"), started)
-                is_lost = job.has_begun
-                started = self._restart_limits(queue_context, runs, timeout)
-                continue
-            finally:
-                self._interrupt = None
-            if disturbances == event_loop.MAX_COROUTINE_RESTARTS or not job.is_to_be_repeated(outcomes):
-                return outcomes
-            disturbances += 1
-            started = self._restart_limits(queue_context, runs, timeout)
+    def _submit(self, coroutine: Coroutine) -> None:
+        """Have the event loop run it. From here on the slot is the loop's."""
+        loop, run = self._slot_pool.loop, coroutine.runs[0]
+        coroutine.job = job = self._job(coroutine)
+        self._coroutine, self._interrupt = coroutine, job.interrupt
+        # The loop runs the coroutine in a copy of the context in which it is submitted.
+        self._coroutine_contexts.new().run(loop.submit_alone if coroutine.runs_alone else loop.submit, job)
+        if not run.definition.options.batch and is_revoked(run):
+            job.interrupt(TaskRevoked)
 
-    def _job(self, queue_context: QueueContext, runs: list[Run], timeout: float) -> event_loop.Job:
+    def _job(self, coroutine: Coroutine) -> event_loop.Job:
+        runs = coroutine.runs
+
         async def begin() -> Any:
             return await arun_batch(runs) if runs[0].definition.options.batch else [await aexecute(runs[0])]
 
-        leases, extend = [run.lease for run in runs], partial(self._status_board.extend, self.index)
-        return event_loop.Job(begin, timeout, leases, queue_context.planner.index, extend)
+        return event_loop.Job(
+            begin,
+            coroutine.timeout,
+            [run.lease for run in runs],
+            self._taken_from().planner.index,
+            on_extended=partial(self._status_board.extend, self.index),
+            on_end=self._on_coroutine_end,
+            on_lost=lambda _: self.wake(),
+        )
 
-    def _restart_limits(self, queue_context: QueueContext, runs: list[Run], timeout: float) -> float:
-        """Let the time limits begin anew; returns when (`time.monotonic()`)."""
-        started = monotonic()
+    def _on_coroutine_end(self, job: event_loop.Job) -> None:
+        """On the loop."""
+        coroutine = self._coroutine
+        if coroutine is None or coroutine.job is not job:  # submitting it has failed
+            return
+        if coroutine.runs[0].log_capture is not None:  # which is sent to the server: the loop must not wait for that
+            self.wake()
+        elif not self._end_coroutine(coroutine):
+            self.go_on()
+
+    def _end_coroutine(self, coroutine: Coroutine) -> bool:
+        """Take the outcomes of a coroutine that is over. Whether it was started again, because another task canceled what it
+        waited for, or the event loop broke: that must not cost it a retry."""
+        work, runs, job = self._taken_work(), coroutine.runs, coroutine.job
+        assert job is not None  # noqa: S101 - it was submitted
+        try:
+            try:
+                outcomes: list[Outcome] = job.result()
+            except event_loop.Interrupted as stopped:
+                outcomes = failed_outcomes(runs, stopped.kind(), coroutine.started)
+            except event_loop.EventLoopLostError:
+                if not coroutine.runs_alone:
+                    coroutine.runs_alone = job.has_begun
+                    self._restart(coroutine)
+                    return True
+                error = RuntimeError("the task broke the event loop that it ran on")  # it ran alone
+                outcomes = failed_outcomes(runs, error, coroutine.started)
+            if coroutine.restarts < event_loop.MAX_COROUTINE_RESTARTS and job.is_to_be_repeated(outcomes):
+                coroutine.restarts += 1
+                self._restart(coroutine)
+                return True
+            outcomes = coroutine.outcomes + outcomes
+        except BaseException:  # noqa: BLE001 - as above
+            outcomes = event_loop.outcomes_after_fault(work if isinstance(work, list) else [work])
+        self._finish(outcomes)
+        return False
+
+    def _restart(self, coroutine: Coroutine) -> None:
+        """Begin it again, and its time limits."""
+        coroutine.started = monotonic()
         self._status_board.end(self.index)
-        self._begin(queue_context, runs, started, timeout)
-        return started
+        self._begin(coroutine.runs, coroutine.started, coroutine.timeout)
+        self._submit(coroutine)
 
     def revoke(self, queue_context: QueueContext, leases: AbstractSet[LeaseKey]) -> None:
         """Interrupt what runs if it is one of these. A batch goes on: its other tasks are still wanted."""

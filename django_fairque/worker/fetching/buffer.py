@@ -47,7 +47,7 @@ class LeaseBuffer:
         singles = [lease for lease in leases if not self._keep_for_batch(lease, now)]
         self._record_arrival(len(singles), now)
         if self.works:  # a user that has nothing here yet goes before what lies here: this is no queue to stand in
-            waiting = {work.user_id for work in self._snapshot() if not isinstance(work, list)}
+            waiting = {work.user_id for work in self.snapshot() if not isinstance(work, list)}
             self.works.extendleft(reversed([lease for lease in singles if lease.user_id not in waiting]))
             singles = [lease for lease in singles if lease.user_id in waiting]
         self.works.extend(singles)
@@ -90,12 +90,13 @@ class LeaseBuffer:
         """Whether the oldest lease that no slot has taken arrived longer ago than ``seconds``."""
         if not self._arrivals or now - self._arrivals[0][1] <= seconds:
             return False
-        taken = self._arrived - sum(len(work) if isinstance(work, list) else 1 for work in self._snapshot())
+        taken = self._arrived - sum(len(work) if isinstance(work, list) else 1 for work in self.snapshot())
         while self._arrivals and self._arrivals[0][0] <= taken:
             self._arrivals.popleft()
         return bool(self._arrivals and self.works) and now - self._arrivals[0][1] > seconds
 
-    def _snapshot(self) -> tuple[Work, ...]:
+    def snapshot(self) -> tuple[Work, ...]:
+        """What waits now. From any thread."""
         while True:
             try:
                 return tuple(self.works)

@@ -226,6 +226,10 @@ class FetchPlanner:
 
     # --- what the slots see ---
 
+    def waiting(self) -> tuple[Work, ...]:
+        """What no slot has taken yet."""
+        return self._buffer.snapshot()
+
     @property
     def should_notify(self) -> bool:
         """Whether to call `next_call` now that an outcome was added."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
 
 
 class Wakeup:
@@ -35,30 +36,45 @@ class Wakeup:
         self.is_waiting = False
 
 
-class IdleSlots:
-    """Where slots wait for work, each with a lock of its own: one is woken at a time, the last to come first."""
+class IdleSlot(Protocol):
+    """A slot without work."""
+
+    def wake(self) -> object: ...
+
+
+S = TypeVar("S", bound=IdleSlot)
+
+
+class IdleSlots(Generic[S]):
+    """Slots that wait for work. The last to come is the first to be woken."""
 
     def __init__(self) -> None:
-        self._locks: list[_thread.LockType] = []
+        self._slots: list[S] = []
 
     def __len__(self) -> int:
-        return len(self._locks)
+        return len(self._slots)
 
-    def wait(self, lock: _thread.LockType, has_work: Callable[[], bool]) -> None:
-        """Sleep until woken. ``lock`` is the thread's own, held by it."""
-        self._locks.append(lock)
-        if has_work():
+    def add(self, slot: S, has_work: Callable[[], bool]) -> bool:
+        """Let the slot wait. False if there is work already, so that it does not wait."""
+        self._slots.append(slot)
+        if not has_work():
+            return True
+        try:
+            self._slots.remove(slot)
+        except ValueError:  # somebody is waking it
+            return True
+        return False
+
+    def take(self, count: int) -> list[S]:
+        """Up to so many slots, which wait here no more."""
+        taken: list[S] = []
+        while len(taken) < count:
             try:
-                self._locks.remove(lock)
-            except ValueError:  # somebody is waking this thread
-                lock.acquire()
-            return
-        lock.acquire()
+                taken.append(self._slots.pop())
+            except IndexError:  # noqa: PERF203 - another thread took the last one
+                break
+        return taken
 
     def wake(self, count: int) -> None:
-        for _ in range(count):
-            try:
-                lock = self._locks.pop()
-            except IndexError:
-                return
-            lock.release()
+        for slot in self.take(count):
+            slot.wake()

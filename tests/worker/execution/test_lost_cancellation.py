@@ -14,7 +14,7 @@ from django_fairque.worker.execution.event_loop import Interrupted, Job, Running
 
 def job(coroutine: Any) -> Job:
     lease: Any = Lease.__new__(Lease)
-    return Job(coroutine, 60.0, [lease], 0, lambda _: None)
+    return Job(coroutine, 60.0, [lease], 0, *(lambda _: None for _ in range(3)))
 
 
 async def start(*coroutines: Any) -> tuple[RunningLoop, list[Job]]:
@@ -47,7 +47,7 @@ async def test_it_is_repeated(times: int) -> None:
     assert received == list(range(times))
     for each in jobs:
         with pytest.raises(Interrupted) as caught:
-            each.wait()
+            each.result()
         assert caught.value.kind is TaskRevoked
 
 
@@ -73,9 +73,9 @@ async def test_who_tidies_up_is_let() -> None:
     await asyncio.sleep(0.05)
     assert tidied == [True]
     with pytest.raises(Interrupted):
-        first.wait()
+        first.result()
     with pytest.raises(OSError, match="on its way out"):
-        second.wait()
+        second.result()
 
 
 async def test_nothing_begins_any_more() -> None:
@@ -84,5 +84,5 @@ async def test_nothing_begins_any_more() -> None:
     late = job(asyncio.Event().wait)
     loop.submit(late)
     with pytest.raises(Interrupted):
-        late.wait()
+        late.result()
     assert not loop.is_used
