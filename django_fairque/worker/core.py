@@ -20,7 +20,7 @@ from django_fairque.tasks import registry
 from django_fairque.tasks.execution import Services
 from django_fairque.tasks.middleware import TaskMiddleware, load_all
 from django_fairque.worker.execution.limits import TimeLimitThread, limit_allocation, resident_mb
-from django_fairque.worker.execution.thread_slots import QueueContext, RevokedLeases, SlotPool
+from django_fairque.worker.execution.slots import QueueContext, RevokedLeases, SlotPool
 from django_fairque.worker.fetching.fetch_planner import FetchPlanner, ShardTurn, SlotBudget
 from django_fairque.worker.fetching.fetch_thread import FetchServices, FetchThread
 from django_fairque.worker.leases.outage import Outages

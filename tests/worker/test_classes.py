@@ -500,7 +500,7 @@ def test_a_failure_of_the_worker_itself_is_not_counted(
     task_id = push(name, 1, max_retries=0)
     for function in (
         "execution.isolation.clean_up_connections",
-        "execution.thread_slots.aexecute" if is_async else "execution.isolation.TaskContexts.new",
+        "execution.slots.aexecute" if is_async else "execution.isolation.TaskContexts.new",
     ):
         monkeypatch.setattr(f"django_fairque.worker.{function}", fail)
     if is_async:

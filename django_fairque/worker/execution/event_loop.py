@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from django_fairque.engine.model.lease import Lease
-    from django_fairque.worker.execution.thread_slots import Slot
+    from django_fairque.worker.execution.slots import Slot
 
 
 LOOP_REQUEST_SECONDS = 0.4

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.lease import Lease, LeaseKey
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.worker.execution.limits import TimeLimitThread
-    from django_fairque.worker.execution.thread_slots import QueueContext, SlotPool
+    from django_fairque.worker.execution.slots import QueueContext, SlotPool
     from django_fairque.worker.leases.outage import Outage, Outages
     from django_fairque.worker.options import WorkerOptions
     from django_fairque.worker.reporting.attempts import TaskNameFigures

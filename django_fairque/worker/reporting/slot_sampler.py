@@ -17,7 +17,7 @@ from django_fairque.engine.inspection.worker_activity import (
 )
 
 if TYPE_CHECKING:
-    from django_fairque.worker.execution.thread_slots import Slot
+    from django_fairque.worker.execution.slots import Slot
 
 LATEST_OFFSET_SECONDS = 0.9
 """The sample of a second is taken at a random moment of it, so that work that comes each second is seen as often as it runs. The

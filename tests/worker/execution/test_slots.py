@@ -18,7 +18,7 @@ from django_fairque.tasks.registry import task
 from django_fairque.worker import AsyncWorker, Worker
 from django_fairque.worker.execution import event_loop
 from django_fairque.worker.execution.event_loop import LoopThread, RunningLoop
-from django_fairque.worker.execution.thread_slots import Slot
+from django_fairque.worker.execution.slots import Slot
 from django_fairque.worker.reporting.log_capture import LogCapture
 from tests.worker.conftest import eventually
 

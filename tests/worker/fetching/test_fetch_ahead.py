@@ -9,7 +9,7 @@ import pytest
 
 from django_fairque.engine.model.errors import RedisConnectionError
 from django_fairque.engine.model.outcome import Settled
-from django_fairque.worker.execution.thread_slots import QueueContext
+from django_fairque.worker.execution.slots import QueueContext
 from django_fairque.worker.fetching.fetch_planner import FetchPlanner
 from django_fairque.worker.fetching.fetch_thread import FetchServices, FetchThread
 from django_fairque.worker.leases.outage import Outages
