@@ -204,8 +204,8 @@ class Coroutine:
 class Slot(threading.Thread):
     """Runs one thing at a time: a function in its own thread, or a coroutine on the event loop.
 
-    While a coroutine runs, the thread sleeps. When it has ended, the event loop goes on with the slot, and wakes the thread only for
-    what could hold up other coroutines. Either the thread or the loop has the slot, so nothing here needs a lock.
+    While a coroutine runs, the thread sleeps. When it has ended, the event loop goes on with the slot, and wakes the thread only
+    for what could hold up other coroutines. Either the thread or the loop has the slot, so nothing here needs a lock.
     """
 
     def __init__(self, index: int, slot_pool: SlotPool) -> None:
