@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from django_fairque.engine.model.lease import Lease
-    from django_fairque.worker.execution.slots import Slot
+    from django_fairque.worker.fetching.wakeup import IdleSlot
 
 
 LOOP_REQUEST_SECONDS = 0.4
@@ -46,6 +46,8 @@ LOOP_BLOCKED_SECONDS = 0.9
 """Seconds without an answer after which the loop counts as blocked. Checked twice a second, this takes less than 2 seconds."""
 LOOP_STOPPED_SECONDS = 5.0
 """Seconds after which a loop of the program that does not run counts as stopped: it may run in several parts."""
+SLOTS_PER_TURN = 16
+"""Slots that take work at one turn of the loop, some 0.1 ms each: in between, whatever else runs on the loop goes on."""
 MAX_STACK_CHARACTERS = 4_000
 """Characters of a stack that are logged (the end of it, where the blocking call is)."""
 
@@ -367,8 +369,8 @@ class JobLoop:
         self._jobs: set[Job] = set()
         self._accepted: list[tuple[Job, Context]] = []
         """Jobs that are to begin at the next turn of the loop, each in its context."""
-        self._idle_slots: list[Slot] = []
-        """Slots that are to take work at the next turn of the loop."""
+        self._idle_slots: list[IdleSlot] = []
+        """Slots that are to take work at the next turns of the loop."""
         self._lock = threading.Lock()  # of all that decides whether a job begins
         self._is_lost = False
         self._gives_back = False
@@ -398,7 +400,7 @@ class JobLoop:
                 self.call_soon(self._start_accepted)
         return True
 
-    def serve(self, slots: Sequence[Slot]) -> None:
+    def serve(self, slots: Sequence[IdleSlot]) -> None:
         """Let these idle slots take work on the loop, or in their threads if the loop can't begin anything. From any thread."""
         with self._lock:
             self._idle_slots += slots
@@ -409,7 +411,9 @@ class JobLoop:
 
     def _serve_slots(self) -> None:
         with self._lock:
-            slots, self._idle_slots = self._idle_slots, []
+            slots, self._idle_slots = self._idle_slots[:SLOTS_PER_TURN], self._idle_slots[SLOTS_PER_TURN:]
+            if self._idle_slots:
+                self.call_soon(self._serve_slots)
         for slot in slots:
             slot.go_on()
 
@@ -602,7 +606,7 @@ class EventLoop:
         thread.start()
         thread.accept(job)
 
-    def serve(self, slots: Sequence[Slot]) -> None:
+    def serve(self, slots: Sequence[IdleSlot]) -> None:
         """As `JobLoop.serve`."""
         (self._thread or self._start()).serve(slots)
 

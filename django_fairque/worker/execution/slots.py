@@ -128,7 +128,7 @@ class SlotPool:
         self.loop: event_loop.EventLoop | event_loop.RunningLoop = event_loop.EventLoop(
             close_connections=close_connections
         )
-        self.idle_slots: IdleSlots[Slot] = IdleSlots()
+        self.idle_slots = IdleSlots()
         self.ended = False
         self.slots = [Slot(index, self) for index in range(slots)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import _thread
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
 
 class Wakeup:
@@ -39,22 +39,23 @@ class Wakeup:
 class IdleSlot(Protocol):
     """A slot without work."""
 
-    def wake(self) -> object: ...
+    def wake(self) -> object:
+        """Let its thread go on with it."""
+
+    def go_on(self) -> object:
+        """Take work, on the event loop."""
 
 
-S = TypeVar("S", bound=IdleSlot)
-
-
-class IdleSlots(Generic[S]):
+class IdleSlots:
     """Slots that wait for work. The last to come is the first to be woken."""
 
     def __init__(self) -> None:
-        self._slots: list[S] = []
+        self._slots: list[IdleSlot] = []
 
     def __len__(self) -> int:
         return len(self._slots)
 
-    def add(self, slot: S, has_work: Callable[[], bool]) -> bool:
+    def add(self, slot: IdleSlot, has_work: Callable[[], bool]) -> bool:
         """Let the slot wait. False if there is work already, so that it does not wait."""
         self._slots.append(slot)
         if not has_work():
@@ -65,9 +66,9 @@ class IdleSlots(Generic[S]):
             return True
         return False
 
-    def take(self, count: int) -> list[S]:
-        """Up to so many slots, which wait here no more."""
-        taken: list[S] = []
+    def take(self, count: int) -> list[IdleSlot]:
+        """Up to ``count`` slots, which no longer wait here."""
+        taken: list[IdleSlot] = []
         while len(taken) < count:
             try:
                 taken.append(self._slots.pop())
