@@ -13,7 +13,10 @@ import json
 import sys
 import types
 import typing
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 from django_fairque.engine.model.errors import TaskSerializationError, short, short_text
@@ -26,6 +29,10 @@ if TYPE_CHECKING:
 JSON_CLASSES = (str, int, float, bool, list, dict, type(None), object)
 SEQUENCES = (list, Sequence, collections.abc.MutableSequence, collections.abc.Collection, collections.abc.Iterable)
 MAPPINGS = (dict, Mapping, collections.abc.MutableMapping)
+
+
+STANDARD_CLASSES = (*JSON_CLASSES, bytes, uuid.UUID, Decimal, datetime, date, time, timedelta)
+COLLECTIONS = (*SEQUENCES, *MAPPINGS, tuple, set, frozenset)
 
 
 class ValueType:
@@ -154,6 +161,15 @@ def _is_json_generic(origin: Any, parts: Sequence[Any]) -> bool:
     return False
 
 
+def is_standard(hint: Any) -> bool:
+    """Whether converting a value of this type runs no code of the project: it is a type of JSON or of the standard library, or a
+    collection of these."""
+    origin = get_origin(hint)
+    if _is_union(origin) or origin in COLLECTIONS:
+        return all(each is ... or is_standard(each) for each in get_args(hint))
+    return hint in STANDARD_CLASSES or hint is Any or origin is Literal
+
+
 class CallTypes:
     """The types of a function's parameters and of what it returns, as far as JSON lacks them.
 
@@ -173,8 +189,12 @@ class CallTypes:
         self._rest = next((name for name, kind in kinds.items() if kind is inspect.Parameter.VAR_POSITIONAL), "")
         self._named_rest = next((name for name, kind in kinds.items() if kind is inspect.Parameter.VAR_KEYWORD), "")
         self._by_name = {name for name, kind in kinds.items() if kind in _BY_NAME}
+        self._own: list[str] = []
+        """Parameters whose types are not standard."""
         self._pending = [name for name in (*kinds, RETURN) if name in self._annotations]
         self._found: dict[str, ValueType] = {}
+        self.loads_by_project = True
+        """Whether `load` may run code of the project, such as the validators of a model."""
         self.problems: dict[str, str] = {}
         """By parameter, why its annotation is not used."""
         self._read_pending()
@@ -263,6 +283,7 @@ class CallTypes:
         if not self._pending:
             return
         left = [name for name in self._pending if not self._read(name, is_last=is_last)]
+        self.loads_by_project = bool(left or self._own)
         self._pending = left  # at the end: a thread that finds nothing pending finds all types
 
     def _read(self, name: str, *, is_last: bool) -> bool:
@@ -271,6 +292,8 @@ class CallTypes:
             hint = self._hint(name)
             if not is_json(hint):
                 self._found[name] = ValueType(hint)
+                if name != RETURN and not is_standard(hint):
+                    self._own.append(name)
         except Exception as error:  # noqa: BLE001 - an annotation may be anything
             self.problems[name] = short_text(f"{type(error).__name__}: {error}".partition("\n")[0])
             return is_last or not _may_be_defined_later(error)

@@ -211,6 +211,28 @@ def test_what_json_has_is_left_alone(hint: Any) -> None:
     assert taking(hint).types is None
 
 
+@pytest.mark.parametrize(
+    ("hint", "expected"),
+    [
+        (UUID, False),
+        (datetime | None, False),
+        (list[Decimal] | None, False),
+        (tuple[UUID, ...], False),
+        (dict[str, set[date]], False),
+        (tuple[Literal["a"], timedelta, Any], False),
+        (Line, True),
+        (Size, True),
+        (list[Line], True),
+        (Annotated[UUID, Field(description="a key")], True),
+        (tuple[list[Annotated[int, Field(gt=0)]], UUID], True),
+    ],
+)
+def test_it_is_known_which_arguments_are_converted_by_code_of_the_project(hint: Any, expected: bool) -> None:
+    types = taking(hint).types
+    assert types is not None
+    assert types.loads_by_project is expected
+
+
 def test_an_annotation_may_name_what_is_defined_later(queue: FairQueue, services: Services) -> None:
     definition = taking("Later")
     assert definition.types is not None

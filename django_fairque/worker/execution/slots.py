@@ -175,7 +175,9 @@ def is_for_loop(work: Work) -> bool:
     """Whether the event loop may begin this work without the slot's thread: it is a coroutine, and its arguments need no code of
     the project, which could block the loop."""
     definition = registry.find((work[0] if isinstance(work, list) else work).name)
-    return definition is not None and definition.is_async and definition.types is None
+    if definition is None or not definition.is_async:
+        return False
+    return definition.types is None or not definition.types.loads_by_project
 
 
 @dataclass

@@ -47,13 +47,20 @@ def run_worker(worker_class: type, **options: Any) -> None:
         asyncio.run(AsyncWorker(burst=True, **options).run())
 
 
+@pytest.mark.parametrize("name", ["awaited", "typed"])
 @pytest.mark.parametrize("worker_class", [Worker, AsyncWorker])
 def test_coroutines_wake_no_thread_for_each_task(
-    queue: FairQueue, monkeypatch: pytest.MonkeyPatch, worker_class: type
+    queue: FairQueue, monkeypatch: pytest.MonkeyPatch, worker_class: type, name: str
 ) -> None:
     @task(name="awaited")
-    async def awaited() -> None:
+    async def awaited(value: str) -> None:
         await asyncio.sleep(0)
+
+    @task(name="typed")
+    async def typed(value: UUID) -> UUID:
+        await asyncio.sleep(0)
+        assert isinstance(value, UUID)
+        return value
 
     wakes: list[int] = []
     wake = Slot.wake
@@ -63,8 +70,8 @@ def test_coroutines_wake_no_thread_for_each_task(
         wake(slot)
 
     monkeypatch.setattr(Slot, "wake", counted)
-    payload: dict[str, Any] = {"args": [], "kwargs": {}}
-    queue.push_batch([Task.create(f"u{number % 20}", 3, payload, name="awaited") for number in range(2000)])
+    payload: dict[str, Any] = {"args": [str(uuid4())], "kwargs": {}}
+    queue.push_batch([Task.create(f"u{number % 20}", 3, payload, name=name) for number in range(2000)])
     run_worker(worker_class, concurrency=50)
     assert queue.get_stats().states["finished"] == 2000
     assert len(wakes) < 1000, "50 when the worker ends, and one every 50 ms in case that an idle slot was overlooked"
