@@ -42,10 +42,10 @@ def pytest_configure() -> None:
     # each coroutine test and nobody closes it: collected later, it failed whichever test was running then.
     asyncio.set_event_loop(None)
     open_connections.watch()
-    # A shell ignores these for what it starts in the background, and every process that a test starts inherits that.
-    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+    # These are ignored by what a shell starts in the background or with nohup, and by every process that a test starts then.
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(number, handler)
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 @pytest.hookimpl(trylast=True)
