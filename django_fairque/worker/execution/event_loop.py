@@ -260,7 +260,7 @@ class Job(Stop):
         self._is_given_back = False
         self._is_lost = False
         self._is_over = _thread.allocate_lock()
-        """Taken by whoever reports that it is over: its loop may have stopped, so that it was given back, and run again."""
+        """Taken when the end is reported, so that it is reported once: a job that was given back can end on its loop later."""
 
     # --- on the loop ---
 
