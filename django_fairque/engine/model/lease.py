@@ -73,6 +73,11 @@ class Lease:
         return self._opened
 
     @property
+    def payload_size(self) -> int:
+        """Bytes of the payload and its signature."""
+        return len(self._values[4])
+
+    @property
     def payload_bytes(self) -> bytes:
         """The payload as it came from the server, as JSON."""
         return self._open()[0]

@@ -18,7 +18,7 @@ from django_fairque.tasks.registry import task
 from django_fairque.worker import AsyncWorker, Worker
 from django_fairque.worker.execution import event_loop
 from django_fairque.worker.execution.event_loop import SLOTS_PER_TURN, LoopThread, RunningLoop
-from django_fairque.worker.execution.slots import Slot
+from django_fairque.worker.execution.slots import Slot, is_for_loop
 from django_fairque.worker.reporting.log_capture import LogCapture
 from tests.worker.conftest import eventually
 
@@ -130,6 +130,17 @@ def test_one_slot_runs_tasks_of_all_kinds_in_turn(queue: FairQueue, push: Push, 
     assert {thread for what, thread in RAN if what in ("function", "conversion")} == {"fairque-slot-0"} != loop
     assert queue.get_stats().states["finished"] == len(names) + len(ids)
     assert queue.check_invariants() == []
+
+
+@pytest.mark.parametrize(("size", "expected"), [(1, True), (60_000, True), (70_000, False)])
+def test_the_loop_decodes_no_large_payload(queue: FairQueue, push: Push, size: int, expected: bool) -> None:
+    @task(name="coroutine")
+    async def coroutine(value: str) -> None: ...
+
+    push("coroutine", "x" * size)
+    lease = queue.pop("worker")
+    assert lease is not None
+    assert is_for_loop(lease) is expected
 
 
 def test_captured_lines_are_not_sent_by_the_loop(push: Push, monkeypatch: pytest.MonkeyPatch) -> None:
