@@ -19,10 +19,12 @@ from django_fairque.worker import AsyncWorker, Worker
 from django_fairque.worker.execution import event_loop
 from django_fairque.worker.execution.event_loop import SLOTS_PER_TURN, LoopThread, RunningLoop
 from django_fairque.worker.execution.slots import Slot, is_for_loop
-from django_fairque.worker.reporting.log_capture import LogCapture
+from django_fairque.worker.reporting import log_capture
 from tests.worker.conftest import eventually
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pytest_django import Settings
     from redis import Redis
 
@@ -35,9 +37,11 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture(autouse=True)
-def project(server: Server, redis: Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def project(server: Server, redis: Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     settings.FAIRQUE = {"REDIS": {"URL": server.url}}
     monkeypatch.setattr(registry, "_tasks", {})
+    yield
+    logging.root.removeHandler(log_capture.handler)
 
 
 def run_worker(worker_class: type, **options: Any) -> None:
@@ -145,9 +149,9 @@ def test_the_loop_decodes_no_large_payload(queue: FairQueue, push: Push, size: i
 
 def test_captured_lines_are_not_sent_by_the_loop(push: Push, monkeypatch: pytest.MonkeyPatch) -> None:
     senders: list[str] = []
-    close = LogCapture.close
+    close = log_capture.LogCapture.close
 
-    def noted(capture: LogCapture) -> None:
+    def noted(capture: log_capture.LogCapture) -> None:
         senders.append(threading.current_thread().name)
         close(capture)
 
@@ -155,7 +159,7 @@ def test_captured_lines_are_not_sent_by_the_loop(push: Push, monkeypatch: pytest
     async def logs() -> None:
         logging.getLogger("shop").warning("sold out")
 
-    monkeypatch.setattr(LogCapture, "close", noted)
+    monkeypatch.setattr(log_capture.LogCapture, "close", noted)
     for _ in range(3):
         push("logs")
     Worker(burst=True, concurrency=1).run()
