@@ -124,7 +124,8 @@ class Walkthrough:
 
     def _begin(self, block: Block) -> None:
         *before, last = block.text.splitlines()
-        with (self.folder / f"background-{len(self._background)}.log").open("wb") as log:
+        path = self.folder / f"background-{len(self._background)}.log"
+        with path.open("wb") as log:
             self._background.append(
                 subprocess.Popen(
                     ["bash", "-e", "-c", "\n".join([*before, f"exec {last}"])],
@@ -136,6 +137,9 @@ class Walkthrough:
                     start_new_session=True,
                 )
             )
+        until = time.monotonic() + PATIENCE  # a reader goes on when it has begun, so when it has shown something
+        while not path.stat().st_size and self._background[-1].poll() is None and time.monotonic() < until:
+            time.sleep(0.05)
 
     @staticmethod
     def _interrupt(process: subprocess.Popen[bytes]) -> int:
