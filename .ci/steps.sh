@@ -54,6 +54,38 @@ skip() {  # skip NAME REASON
     skipped+=("$1")
 }
 
+in_parallel() {  # in_parallel "PART ..." PART...: the first ones run at the same time as the others, and what they print comes after them
+    local others=$1 folder job status=0 part kind name
+    folder=$(mktemp -d)
+    shift
+    (
+        passed=() skipped=() unstable=()
+        trap 'results >"$folder/results"' EXIT
+        for part in $others; do "$part"; done
+    ) >"$folder/log" 2>&1 &
+    job=$!
+    for part in "$@"; do "$part"; done
+    wait "$job" || status=$?
+    cat "$folder/log"
+    while read -r kind name; do
+        case $kind in
+            passed) passed+=("$name") ;;
+            skipped) skipped+=("$name") ;;
+            unstable) unstable+=("$name") ;;
+            current) current=$name ;;
+        esac
+    done <"$folder/results"
+    rm -r "$folder"
+    return "$status"
+}
+
+results() {  # a line for each step, and for the one that failed
+    for name in "${passed[@]}"; do printf 'passed %s\n' "$name"; done
+    for name in "${skipped[@]}"; do printf 'skipped %s\n' "$name"; done
+    for name in "${unstable[@]}"; do printf 'unstable %s\n' "$name"; done
+    printf 'current %s\n' "${current:-}"
+}
+
 summary() {  # summary EXIT_STATUS
     printf '\n'
     for name in "${skipped[@]}"; do printf 'skipped: %s\n' "$name"; done

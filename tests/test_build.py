@@ -45,6 +45,40 @@ def test_hosted_builds_run_every_part() -> None:
     assert workflow["jobs"]["part"]["strategy"]["matrix"]["part"] == parts()
 
 
+STEPS = """
+set -euo pipefail
+. .ci/steps.sh
+trap 'summary $?' EXIT
+quick() { step "quick one" true; skip "another" "why not"; }
+slow() { step "slow one" echo "from the slow one"; }
+broken() { step "broken one" false; step "never" true; }
+"""
+
+
+@pytest.mark.parametrize(
+    ("parts", "status", "shown"),
+    [
+        (
+            'in_parallel "slow" quick',
+            0,
+            ["--- quick one: passed", "from the slow one", "skipped: another", "CI PASSED: 2 steps passed, 1 skipped"],
+        ),
+        (
+            'in_parallel "broken" quick',
+            1,
+            ["--- quick one: passed", 'CI FAILED at "broken one" (exit 1): 1 steps passed'],
+        ),
+        ('in_parallel "slow" broken quick', 1, ['CI FAILED at "broken one" (exit 1): 0 steps passed']),
+    ],
+)
+def test_parts_that_run_in_parallel_count_and_fail_as_others_do(parts: str, status: int, shown: list[str]) -> None:
+    done = subprocess.run(["bash", "-c", STEPS + parts], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == status
+    places = [done.stdout.find(each) for each in shown]
+    assert -1 not in places, done.stdout
+    assert places == sorted(places)
+
+
 def test_interpreters_that_no_part_runs_on_stop_no_hosted_build() -> None:
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "check.yml").read_text())
     job = workflow["jobs"]["unverified"]
