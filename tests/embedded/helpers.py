@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
+from redis import Redis
 
 from django_fairque.embedded import EmbeddedServer, find_binary
 
@@ -28,6 +29,16 @@ def wait_until(condition: Callable[[], object], within: float = 15.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.005)
+
+
+def fill(embedded: EmbeddedServer, keys: int = 1) -> None:
+    """Write keys, and wait until they are in the server's file: that may be 2 seconds later, while it is synchronized."""
+    embedded.ensure()
+    with Redis(unix_socket_path=embedded.socket) as redis, redis.pipeline(transaction=False) as pipeline:
+        for number in range(keys):
+            pipeline.set(f"k{number}", number)
+        pipeline.execute()
+        wait_until(lambda: not redis.info("persistence").get("aof_buffer_length"))
 
 
 def servers_of(directory: Path) -> list[int]:

@@ -16,7 +16,16 @@ from redis.retry import Retry
 
 from django_fairque.embedded import EmbeddedServer, connection_pool_kwargs, probe
 from django_fairque.engine.model.errors import ConfigurationError
-from tests.embedded.helpers import closing_socket, kill, only_server_of, program, servers_of, starts_in_log, wait_until
+from tests.embedded.helpers import (
+    closing_socket,
+    fill,
+    kill,
+    only_server_of,
+    program,
+    servers_of,
+    starts_in_log,
+    wait_until,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -166,10 +175,7 @@ class TestWhileLoading:
 
     @pytest.fixture
     def loading(self, embedded: EmbeddedServer, make_embedded: MakeEmbedded, place: Path) -> Iterator[EmbeddedServer]:
-        with client(embedded) as redis_, redis_.pipeline(transaction=False) as pipeline:
-            for number in range(5000):
-                pipeline.set(f"k{number}", number)
-            pipeline.execute()
+        fill(embedded, 5000)
         kill(embedded.directory)
         slowly = "if arguments != ['--version']: arguments += ['--key-load-delay', '500']\n"
         slow = make_embedded(binary=program(place / "slow", f"{slowly}os.execv(binary, [binary, *arguments])"))

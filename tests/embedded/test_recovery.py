@@ -19,7 +19,7 @@ from redis import Redis
 
 from django_fairque.embedded import EmbeddedServer, locks, probe, server
 from django_fairque.engine.model.errors import ConfigurationError, RedisConnectionError
-from tests.embedded.helpers import ROOT, kill, only_server_of, program, servers_of, starts_in_log, wait_until
+from tests.embedded.helpers import ROOT, fill, kill, only_server_of, program, servers_of, starts_in_log, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,16 +33,6 @@ _LOAD_SLOWLY = "if len(arguments) == 1 and arguments[0] != '--version': argument
 
 def client(embedded: EmbeddedServer) -> Redis:
     return Redis(unix_socket_path=embedded.socket, decode_responses=True)
-
-
-def fill(embedded: EmbeddedServer, keys: int = 1) -> None:
-    """Write keys, and wait until they are in the server's file: that may be 2 seconds later, while it is synchronized."""
-    embedded.ensure()
-    with client(embedded) as redis, redis.pipeline(transaction=False) as pipeline:
-        for number in range(keys):
-            pipeline.set(f"k{number}", number)
-        pipeline.execute()
-        wait_until(lambda: not redis.info("persistence").get("aof_buffer_length"))
 
 
 def count(embedded: EmbeddedServer) -> int:
