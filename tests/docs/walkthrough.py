@@ -137,7 +137,8 @@ class Walkthrough:
                     start_new_session=True,
                 )
             )
-        until = time.monotonic() + PATIENCE  # a reader goes on when it has begun, so when it has shown something
+        # A reader goes on when the program has shown something.
+        until = time.monotonic() + PATIENCE
         while not path.stat().st_size and self._background[-1].poll() is None and time.monotonic() < until:
             time.sleep(0.05)
 

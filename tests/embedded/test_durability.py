@@ -40,7 +40,7 @@ from django_fairque.embedded import connection_pool_kwargs
 directory, name, appendfsync = sys.argv[1:]
 kwargs = connection_pool_kwargs(directory, appendfsync=appendfsync)  # whoever starts it again starts it so
 pool = redis.ConnectionPool(retry=Retry(NoBackoff(), 0), protocol=2, **kwargs)
-# A pool would replace a connection that was closed between two writes, and nobody would hear of that kill.
+# A pool replaces a connection that was closed between two writes without an error, so that this kill would not be counted.
 client = redis.Redis(connection_pool=pool, single_connection_client=True)
 acknowledged, cut, number = [], set(), 0
 while not select.select([sys.stdin], [], [], 0)[0]:
