@@ -69,7 +69,7 @@ def test_only_the_last_few_tasks_of_a_killed_process_run_again(
     _push(queue, name, path)
     worker = start_worker("--concurrency", str(SLOTS)).wait_ready()
     for share in (1, 2):
-        _wait_for(path, share * TASKS // 8)
+        _wait_for(path, share * TASKS // 4)
         (child,) = worker.children()
         killed = _processor_time(child.pid)
         child.kill()
