@@ -19,8 +19,13 @@ MAX_WAITING_SUSPECTS = 8
 """Suspects that wait in a worker for its quarantine process, at most one of each user. Others are given back for a while."""
 SUSPECT_RETURN_SECONDS = 1.0
 """After which a suspect that a worker had no room for is ready again, at the earliest."""
-SUSPECT_RETURN_SPACING_SECONDS = 0.05
-"""Between two of one user: however many suspects a user has, a worker fetches 20 a second of them that it gives back."""
+MIN_SUSPECT_RETURN_SPACING_SECONDS = 0.05
+MAX_SUSPECT_RETURN_SPACING_SECONDS = 1.0
+"""Between two of one user: half the time after which the worker has room for another one of this user, within these limits. So a
+worker fetches about one that it gives back for each one that runs, 20 a second of a user at most, however many there are."""
+MAX_SUSPECT_RETURN_SECONDS = 600.0
+"""After which it is ready again at the latest: ten minutes after a task exceeded its hard time limit, others of its name and user
+are no suspects any more."""
 
 
 class SeparateTask(NamedTuple):
@@ -78,6 +83,9 @@ class SeparateTasks:
         self._waiting: list[SeparateTask] = []
         self._running: list[SeparateTask] = []
         self._last_user = ""
+        self._suspect_began = 0.0
+        self._suspect_seconds = 0.0
+        """For how long the last suspects ran: a mean in which the latest counts half."""
         self._return_due: dict[str, float] = {}
 
     def add(self, task: SeparateTask, now: float) -> float | None:
@@ -88,9 +96,14 @@ class SeparateTasks:
             return None
         if len(self._return_due) > 1000:  # most of them are over
             self._return_due = {user: due for user, due in self._return_due.items() if due > now}
-        spaced = self._return_due.get(task.user_id, 0.0) + SUSPECT_RETURN_SPACING_SECONDS
-        self._return_due[task.user_id] = due = max(now + SUSPECT_RETURN_SECONDS, spaced)
+        spaced = self._return_due.get(task.user_id, 0.0) + self._return_spacing(len(users))
+        due = min(max(now + SUSPECT_RETURN_SECONDS, spaced), now + MAX_SUSPECT_RETURN_SECONDS)
+        self._return_due[task.user_id] = due
         return due - now
+
+    def _return_spacing(self, users: int) -> float:
+        spacing = self._suspect_seconds * users / 2
+        return min(max(spacing, MIN_SUSPECT_RETURN_SPACING_SECONDS), MAX_SUSPECT_RETURN_SPACING_SECONDS)
 
     def waiting_tokens(self, fetched_by: str, shard_index: int) -> set[int]:
         """Of the tasks of that process which wait for a process of their own."""
@@ -106,16 +119,18 @@ class SeparateTasks:
             return next((each for each in self._waiting if not each.why), None)
         return None
 
-    def begin(self, task: SeparateTask) -> None:
+    def begin(self, task: SeparateTask, now: float) -> None:
         """There is a process for it."""
         self._waiting.remove(task)
         self._running.append(task)
         if task.why:
-            self._last_user = task.user_id
+            self._last_user, self._suspect_began = task.user_id, now
 
-    def end(self, task: SeparateTask) -> None:
+    def end(self, task: SeparateTask, now: float) -> None:
         """That process has ended."""
         self._running.remove(task)
+        if task.why:
+            self._suspect_seconds = (self._suspect_seconds + now - self._suspect_began) / 2
 
     def forget(self, fetched_by: str) -> None:
         """The process that fetched these has ended: what has not begun was given back with its other leases."""

@@ -513,7 +513,7 @@ class Supervisor:
                 logger.warning(
                     "task %s runs alone in process %s: %s", printable(task.task_id), child.worker_id, task.why
                 )
-            self._separate.begin(task)
+            self._separate.begin(task, monotonic())
 
     def _start_child(self, index: int, task: SeparateTask | None = None) -> ChildProcess | None:
         """Start a process and keep its leases from now on; None if none can begin now."""
@@ -565,7 +565,7 @@ class Supervisor:
         self._lease_renewal.give_back(leases_to_return(child, self._shards))
         self._separate.forget(child.worker_id)
         if child.task is not None:
-            self._separate.end(child.task)
+            self._separate.end(child.task, monotonic())
             if child.is_done:
                 self._report_separate_end(child.task)
             else:  # It may not have taken its lease over. If it has, that lease is no longer current, so this changes nothing.
