@@ -15,7 +15,6 @@ pid]`` with a file that stands for the process, and ``["ended", pid, code]``. Li
 
 from __future__ import annotations
 
-import gc
 import json
 import logging
 import multiprocessing
@@ -70,9 +69,7 @@ def run_fork_server(
         sys.exit(child_main.UNUSABLE_EXIT_CODE)
     server = _ForkLoop(connection, child_handlers)
     server.send(["ready", other_threads(), [peer for file, peer in stream_sockets().items() if file not in inherited]])
-    # What is there now is shared with all children as long as nobody writes to it, as a collection of garbage would.
-    gc.collect()
-    gc.freeze()
+    child_main.freeze_loaded_objects()  # so that no collection writes to memory that all children share
     parent = os.getpid()
     request = server.serve()
     if request is None:
@@ -383,7 +380,7 @@ class ProcessFactory:
     """Used by the main thread only, and closed at the end.
 
     Args:
-        copied: whether the first fork server may be a copy of this process.
+        copied: whether the first fork server may be a copy of this process, which is only for this worker.
     """
 
     def __init__(self, options: WorkerOptions, shard_count: int, *, copied: bool = False) -> None:
@@ -393,6 +390,8 @@ class ProcessFactory:
         self._is_fork_required = options.start_method == "forkserver"
         self._server: ForkServer | None = None
         self._former: list[ForkServer] = []
+        if copied:
+            child_main.freeze_loaded_objects()
         if self._forks and not can_fork():
             self._spawn_instead(
                 "this system can't tell processes apart safely enough (Linux has been able to since 5.3)"

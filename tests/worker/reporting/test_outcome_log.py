@@ -21,8 +21,8 @@ TASKS = 3000
 LATEST = {"append": 0.01, "fail_and_append": 0.03, "append_async": 0.2}
 """Seconds before its process is killed within which a task that has ended may have to run again, by the processor time of that
 process: on a machine with other work the time of day is no measure. The traceback of a task that fails is made into text before
-its end is recorded; in between, each of the other threads may run Python for 5 ms. The end of a coroutine is recorded by another
-thread, which may have to wait for a processor on a busy machine."""
+its end is recorded; in between, other threads may run. The end of a coroutine is recorded by another thread, which may have to
+wait for a processor on a busy machine."""
 
 
 def _push(queue: FairQueue, name: str, path: Path) -> None:

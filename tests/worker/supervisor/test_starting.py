@@ -95,6 +95,25 @@ def test_the_project_is_loaded_once(
     assert loads.read_text().split() == [str(worker.pid), str(server_of(worker).pid)]
 
 
+@both_ways
+def test_what_a_process_has_loaded_is_left_out_of_collections(
+    start_worker: StartWorker, more_tasks: Path, tmp_path: Path, start_method: str
+) -> None:
+    ended = tmp_path / "ended"
+    more_tasks.write_text(
+        "import atexit, gc, os\n"
+        f"write = open({str(ended)!r}, 'a', buffering=1).write\n"
+        "atexit.register(lambda: write(f'{os.getpid()} {gc.get_freeze_count()}\\n'))\n"
+    )
+    worker = start_worker("--processes", "1", TEST_MORE_TASKS=str(more_tasks)).wait_ready()
+    (child,) = worker.children()
+    processes = {worker.pid, child.ppid(), child.pid}
+    assert worker.stop() == 0
+    lines = [line.split() for line in ended.read_text().splitlines()]
+    assert {int(pid) for pid, _ in lines} == processes
+    assert min(int(objects) for _, objects in lines) > 10_000  # all of Django's and the project's
+
+
 _CALLED = """
 import django
 django.setup()
