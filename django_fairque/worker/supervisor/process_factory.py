@@ -73,6 +73,7 @@ def run_fork_server(
     parent = os.getpid()
     request = server.serve()
     if request is None:
+        connection.close()
         return
     worker_id, one_task, status_board, pipe = request
     multiprocessing.current_process().name = worker_id

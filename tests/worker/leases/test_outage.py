@@ -151,6 +151,7 @@ def test_a_burst_does_not_wait_for_a_server_that_never_answers(
         assert lines[0].endswith("; giving up: it has not answered once in 0.7 s (REQUEST_TIMEOUT)")
         assert "until it works" not in worker.log
         assert "given back" not in worker.log, "there was nothing to be given back"
+        assert "ResourceWarning" not in worker.log
         assert not worker.health_file.exists()
     finally:
         worker.close()
