@@ -302,7 +302,7 @@ class TestTable:
             push(queue, user, 1)
         text = said(shown(admin_client))
         assert "active users 2 noisy users 0 oldest wait of quiet users" in text
-        assert "fairness (Jain’s index) 0.80" in text
+        assert "fairness (Jain’s index, 1 is fair) 0.80" in text
 
     def test_it_can_be_sorted(self, admin_client: Client, queue: FairQueue) -> None:
         for user, took, count in (("ann", 1, 2), ("bob", 30, 1), ("cid", 5, 9)):

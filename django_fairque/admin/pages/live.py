@@ -83,7 +83,7 @@ class LivePage(AdminPage):
     permission = "view_user"
 
     def template_context(self) -> dict[str, Any]:
-        records = sorted(self.queue.workers(), key=lambda each: each.worker)
+        records = self.queue.workers()
         reports, left_out = reported_slots(records)
         end = max((math.ceil(report.at) for _worker, report in reports), default=0)
         seconds = seconds_by_user(reports, end)

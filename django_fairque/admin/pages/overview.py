@@ -153,7 +153,7 @@ def run_times(activity: Activity) -> LineChart:
     else:
         series = [
             Series(gettext("Half ran no longer (p50)"), [span.run.p50 or None for span in spans]),
-            Series(gettext("95 % ran no longer (p95)"), [span.run.p95 or None for span in spans]),
+            Series(gettext("19 of 20 ran no longer (p95)"), [span.run.p95 or None for span in spans]),
         ]
     return LineChart("runs", gettext("Run time"), [span.begin for span in spans], series, duration)
 

@@ -17,6 +17,7 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from django_fairque.admin.pages.base import Action, AdminPage
 from django_fairque.engine.inspection.worker_activity import ActivityReport, ProcessDeath, activity_of, deaths_of
+from django_fairque.engine.model.ids import natural_order
 from django_fairque.monitoring.formatting import duration, number, share
 
 if TYPE_CHECKING:
@@ -155,8 +156,9 @@ class WorkersPage(AdminPage):
     subject_field = "worker"
 
     def template_context(self) -> dict[str, Any]:
-        records = sorted(self.queue.workers(), key=lambda each: each.worker)
-        following = [each for each in records if each.worker > self.request.GET.get("after", "")]
+        records = self.queue.workers()
+        after = natural_order(self.request.GET.get("after", ""))
+        following = [each for each in records if natural_order(each.worker) > after]
         shown = following[:WORKERS_PER_PAGE]
         now = time.time()
         table = [WorkerRow(each, now) for each in shown]

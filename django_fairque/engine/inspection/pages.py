@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, overload
 from django_fairque.engine.inspection.task_lookup import read_tasks
 from django_fairque.engine.model.durations import check_integer, number
 from django_fairque.engine.model.errors import TaskValidationError, short
-from django_fairque.engine.model.ids import MAX_ID_BYTES, check_encodable, check_ids
+from django_fairque.engine.model.ids import MAX_ID_BYTES, check_encodable, check_ids, natural_order
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, Commands
@@ -254,14 +254,14 @@ def sizes(record: Mapping[bytes, bytes]) -> Sizes:
 
 
 def workers(shards: Shards) -> Operation[PartialList[WorkerRecord]]:
-    """Each worker once, with the leases that it has on all shards."""
+    """Each worker once, with the leases that it has on all shards, by id."""
     found: dict[str, WorkerRecord] = {}
     for shard in shards:
         for record in (yield from workers_of_shard(shard)):
             other = found.get(record.worker)
             newest = record if other is None or record.seen_at >= other.seen_at else other
             found[record.worker] = replace(newest, leases=record.leases + (0 if other is None else other.leases))
-    return PartialList(found.values(), shards.missing)
+    return PartialList(sorted(found.values(), key=lambda each: natural_order(each.worker)), shards.missing)
 
 
 def workers_of_shard(commands: Commands) -> Operation[list[WorkerRecord]]:

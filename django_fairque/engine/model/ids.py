@@ -35,6 +35,11 @@ _GENERATED = re.compile(r"[0-9a-v]{12}[0-9a-f]{8,}-([0-9a-f]{3})")
 _ALPHABET = "0123456789abcdefghijklmnopqrstuv"
 
 
+def natural_order(text: str) -> list[str | int]:
+    """A key to sort by in which numbers count by their value: ``worker-2`` comes before ``worker-10``."""
+    return [int(part) if index % 2 else part for index, part in enumerate(re.split(r"(\d+)", text))]
+
+
 class _Source:
     def __init__(self) -> None:
         self.renew()

@@ -29,6 +29,13 @@ def test_a_heartbeat_renews_records_and_tells_of_cancellations(queue: FairQueue)
     assert queue.workers() == []
 
 
+def test_workers_are_listed_by_id_and_numbers_in_it_by_value(queue: FairQueue) -> None:
+    names = ["2", "10", "a", "a-2.1", "a-2.10", "a-10", "b\u0661", "b\u0662"]  # the last two end with digits, too
+    for name in reversed(names):
+        queue.heartbeat(name, {}, now=NOW)
+    assert [record.worker for record in queue.workers()] == names
+
+
 def test_a_cancellation_is_of_one_lease_and_not_of_the_next_task_of_its_id(queue: FairQueue) -> None:
     queue.push(task("a", task_id="a:b"), now=NOW)
     (old,) = queue.pop_batch(1, "w", now=NOW)
