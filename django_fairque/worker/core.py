@@ -195,9 +195,9 @@ class Core:
         else:
             self.stop()
 
-    def separate_ended(self, shard_index: int, token: int) -> None:
-        """A task that was passed on has ended, or was given back."""
-        self._fetch_threads[shard_index].separate_ended(token)
+    def separate_ended(self, shard_index: int, tokens: Sequence[int]) -> None:
+        """Tasks that were passed on have ended, or were given back."""
+        self._fetch_threads[shard_index].separate_ended(tokens)
 
     def join(self, give_up: Callable[[], bool] = lambda: False) -> None:
         """Wait until everything is settled, or ``give_up`` says so; then end the threads that are idle."""

@@ -113,6 +113,9 @@ MAX_CONCURRENT_CALLS = 2
 """On their way at once."""
 FETCH_AHEAD_LEASES = 2
 """Leases requested before there is work: one more than there usually are, so that the reply shows whether there are others."""
+MAX_PASSED_ON_SUSPECTS = 32
+"""Suspects that have been passed on and not ended, beyond which nothing is fetched. All but a few of them are being given back,
+and a user can have any number."""
 SECOND_CALL_OUTCOMES = 60
 """Outcomes for which a second call is made."""
 MIN_DUE_CHECK_SECONDS = 0.005
@@ -494,6 +497,8 @@ class FetchPlanner:
     def _fetch_size(self) -> int:
         if self.is_out_of_sync or self.is_draining or self._is_fenced or self._options.one_task:
             return 0
+        if self.separate and len(self.separate) - sum(self.separate.values()) >= MAX_PASSED_ON_SUSPECTS:
+            return 0
         missing = len(self._buffer.open_batches)  # one turn brings all that wait of a user
         pending = sum(call.fetch for call in self.pending_calls)
         return max(0, self._budget.fetch_size(self, self.pace.prefetch, missing) - pending)
@@ -506,9 +511,11 @@ class FetchPlanner:
         self._budget.events += 1
         self.buffer.append(lease)
 
-    def separate_ended(self, token: int) -> None:
-        """Record that a lease that was passed on, with this ``token``, has ended."""
-        if self.separate.pop(token, None) is not None:
+    def separate_ended(self, tokens: Sequence[int]) -> None:
+        """Record that leases that were passed on, with these ``tokens``, have ended."""
+        if self.separate.keys() & tokens:
+            for token in tokens:
+                self.separate.pop(token, None)
             self.exhausted = False
             self._budget.events += 1
 

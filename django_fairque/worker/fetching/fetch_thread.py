@@ -166,10 +166,10 @@ class FetchThread(threading.Thread):
         self.wakeup.notify()
         return True
 
-    def separate_ended(self, token: int) -> None:
-        """A task that runs in a process of its own has ended there."""
+    def separate_ended(self, tokens: Sequence[int]) -> None:
+        """Tasks that run in processes of their own have ended there, or were given back."""
         with self._lock:
-            self.planner.separate_ended(token)
+            self.planner.separate_ended(tokens)
         self.wakeup.notify()
         self._services.on_change()
 

@@ -80,6 +80,8 @@ class LeaseReturn:
     """Of its tasks that ended with it in another way; sent first."""
     is_gone: bool = True
     """The worker is dead. If not, only the outcomes are sent."""
+    on_done: Callable[[], object] = lambda: None
+    """Called when they are given back."""
 
 
 @dataclass
@@ -259,6 +261,7 @@ class LeaseRenewal(threading.Thread):
                 job.worker_id, job.crashed, started=job.started, reason=job.reason, forget=True
             )
         self._returns.remove(job)
+        job.on_done()
         if count:
             logger.info("queue %s: %d tasks of worker %s are ready again", job.queue, count, job.worker_id)
 

@@ -105,8 +105,8 @@ SEPARATE = "separate"
 ``(DONE,)`` when all that is left is to exit, and ``(SEPARATE, *task)`` for a `SeparateTask` that it has fetched.
 
 Messages of the supervisor: ``("stop",)``, ``("drain", whether)``, ``("reconcile", shard index)``,
-``("revoked", shard index, leases)``, ``("announce", alerts and endings)``, ``("separate_ended", shard index, token)`` when such a
-task has ended or was given back, and ``("run", *task)`` if the process is for one task."""
+``("revoked", shard index, leases)``, ``("announce", alerts and endings)``, ``("separate_ended", shard index, tokens)`` when such
+tasks have ended or were given back, and ``("run", *task)`` if the process is for one task."""
 
 UNUSABLE_EXIT_CODE = 3
 """Exit code of a child that could not start and has logged why."""

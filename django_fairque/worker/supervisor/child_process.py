@@ -176,6 +176,11 @@ class ChildProcess:
         for first in range(0, len(leases), 100):
             self.send("revoked", shard_index, list(leases[first : first + 100]))
 
+    def report_separate_ends(self, shard_index: int, tokens: Sequence[int]) -> None:
+        """Send it the tokens of tasks that have ended elsewhere or were given back. In portions that fit into the line whole."""
+        for first in range(0, len(tokens), 1000):
+            self.send("separate_ended", shard_index, list(tokens[first : first + 1000]))
+
     def announce(self, announcements: Sequence[Alert | TaskEnding]) -> None:
         """Have it announce these: here no user code runs. In portions that fit into the line whole."""
         for first in range(0, len(announcements), 10):

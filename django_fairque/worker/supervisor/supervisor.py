@@ -17,9 +17,10 @@ import platform
 import signal
 import threading
 import time
-from collections import deque
-from collections.abc import Callable
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
 from time import monotonic
@@ -396,12 +397,16 @@ class Supervisor:
         return self._stops_seen > 0 or self._gave_up
 
     def _read_messages(self, child: ChildProcess) -> None:
+        without_room: list[tuple[SeparateTask, float]] = []
         for message in child.messages():
             if message[0] == child_main.READY:
                 child.is_ready = self._was_ready = True
                 self._failures = 0
             elif message[0] == child_main.SEPARATE:
-                self._separate_task(SeparateTask(*message[1:])._replace(fetched_by=child.worker_id))
+                task = SeparateTask(*message[1:])._replace(fetched_by=child.worker_id)
+                delay = 0.0 if self.is_stopping or self._is_draining else self._separate.add(task, monotonic())
+                if delay is not None:
+                    without_room.append((task, delay))
             elif message[0] in (child_main.RETIRING, child_main.UNFIT) and not child.is_stopping:
                 child.is_stopping = True
                 self._unfit = self._unfit + 1 if message[0] == child_main.UNFIT else 0
@@ -415,6 +420,7 @@ class Supervisor:
                 self._report_unknown_tasks(child, message[1])
             elif message[0] == child_main.DONE:
                 self._mark_done(child)
+        self._give_back_separate(without_room)
 
     def _forward_announcements(self) -> None:
         """To one that stays. Who leaves may have ended before it hears of them, so only if no other will come."""
@@ -533,27 +539,36 @@ class Supervisor:
 
     # --- tasks that run in a process of their own ---
 
-    def _separate_task(self, task: SeparateTask) -> None:
-        """A child has fetched a task that must run in a process of its own."""
-        delay = 0.0 if self.is_stopping or self._is_draining else self._separate.add(task, monotonic())
-        if delay is not None:
-            self._give_back_separate(task, delay)
-
     def _give_back_waiting(self) -> None:
-        for task in self._separate.take_waiting():
-            self._give_back_separate(task, 0.0)
+        self._give_back_separate([(task, 0.0) for task in self._separate.take_waiting()])
 
-    def _give_back_separate(self, task: SeparateTask, delay: float) -> None:
-        """Return a lease that no process has taken over, and notify the process that fetched it."""
-        label = self._shards[task.shard_index].display_name
-        outcome = Outcome.release(partial_lease(task.token, task.task_id, task.fetched_by), delay=delay or None)
-        self._lease_renewal.give_back([LeaseReturn(label, task.fetched_by, "", outcomes=[outcome], is_gone=False)])
-        self._report_separate_end(task)
+    def _give_back_separate(self, returned: Sequence[tuple[SeparateTask, float]]) -> None:
+        """Return leases that no process has taken over, to be ready again after that many seconds, and then notify the processes
+        that fetched them."""
+        outcomes: dict[tuple[int, str], list[Outcome]] = defaultdict(list)
+        for task, delay in returned:
+            lease = partial_lease(task.token, task.task_id, task.fetched_by)
+            outcomes[task.shard_index, task.fetched_by].append(Outcome.release(lease, delay=delay or None))
+        self._lease_renewal.give_back(
+            [
+                LeaseReturn(
+                    *(self._shards[shard_index].display_name, fetched_by, ""),
+                    outcomes=some,
+                    is_gone=False,
+                    on_done=partial(
+                        self._report_separate_ends, shard_index, fetched_by, [each.lease.token for each in some]
+                    ),
+                )
+                for (shard_index, fetched_by), some in outcomes.items()
+            ]
+        )
 
-    def _report_separate_end(self, task: SeparateTask) -> None:
-        for child in self._children:
-            if child.worker_id == task.fetched_by:
-                child.send("separate_ended", task.shard_index, task.token)
+    def _report_separate_ends(self, shard_index: int, fetched_by: str, tokens: Sequence[int]) -> None:
+        """Notify the process that fetched these tasks. From any thread."""
+        for child in tuple(self._children):
+            if child.worker_id == fetched_by:
+                child.report_separate_ends(shard_index, tokens)
+                self._stop_signals.wake()
 
     def _remove_child(self, child: ChildProcess) -> None:
         """It has ended: give back what it had at once, then see to its place."""
@@ -567,9 +582,9 @@ class Supervisor:
         if child.task is not None:
             self._separate.end(child.task, monotonic())
             if child.is_done:
-                self._report_separate_end(child.task)
+                self._report_separate_ends(child.task.shard_index, child.task.fetched_by, [child.task.token])
             else:  # It may not have taken its lease over. If it has, that lease is no longer current, so this changes nothing.
-                self._give_back_separate(child.task, SUSPECT_RETURN_SECONDS)
+                self._give_back_separate([(child.task, SUSPECT_RETURN_SECONDS)])
         code, by_itself = child.exitcode, not child.kill_reason
         done = child.is_stopping or (code == 0 and self.options.burst)
         if by_itself and code != 0:

@@ -6,12 +6,15 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from statistics import median
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
 from django_fairque.engine.model.records import FailureType, TaskState
+from django_fairque.engine.model.task import Task
+from django_fairque.worker.fetching.fetch_planner import MAX_FETCH_LEASES, MAX_PASSED_ON_SUSPECTS
 from tests.worker.conftest import ROOT, both_ways, eventually, is_alive, recorded
 from tests.worker.project.tasks import ENDED, STARTED
 
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
     from tests.servers import Server
     from tests.worker.conftest import Push, StartWorker
+
+
+MANY = 5000
 
 
 def starts(redis: Redis) -> Counter[str]:
@@ -186,6 +192,28 @@ class TestHardLimits:
         assert {queue.get_task(each).given_back for each in innocents} == {1}
         assert [counts[each] for each in blocking] == [2, 1, 1]
         assert all(letter.failure_type is FailureType.FAILED for letter in queue.dlq.list().items)
+
+    def test_a_worker_holds_few_of_the_many_tasks_that_must_run_alone(
+        self, queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
+    ) -> None:
+        start_worker("--processes", "1", "--concurrency", "4", FAIRQUE_WORKER__HARD_TIMEOUT_GRACE="0.2").wait_ready()
+        first = push("deaf", 30.0, user="mallory", timeout=0.5, max_retries=0)
+        eventually(lambda: queue.get_task(first).state is TaskState.FAILED)
+        payload = {"args": [0.0], "kwargs": {}}
+        queue.push_batch([Task.create("mallory", 3, payload, name="deaf", timeout=30) for _ in range(MANY)])
+        held, waits = [], []
+
+        def are_put_off() -> bool:
+            task_id = push("add", 1, 2, user="ann")
+            task = eventually(lambda: (task := queue.get_task(task_id)).state is TaskState.FINISHED and task)
+            waits.append(task.started_at - task.created_at)
+            states = queue.get_stats().states
+            held.append(states["started"])
+            return states["queued"] == 0
+
+        eventually(are_put_off, 60)
+        assert max(held) <= MAX_PASSED_ON_SUSPECTS + MAX_FETCH_LEASES + 1
+        assert median(waits) < 0.1  # the server and the worker are busy, but not with one user only
 
 
 class TestIsolated:
