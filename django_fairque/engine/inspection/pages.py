@@ -254,7 +254,7 @@ def sizes(record: Mapping[bytes, bytes]) -> Sizes:
 
 
 def workers(shards: Shards) -> Operation[PartialList[WorkerRecord]]:
-    """Each worker once, with the leases that it has on all shards, by id."""
+    """Each worker once, with the leases that it has on all shards; by id, with numbers in it by value."""
     found: dict[str, WorkerRecord] = {}
     for shard in shards:
         for record in (yield from workers_of_shard(shard)):

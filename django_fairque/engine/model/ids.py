@@ -14,7 +14,7 @@ import re
 import secrets
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Union
+from typing import Any, Union
 from zlib import crc32
 
 from django_fairque.engine.model.errors import TaskValidationError, short
@@ -35,9 +35,13 @@ _GENERATED = re.compile(r"[0-9a-v]{12}[0-9a-f]{8,}-([0-9a-f]{3})")
 _ALPHABET = "0123456789abcdefghijklmnopqrstuv"
 
 
-def natural_order(text: str) -> list[str | int]:
+def natural_order(text: str) -> tuple[list[Any], str]:
     """A key to sort by in which numbers count by their value: ``worker-2`` comes before ``worker-10``."""
-    return [int(part) if index % 2 else part for index, part in enumerate(re.split(r"(\d+)", text))]
+    parts: list[Any] = re.split("([0-9]+)", text)
+    for index in range(1, len(parts), 2):
+        digits = parts[index].lstrip("0")
+        parts[index] = len(digits), digits
+    return parts, text
 
 
 class _Source:

@@ -737,7 +737,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         return await self._read_all_shards(lambda shards: organizations.stats(shards, names))
 
     async def workers(self) -> PartialList[WorkerRecord]:
-        """Return the workers that sent a heartbeat within its ``ttl``, by id."""
+        """Return the workers that sent a heartbeat within its ``ttl``, by id (`w2` before `w10`)."""
         return await self._read_all_shards(listing.workers)
 
     async def check_invariants(self) -> PartialList[Violation]:

@@ -717,7 +717,7 @@ class FairQueue(executor.QueueOfShards):
         return self._read_all_shards(lambda shards: organizations.stats(shards, names))
 
     def workers(self) -> PartialList[WorkerRecord]:
-        """Return the workers that sent a heartbeat within its ``ttl``, by id."""
+        """Return the workers that sent a heartbeat within its ``ttl``, by id (`w2` before `w10`)."""
         return self._read_all_shards(listing.workers)
 
     def check_invariants(self) -> PartialList[Violation]:

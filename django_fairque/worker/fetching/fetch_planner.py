@@ -114,8 +114,8 @@ MAX_CONCURRENT_CALLS = 2
 FETCH_AHEAD_LEASES = 2
 """Leases requested before there is work: one more than there usually are, so that the reply shows whether there are others."""
 MAX_PASSED_ON_SUSPECTS = 32
-"""Suspects that have been passed on and not ended, beyond which nothing is fetched. All but a few of them are being given back,
-and a user can have any number."""
+"""Suspects of this shard that were passed on and have neither ended nor been given back. At this number nothing is fetched, so
+that a user with very many does not fill the worker with leases."""
 SECOND_CALL_OUTCOMES = 60
 """Outcomes for which a second call is made."""
 MIN_DUE_CHECK_SECONDS = 0.005
@@ -186,7 +186,8 @@ class FetchPlanner:
         self.outcomes: list[Outcome] = []
         self.held = 0
         self.separate: dict[int, bool] = {}
-        """Tokens of leases that were passed on and have not ended, and whether each takes a slot of this worker."""
+        """Tokens of leases that were passed on and have neither ended nor been given back, and whether each takes a slot of this
+        worker."""
         self.tokens: set[int] = set()
         """Of all leases that are held: in the buffer, running, or with an outcome that is not reported."""
         self.exhausted = False
@@ -241,6 +242,8 @@ class FetchPlanner:
     @property
     def wants_tasks(self) -> bool:
         """Whether it would fetch if it were given room, and could."""
+        if self._has_many_suspects:
+            return False
         return not (self._options.one_task or self.exhausted or self.is_stopping or self.is_draining or self.has_failed)
 
     def comes_first(self, now: float) -> bool:
@@ -497,11 +500,15 @@ class FetchPlanner:
     def _fetch_size(self) -> int:
         if self.is_out_of_sync or self.is_draining or self._is_fenced or self._options.one_task:
             return 0
-        if self.separate and len(self.separate) - sum(self.separate.values()) >= MAX_PASSED_ON_SUSPECTS:
+        if self._has_many_suspects:
             return 0
         missing = len(self._buffer.open_batches)  # one turn brings all that wait of a user
         pending = sum(call.fetch for call in self.pending_calls)
         return max(0, self._budget.fetch_size(self, self.pace.prefetch, missing) - pending)
+
+    @property
+    def _has_many_suspects(self) -> bool:
+        return bool(self.separate) and len(self.separate) - sum(self.separate.values()) >= MAX_PASSED_ON_SUSPECTS
 
     def add_lease(self, lease: Lease, now: float) -> None:
         """Add a ``lease`` that was not fetched here. If it is of a batch task it is a batch alone."""
@@ -512,7 +519,7 @@ class FetchPlanner:
         self.buffer.append(lease)
 
     def separate_ended(self, tokens: Sequence[int]) -> None:
-        """Record that leases that were passed on, with these ``tokens``, have ended."""
+        """Record that leases that were passed on, with these ``tokens``, have ended or were given back."""
         if self.separate.keys() & tokens:
             for token in tokens:
                 self.separate.pop(token, None)

@@ -81,7 +81,7 @@ class LeaseReturn:
     is_gone: bool = True
     """The worker is dead. If not, only the outcomes are sent."""
     on_done: Callable[[], object] = lambda: None
-    """Called when they are given back."""
+    """Called by the thread that renews leases, when these have been given back."""
 
 
 @dataclass

@@ -88,8 +88,8 @@ def close_project_connections() -> None:
 
 
 def freeze_loaded_objects() -> None:
-    """Leave out what is there now of all later collections of garbage: some 80,000 objects of Django and the project, which
-    last as long as the process. Its end, at which Python collects several times, takes a quarter of the time then."""
+    """Exclude all objects that exist now from later garbage collections: some 80,000 of Django and the project, which last as
+    long as the process. Python collects several times when a process ends, which takes a quarter of the time then."""
     gc.collect()
     gc.freeze()
 
@@ -148,7 +148,7 @@ def run_child(
         logging.basicConfig()
         logger.exception("worker process %s could not begin", options.worker_id)
         sys.exit(UNUSABLE_EXIT_CODE)
-    gc.freeze()
+    freeze_loaded_objects()
     signal.signal(signal.SIGTERM, lambda *_: core.stop())
     threading.Thread(target=_listen, args=(pipe, core), name="fairque-supervisor-pipe", daemon=True).start()
     _send(pipe, READY)

@@ -381,7 +381,8 @@ class ProcessFactory:
     """Used by the main thread only, and closed at the end.
 
     Args:
-        copied: whether the first fork server may be a copy of this process, which is only for this worker.
+        copied: whether this process exists only for this worker. Then its objects are excluded from garbage collections, and the
+            first fork server may be a copy of it.
     """
 
     def __init__(self, options: WorkerOptions, shard_count: int, *, copied: bool = False) -> None:

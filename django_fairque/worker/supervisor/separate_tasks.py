@@ -21,8 +21,8 @@ SUSPECT_RETURN_SECONDS = 1.0
 """After which a suspect that a worker had no room for is ready again, at the earliest."""
 MIN_SUSPECT_RETURN_SPACING_SECONDS = 0.05
 MAX_SUSPECT_RETURN_SPACING_SECONDS = 1.0
-"""Between two of one user: half the time after which the worker has room for another one of this user, within these limits. So a
-worker fetches about one that it gives back for each one that runs, 20 a second of a user at most, however many there are."""
+"""Between two of one user: half the time after which the worker has room for another one of this user, within these limits. So
+one worker gives back about one for each one that runs; several workers, or one whose suspects run for long, give back more."""
 MAX_SUSPECT_RETURN_SECONDS = 600.0
 """After which it is ready again at the latest: ten minutes after a task exceeded its hard time limit, others of its name and user
 are no suspects any more."""

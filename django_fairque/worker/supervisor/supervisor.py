@@ -545,6 +545,8 @@ class Supervisor:
     def _give_back_separate(self, returned: Sequence[tuple[SeparateTask, float]]) -> None:
         """Return leases that no process has taken over, to be ready again after that many seconds, and then notify the processes
         that fetched them."""
+        if not returned:
+            return
         outcomes: dict[tuple[int, str], list[Outcome]] = defaultdict(list)
         for task, delay in returned:
             lease = partial_lease(task.token, task.task_id, task.fetched_by)
@@ -581,9 +583,9 @@ class Supervisor:
         self._separate.forget(child.worker_id)
         if child.task is not None:
             self._separate.end(child.task, monotonic())
-            if child.is_done:
-                self._report_separate_ends(child.task.shard_index, child.task.fetched_by, [child.task.token])
-            else:  # It may not have taken its lease over. If it has, that lease is no longer current, so this changes nothing.
+            self._report_separate_ends(child.task.shard_index, child.task.fetched_by, [child.task.token])
+            if not child.is_done:
+                # It may not have taken its lease over. If it has, that lease is no longer current, so this changes nothing.
                 self._give_back_separate([(child.task, SUSPECT_RETURN_SECONDS)])
         code, by_itself = child.exitcode, not child.kill_reason
         done = child.is_stopping or (code == 0 and self.options.burst)

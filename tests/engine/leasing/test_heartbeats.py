@@ -30,7 +30,7 @@ def test_a_heartbeat_renews_records_and_tells_of_cancellations(queue: FairQueue)
 
 
 def test_workers_are_listed_by_id_and_numbers_in_it_by_value(queue: FairQueue) -> None:
-    names = ["2", "10", "a", "a-2.1", "a-2.10", "a-10", "b\u0661", "b\u0662"]  # the last two end with digits, too
+    names = ["2", "10", "a", "a" + "9" * 200, "a-01", "a-1", "a-2.1", "a-2.10", "a-10", "b\u0661", "b\u0662"]
     for name in reversed(names):
         queue.heartbeat(name, {}, now=NOW)
     assert [record.worker for record in queue.workers()] == names

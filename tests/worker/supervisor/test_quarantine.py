@@ -213,7 +213,7 @@ class TestHardLimits:
 
         eventually(are_put_off, 60)
         assert max(held) <= MAX_PASSED_ON_SUSPECTS + MAX_FETCH_LEASES + 1
-        assert median(waits) < 0.1  # the server and the worker are busy, but not with one user only
+        assert median(waits) < 0.5  # the server and the worker are busy, but not with one user only
 
 
 class TestIsolated:
