@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.worker.conftest import Push, StartWorker
 
 
-MANY = 5000
+MANY = 2000
 
 
 def starts(redis: Redis) -> Counter[str]:
