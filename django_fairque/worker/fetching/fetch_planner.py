@@ -242,9 +242,9 @@ class FetchPlanner:
     @property
     def wants_tasks(self) -> bool:
         """Whether it would fetch if it were given room, and could."""
-        if self._has_many_suspects:
+        if self._options.one_task or self._has_many_suspects:
             return False
-        return not (self._options.one_task or self.exhausted or self.is_stopping or self.is_draining or self.has_failed)
+        return not (self.exhausted or self.is_stopping or self.is_draining or self.has_failed)
 
     def comes_first(self, now: float) -> bool:
         """Whether others of its queue must wait for it: not if its server does not answer."""
@@ -498,9 +498,9 @@ class FetchPlanner:
     # --- fetching ---
 
     def _fetch_size(self) -> int:
-        if self.is_out_of_sync or self.is_draining or self._is_fenced or self._options.one_task:
+        if self._options.one_task or self._has_many_suspects:
             return 0
-        if self._has_many_suspects:
+        if self.is_out_of_sync or self.is_draining or self._is_fenced:
             return 0
         missing = len(self._buffer.open_batches)  # one turn brings all that wait of a user
         pending = sum(call.fetch for call in self.pending_calls)

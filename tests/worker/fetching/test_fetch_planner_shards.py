@@ -21,6 +21,16 @@ def planners_of(slots: int = 2) -> tuple[FetchPlanner, FetchPlanner]:
     return one, two
 
 
+def planners_after_a_round() -> tuple[FetchPlanner, FetchPlanner]:
+    """Of two shards that have given a task each, which has ended; the second one is behind."""
+    one, two = planners_of()
+    give(one, planned(one, 0.0), 50.0)
+    give(two, planned(two, 0.0), 3.0)
+    run_all(one)
+    run_all(two)
+    return one, two
+
+
 def give(
     planner: FetchPlanner,
     call: FetchCall,
@@ -42,21 +52,13 @@ class TestShards:
     """Of two the one that stands first is asked, and told where the other one stands."""
 
     def test_the_shard_that_is_behind_is_fetched_from(self) -> None:
-        one, two = planners_of()
-        give(one, planned(one, 0.0), 50.0)
-        give(two, planned(two, 0.0), 3.0)
-        run_all(one)
-        run_all(two)
+        one, two = planners_after_a_round()
         assert planned(one, 0.01).fetch == 0, "it reports, and that is all"
         call = planned(two, 0.01)
         assert (call.fetch, call.window) == (2, Window(0.0, 50.0))
 
     def test_one_that_may_pass_on_no_more_suspects_is_not_waited_for(self) -> None:
-        one, two = planners_of()
-        give(one, planned(one, 0.0), 50.0)
-        give(two, planned(two, 0.0), 3.0)
-        run_all(one)
-        run_all(two)
+        one, two = planners_after_a_round()
         two.separate = {-token: False for token in range(MAX_PASSED_ON_SUSPECTS)}
         assert planned(two, 0.01).fetch == 0, "it reports, and that is all"
         assert planned(one, 0.01).fetch == 2
