@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 MANY = 2000
+"""Tasks of a user that must all run alone."""
 
 
 def starts(redis: Redis) -> Counter[str]:
