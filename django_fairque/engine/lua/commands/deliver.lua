@@ -15,6 +15,7 @@ local size = tonumber(ARGV[at + 3])
 local is_repeated = redis.call('EXISTS', K.reply) == 1
 local ids, keys = {}, {}
 if remembered > 0 and size > 0 then
+  delivered = {}
   for i = 1, size do
     ids[i] = ARGV[at + ITEMS + (i - 1) * STRIDE]
     keys[i] = delivered_key(ids[i])

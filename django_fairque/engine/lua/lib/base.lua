@@ -7,12 +7,6 @@ local BAND = 1e15              -- one priority's room in a normal queue's score;
 local NEVER = 9e15             -- a moment that does not come (2255), still an exact integer in a double
 local CHUNK = 1000             -- most members in one variadic command (unpack fails at 8000)
 
--- The same table if nothing is in it, else a new one: most tables stay empty in most calls.
-local function emptied(list)
-  if list and next(list) == nil then return list end
-  return {}
-end
-
 -- The options of the queue: one argument of words, the same from call to call, so it is read when it has changed.
 local fair_by_tasks, head_start, max_deliveries, result_ttl, failed_ttl, user_ttl, minute_ttl, sweep_limit, max_backlog, max_backlog_bytes
 local default_sla, at_risk, starves_after -- by priority; 0: it never starves; priorities 1 to 3
@@ -50,6 +44,7 @@ end
 -- A number for a command. The server converts it itself, exactly and in a fifth of the time. But before Redis 7.4 a whole number
 -- with eight zeros at its end becomes 1e+8, which is a score, but no whole number for `HINCRBY` and for those who read a record.
 local function argument(number)
+  if number == 0 then return 0 end -- many fields are; and -0 is no whole number for `HINCRBY`
   return number % 1e8 == 0 and exact(number) or number
 end
 
@@ -89,7 +84,8 @@ local function run_key(run) return P .. 'run:' .. run end
 local function delivered_key(id) return P .. 'delivered:' .. id end
 local function unique_key(user_name, key) return P .. 'unique:' .. #user_name .. ':' .. user_name .. ':' .. key end
 
-local stat, stat_changed, stat_added, now, now_text
+local stat, now, now_text
+local stat_changed, stat_added = {}, {}
 local is_given -- by the caller: of a moment that somebody gave nothing follows for the server's clock
 local counters = {} -- in one table: a script has room for 200 names
 do -- counters and the engine's time
@@ -128,8 +124,11 @@ end
 local function read(last) return redis.call('HMGET', key, unpack(STATS, 1, last)) end
 
 function counters.read()
-  if stat_changed and next(stat_changed) then forget_stats() end -- the call before has failed
-  stat_changed, stat_added = emptied(stat_changed), emptied(stat_added)
+  if next(stat_changed) then -- the call before has failed
+    forget_stats()
+    stat_changed = {}
+  end
+  if next(stat_added) then stat_added = {} end
   key = K.stats
   stat = kept[key]
   if not stat or read(1)[1] ~= stat.revision then counters.read_again() end
@@ -153,7 +152,9 @@ function counters.write()
   local revision = string.format('%d:%s', last_write, origin)
   local values, n = { 'revision', revision }, 2
   for field in pairs(stat_changed) do
-    values[n + 1], values[n + 2] = field, argument(stat[field])
+    local value = stat[field]
+    if value % 1e8 == 0 then value = argument(value) end
+    values[n + 1], values[n + 2] = field, value
     n = n + 2
   end
   redis.call('HSET', key, unpack(values))
@@ -298,21 +299,27 @@ end
 local touch, touch_all
 do
 
-local touched
-each_call(function() touched = emptied(touched) end)
+local touched = {}
+each_call(function()
+  if touched[1] then touched = {} end -- most tables stay empty in most calls
+end)
 function touch(key) touched[#touched + 1] = key end
 function touch_all()
   for first = 1, #touched, CHUNK do
     redis.call('EXISTS', unpack(touched, first, math.min(first + CHUNK - 1, #touched)))
   end
-  touched = emptied(touched)
+  if touched[1] then touched = {} end
 end
 
 end
 
 -- Per-minute figures. The key is derived, so a command that will count touches it.
-local minute_key, tallies
-each_call(function() minute_key, tallies = nil, emptied(tallies) end)
+local minute_key
+local tallies = {}
+each_call(function()
+  minute_key = nil
+  if next(tallies) then tallies = {} end
+end)
 local function touch_minute()
   if minute_key then return end
   minute_key = P .. 'stats:' .. exact(math.floor(now / 60000000))
@@ -329,19 +336,31 @@ function histogram.bucket(microseconds) return math.floor(4 * math.log(math.max(
 
 -- A duration into the minute's histogram and into the one since the first task, which is never forgotten. A call counts by bucket, and
 -- names the fields when it writes.
-local observed
-each_call(function() observed = emptied(observed) end)
+local INSIDE = 1 + 1e-9 -- so far inside the bounds of a bucket rounding does not matter
+local observed = {}
+each_call(function()
+  if next(observed) then observed = {} end
+end)
+local function note_bucket(seen)
+  if seen.times > 0 then seen.buckets[seen.index], seen.times = (seen.buckets[seen.index] or 0) + seen.times, 0 end
+end
 function histogram.observe(kind, microseconds, in_minute)
   local seen = observed[in_minute]
   if not seen then
-    seen = { kind = kind, sum = 0, buckets = {} }
+    seen = { kind = kind, sum = 0, buckets = {}, index = 0, times = 0, least = 0, most = -1 }
     observed[in_minute] = seen
   end
-  local index = histogram.bucket(microseconds)
-  seen.sum, seen.buckets[index] = seen.sum + microseconds, (seen.buckets[index] or 0) + 1
+  seen.sum = seen.sum + microseconds
+  if microseconds < seen.least or microseconds > seen.most then -- in another bucket than the last one
+    note_bucket(seen)
+    local index = histogram.bucket(microseconds)
+    seen.index, seen.least, seen.most = index, INSIDE * 2 ^ (index / 4), 2 ^ ((index + 1) / 4) / INSIDE
+  end
+  seen.times = seen.times + 1
 end
 function histogram.count()
   for in_minute, seen in pairs(observed) do
+    note_bucket(seen)
     for index, times in pairs(seen.buckets) do
       local suffix = string.format(':%d', index)
       tally(in_minute .. suffix, times)
@@ -349,7 +368,7 @@ function histogram.count()
     end
     count(seen.kind .. ':sum', seen.sum)
   end
-  observed = emptied(observed)
+  if next(observed) then observed = {} end
 end
 
 end
@@ -359,36 +378,31 @@ end
 local added_to, zadd, zrem, sadd, srem, flush
 do
 
-local additions, removals, set_additions, set_removals, order
-local function begin_buffers() additions, removals, set_additions, set_removals, order = {}, {}, {}, {}, {} end
-each_call(function()
-  if not order or order[1] then begin_buffers() end -- a call that failed has left something
-end)
-local function buffer(into, key)
-  local list = into[key]
-  if not list then
-    list = {}
-    into[key] = list
-    order[#order + 1] = { into, key, list }
-  end
+local function kind_of_write(command) return { command = command, lists = {}, order = {} } end -- `order`: the keys with a list
+local additions, set_additions = kind_of_write('ZADD'), kind_of_write('SADD')
+local removals, set_removals = kind_of_write('ZREM'), kind_of_write('SREM')
+local KINDS = { additions, set_additions, removals, set_removals }
+local function begin_list(kind, key)
+  local list, order = {}, kind.order
+  kind.lists[key], order[#order + 1] = list, key
   return list
 end
-function added_to(key) return additions[key] or buffer(additions, key) end
+function added_to(key) return additions.lists[key] or begin_list(additions, key) end
 function zadd(key, score, member)
-  local list = added_to(key)
+  local list = additions.lists[key] or begin_list(additions, key)
   local n = #list
   list[n + 1], list[n + 2] = score, member
 end
 function zrem(key, member)
-  local list = removals[key] or buffer(removals, key)
+  local list = removals.lists[key] or begin_list(removals, key)
   list[#list + 1] = member
 end
 function sadd(key, member)
-  local list = buffer(set_additions, key)
+  local list = set_additions.lists[key] or begin_list(set_additions, key)
   list[#list + 1] = member
 end
 function srem(key, member)
-  local list = buffer(set_removals, key)
+  local list = set_removals.lists[key] or begin_list(set_removals, key)
   list[#list + 1] = member
 end
 -- Whether a key belongs to one user, organization or task, and not to the whole shard or to a worker.
@@ -396,26 +410,31 @@ local function is_of_one(key)
   local kind = string.match(key, '^(%l+):', #P + 1)
   return kind and kind ~= 'state' and kind ~= 'leases'
 end
-local function flush_kind(into, command)
-  for _, entry in ipairs(order) do
-    if entry[1] == into then
-      for first = 1, #entry[3], CHUNK do
-        local last = math.min(first + CHUNK - 1, #entry[3])
-        if not attempt(command, entry[2], unpack(entry[3], first, last)) and not is_of_one(entry[2]) then
-          redis.call(command, entry[2], unpack(entry[3], first, last)) -- raises the error again
-        end
+local function forget_writes(kind) kind.lists, kind.order = {}, {} end
+local function flush_kind(kind)
+  local command, lists, order = kind.command, kind.lists, kind.order
+  for i = 1, #order do
+    local key = order[i]
+    local list = lists[key]
+    for first = 1, #list, CHUNK do
+      local last = math.min(first + CHUNK - 1, #list)
+      if not attempt(command, key, unpack(list, first, last)) and not is_of_one(key) then
+        redis.call(command, key, unpack(list, first, last)) -- raises the error again
       end
     end
   end
+  for i = #order, 1, -1 do lists[order[i]], order[i] = nil, nil end -- not before all is written: a write can fail
 end
 function flush()
-  if not order[1] then return end
-  flush_kind(additions, 'ZADD')
-  flush_kind(set_additions, 'SADD')
-  flush_kind(removals, 'ZREM')
-  flush_kind(set_removals, 'SREM')
-  begin_buffers()
+  for _, kind in ipairs(KINDS) do
+    if kind.order[1] then flush_kind(kind) end
+  end
 end
+each_call(function()
+  for _, kind in ipairs(KINDS) do
+    if kind.order[1] then forget_writes(kind) end -- a call that failed has left something
+  end
+end)
 
 end
 
@@ -428,6 +447,7 @@ local function flush_stats()
       is_first = redis.call('HINCRBY', minute_key, field, argument(amount)) == amount or is_first
     end
     if is_first then redis.call('PEXPIRE', minute_key, exact(minute_ttl / 1000)) end
+    tallies = {}
   end
   for field, amount in pairs(stat_added) do redis.call('HINCRBY', K.stats, field, argument(amount)) end
   if now > stat.clock then
@@ -435,7 +455,8 @@ local function flush_stats()
     if is_given ~= (stat.given == 1) then set_stat('given', is_given and 1 or 0) end
   end
   if next(stat_changed) then counters.write() end
-  stat_changed, stat_added, tallies = {}, emptied(stat_added), emptied(tallies)
+  stat_changed = {}
+  if next(stat_added) then stat_added = {} end
 end
 
 -- Lists of byte strings in one string and back ("3:abc0:..."): binary safe, nothing to escape.

@@ -8,8 +8,10 @@ local AS_ORGANIZATION = '\255' -- in no UTF-8 text
 
 local function members_key(organization_name) return P .. 'ring:' .. organization_name end
 
-local organizations, organization_order
-each_call(function() organizations, organization_order = emptied(organizations), emptied(organization_order) end)
+local organizations, organization_order = {}, {}
+each_call(function()
+  if organization_order[1] then organizations, organization_order = {}, {} end
+end)
 
 -- The caller uses its ring before the first write: reads or touches it.
 local function load_organization(name)
@@ -27,7 +29,7 @@ local function load_organization(name)
   for i = 1, #flat, 2 do organization[flat[i]] = number(flat[i + 1]) or organization[flat[i]] end
   if organization.weight <= 0 then organization.weight = 1 end
   organization.is_new = #flat == 0
-  note_before(organization)
+  note_place(organization)
   organizations[name] = organization
   organization_order[#organization_order + 1] = organization
   return organization
@@ -60,7 +62,8 @@ local function save_organization(organization)
     count('groups', -1)
     organizations[organization.name] = nil -- who names it again begins a new one
   end
-  note_before(organization)
+  note_place(organization)
+  forget_changes(organization)
 end
 
 function save_organizations()

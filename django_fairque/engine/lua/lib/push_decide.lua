@@ -4,12 +4,13 @@
 local ITEMS, STRIDE = 5, 4 -- where the tasks begin, behind `at` as in `accept`; arguments of one
 local POLICY_WAIT, POLICY_RUN = 'wait', 'run'
 
-local record_keys, items, codes, others, accepted, moved
-local accepted_by_id, alias, seen, uniques, pending, delivered, remotes, is_posted
+local record_keys, items, codes, accepted, accepted_by_id, seen, pending, delivered, is_posted
+local others, moved, alias, uniques = {}, {}, {}, {} -- what is `moved` or has an `alias` has added to `others`
 each_call(function()
   record_keys, items, codes, accepted, accepted_by_id, seen, pending = {}, {}, {}, {}, {}, {}, {}
-  others, moved, alias, uniques = emptied(others), emptied(moved), emptied(alias), emptied(uniques)
-  delivered, remotes, is_posted = emptied(delivered), emptied(remotes), false
+  if others[1] then others, moved, alias = {}, {}, {} end
+  if next(uniques) then uniques = {} end
+  delivered, is_posted = nil, false
 end)
 
 local function is_ended(state) return state == 'finished' or state == 'failed' or state == 'canceled' end
@@ -32,7 +33,7 @@ local function is_duplicate(item, some_exist)
     return true
   end
   seen[item.id] = user_name
-  if delivered[item.id] then -- by an earlier call of deliver.lua
+  if delivered and delivered[item.id] then -- by an earlier call of deliver.lua
     item.is_repeat = true
     return true
   end

@@ -1,9 +1,12 @@
 -- The dependencies of pushed tasks: read what they wait for, decide which of them wait, write both directions of each edge. Used by
 -- push, deliver and fire.
 
+local remotes -- dependencies on other shards, by id
+
 -- What blocks an accepted task, by what each of its dependencies is now. Returns a refusal or nil, and where the next
 -- argument is.
 local function read_dependencies(at)
+  remotes = {}
   for _ = 1, tonumber(ARGV[at]) do
     remotes[ARGV[at + 1]] = { shard = ARGV[at + 2] }
     at = at + 2
@@ -87,7 +90,7 @@ local function find_cycle(limit)
   return nil
 end
 
-local touch_dependencies, write_edges, write_first
+local touch_dependencies, write_edges
 do
 
 local function check_set(key)
@@ -99,7 +102,6 @@ end
 -- Of each task on which accepted tasks depend: how many dependents it had before, how many come, and which of these belong to
 -- users with few deferred tasks; of each user how many deferred tasks come.
 local sizes, added, of_few, deferred
-each_call(function() sizes, added, of_few, deferred = emptied(sizes), emptied(added), emptied(of_few), emptied(deferred) end)
 
 local function slice() return math.min(sweep_limit, MOST_RESOLVED) end
 
@@ -117,8 +119,8 @@ local function note_first(item)
   end
 end
 
--- Before the edges are flushed. A task with a slice of dependents or fewer needs no set of those that are resolved first.
-function write_first()
+-- A task with a slice of dependents or fewer needs no set of those that are resolved first.
+local function write_first()
   for id, size in pairs(added) do
     if sizes[id] + size > slice() then
       if sizes[id] > 0 and sizes[id] <= slice() then
@@ -129,7 +131,8 @@ function write_first()
   end
 end
 
-function touch_dependencies(run)
+function touch_dependencies(run, is_graph)
+  if is_graph then sizes, added, of_few, deferred = {}, {}, {}, {} end
   if run ~= '' then check_set(run_key(run)) end
   for _, item in ipairs(accepted) do
     if item.before and item.before.waited and redis.call('EXISTS', waiting_key(item.id), watchers_key(item.id)) > 0 then
@@ -150,7 +153,7 @@ function touch_dependencies(run)
   end
 end
 
-function write_edges(item)
+local function write_edges_of(item)
   note_first(item)
   for _, id in ipairs(item.blockers) do
     sadd(blocked_key(item.id), id)
@@ -166,6 +169,14 @@ function write_edges(item)
     end
   end
   count('edges', #item.blockers)
+end
+
+function write_edges()
+  for _, item in ipairs(accepted) do
+    if item.is_blocked then write_edges_of(item) end
+  end
+  write_first()
+  flush()
 end
 
 end

@@ -221,16 +221,12 @@ function accept(at, may_be_unsigned)
     if refusal then return refusal end
   end
   next_at = read_traces(next_at)
-  touch_dependencies(run)
+  touch_dependencies(run, is_graph)
   touch_minute()
   touch_all()
 
   write_payloads()
-  for _, item in ipairs(accepted) do
-    if item.is_blocked then write_edges(item) end
-  end
-  write_first()
-  flush()
+  if is_graph then write_edges() end
   for _, item in ipairs(moved) do move(item) end
   local wakes = write_accepted(run)
   for key, stored in pairs(uniques) do

@@ -30,8 +30,10 @@ local function this_half(user)
   local hour = math.floor(now / HOUR)
   local half = hour % 2
   if user.hour ~= hour then
-    empty(user, half)
-    if user.hour and hour - user.hour ~= 1 then empty(user, 1 - half) end -- hours ago, or of a clock that was ahead
+    if user.hour then
+      empty(user, half)
+      if hour - user.hour ~= 1 then empty(user, 1 - half) end -- hours ago, or of a clock that was ahead
+    end
     set(user, 'hour', hour)
   end
   return half

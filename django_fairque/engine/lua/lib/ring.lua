@@ -231,21 +231,26 @@ local function note_place(one)
   one.was_served, one.was_tag, one.was_ring_owner = can_be_served(one), one.tag, one.ring_owner
 end
 
-local function note_before(one)
-  note_place(one)
-  for field in pairs(one.changed) do one.changed[field] = nil end -- not a new table, which would grow again with each field
+local function forget_changes(one)
+  local changed = one.changed
+  for field in pairs(changed) do changed[field] = nil end -- not a new table, which would grow again with each field
 end
 
 -- What was changed: fields with their values for HSET, and those that are gone.
 local function changes(one)
-  local values, unset = {}, {}
+  local values, unset, n, never_served = {}, {}, 0, -math.huge
   for field in pairs(one.changed) do
     local value = one[field]
-    if value == nil or value == -math.huge then -- never served
+    if value == nil or value == never_served then
       unset[#unset + 1] = field
     else
-      values[#values + 1] = field
-      values[#values + 1] = (field == 'group' or field == 'pause_note') and value or argument(value)
+      if value == 0 then
+        value = 0 -- not -0
+      elseif field ~= 'group' and field ~= 'pause_note' and value % 1e8 == 0 then
+        value = argument(value)
+      end
+      values[n + 1], values[n + 2] = field, value
+      n = n + 2
     end
   end
   return values, unset

@@ -37,6 +37,7 @@ local take_one, take_another
 do
 
 local WEIGHTS = { 0.2, 0.4, 0.6, 0.8, 1.0 }
+local LOWEST = { '1e15', '2e15', '3e15', '4e15', '5e15', '6e15' } -- score of each priority: it times `BAND`
 
 -- A queue that can't be read: its user leaves the ring, until the checker puts it there again.
 local function damaged(user)
@@ -62,7 +63,7 @@ local function id_at(user, priority, window, place)
         window.ids[#window.ids + 1] = id
       end
     else
-      local found = attempt('ZRANGEBYSCORE', normal_key(user.name), priority * BAND, '(' .. exact((priority + 1) * BAND),
+      local found = attempt('ZRANGEBYSCORE', normal_key(user.name), LOWEST[priority], '(' .. LOWEST[priority + 1],
         'WITHSCORES', 'LIMIT', first, window.step) or damaged(user)
       for i = 1, #found, 2 do
         window.ids[#window.ids + 1] = found[i]
@@ -308,7 +309,7 @@ local function hand_out(list, user, task, place, position, is_companion)
   task.cost, task.charged_as = charge(user, list.is_in_turn and place, list.is_in_turn and position, is_companion)
   task.is_companion = is_companion
   list.given = list.given + task.cost
-  note_wait(user, math.max(0, now - task.ready))
+  note_wait(user, now - task.ready)
   taken[#taken + 1] = task
 end
 
@@ -341,7 +342,7 @@ local function take_short(list, user, task, limit)
     if not another then break end
     tasks = tasks + 1
     another.cost, another.charged_as = cost, 0
-    note_wait(user, math.max(0, now - another.ready))
+    note_wait(user, now - another.ready)
     taken[#taken + 1] = another
   end
   if tasks == 0 then return end

@@ -26,12 +26,15 @@ do
 -- is valid if the counters are the ones that were kept with it, and the record on the server has the same `version`, which each write of
 -- it increments. So a failover, and a call of other functions that ended between its writes, are noticed; also a key that is gone or
 -- of another type, before anything is written.
-local KEPT = 200
+local KEPT = 100
 local kept, number_kept = {}, 0 -- by key
+local kept_before = {} -- those that were kept when `kept` was last full
 
 each_call(function()
   for _, user in ipairs(user_order or {}) do
-    if next(user.changed) or user.ended or user.given_back then kept[user.key] = nil end -- not written: the call failed, or was a repeated one
+    if next(user.changed) or user.ended or user.given_back then -- not written: the call failed, or was a repeated one
+      kept[user.key], kept_before[user.key] = nil, nil
+    end
   end
   users, user_order = {}, {}
 end)
@@ -69,20 +72,25 @@ local function forget_call(user)
   user.is_skipped, user.is_unreadable, user.margin, user.first_due, user.touched_scheduled = nil, nil, nil, nil, nil
 end
 
+local function keep(key, user)
+  if kept[key] == user then return end
+  if number_kept >= KEPT then kept, kept_before, number_kept = {}, kept, 0 end
+  kept[key], number_kept = not user.is_damaged and user or nil, number_kept + 1
+end
+
 function load_user(name)
   local user = users[name]
   if user then return user end
   local key = user_key(name)
-  user = kept[key]
+  user = kept[key] or kept_before[key]
   if user and user.read_with == stat and tonumber(attempt('HGET', key, 'version')) == user.version then
     forget_call(user)
   else
     user = read_record(name, key)
-    if number_kept >= KEPT then kept, number_kept = {}, 0 end
-    kept[key], number_kept = not user.is_damaged and user or nil, number_kept + 1
   end
+  keep(key, user)
   user.ring_owner = ring_owner_of(user.group)
-  note_before(user)
+  note_place(user)
   user.was_idle = is_idle(user)
   users[name] = user
   user_order[#user_order + 1] = user
@@ -233,11 +241,11 @@ function settle_charge(user, task, took, waited, is_run)
   end
   local cost, used = task.cost or 0, 0
   if is_run then
-    used = fair_by_tasks and cost or math.max(took, LEAST_COST)
+    used = fair_by_tasks and cost or took > LEAST_COST and took or LEAST_COST
     if not fair_by_tasks then
       user.mean = user.mean and user.mean * 0.8 + used * 0.2 or used
-      set_stat('mean', stat.mean > 0 and stat.mean * 0.95 + used * 0.05 or used)
-      user.changed.mean = true
+      stat.mean = stat.mean > 0 and stat.mean * 0.95 + used * 0.05 or used
+      stat_changed.mean, user.changed.mean = true, true
     end
   else
     rate.give_token_back(user, task.started or now)
@@ -306,9 +314,16 @@ local function place_user(user)
   user.was_idle = idle
 end
 
+local function has_values(user)
+  for field in pairs(user.changed) do
+    if user[field] ~= nil and user[field] ~= -math.huge then return true end -- never served
+  end
+  return false
+end
+
 local function save_user(user)
   if user.is_damaged then return end
-  if user.is_new and not next((changes(user))) then return end -- nothing was set before, so there is nothing to remove
+  if user.is_new and not has_values(user) then return end -- nothing was set before, so there is nothing to remove
   place_user(user)
   add(user, 'version', 1)
   local values, unset = changes(user)
@@ -316,7 +331,7 @@ local function save_user(user)
   if #unset > 0 then redis.call('HDEL', user.key, unpack(unset)) end
   user.is_new = false
   set_stat('clock', stat.clock) -- the counters are written too: other functions have kept what they were
-  note_before(user)
+  forget_changes(user)
 end
 
 -- Puts users where they stand after what was changed, before the rings are read again. `save_users` follows in the same call.
