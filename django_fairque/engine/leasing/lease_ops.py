@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from django_fairque.engine.model.durations import MAX_DURATION_SECONDS, check_integer, is_integer, positive_us, to_us
 from django_fairque.engine.model.errors import StaleLeaseError, TaskValidationError, short
 from django_fairque.engine.model.ids import MAX_LISTED_USERS, Users, check_id, check_text, new_nonce
-from django_fairque.engine.model.lease import LEASE_FIELDS, Lease, LeaseKey, check_lease
+from django_fairque.engine.model.lease import Lease, LeaseKey, check_lease, leases_of_reply
 from django_fairque.engine.model.outcome import Outcome, Settled, ShardHead
 from django_fairque.engine.model.payload import pack
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, NEVER_MICROSECONDS, Commands
@@ -370,14 +370,14 @@ def settle_on_shard(
     args += fetch.to_lua_args(commands.config.lease_seconds, has_waited=has_waited)
     reply = yield commands.call("settle", args, now, reply=new_nonce(), leases=fetch.worker)
     moment, look_at, virtual_time, place, news, codes = reply[:6]
-    look = int(look_at)
+    look, leases = int(look_at), _leases(commands, reply, 6, fetch.worker)
     return Settled(
         [SETTLE_STATUSES[code - 0x30] for code in codes],
-        _leases(commands, reply, 6, fetch.worker),
+        leases,
         int(moment) / 1_000_000,
         None if look >= NEVER_MICROSECONDS else look / 1_000_000,
         float(virtual_time),
-        fetch.shard_heads(place, len(reply[6:]) // len(LEASE_FIELDS)),
+        fetch.shard_heads(place, len(leases)),
         news == b"1",
     )
 
@@ -390,8 +390,7 @@ def repeated_call(call: ScriptCall) -> ScriptCall:
 
 
 def _leases(commands: Commands, reply: Sequence[Any], first: int, worker: str) -> list[Lease]:
-    size, started, shard = len(LEASE_FIELDS), int(reply[0]) / 1_000_000, commands.keys.shard
-    return [Lease(reply[i : i + size], worker, started, shard) for i in range(first, len(reply), size)]
+    return list(leases_of_reply(reply, first, worker, int(reply[0]) / 1_000_000, commands.keys.shard))
 
 
 def wake(commands: Commands, timeout: float) -> BlockingCommand:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from django_fairque.engine.model import payload as json_payload
@@ -164,6 +164,27 @@ class Lease:
         if not hasattr(self, "_task"):
             self._task = Task.from_lua_result(self._values)
         return self._task
+
+
+_REPLY_VALUES = 12
+_FIELD_INDEX = {name.encode(): index for index, name in enumerate(LEASE_FIELDS)}
+
+
+def leases_of_reply(reply: Sequence[Any], first: int, worker: str, started_at: float, shard: int) -> Iterator[Lease]:
+    """The leases of a script's reply, which begin at this index (pop.lua describes them)."""
+    for at in range(first + 1, len(reply), _REPLY_VALUES):
+        task_id, token, payload, user, name, priority, created, ready, max_retries, timeout, deadline, rare = reply[
+            at : at + _REPLY_VALUES
+        ]
+        values = [
+            *(task_id, token, b"1", reply[first], payload, user, name, priority, created, ready or created),
+            *(b"", max_retries, timeout, b"", b"", b"%d" % deadline, b"", b"", b""),
+        ]
+        if rare:
+            pairs = json_payload.unpack(rare)
+            for field, value in zip(pairs[::2], pairs[1::2], strict=True):
+                values[_FIELD_INDEX[field]] = value
+        yield Lease(values, worker, started_at, shard)
 
 
 def check_lease(lease: Lease) -> Lease:

@@ -9,7 +9,7 @@ import pytest
 from django_fairque.engine.leasing import lease_ops as leasing
 from django_fairque.engine.leasing.lease_ops import Fetch
 from django_fairque.engine.model.errors import TaskValidationError
-from django_fairque.engine.model.lease import LeaseKey
+from django_fairque.engine.model.lease import LeaseKey, leases_of_reply
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.records import FailureType, TaskState
 from tests.engine.conftest import NOW, pop, task
@@ -165,7 +165,8 @@ class TestQuarantine:
         queue.push(task("mallory", name="blocks"), now=NOW)
         request = next(leasing.pop_batch_from_shard(queue._shards.home, Fetch(1, "w"), NOW))
         replies = [queue._transport.send(request) for _ in range(2)]
-        assert [reply[-1] for reply in replies] == [b"2", b"2"]
+        leases = [lease for reply in replies for lease in leases_of_reply(reply, 5, "w", NOW, 0)]
+        assert [lease.is_quarantined for lease in leases] == [True, True]
 
     def test_another_one_lengthens_it_and_ended_ones_are_removed(self, queue: FairQueue, redis: Redis) -> None:
         for user, now in (("mallory", NOW), ("trent", NOW + 300), ("mallory", NOW + 400), ("zed", NOW + 950)):

@@ -11,9 +11,9 @@ from django_fairque.engine.inspection import task_lookup as lookup
 from django_fairque.engine.leasing import lease_ops as leasing
 from django_fairque.engine.leasing.lease_ops import Fetch
 from django_fairque.engine.model.errors import TaskNotFoundError
+from django_fairque.engine.model.lease import leases_of_reply
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.records import TaskState
-from django_fairque.engine.model.task import LEASE_FIELDS
 from django_fairque.engine.pushing import push as pushing
 from tests.engine.conftest import NOW, push_many, task
 
@@ -68,9 +68,10 @@ def test_a_repeated_pop_returns_only_what_is_still_leased(queue: FairQueue) -> N
     push_many(queue, "a", 2)
     steps = leasing.pop_batch_from_shard(queue._shards.home, Fetch(2, "w"), NOW)
     request = next(steps)
-    reply = queue._transport.send(request)
-    queue.cancel(reply[5].decode(), now=NOW)
-    assert len(queue._transport.send(request)) == 5 + len(LEASE_FIELDS)
+    first, second = leases_of_reply(queue._transport.send(request), 5, "w", NOW, 0)
+    queue.cancel(first.task_id, now=NOW)
+    (left,) = leases_of_reply(queue._transport.send(request), 5, "w", NOW, 0)
+    assert left.key == second.key
 
 
 @pytest.mark.parametrize("kind", ["finish", "fail", "later", "dead", "discard", "release", "crash", "poison"])

@@ -4,7 +4,7 @@
 --
 -- KEYS    base leases
 -- ARGV    options, id, token, worker that takes it over, lease (us)
--- REPLY   now (us), then the 19 values of the lease (`LEASE_FIELDS`); nothing else if it is not the task's current one
+-- REPLY   now (us), then as pop.lua; nothing else if it is not the task's current one
 -- COST    9 commands
 -- include base ring organization recent_usage user task dependents due_work list_credit select_next fetch
 local id, token, worker = ARGV[FIRST_ARG], tonumber(ARGV[FIRST_ARG + 1]), ARGV[FIRST_ARG + 2]
@@ -21,5 +21,5 @@ redis.call('HSET', task.key, 'worker', worker)
 if task.worker ~= worker then srem(leases_key(task.worker), id) end
 commit()
 local reply = { now_text }
-append_lease(reply, task, payload, exact(lease_end))
+append_leases(reply, { task }, { payload }, lease_end)
 return reply

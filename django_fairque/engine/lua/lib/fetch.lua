@@ -1,6 +1,6 @@
 -- Hand out the next tasks: `take_for` (lib/select_next.lua) decides which, then all of it is written. Used by the commands pop and settle.
 
-local fetch, next_place, append_lease
+local fetch, next_place, append_leases
 do
 
 do
@@ -38,15 +38,33 @@ local function marks_of(task)
   return marks
 end
 
-function append_lease(reply, task, payload, lease_end)
+local append_lease
+do
+
+-- The values that few leases have: field and value in turns, packed.
+local function rare_values(task)
+  local raw, deliveries = task.raw, task.deliveries
+  if deliveries == 1 and not (raw.retries or raw.due or raw.expires or raw.run or raw.trace or raw.suspect or task.is_quarantined) then return '' end
+  local values = { 'deliveries', exact(deliveries) }
+  for _, field in ipairs({ 'retries', 'due', 'expires', 'run', 'trace' }) do
+    if raw[field] then
+      values[#values + 1] = field
+      values[#values + 1] = raw[field]
+    end
+  end
+  values[#values + 1] = 'suspect'
+  values[#values + 1] = task.is_quarantined and '2' or raw.suspect or ''
+  return pack(values)
+end
+
+function append_lease(reply, task, payload)
   local raw, n = task.raw, #reply
-  reply[n + 1], reply[n + 2], reply[n + 3] = task.id, task.token_text, exact(task.deliveries)
-  reply[n + 4], reply[n + 5], reply[n + 6] = lease_end, payload or '', task.user
-  reply[n + 7], reply[n + 8], reply[n + 9] = raw.name or '', raw.priority, raw.created or exact(task.created)
-  reply[n + 10], reply[n + 11], reply[n + 12] = raw.ready or raw.created or exact(task.ready), raw.retries or '', raw.max_retries or ''
-  reply[n + 13], reply[n + 14], reply[n + 15] = raw.timeout or '', raw.due or '', raw.expires or ''
-  reply[n + 16], reply[n + 17], reply[n + 18] = exact(deadline_of(task)), raw.run or '', raw.trace or ''
-  reply[n + 19] = task.is_quarantined and '2' or raw.suspect or ''
+  reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = task.id, task.token_text, payload or '', task.user
+  reply[n + 5], reply[n + 6], reply[n + 7] = raw.name or '', raw.priority, raw.created or exact(task.created)
+  reply[n + 8], reply[n + 9], reply[n + 10] = raw.ready or '', raw.max_retries or '', raw.timeout or ''
+  reply[n + 11], reply[n + 12] = task.deadline or deadline_of(task), rare_values(task)
+end
+
 end
 
 local function payloads_of(tasks)
@@ -72,16 +90,23 @@ local function note_quarantined(tasks)
   end
 end
 
--- The same call again (its reply was lost): the leases that it was given the first time and still has.
-local function replay(reply, stored, lease_end_text)
+-- `reply` gets the end of the leases, and then 12 values of each.
+function append_leases(reply, tasks, payloads, lease_end)
+  if tasks[1] then reply[#reply + 1] = exact(lease_end) end
+  for i, task in ipairs(tasks) do append_lease(reply, task, payloads[i]) end
+end
+
+-- The same call again (its reply was lost): the leases that it was given the first time and still has. `stored`: the token of the first
+-- one, and the ids in the order of their tokens.
+local function replay(reply, stored, lease_end)
   local list, tasks = unpack_list(stored), {}
-  for i = 1, #list, 2 do
+  local before = (tonumber(list[1]) or 0) - 2
+  for i = 2, #list do
     local task = read_task(list[i])
-    if task and task.state == 'started' and exact(task.token) == list[i + 1] then tasks[#tasks + 1] = task end
+    if task and task.state == 'started' and task.token == before + i then tasks[#tasks + 1] = task end
   end
-  local payloads = payloads_of(tasks)
   note_quarantined(tasks)
-  for i, task in ipairs(tasks) do append_lease(reply, task, payloads[i], lease_end_text) end
+  append_leases(reply, tasks, payloads_of(tasks), lease_end)
 end
 
 local function bury_expired()
@@ -94,7 +119,8 @@ end
 
 -- Appends the leases of up to `limit` turns to `reply`. ARGV from `at`: worker, lease (us), woken, begin and until (`take_for`), users,
 -- steal targets, batch sizes.
--- With `is_look` and a limit of 0 only what `next_place` says. Returns what `take_for` returned, for `next_place`.
+-- With `is_look` and a limit of 0 only what `next_place` says. Returns what `take_for` returned, for `next_place`, and
+-- whether `taken` was handed out (a repeated call hands out nothing new).
 function fetch(reply, limit, at, is_look)
   local worker, lease, woken_as = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2]
   local woken, has_waited, is_again = woken_as ~= '0', woken_as == '2' or woken_as == '3', woken_as == '3'
@@ -108,7 +134,6 @@ function fetch(reply, limit, at, is_look)
     served_lists = take_for(limit, at + 5, ARGV[at + 3], ARGV[at + 4], batch_sizes)
   end
   local lease_end = now + lease
-  local lease_end_text = exact(lease_end)
   if #taken == 0 and #expired + #dropped_ids == 0 then
     local stored
     if is_again then -- the connection that it first went over may be there yet: it must do nothing when it comes
@@ -116,13 +141,13 @@ function fetch(reply, limit, at, is_look)
     else
       stored = limit > 0 and redis.call('GET', K.reply)
     end
-    if stored then replay(reply, stored, lease_end_text) end
+    if stored then replay(reply, stored, lease_end) end
     commit()
     wake_if(woken or ring_grew)
     return served_lists
   end
 
-  local payloads, record = payloads_of(taken), {}
+  local payloads, record = payloads_of(taken), { exact(stat.token + 1) }
   note_quarantined(taken)
   for _, task in ipairs(expired) do touch(history_key(task.id)) end
   if #expired > 0 then touch_minute() end
@@ -130,13 +155,13 @@ function fetch(reply, limit, at, is_look)
   for i, task in ipairs(taken) do
     task.token = stat.token + i
     task.token_text = exact(task.token)
-    record[2 * i - 1], record[2 * i] = task.id, task.token_text
+    record[i + 1] = task.id
   end
   -- The first write: whether this nonce was served before, and if not, with what.
   local packed = pack(record)
   local stored = redis.call('SET', K.reply, packed, 'NX', 'GET', 'PX', reply_ttl(#packed))
   if stored then
-    replay(reply, stored, lease_end_text)
+    replay(reply, stored, lease_end)
     wake_if(woken) -- the marker may have been for others: over a connection that was given up it is taken for nobody
     return served_lists
   end
@@ -147,21 +172,22 @@ function fetch(reply, limit, at, is_look)
     sadd(K.leases, task.id)
   end
   flush()
-  for i, task in ipairs(taken) do
+  for _, task in ipairs(taken) do
     task.deliveries = task.deliveries + 1
     zrem(K['state:queued'], task.id)
     redis.call('HSET', task.key, 'state', 'started', 'token', task.token_text, 'worker', worker,
       'started', now_text, 'deliveries', argument(task.deliveries), 'cost', argument(task.cost),
       unpack(marks_of(task)))
-    append_lease(reply, task, payloads[i], lease_end_text)
-    if deadline_of(task) < now and task.raw.warn ~= 'missed' then -- counted once: a retry can't miss the SLA again
+    task.deadline = deadline_of(task)
+    if task.deadline < now and task.raw.warn ~= 'missed' then -- counted once: a retry can't miss the SLA again
       redis.call('HSET', task.key, 'warn', 'missed')
       count('sla_violated', 1)
       count('sla_violated:' .. task.priority, 1)
       tally('violated', 1)
-      alert('violated', task, deadline_of(task))
+      alert('violated', task, task.deadline)
     end
   end
+  append_leases(reply, taken, payloads, lease_end)
   if #taken > 0 then
     count('started', #taken)
     look_at(lease_end)
@@ -170,7 +196,7 @@ function fetch(reply, limit, at, is_look)
   for _, user in ipairs(user_order) do remove_taken(user) end
   commit()
   wake_if(woken or ring_grew)
-  return served_lists
+  return served_lists, true
 end
 
 end
