@@ -11,11 +11,15 @@ from hypothesis import strategies as st
 
 from django_fairque.engine.model import task as form
 from django_fairque.engine.model.errors import BacklogFullError, LuaScriptError
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, MakeQueue, task
 
 if TYPE_CHECKING:
     from redis import Redis
+
+    from django_fairque.engine.model.lease import Lease
 
 
 def test_queues_of_different_options_take_turns(make_queue: MakeQueue) -> None:
@@ -171,6 +175,20 @@ def test_the_records_of_a_bounded_number_of_users_are_kept(make_queue: MakeQueue
     assert {queue.user(f"u{i}").stats().sizes.ready for i in range(0, 7000, 100)} == {2}
 
 
+def test_a_call_that_failed_between_its_writes_leaves_nothing_to_the_next(client: Redis, redis: Redis) -> None:
+    queue = FairQueue(client)
+    users = "fq:{default:0}:users"
+    redis.set(users, "a text")
+    with pytest.raises(LuaScriptError, match="WRONGTYPE"):
+        queue.push(task("a"), now=NOW)
+    redis.delete(users)
+    queue.push(task("b"), now=NOW)
+    lease = queue.pop("w", users=["b"], now=NOW)
+    assert lease is not None
+    assert lease.user_id == "b"
+    assert redis.zrange("fq:{default:0}:state:started", 0, -1) == [lease.task_id.encode()]
+
+
 @pytest.mark.parametrize("number", [-5, 10**7, 10**15 + 10**7, 2**53 - 1, -(2**53) + 1])
 def test_a_whole_number_that_a_command_is_passed_stays_whole(redis: Redis, number: int) -> None:
     """Before Redis 7.4 only one with less than eight zeros at its end: `argument` in base.lua makes a text of the others."""
@@ -190,3 +208,92 @@ def test_python_packs_a_form_once(make_queue: MakeQueue) -> None:
     for _ in range(20):
         queue.push(task("a", name="the same"), now=NOW)
     assert form.PushTemplate.packed.cache_info().misses == before + 1
+
+
+class TestRuns:
+    """What a function keeps of the tasks that it handed out (lib/runs.lua), when something else has changed them since."""
+
+    @pytest.fixture
+    def lease(self, queue: FairQueue) -> Lease:
+        """One that `settle` has handed out, so that it is kept."""
+        queue.push(task("a", task_id="x", max_retries=3), now=NOW)
+        (lease,) = queue.settle([], 1, worker="w", now=NOW).leases
+        return lease
+
+    def finish(self, queue: FairQueue, *leases: Lease) -> list[str]:
+        outcomes = [Outcome.finish(lease, "done", took=0.5) for lease in leases]
+        return list(queue.settle(outcomes, now=NOW + 1).statuses)
+
+    def test_less_is_read(self, queue: FairQueue, redis: Redis, lease: Lease) -> None:
+        """Of a task that is not kept, 14 fields."""
+        if not queue._transport.as_functions:
+            pytest.skip("scripts keep nothing")
+        read: list[str] = []
+        with redis.monitor() as monitor:
+            self.finish(queue, lease)
+            redis.echo("the end")
+            while not read or "the end" not in read[-1]:
+                read.append(monitor.next_command()["command"])
+        (fields,) = [each.split()[2:] for each in read if each.startswith("HMGET") and ":task:x" in each]
+        assert fields == ["state", "token", "started", "worker", "waited"]
+
+    def test_the_lease_has_gone_to_another_worker(self, queue: FairQueue, redis: Redis, lease: Lease) -> None:
+        assert queue.take_over(lease.key, "other", now=NOW)
+        assert self.finish(queue, lease) == ["finished"]
+        assert redis.exists("fq:{default:0}:leases:other", "fq:{default:0}:leases:w") == 0
+        assert queue.check_invariants() == []
+
+    def test_it_has_been_canceled_and_runs_again(self, queue: FairQueue, lease: Lease) -> None:
+        queue.cancel("x", now=NOW)
+        queue.push(task("b", task_id="y"), now=NOW)
+        queue.cancel("y", now=NOW)
+        queue.push(task("a", task_id="x"), now=NOW)
+        (second,) = queue.settle([], 1, worker="w", now=NOW).leases
+        assert self.finish(queue, lease, second) == ["stale", "finished"]
+        assert queue.check_invariants() == []
+
+    def test_it_has_ended_and_its_id_runs_again(self, queue: FairQueue, lease: Lease) -> None:
+        assert self.finish(queue, lease) == ["finished"]
+        queue.push(task("a", task_id="x"), now=NOW + 2)
+        (second,) = queue.settle([], 1, worker="w", now=NOW + 2).leases
+        assert self.finish(queue, lease, second) == ["stale", "finished"]
+        assert queue.user("a").stats().finished == 2
+
+    def test_another_task_waits_for_it_since(self, queue: FairQueue, lease: Lease) -> None:
+        queue.push(task("b", task_id="y", depends_on=["x"]), now=NOW)
+        assert self.finish(queue, lease) == ["finished"]
+        queue.sweep(now=NOW + 2)
+        assert queue.get_task("y").state is TaskState.QUEUED
+
+    def test_the_lease_has_ended_and_another_worker_runs_it(self, queue: FairQueue, lease: Lease) -> None:
+        queue.sweep(now=NOW + 1000)
+        (second,) = queue.settle([], 1, worker="other", now=NOW + 1000).leases
+        assert queue.settle([Outcome.finish(lease)], now=NOW + 1001).statuses == ["stale"]
+        assert queue.settle([Outcome.finish(second)], now=NOW + 1001).statuses == ["finished"]
+        assert queue.check_invariants() == []
+
+    @pytest.mark.parametrize(
+        ("field", "value", "finished"),
+        [("started", 1, True), ("worker", "other", True), ("token", 99, False), ("state", "canceled", False)],
+    )
+    def test_the_record_is_another_one(
+        self, client: Redis, redis: Redis, field: str, value: str, finished: bool
+    ) -> None:
+        """As after a failover, or when a copy was restored: what the server has counts."""
+        queue = FairQueue(client)  # whose keys are not checked at the end of the test
+        queue.push_batch([task("a", task_id="x"), task("b")], now=NOW)
+        leases = queue.settle([], 2, worker="w", now=NOW).leases
+        redis.hset("fq:{default:0}:task:x", mapping={field: value, "user": "b"})
+        self.finish(queue, *[lease for lease in leases if lease.task_id == "x"])
+        assert [queue.user(name).stats().finished for name in "ab"] == [0, int(finished)]
+
+    def test_a_bounded_number_is_kept(self, make_queue: MakeQueue, redis: Redis) -> None:
+        queue = make_queue()
+        queue.push_batch([task("a") for _ in range(6000)], now=NOW)
+        leases: list[Lease] = []
+        while len(leases) < 6000:
+            leases += queue.settle([], 300, worker="w", now=NOW).leases
+        assert redis.info("memory")["used_memory_vm_functions"] < 10_000_000
+        for first in range(0, 6000, 300):
+            assert set(self.finish(queue, *leases[first : first + 300])) == {"finished"}
+        assert queue.check_invariants() == []

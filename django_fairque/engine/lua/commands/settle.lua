@@ -11,31 +11,14 @@
 --         until, users, steal, batch sizes (as pop)
 --         kind: finish fail later discard release crash poison overdue
 -- REPLY   now, look, virtual time, place and news as pop.lua, codes (one digit per outcome: 0 stale, 1 finished, 2 retried, 3 dead, 4 released,
---         5 canceled), then 19 values per lease
+--         5 canceled), then the leases as pop.lua
 -- COST    3 commands per outcome and 3 per user, and those of a pop
--- include base ring organization recent_usage user task dependents due_work list_credit select_next fetch
+-- include base ring organization recent_usage user task dependents due_work list_credit select_next fetch runs
 local STRIDE = 7
 local size = tonumber(ARGV[FIRST_ARG])
 local ended, codes, seen, given_back = {}, {}, {}, false
 
-local STALE, FINISHED, RETRIED, DEAD, RELEASED, CANCELED = 0, 1, 2, 3, 4, 5
-
--- What the end of a run needs of its task; most tasks finish, so this is half of what `read_task` reads.
-local function read_run(id)
-  local key = task_key(id)
-  local found = attempt('HMGET', key, 'state', 'user', 'priority', 'token', 'done', 'worker', 'started', 'cost', 'ready',
-    'created', 'waited', 'charge', 'companion', 'size')
-  if not found then return nil end
-  local priority = PRIORITIES[found[3]]
-  if not (found[1] and found[2] and priority) then return nil end
-  return {
-    id = id, key = key, state = found[1], user = found[2], priority = priority, token = found[4] and number(found[4]), token_text = found[4],
-    done = found[5], worker = found[6] or '', started = found[7] and number(found[7]),
-    cost = found[8] and number(found[8]), ready = number(found[9] or found[10]) or now, waited = found[11],
-    charged_as = found[12] and number(found[12]) or 0, is_companion = found[13] == '1', size = found[14] and number(found[14]),
-    owner = false, index = 0, took = false, body = '',
-  }
-end
+local STALE, FINISHED, RETRIED, DEAD, RELEASED, CANCELED = '0', '1', '2', '3', '4', '5'
 
 -- What a settled task remembers of its outcome, in `done`: its token and, if it was another than `finish`, kind and answer.
 local function mark(task, code)
@@ -47,14 +30,14 @@ local function code_of_settled(task, token_text, kind)
   local settled, of_kind, code = (task.done or ''):match('^(%d+):?(%a*):?(%d*)$')
   if settled ~= token_text then return STALE end
   if of_kind == '' then of_kind, code = 'finish', FINISHED end
-  return of_kind == kind and tonumber(code) or STALE
+  return of_kind == kind and code ~= '' and code or STALE
 end
 
 for i = 1, size do
   local at = FIRST_ARG + 1 + (i - 1) * STRIDE
   local id, token_text, kind = ARGV[at], ARGV[at + 1], ARGV[at + 2]
   local is_finish = kind == 'finish'
-  local task = not seen[id] and (is_finish and read_run or read_task)(id)
+  local task = not seen[id] and (is_finish and runs.read or read_task)(id)
   if task and task.state == 'started' and task.token_text == token_text then
     seen[id] = true -- not of a stale one: it may be of another run of that id, before this one
     task.owner, task.index, task.took, task.body = load_user(task.user), i, tonumber(ARGV[at + 3]), ARGV[at + 5]
@@ -180,6 +163,7 @@ end
 
 start_due_if_needed()
 local reply = { exact(now), '', '', '', '', table.concat(codes) }
-local served_lists = fetch(reply, limit, at + 1, size == 0)
+local served_lists, has_handed_out = fetch(reply, limit, at + 1, size == 0)
+if has_handed_out then runs.keep(ARGV[at + 1]) end
 reply[2], reply[3], reply[4], reply[5] = exact(stat.look), exact(stat.vtime), next_place(served_lists, limit, at + 1), posted and '1' or '0'
 return reply

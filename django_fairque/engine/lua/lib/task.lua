@@ -3,36 +3,45 @@
 
 local PRIORITIES = { ['1'] = 1, ['2'] = 2, ['3'] = 3, ['4'] = 4, ['5'] = 5, ['6'] = 6 }
 
+local read_task
+do
+
+-- What is needed of the record of a task that runs, ran before or was a dead letter: not of most tasks when they are handed out.
+local function read_past(task, raw)
+  task.worker, task.done = raw.worker or '', raw.done
+  task.retries = raw.retries and number(raw.retries) or 0
+  task.max_retries = raw.max_retries and number(raw.max_retries) or 0
+  task.deliveries = raw.deliveries and number(raw.deliveries) or 0
+  task.token, task.token_text = raw.token and number(raw.token) or 0, raw.token
+  task.died = raw.died and number(raw.died) or 0
+  task.started = raw.started and number(raw.started)
+  task.cost, task.charged_as = raw.cost and number(raw.cost), raw.charge and number(raw.charge) or 0
+  task.is_suspect = raw.suspect == '1' -- it was running when its process died
+  task.is_companion = raw.companion == '1' -- it runs in one call with another task
+end
+
 -- The task's record, or nil when there is none that can be used (no state, no user, no known priority).
 -- One HGETALL: a record has some eight fields, and reading all is cheaper than asking for sixteen by name.
-local function read_task(id)
+function read_task(id)
   local key = task_key(id)
   local flat, raw = attempt('HGETALL', key) or {}, {}
   for i = 1, #flat, 2 do raw[flat[i]] = flat[i + 1] end
   local priority = PRIORITIES[raw.priority]
   if not (raw.state and raw.user and priority) then return nil end
   local created = raw.created and number(raw.created) or now
-  return {
+  local task = {
     id = id, key = key, raw = raw, state = raw.state, user = raw.user, priority = priority, created = created,
-    worker = raw.worker or '', waited = raw.waited,
-    ready = raw.ready and number(raw.ready) or created,
-    retries = raw.retries and number(raw.retries) or 0,
-    max_retries = raw.max_retries and number(raw.max_retries) or 0,
-    deliveries = raw.deliveries and number(raw.deliveries) or 0,
-    token = raw.token and number(raw.token) or 0, token_text = raw.token,
-    done = raw.done,
-    died = raw.died and number(raw.died) or 0,
-    started = raw.started and number(raw.started),
-    cost = raw.cost and number(raw.cost),
-    charged_as = raw.charge and number(raw.charge) or 0,
-    -- It was running when its process died.
-    is_suspect = raw.suspect == '1',
-    is_companion = raw.companion == '1', -- it runs in one call with another task
+    ready = raw.ready and number(raw.ready) or created, waited = raw.waited,
     sla = raw.sla and number(raw.sla),
     size = raw.size and number(raw.size), -- of one that counts against its user's limit on bytes
     -- Of one that has begun it says nothing any more.
     expires = raw.expires and not raw.started and number(raw.expires) or nil,
+    worker = '', retries = 0, max_retries = 0, deliveries = 0, token = 0, died = 0, charged_as = 0, is_suspect = false, is_companion = false,
   }
+  if raw.token or raw.died or task.state ~= 'queued' then read_past(task, raw) end
+  return task
+end
+
 end
 
 -- The mirror of a task on another shard that tasks here wait for: what is known of it here.
@@ -233,8 +242,10 @@ function end_lease(user, task, took, is_run)
   zrem(K['state:started'], task.id)
   srem(leases_key(task.worker), task.id)
   took = took or (task.is_companion and 0 or math.max(0, now - (task.started or now)))
-  local waited = is_run and math.max(0, (task.started or now) - task.ready) or 0
+  local waited = 0
   if is_run then
+    waited = (task.started or now) - task.ready
+    if waited < 0 then waited = 0 end
     histogram.observe('wait', waited, WAITED[task.priority])
     histogram.observe('run', took, 'run')
   end
