@@ -61,6 +61,16 @@ def test_a_turn_is_as_many_tasks_as_are_expected_to_take_a_millisecond(
     assert [user for user, _ in whole[::2]] == [whole[0][0]] * len(whole[::2])
 
 
+def test_tasks_that_ran_in_a_batch_and_are_tried_again_run_by_themselves(queue: FairQueue) -> None:
+    run(queue, "a", SHORT)
+    queue.push_batch([task("a", name="batch") for _ in range(3)], now=NOW)
+    batch = queue.settle([], 1, worker="w", batches={"batch": 3}, now=NOW).leases
+    queue.settle([Outcome.fail(lease, "x", delay=1, took=SHORT) for lease in batch], now=NOW)
+    leases = queue.settle([], 3, worker="w", now=NOW + 2).leases
+    assert turns(leases) == [("a", 3)]
+    assert queue.check_invariants() == []
+
+
 def test_before_anything_is_known_of_a_user_s_tasks_it_gets_one(queue: FairQueue) -> None:
     for user in "ab":
         push_many(queue, user, 20)

@@ -341,7 +341,7 @@ local function take_short(list, user, task, limit)
     local another = user.ready > 0 and take_one(user)
     if not another then break end
     tasks = tasks + 1
-    another.cost, another.charged_as = cost, 0
+    another.cost, another.charged_as, another.is_companion = cost, 0, false
     note_wait(user, now - another.ready)
     taken[#taken + 1] = another
   end
