@@ -166,19 +166,20 @@ class Lease:
         return self._task
 
 
-_REPLY_VALUES = 12
+_REPLY_VALUES = 15
 _FIELD_INDEX = {name.encode(): index for index, name in enumerate(LEASE_FIELDS)}
 
 
 def leases_of_reply(reply: Sequence[Any], first: int, worker: str, started_at: float, shard: int) -> Iterator[Lease]:
     """The leases of a script's reply, which begin at this index (pop.lua describes them)."""
     for at in range(first + 1, len(reply), _REPLY_VALUES):
-        task_id, token, payload, user, name, priority, created, ready, max_retries, timeout, deadline, rare = reply[
-            at : at + _REPLY_VALUES
-        ]
+        task_id, token, payload, user, name, priority, created, ready, *others = reply[at : at + _REPLY_VALUES]
+        max_retries, timeout, deadline, expires, run, trace, rare = others
+        if isinstance(deadline, int):  # else its record is damaged
+            deadline = b"%d" % deadline
         values = [
             *(task_id, token, b"1", reply[first], payload, user, name, priority, created, ready or created),
-            *(b"", max_retries, timeout, b"", b"", b"%d" % deadline, b"", b"", b""),
+            *(b"", max_retries, timeout, b"", expires, deadline, run, trace, b""),
         ]
         if rare:
             pairs = json_payload.unpack(rare)

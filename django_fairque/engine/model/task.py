@@ -42,7 +42,7 @@ LEASE_FIELDS = (
     *("retries", "max_retries", "timeout", "due", "expires", "deadline", "run"),
     *("trace", "suspect"),
 )
-"""What a pop returns for each task, in this order; all of it bytes, an absent value empty."""
+"""The values of a lease, in this order: bytes, empty where there is none. `leases_of_reply` takes them from a script's reply."""
 
 
 @dataclass(frozen=True)
@@ -448,7 +448,7 @@ class Task(BaseModel):
     def from_lua_result(cls, values: Sequence[bytes]) -> Task:
         """Return the task of a script's values.
 
-        ``values`` are the `LEASE_FIELDS` of a pop's reply, or what `to_lua_args` returned. A plain list of the latter
+        ``values`` are the `LEASE_FIELDS` of a lease, or what `to_lua_args` returned. A plain list of the latter
         has no dependencies, run and trace, and the task counts as created now. Raises `TaskSerializationError` if the
         values are neither of the two.
         """

@@ -34,6 +34,28 @@ def test_a_task_goes_through_its_states(queue: FairQueue) -> None:
     assert lease.task.payload == {"n": 1}
 
 
+def test_a_lease_has_what_only_few_tasks_have(queue: FairQueue) -> None:
+    queue.push(task("a", task_id="x", run_id="r", expires_at=NOW + 1e6, execute_after=NOW + 5, timeout=7), now=NOW)
+    first = pop(queue, NOW + 5)
+    queue.fail(first, "x", delay=1, now=NOW + 6)
+    lease = pop(queue, NOW + 7)
+    assert [each.retry_count for each in (first, lease)] == [0, 1]
+    assert [each.delivery for each in (first, lease)] == [1, 1]
+    for each in (first, lease):
+        found = each.task
+        assert (each.run_id, each.timeout, found.expires_at, found.max_retries) == ("r", 7, NOW + 1e6, 3)
+    assert (first.task.execute_after, first.ready_at, lease.ready_at) == (NOW + 5, NOW + 5, NOW + 7)
+
+
+def test_a_lease_whose_record_has_an_impossible_sla_is_known_as_damaged(queue: FairQueue, redis: Redis) -> None:
+    queue.push(task("a", task_id="x"), now=NOW)
+    redis.hset("fq:{default:0}:task:x", "sla", "1e20")
+    lease = pop(queue)
+    redis.hdel("fq:{default:0}:task:x", "sla")
+    with pytest.raises(ValueError, match="invalid literal"):
+        lease.check()
+
+
 @pytest.mark.parametrize("call", ["finish", "fail", "release", "set_progress"])
 def test_an_old_token_changes_nothing(queue: FairQueue, redis: Redis, call: str) -> None:
     push_many(queue, "a", 1)

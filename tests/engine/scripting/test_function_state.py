@@ -225,7 +225,7 @@ class TestRuns:
         return list(queue.settle(outcomes, now=NOW + 1).statuses)
 
     def test_less_is_read(self, queue: FairQueue, redis: Redis, lease: Lease) -> None:
-        """Of a task that is not kept, 14 fields."""
+        """Of a task that is not kept, the whole record."""
         if not queue._transport.as_functions:
             pytest.skip("scripts keep nothing")
         read: list[str] = []
@@ -235,7 +235,7 @@ class TestRuns:
             while not read or "the end" not in read[-1]:
                 read.append(monitor.next_command()["command"])
         (fields,) = [each.split()[2:] for each in read if each.startswith("HMGET") and ":task:x" in each]
-        assert fields == ["state", "token", "started", "worker", "waited"]
+        assert fields == ["state", "token", "worker", "waited"]
 
     def test_the_lease_has_gone_to_another_worker(self, queue: FairQueue, redis: Redis, lease: Lease) -> None:
         assert queue.take_over(lease.key, "other", now=NOW)
@@ -274,18 +274,32 @@ class TestRuns:
 
     @pytest.mark.parametrize(
         ("field", "value", "finished"),
-        [("started", 1, True), ("worker", "other", True), ("token", 99, False), ("state", "canceled", False)],
+        [("worker", "other", True), ("token", 99, False), ("state", "canceled", False)],
     )
     def test_the_record_is_another_one(
         self, client: Redis, redis: Redis, field: str, value: str, finished: bool
     ) -> None:
-        """As after a failover, or when a copy was restored: what the server has counts."""
+        """What the server has counts."""
         queue = FairQueue(client)  # whose keys are not checked at the end of the test
         queue.push_batch([task("a", task_id="x"), task("b")], now=NOW)
         leases = queue.settle([], 2, worker="w", now=NOW).leases
         redis.hset("fq:{default:0}:task:x", mapping={field: value, "user": "b"})
         self.finish(queue, *[lease for lease in leases if lease.task_id == "x"])
         assert [queue.user(name).stats().finished for name in "ab"] == [0, int(finished)]
+
+    def test_it_is_gone_and_another_one_has_its_id_token_and_moment(self, client: Redis, redis: Redis) -> None:
+        """As after a flush or a failover."""
+        queue = FairQueue(client)
+        queue.push(task("a", task_id="x"), now=NOW)
+        (first,) = queue.settle([], 1, worker="w", now=NOW).leases
+        redis.flushdb()
+        queue.push(task("b", task_id="x"), now=NOW)
+        second = queue.pop("w", now=NOW)
+        assert second is not None
+        assert second.key == first.key
+        assert self.finish(queue, second) == ["finished"]
+        assert queue.user("b").stats().finished == 1
+        assert queue.check_invariants() == []
 
     def test_a_bounded_number_is_kept(self, make_queue: MakeQueue, redis: Redis) -> None:
         queue = make_queue()

@@ -7,9 +7,10 @@
 --         users ('*' or n and n ids), steal (the same); if the worker has batch tasks: their names and sizes, packed
 -- REPLY   now (us), look (us: when something is due next), virtual time, place of whose turn it is next ('' for nobody's, or if
 --         there are no other shards; of lists as `next_place` in lib/fetch.lua says), 1 if there are new messages for other shards,
---         then, if there are leases, their end (us) and 12 values of each: id, token, payload, user, name, priority, created (us), since when
---         it is ready if that is another moment (us), max retries, timeout (us), deadline to start (us), and what few have: '' or
---         field and value in turns, packed (deliveries, retries, due, expires, run, trace, suspect)
+--         then, if there are leases, their end (us) and 15 values of each: id, token, payload, user, name, priority, created (us), since when
+--         it is ready (us; '' if that is `created`), max retries, timeout (us), deadline to start (us, an integer), expires (us), run, trace, and
+--         what few have: '', or field and value in turns, packed (deliveries, which are 1 if this is '', retries, due, suspect: 1 for a suspect,
+--         2 in quarantine)
 -- COST    16 commands for one task, 6 a task in a batch over many users; with organizations of users 4 more for one, and for each
 --         organization of a batch; the same for any number of users and organizations. Of a list one more to read each user of it who can be
 --         served, and some eight to write of what it has given (lib/list_credit.lua)

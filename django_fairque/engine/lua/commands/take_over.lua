@@ -4,7 +4,7 @@
 --
 -- KEYS    base leases
 -- ARGV    options, id, token, worker that takes it over, lease (us)
--- REPLY   now (us), then as pop.lua; nothing else if it is not the task's current one
+-- REPLY   now (us), then the end of the lease and its values as pop.lua; nothing else if it is not the task's current one
 -- COST    9 commands
 -- include base ring organization recent_usage user task dependents due_work list_credit select_next fetch
 local id, token, worker = ARGV[FIRST_ARG], tonumber(ARGV[FIRST_ARG + 1]), ARGV[FIRST_ARG + 2]

@@ -128,7 +128,7 @@ function counters.read()
     forget_stats()
     stat_changed = {}
   end
-  if next(stat_added) then stat_added = {} end
+  if next(stat_added) then stat_added = {} end -- most tables stay empty in most calls, so they are not made again
   key = K.stats
   stat = kept[key]
   if not stat or read(1)[1] ~= stat.revision then counters.read_again() end
@@ -301,7 +301,7 @@ do
 
 local touched = {}
 each_call(function()
-  if touched[1] then touched = {} end -- most tables stay empty in most calls
+  if touched[1] then touched = {} end
 end)
 function touch(key) touched[#touched + 1] = key end
 function touch_all()

@@ -4,7 +4,7 @@
 -- policy is not to wait out a failure are in `deps:reacting:{A}` too. A task with dependents that ends goes into
 -- `resolving`; from there its dependents are taken in slices, in the call that ended it and in later ones. If A has more
 -- than a slice of dependents, those of users with few deferred tasks are in `deps:first:{A}` too and are taken first
--- (`note_first` in lib/edges.lua).
+-- (`note_first` in lib/push_dependencies.lua).
 
 local go_on, release, forget_mirror, resolve -- all else here is its own: a script has room for 200 names
 do

@@ -44,17 +44,9 @@ do
 -- The values that few leases have: field and value in turns, packed.
 local function rare_values(task)
   local raw, deliveries = task.raw, task.deliveries
-  if deliveries == 1 and not (raw.retries or raw.due or raw.expires or raw.run or raw.trace or raw.suspect or task.is_quarantined) then return '' end
-  local values = { 'deliveries', exact(deliveries) }
-  for _, field in ipairs({ 'retries', 'due', 'expires', 'run', 'trace' }) do
-    if raw[field] then
-      values[#values + 1] = field
-      values[#values + 1] = raw[field]
-    end
-  end
-  values[#values + 1] = 'suspect'
-  values[#values + 1] = task.is_quarantined and '2' or raw.suspect or ''
-  return pack(values)
+  if deliveries == 1 and not (raw.retries or raw.due or raw.suspect or task.is_quarantined) then return '' end
+  local suspect = task.is_quarantined and '2' or raw.suspect or ''
+  return pack({ 'deliveries', exact(deliveries), 'retries', raw.retries or '', 'due', raw.due or '', 'suspect', suspect })
 end
 
 function append_lease(reply, task, payload)
@@ -62,7 +54,10 @@ function append_lease(reply, task, payload)
   reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = task.id, task.token_text, payload or '', task.user
   reply[n + 5], reply[n + 6], reply[n + 7] = raw.name or '', raw.priority, raw.created or exact(task.created)
   reply[n + 8], reply[n + 9], reply[n + 10] = raw.ready or '', raw.max_retries or '', raw.timeout or ''
-  reply[n + 11], reply[n + 12] = task.deadline or deadline_of(task), rare_values(task)
+  local deadline = task.deadline or deadline_of(task)
+  if deadline >= NEVER then deadline = exact(deadline) end -- of a damaged record: no integer for the server
+  reply[n + 11], reply[n + 12], reply[n + 13], reply[n + 14] = deadline, raw.expires or '', raw.run or '', raw.trace or ''
+  reply[n + 15] = rare_values(task)
 end
 
 end
@@ -90,7 +85,7 @@ local function note_quarantined(tasks)
   end
 end
 
--- `reply` gets the end of the leases, and then 12 values of each.
+-- `reply` gets the end of the leases, and then 15 values of each.
 function append_leases(reply, tasks, payloads, lease_end)
   if tasks[1] then reply[#reply + 1] = exact(lease_end) end
   for i, task in ipairs(tasks) do append_lease(reply, task, payloads[i]) end

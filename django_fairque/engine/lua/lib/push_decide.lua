@@ -5,7 +5,7 @@ local ITEMS, STRIDE = 5, 4 -- where the tasks begin, behind `at` as in `accept`;
 local POLICY_WAIT, POLICY_RUN = 'wait', 'run'
 
 local record_keys, items, codes, accepted, accepted_by_id, seen, pending, delivered, is_posted
-local others, moved, alias, uniques = {}, {}, {}, {} -- what is `moved` or has an `alias` has added to `others`
+local others, moved, alias, uniques = {}, {}, {}, {} -- code that adds to `moved` or `alias` adds to `others` too
 each_call(function()
   record_keys, items, codes, accepted, accepted_by_id, seen, pending = {}, {}, {}, {}, {}, {}, {}
   if others[1] then others, moved, alias = {}, {}, {} end

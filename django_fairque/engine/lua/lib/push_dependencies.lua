@@ -1,7 +1,7 @@
 -- The dependencies of pushed tasks: read what they wait for, decide which of them wait, write both directions of each edge. Used by
 -- push, deliver and fire.
 
-local remotes -- dependencies on other shards, by id
+local remotes -- dependencies on other shards, by id; set for each graph, and not read without one
 
 -- What blocks an accepted task, by what each of its dependencies is now. Returns a refusal or nil, and where the next
 -- argument is.
@@ -100,7 +100,7 @@ local function check_set(key)
 end
 
 -- Of each task on which accepted tasks depend: how many dependents it had before, how many come, and which of these belong to
--- users with few deferred tasks; of each user how many deferred tasks come.
+-- users with few deferred tasks; of each user how many deferred tasks come. Set for each graph, and not read without one.
 local sizes, added, of_few, deferred
 
 local function slice() return math.min(sweep_limit, MOST_RESOLVED) end

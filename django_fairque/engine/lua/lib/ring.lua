@@ -244,11 +244,7 @@ local function changes(one)
     if value == nil or value == never_served then
       unset[#unset + 1] = field
     else
-      if value == 0 then
-        value = 0 -- not -0
-      elseif field ~= 'group' and field ~= 'pause_note' and value % 1e8 == 0 then
-        value = argument(value)
-      end
+      if field ~= 'group' and field ~= 'pause_note' and value % 1e8 == 0 then value = argument(value) end
       values[n + 1], values[n + 2] = field, value
       n = n + 2
     end

@@ -74,8 +74,9 @@ end
 
 local function keep(key, user)
   if kept[key] == user then return end
-  if number_kept >= KEPT then kept, kept_before, number_kept = {}, kept, 0 end
-  kept[key], number_kept = not user.is_damaged and user or nil, number_kept + 1
+  if number_kept >= KEPT then kept, number_kept, kept_before = {}, 0, kept end
+  if not kept[key] then number_kept = number_kept + 1 end
+  kept[key] = user
 end
 
 function load_user(name)
@@ -88,7 +89,7 @@ function load_user(name)
   else
     user = read_record(name, key)
   end
-  keep(key, user)
+  if not user.is_damaged then keep(key, user) end
   user.ring_owner = ring_owner_of(user.group)
   note_place(user)
   user.was_idle = is_idle(user)
