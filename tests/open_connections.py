@@ -37,10 +37,17 @@ def watch() -> None:
 
 def left_open() -> list[str]:
     """The connections whose event loop has ended, each with the test that opened it; each is told of once."""
-    found = [each for each in list(_opened) if (writer := each._writer) and writer.transport._loop.is_closed()]  # type: ignore[attr-defined]
+    found = [each for each in list(_opened) if _is_left_open(each)]
     for each in found:
         _opened.discard(each)
     return [f"{each!r}, opened in {each.opened_by}" for each in found]  # type: ignore[attr-defined]
+
+
+def _is_left_open(connection: AbstractConnection) -> bool:
+    if not (writer := connection._writer):
+        return False
+    loop = writer.transport._loop  # type: ignore[attr-defined] # None once the transport has closed
+    return loop is not None and loop.is_closed()
 
 
 def close_databases() -> None:

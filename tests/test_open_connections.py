@@ -1,0 +1,29 @@
+"""What the tests' own check of connections that were left open takes for one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from redis.asyncio.connection import ConnectionPool
+
+from tests import open_connections
+
+if TYPE_CHECKING:
+    from redis.asyncio.connection import AbstractConnection
+
+    from tests.servers import Server
+
+
+def test_a_connection_whose_transport_has_closed_is_not_left_open(server: Server) -> None:
+    async def connect_and_lose() -> AbstractConnection:
+        connection: AbstractConnection = ConnectionPool.from_url(server.url).make_connection()
+        await connection.connect()
+        assert connection._writer is not None
+        connection._writer.transport.abort()
+        await asyncio.sleep(0)  # the transport closes in the next turn of the loop
+        return connection
+
+    connection = asyncio.run(connect_and_lose())
+    assert open_connections.left_open() == []
+    connection._writer = None  # else it warns that nobody has closed it
