@@ -172,15 +172,14 @@ _FIELD_INDEX = {name.encode(): index for index, name in enumerate(LEASE_FIELDS)}
 
 def leases_of_reply(reply: Sequence[Any], first: int, worker: str, started_at: float, shard: int) -> Iterator[Lease]:
     """The leases of a script's reply, which begin at this index (pop.lua describes them)."""
+    none, one = b"", b"1"
     for at in range(first + 1, len(reply), _REPLY_VALUES):
-        task_id, token, payload, user, name, priority, created, ready, *others = reply[at : at + _REPLY_VALUES]
-        max_retries, timeout, deadline, expires, run, trace, rare = others
+        task_id, token, payload, user, name, priority, created, ready = reply[at : at + 8]
+        max_retries, timeout, deadline, expires, run, trace, rare = reply[at + 8 : at + _REPLY_VALUES]
         if isinstance(deadline, int):  # else its record is damaged
             deadline = b"%d" % deadline
-        values = [
-            *(task_id, token, b"1", reply[first], payload, user, name, priority, created, ready or created),
-            *(b"", max_retries, timeout, b"", expires, deadline, run, trace, b""),
-        ]
+        values = [task_id, token, one, reply[first], payload, user, name, priority, created, ready or created]
+        values += none, max_retries, timeout, none, expires, deadline, run, trace, none
         if rare:
             pairs = json_payload.unpack(rare)
             for field, value in zip(pairs[::2], pairs[1::2], strict=True):
