@@ -47,9 +47,12 @@ def test_a_lease_has_what_only_few_tasks_have(queue: FairQueue) -> None:
     assert (first.task.execute_after, first.ready_at, lease.ready_at) == (NOW + 5, NOW + 5, NOW + 7)
 
 
-def test_a_lease_whose_record_has_an_impossible_sla_is_known_as_damaged(queue: FairQueue, redis: Redis) -> None:
+@pytest.mark.parametrize("sla", ["1e20", "-1e20"])
+def test_a_lease_whose_record_has_an_impossible_sla_is_known_as_damaged(
+    queue: FairQueue, redis: Redis, sla: str
+) -> None:
     queue.push(task("a", task_id="x"), now=NOW)
-    redis.hset("fq:{default:0}:task:x", "sla", "1e20")
+    redis.hset("fq:{default:0}:task:x", "sla", sla)
     lease = pop(queue)
     redis.hdel("fq:{default:0}:task:x", "sla")
     with pytest.raises(ValueError, match="invalid literal"):

@@ -183,6 +183,7 @@ def test_a_call_that_failed_between_its_writes_leaves_nothing_to_the_next(client
         queue.push(task("a"), now=NOW)
     redis.delete(users)
     queue.push(task("b"), now=NOW)
+    assert redis.zrange(users, 0, -1) == [b"b"]
     lease = queue.pop("w", users=["b"], now=NOW)
     assert lease is not None
     assert lease.user_id == "b"

@@ -336,7 +336,7 @@ function histogram.bucket(microseconds) return math.floor(4 * math.log(math.max(
 
 -- A duration into the minute's histogram and into the one since the first task, which is never forgotten. A call counts by bucket, and
 -- names the fields when it writes.
-local INSIDE = 1 + 1e-9 -- so far inside the bounds of a bucket rounding does not matter
+local INSIDE = 1 + 1e-9 -- so far inside the bounds of a bucket that rounding does not matter
 local observed = {}
 each_call(function()
   if next(observed) then observed = {} end

@@ -6,8 +6,8 @@
 local runs = {} -- in one table: a script has room for 200 names
 do
 
--- By key of the record, and those that were kept when `kept` was last full. A task is kept together with the counters: while these are the same table,
--- nothing but functions of this library has written, so no other run has this token.
+-- `kept`: by key of the record. `kept_before`: those that were kept when `kept` was last full. A task is kept together with the counters: while these
+-- are the same table, no other function has given out tokens, so no other run of this task has this token.
 local KEPT = 500
 local kept, number_kept, kept_before = {}, 0, {}
 

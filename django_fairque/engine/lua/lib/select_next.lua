@@ -37,7 +37,7 @@ local take_one, take_another
 do
 
 local WEIGHTS = { 0.2, 0.4, 0.6, 0.8, 1.0 }
-local LOWEST = { '1e15', '2e15', '3e15', '4e15', '5e15', '6e15' } -- score of each priority: it times `BAND`
+local LOWEST = { '1e15', '2e15', '3e15', '4e15', '5e15', '6e15' } -- `priority * BAND`: the lowest score of each priority; the last one only ends priority 5
 
 -- A queue that can't be read: its user leaves the ring, until the checker puts it there again.
 local function damaged(user)

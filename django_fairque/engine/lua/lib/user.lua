@@ -22,7 +22,7 @@ local load_user
 do
 
 -- To read and convert a record takes a fifth of the time in which a task is settled and the next one handed out, so a function keeps
--- the records of a few users until its next call. (Thousands of them would slow down Lua's garbage collection for all.) A kept record
+-- the records of the last 100 to 200 users. (Thousands of them would slow down Lua's garbage collection for all.) A kept record
 -- is valid if the counters are the ones that were kept with it, and the record on the server has the same `version`, which each write of
 -- it increments. So a failover, and a call of other functions that ended between its writes, are noticed; also a key that is gone or
 -- of another type, before anything is written.
