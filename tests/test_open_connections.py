@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
+import pytest
 from redis.asyncio.connection import ConnectionPool
 
 from tests import open_connections
@@ -25,5 +27,13 @@ def test_a_connection_whose_transport_has_closed_is_not_left_open(server: Server
         return connection
 
     connection = asyncio.run(connect_and_lose())
+    assert connection in open_connections._opened
     assert open_connections.left_open() == []
     connection._writer = None  # else it warns that nobody has closed it
+
+
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_a_connection_whose_loop_has_ended_is_left_open(has_ended: bool) -> None:
+    loop = SimpleNamespace(is_closed=lambda: has_ended)
+    connection: Any = SimpleNamespace(_writer=SimpleNamespace(transport=SimpleNamespace(_loop=loop)))
+    assert open_connections._is_left_open(connection) is has_ended
