@@ -49,6 +49,10 @@ PREFETCH_SECONDS = 0.05
 """Seconds of work that lie ahead of the slots at most."""
 MAX_PREFETCHED_LEASES = 240
 """Leases that do at most. A call settles and fetches about a third as many, which takes the server 7 ms."""
+MAX_OUTCOMES_PER_CALL = 300
+"""Outcomes that one call reports."""
+SECOND_CALL_OUTCOMES = 60
+"""Outcomes for which a second call is made."""
 RATE_WINDOW_SECONDS = 0.1
 """Seconds of work over which the rate is taken: one call's tasks end in a moment, the next one's after a wait for the
 server, and what is kept ahead must not follow that up and down."""
@@ -60,8 +64,8 @@ class Pace:
     """Learns from what has ended.
 
     Attributes:
-        ahead: leases to have in hand beyond those that run.
-        low: how many of those are left when more are fetched.
+        prefetch: leases to have in hand beyond those that run.
+        low_mark: how many of those are left when more are fetched.
         mean_run: seconds that a task runs.
     """
 
@@ -93,6 +97,15 @@ class Pace:
         self.prefetch = int(min(MAX_PREFETCHED_LEASES, rate * PREFETCH_SECONDS, needed))
         self.low_mark = self.prefetch * 3 // 4
 
+    @property
+    def call_size(self) -> int:
+        """The most outcomes for one call. If tasks are fetched ahead it is a third of those in hand, so that the slots run a
+        third while the server works on two calls, one after the other. If one call reported all of them, the slots would wait
+        for the server, and then the server for the slots."""
+        if not self.prefetch:
+            return MAX_OUTCOMES_PER_CALL
+        return min(MAX_OUTCOMES_PER_CALL, max(SECOND_CALL_OUTCOMES, (self._slots + self.prefetch) // 3))
+
     def record_round_trip(self, seconds: float) -> None:
         """A call that brought leases took so long."""
         self._round_trip += 0.2 * (seconds - self._round_trip)
@@ -107,8 +120,6 @@ OUTCOME_FLUSH_SECONDS = 0.01
 """Most seconds an outcome waits for company while there is enough to do."""
 MAX_BUFFERED_SECONDS = 1.0
 """Seconds after which a lease that still lies in the buffer is given back: another worker may be free."""
-MAX_OUTCOMES_PER_CALL = 300
-"""Per call."""
 MAX_CONCURRENT_CALLS = 2
 """On their way at once."""
 FETCH_AHEAD_LEASES = 2
@@ -116,8 +127,6 @@ FETCH_AHEAD_LEASES = 2
 MAX_PASSED_ON_SUSPECTS = 32
 """Suspects of this shard that were passed on and have neither ended nor been given back. At this number nothing is fetched, so
 that a user with very many does not fill the worker with leases."""
-SECOND_CALL_OUTCOMES = 60
-"""Outcomes for which a second call is made."""
 MIN_DUE_CHECK_SECONDS = 0.005
 """Seconds between looks for what is due: the server may have more of it than it starts in one call."""
 MAX_DUE_CHECK_SECONDS = 0.1
@@ -327,6 +336,8 @@ class FetchPlanner:
             return None
         outcomes = self._collect(now)
         room = 0 if self.is_stopping or len(self.buffer) > self.pace.low_mark else self._fetch_size()
+        if self.outcomes:
+            room = min(room, len(outcomes))  # the rest is for the call that reports the rest
         if not (outcomes or room or wait_result or self._is_turn_check_due(now)):
             return None
         call = FetchCall(
@@ -574,7 +585,7 @@ class FetchPlanner:
     # --- reporting ---
 
     def _collect(self, now: float) -> list[Outcome]:
-        count = min(len(self.outcomes), MAX_OUTCOMES_PER_CALL)
+        count = min(len(self.outcomes), self.pace.call_size)
         some = self.outcomes[:count]
         del self.outcomes[:count]
         self._outcome_since = now if self.outcomes else None

@@ -80,7 +80,8 @@ class FetchThread(threading.Thread):
         self._shard_name = queue.display_name
         self._outage = services.outages.for_shard(queue.display_name)
         self._wakeup_thread = WakeupThread(self, queue, self._outage)
-        self._second_thread = SecondFetchThread(self, context.second_wakeup)
+        self._second_wakeup = context.second_wakeup
+        self._second_thread = SecondFetchThread(self, self._second_wakeup)
         self._lock = threading.Lock()  # of the threads that use the planner
 
     def run(self) -> None:
@@ -97,6 +98,8 @@ class FetchThread(threading.Thread):
             if call is not None:
                 if len(call.outcomes) >= SECOND_CALL_OUTCOMES and self._second_thread.ident is None:
                     self._second_thread.start()
+                if planner.is_call_due:
+                    self._second_wakeup.notify()
                 self.make_call(call)
                 continue
             if planner.must_reconcile:

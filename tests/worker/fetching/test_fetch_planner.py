@@ -92,6 +92,9 @@ def short_tasks(slots: int = 4) -> tuple[FetchPlanner, float]:
         if call is not None:
             answer(planner, call, [lease() for _ in range(call.fetch)], now + 0.0005)
         run_all(planner, took=0.00001)
+    while planner.outcomes:
+        answer(planner, planned(planner, now), [], now)
+    planner.exhausted = False
     answer(planner, planned(planner, now), [lease() for _ in range(200)], now)
     return planner, now
 
@@ -117,7 +120,7 @@ def test_with_short_tasks_calls_are_made_for_many() -> None:
 
 def test_while_a_call_is_on_its_way_another_is_made_for_many_outcomes_only() -> None:
     planner, now = short_tasks()
-    end(planner, 100)
+    end(planner, 70)
     first = planned(planner, now)
     assert not planner.is_call_due
     end(planner, SECOND_CALL_OUTCOMES - 1)
@@ -139,12 +142,35 @@ def test_while_a_call_is_on_its_way_another_is_made_for_many_outcomes_only() -> 
     assert not planner.pending_calls
 
 
+def test_outcomes_of_all_tasks_in_hand_are_reported_in_calls_of_a_third() -> None:
+    planner, now = short_tasks()
+    size = planner.pace.call_size
+    assert size == (planner.pace.prefetch + 4) // 3  # slots
+    end(planner, 2 * size + 10)
+    first = planned(planner, now)
+    assert planner.is_call_due, "for the thread that makes the second call"
+    second = planned(planner, now)
+    assert [len(call.outcomes) for call in (first, second)] == [size, size]
+    assert [call.fetch for call in (first, second)] == [size, size]
+    assert planner.next_call(now) is None
+    answer(planner, first, [lease() for _ in range(size)], now)
+    end(planner, len(planner.buffer))
+    assert len(planned(planner, now).outcomes) == size
+
+
+def test_a_worker_that_stops_reports_all_outcomes_at_once() -> None:
+    planner, now = short_tasks()
+    end(planner, 200)
+    planner.is_stopping = True
+    assert len(planned(planner, now).outcomes) == 200
+
+
 def test_two_calls_ask_together_for_what_there_is_room_for() -> None:
     planner, now = short_tasks()
     running = list(planner.buffer)
-    end(planner, 100)
+    end(planner, 70)
     first = planned(planner, now)
-    end(planner, 100)
+    end(planner, 70)
     second = planned(planner, now)
     assert first.fetch > 0
     assert second.fetch > 0
@@ -153,12 +179,12 @@ def test_two_calls_ask_together_for_what_there_is_room_for() -> None:
     answer(planner, second, [lease() for _ in range(second.fetch)], now)
     answer(planner, first, [lease() for _ in range(first.fetch)], now)
     assert len(planner.buffer) <= room
-    assert planner.held == len(running) - 200 + first.fetch + second.fetch
+    assert planner.held == len(running) - 140 + first.fetch + second.fetch
 
 
 def test_a_planner_is_not_done_before_its_last_reply() -> None:
     planner, now = short_tasks()
-    end(planner, 100)
+    end(planner, 70)
     first = planned(planner, now)
     planner.is_stopping = planner.is_out_of_sync = True
     end(planner, SECOND_CALL_OUTCOMES)
@@ -180,7 +206,7 @@ def test_a_planner_is_not_done_before_its_last_reply() -> None:
 
 def test_outcomes_of_a_second_call_that_failed_go_with_the_next() -> None:
     planner, now = short_tasks()
-    end(planner, 100)
+    end(planner, 70)
     first = planned(planner, now)
     end(planner, SECOND_CALL_OUTCOMES)
     second = planned(planner, now)
