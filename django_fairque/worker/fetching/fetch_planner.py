@@ -89,10 +89,11 @@ class Pace:
             self._seconds = kept * self._seconds + seconds
         run = sum(outcome.took or 0.0 for outcome in outcomes) / count
         self.mean_run += min(1.0, count / RUN_TIME_SAMPLES) * (run - self.mean_run)
-        # What is left of it at a call must last for the call, all slots working; more would only make newcomers wait.
-        # More slots than on average may end their tasks during a call: more by twice the square root is rare.
+        # What is left of it at a call must last for the call, all slots working. More slots than on average may end their tasks
+        # during a call: more by twice the square root is rare. A call fetches a quarter of it: with less there are more calls,
+        # and the thread that makes them takes the interpreter from the slots. With more, newcomers wait longer.
         ending = self._slots * self._round_trip / max(self.mean_run, 1e-6)
-        needed = 2 * (ending + math.sqrt(ending))
+        needed = 3 * (ending + math.sqrt(ending))
         rate = self._tasks / self._seconds if self._seconds else 0.0
         self.prefetch = int(min(MAX_PREFETCHED_LEASES, rate * PREFETCH_SECONDS, needed))
         self.low_mark = self.prefetch * 3 // 4

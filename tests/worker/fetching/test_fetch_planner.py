@@ -9,6 +9,7 @@ from django_fairque.worker.fetching.fetch_planner import (
     OUTCOME_FLUSH_SECONDS,
     SECOND_CALL_OUTCOMES,
     FetchPlanner,
+    Pace,
 )
 from tests.worker.fetching.planners import answer, budget_of, lease, planned, planner_of, run_all
 
@@ -140,6 +141,15 @@ def test_while_a_call_is_on_its_way_another_is_made_for_many_outcomes_only() -> 
     answer(planner, second, [], now)
     answer(planner, first, [], now)
     assert not planner.pending_calls
+
+
+def test_three_times_the_tasks_that_end_during_a_call_are_fetched_ahead() -> None:
+    pace = Pace(8)
+    for _ in range(200):
+        pace.record_round_trip(0.0005)
+        pace.record_ended([Outcome.finish(lease(), took=0.001) for _ in range(8)], 0.001)
+    assert pace.prefetch in {17, 18}, "3 × (4 + √4): in half a millisecond four of eight tasks of a millisecond end"
+    assert pace.low_mark == 3 * pace.prefetch // 4
 
 
 def test_outcomes_of_all_tasks_in_hand_are_reported_in_calls_of_a_third() -> None:
