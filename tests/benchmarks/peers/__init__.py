@@ -26,7 +26,7 @@ from django_fairque.engine.queue.queue import FairQueue
 from tests.benchmarks.peers.counting import Runs
 from tests.benchmarks.peers.systems import DJANGO, PEERS
 from tests.benchmarks.processes import Drain, cpu_seconds, wait_for_workers, wait_until, worker
-from tests.benchmarks.worker import drain, idle_to_start
+from tests.benchmarks.worker import NOT_MEASURED, drain, idle_to_start
 from tests.servers import Server
 from tests.topologies import free_port
 
@@ -43,8 +43,6 @@ TRIALS = 100
 PATIENCE_SECONDS = 120
 SETTLING_SECONDS = 0.5
 """After the last task: in it, one that runs twice is counted."""
-NOT_MEASURED = 0.1
-"""Part of the tasks that run before the time counts, while not all processes have started."""
 KINDS = list(itertools.product(("unix socket", "TCP"), (1, 2)))
 """How tasks are run: by which transport, and in how many worker processes."""
 ENVIRONMENTS = HERE.parent.parent.parent / ".benchmarks"
