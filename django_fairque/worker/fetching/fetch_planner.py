@@ -89,9 +89,10 @@ class Pace:
             self._seconds = kept * self._seconds + seconds
         run = sum(outcome.took or 0.0 for outcome in outcomes) / count
         self.mean_run += min(1.0, count / RUN_TIME_SAMPLES) * (run - self.mean_run)
-        # What is left of it at a call must last for the call, all slots working. More slots than on average may end their tasks
-        # during a call: more by twice the square root is rare. A call fetches a quarter of it: with less there are more calls,
-        # and the thread that makes them takes the interpreter from the slots. With more, newcomers wait longer.
+        # A call is made when a quarter of the buffer has been used. The rest must last until it is answered, with all slots
+        # working. More tasks than on average may end in that time: more by twice the square root is rare. With a smaller buffer
+        # there are more calls, and the thread that makes them takes the interpreter from the slots. With a larger one, newcomers
+        # wait longer.
         ending = self._slots * self._round_trip / max(self.mean_run, 1e-6)
         needed = 3 * (ending + math.sqrt(ending))
         rate = self._tasks / self._seconds if self._seconds else 0.0
@@ -100,10 +101,13 @@ class Pace:
 
     @property
     def call_size(self) -> int:
-        """The most outcomes for one call. If tasks are fetched ahead it is a third of those in hand, so that the slots run a
-        third while the server works on two calls, one after the other. If one call reported all of them, the slots would wait
-        for the server, and then the server for the slots."""
-        if not self.prefetch:
+        """The most outcomes for one call.
+
+        If more tasks are fetched ahead than run at the same time, this is a third of them all, but at least
+        `SECOND_CALL_OUTCOMES`. So the slots have a third to run while the server works on two calls, one after the other. If
+        one call reported all of them, the slots would have nothing to run until it is answered.
+        """
+        if self.prefetch <= self._slots:
             return MAX_OUTCOMES_PER_CALL
         return min(MAX_OUTCOMES_PER_CALL, max(SECOND_CALL_OUTCOMES, (self._slots + self.prefetch) // 3))
 
@@ -335,10 +339,12 @@ class FetchPlanner:
             report or look or wait_result or len(self.outcomes) >= MAX_OUTCOMES_PER_CALL or self._is_turn_check_due(now)
         ):
             return None
-        outcomes = self._collect(now)
+        # Several outcomes of a batch stand for one task, which is what the pace counts.
+        most = MAX_OUTCOMES_PER_CALL if self._companions else self.pace.call_size
+        outcomes = self._collect(now, most)
         room = 0 if self.is_stopping or len(self.buffer) > self.pace.low_mark else self._fetch_size()
-        if self.outcomes:
-            room = min(room, len(outcomes))  # the rest is for the call that reports the rest
+        if len(outcomes) == most and self.outcomes:
+            room = min(room, most)  # the next call, which reports the other outcomes, fetches as many
         if not (outcomes or room or wait_result or self._is_turn_check_due(now)):
             return None
         call = FetchCall(
@@ -585,8 +591,8 @@ class FetchPlanner:
 
     # --- reporting ---
 
-    def _collect(self, now: float) -> list[Outcome]:
-        count = min(len(self.outcomes), self.pace.call_size)
+    def _collect(self, now: float, most: int) -> list[Outcome]:
+        count = min(len(self.outcomes), most)
         some = self.outcomes[:count]
         del self.outcomes[:count]
         self._outcome_since = now if self.outcomes else None

@@ -281,10 +281,12 @@ class SecondFetchThread(threading.Thread):
         self._wakeup.notify()
 
     def run(self) -> None:
+        planner = self._fetch_thread.planner
         while not self._ended:
             call = self._fetch_thread.next_second_call()
             if call is None:
-                self._wakeup.wait(3600, lambda: self._fetch_thread.planner.is_call_due)
+                # Without another call the next one is the first thread's, which notifies this one when it has planned that.
+                self._wakeup.wait(3600, lambda: bool(planner.pending_calls) and planner.is_call_due)
                 continue
             self._fetch_thread.make_call(call)
             self._fetch_thread.wakeup.notify()  # it looks after all else, and may be waiting for this answer

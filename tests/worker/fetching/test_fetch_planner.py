@@ -11,7 +11,7 @@ from django_fairque.worker.fetching.fetch_planner import (
     FetchPlanner,
     Pace,
 )
-from tests.worker.fetching.planners import answer, budget_of, lease, planned, planner_of, run_all
+from tests.worker.fetching.planners import answer, budget_of, end, lease, planned, planner_of, run_all, short_tasks
 
 
 def test_it_begins_by_asking_for_its_free_slots() -> None:
@@ -84,28 +84,6 @@ def test_with_long_tasks_only_free_slots_are_filled() -> None:
         answer(planner, call, [lease() for _ in range(call.fetch)], now + 0.001)
 
 
-def short_tasks(slots: int = 4) -> tuple[FetchPlanner, float]:
-    """A planner that has measured that tasks take 10 µs."""
-    planner, now = planner_of(slots), 0.0
-    for _ in range(60):
-        now += 0.001
-        call = planner.next_call(now)
-        if call is not None:
-            answer(planner, call, [lease() for _ in range(call.fetch)], now + 0.0005)
-        run_all(planner, took=0.00001)
-    while planner.outcomes:
-        answer(planner, planned(planner, now), [], now)
-    planner.exhausted = False
-    answer(planner, planned(planner, now), [lease() for _ in range(200)], now)
-    return planner, now
-
-
-def end(planner: FetchPlanner, number: int) -> None:
-    """Let ``number`` tasks of the buffer run and end."""
-    for _ in range(number):
-        planner.outcomes.append(Outcome.finish(planner.buffer.popleft(), took=0.00001))  # type: ignore[arg-type]
-
-
 def test_with_short_tasks_calls_are_made_for_many() -> None:
     planner, now = short_tasks()
     assert 20 <= planner.pace.low_mark < 200
@@ -166,6 +144,30 @@ def test_outcomes_of_all_tasks_in_hand_are_reported_in_calls_of_a_third() -> Non
     answer(planner, first, [lease() for _ in range(size)], now)
     end(planner, len(planner.buffer))
     assert len(planned(planner, now).outcomes) == size
+
+
+def test_with_more_slots_than_tasks_ahead_a_call_reports_all_that_have_ended() -> None:
+    """Coroutines that end together: their slots must not wait for a second call."""
+    pace = Pace(150)
+    for _ in range(100):
+        pace.record_round_trip(0.001)
+        pace.record_ended([Outcome.finish(lease(), took=0.1) for _ in range(150)], 0.1)
+    assert 0 < pace.prefetch < 150
+    assert pace.call_size == 300
+
+
+def test_outcomes_of_a_batch_are_reported_together() -> None:
+    planner, now = planner_of(8, batch_limits=lambda _: (100, 0.0)), 0.0
+    for _ in range(40):
+        now += 0.002
+        call = planned(planner, now)
+        answer(planner, call, [lease() for _ in range(200 if call.fetch else 0)], now + 0.001)
+        planner.next_call(now + 0.001)
+        run_all(planner, took=0.00001)
+        if planner.pending_calls:
+            answer(planner, planner.pending_calls[0], [], now + 0.001)
+    assert planner.pace.prefetch > 8
+    assert len(planned(planner, now + 0.002).outcomes) >= 200
 
 
 def test_a_worker_that_stops_reports_all_outcomes_at_once() -> None:
