@@ -25,7 +25,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 @dataclass(frozen=True)
 class Drain:
-    """What it took to run all tasks of a queue: seconds, and seconds of processor time of the workers and of the server."""
+    """What it took to run the measured tasks: seconds, and seconds of processor time of the workers and of the server."""
 
     tasks: int
     seconds: float
