@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING, Any
 from django_fairque.engine.model.lease import LEASE_FIELDS, Lease
 from django_fairque.engine.model.outcome import Outcome, Settled
 from django_fairque.worker.fetching.fetch_planner import FetchCall, FetchPlanner, SlotBudget
+from django_fairque.worker.fetching.fetch_thread import FetchServices
+from django_fairque.worker.leases.outage import Outages
 from django_fairque.worker.options import WorkerOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from django_fairque.engine.queue.queue import FairQueue
 
 TOKENS = iter(range(1, 10**9))
 
@@ -76,3 +80,26 @@ def end(planner: FetchPlanner, number: int) -> None:
     """Let ``number`` tasks of the buffer run and end."""
     for _ in range(number):
         planner.outcomes.append(Outcome.finish(planner.buffer.popleft(), took=0.00001))  # type: ignore[arg-type]
+
+
+class Ignores:
+    """Has every attribute and method, and none does anything."""
+
+    def __getattr__(self, name: str) -> Ignores:
+        return self
+
+    def __call__(self, *args: Any, **options: Any) -> None:
+        pass
+
+
+def services_for(queue: FairQueue) -> FetchServices:
+    """Of a fetch thread of this queue: what it reports to others is ignored."""
+    ignores: Any = Ignores()
+    return FetchServices(
+        *(WorkerOptions("w"), ignores, ignores),
+        Outages([queue]),
+        reporter=ignores,
+        name_figures={queue.name: ignores},
+        signal_thread=ignores,
+        on_change=ignores,
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,10 +10,8 @@ from django_fairque.engine.model.errors import RedisConnectionError
 from django_fairque.engine.model.outcome import Settled
 from django_fairque.worker.execution.slots import QueueContext
 from django_fairque.worker.fetching.fetch_planner import FetchPlanner
-from django_fairque.worker.fetching.fetch_thread import FetchServices, FetchThread
-from django_fairque.worker.leases.outage import Outages
-from django_fairque.worker.options import WorkerOptions
-from tests.worker.fetching.planners import answer, budget_of, lease, planned, planner_of, run_all
+from django_fairque.worker.fetching.fetch_thread import FetchThread
+from tests.worker.fetching.planners import Ignores, answer, budget_of, lease, planned, planner_of, run_all, services_for
 
 if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
@@ -180,16 +177,8 @@ def test_a_failed_wait_is_reported_to_the_planner_once(queue: FairQueue) -> None
     planner = planner_of()
     watched(planner, 0.0)
     call = ahead(planner)
-    nobody: Any = SimpleNamespace(status_board=None)
-    services = FetchServices(
-        *(WorkerOptions("w"), nobody, nobody),
-        Outages([queue]),
-        reporter=nobody,
-        name_figures={queue.name: nobody},
-        signal_thread=nobody,
-        on_change=nobody,
-    )
-    fetch_thread = FetchThread(QueueContext(queue, planner, nobody, nobody), services)
+    ignores: Any = Ignores()
+    fetch_thread = FetchThread(QueueContext(queue, planner, ignores, ignores), services_for(queue))
     fetch_thread.wait_failed(RedisConnectionError("it is away"))
     assert (planner.fetch_ahead, planner.is_out_of_sync, planner.has_failed) == (None, True, True)
     assert not planner.is_call_due, "no news of a wait"

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.model.outcome import Outcome, Settled
 from django_fairque.worker.execution.slots import QueueContext
-from django_fairque.worker.fetching.fetch_thread import FetchServices, FetchThread
-from django_fairque.worker.leases.outage import Outages
-from django_fairque.worker.options import WorkerOptions
+from django_fairque.worker.fetching.fetch_thread import FetchThread
 from tests.worker.conftest import DEADLINE, eventually
-from tests.worker.fetching.planners import end, lease, short_tasks
+from tests.worker.fetching.planners import Ignores, end, lease, services_for, short_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,16 +19,6 @@ if TYPE_CHECKING:
     import pytest
 
     from django_fairque.engine.queue.queue import FairQueue
-
-
-class Ignores:
-    """Has every attribute and method, and none does anything."""
-
-    def __getattr__(self, name: str) -> Ignores:
-        return self
-
-    def __call__(self, *args: Any, **options: Any) -> None:
-        pass
 
 
 def test_the_second_thread_reports_what_the_call_of_the_first_leaves(
@@ -49,16 +37,8 @@ def test_the_second_thread_reports_what_the_call_of_the_first_leaves(
     ignores: Any = Ignores()
     for learns in ("record_ended", "record_round_trip"):  # how fast this machine is
         monkeypatch.setattr(planner.pace, learns, ignores)
-    services = FetchServices(
-        *(WorkerOptions("w"), ignores, ignores),
-        Outages([queue]),
-        reporter=ignores,
-        name_figures={queue.name: ignores},
-        signal_thread=ignores,
-        on_change=ignores,
-    )
     context = QueueContext(queue, planner, ignores, ignores)
-    fetch_thread = FetchThread(context, services)
+    fetch_thread = FetchThread(context, services_for(queue))
     fetch_thread.queue = SimpleNamespace(settle=settle, name=queue.name, display_name=queue.name)  # type: ignore[assignment]
 
     def wait_until_both_sleep() -> None:
