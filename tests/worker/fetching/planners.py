@@ -77,9 +77,9 @@ def short_tasks(slots: int = 4, now: float = 0.0) -> tuple[FetchPlanner, float]:
 
 
 def end(planner: FetchPlanner, number: int) -> None:
-    """Let ``number`` tasks of the buffer run and end."""
-    for _ in range(number):
-        planner.outcomes.append(Outcome.finish(planner.buffer.popleft(), took=0.00001))  # type: ignore[arg-type]
+    """Let ``number`` tasks of the buffer run and end, at the same moment for other threads."""
+    ended = [Outcome.finish(planner.buffer.popleft(), took=0.00001) for _ in range(number)]  # type: ignore[arg-type]
+    planner.outcomes.extend(ended)
 
 
 class Ignores:

@@ -28,11 +28,11 @@ def test_the_second_thread_reports_what_the_call_of_the_first_leaves(
     size = planner.pace.call_size
     both, sizes = threading.Barrier(2, timeout=DEADLINE), list[int]()
 
-    def settle(outcomes: Sequence[Outcome], _fetch: int, **_: Any) -> Settled:
+    def settle(outcomes: Sequence[Outcome], fetch: int, **_: Any) -> Settled:
         sizes.append(len(outcomes))
         if len(outcomes) == size:
             both.wait()  # the first call is answered when there is a second one
-        return Settled(["finished"] * len(outcomes), [lease() for _ in outcomes], 0.0, None)
+        return Settled(["finished"] * len(outcomes), [lease() for _ in range(fetch)], 0.0, None)
 
     ignores: Any = Ignores()
     for learns in ("record_ended", "record_round_trip"):  # how fast this machine is
