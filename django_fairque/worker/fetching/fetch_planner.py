@@ -48,9 +48,9 @@ class ShardTurn:
 PREFETCH_SECONDS = 0.05
 """Seconds of work that lie ahead of the slots at most."""
 MAX_PREFETCHED_LEASES = 240
-"""Leases that do at most. A call settles and fetches about a third as many, which takes the server 7 ms."""
+"""Leases that do at most. A call settles and fetches about a third as many (`Pace.call_size`)."""
 MAX_OUTCOMES_PER_CALL = 300
-"""Outcomes that one call reports."""
+"""The most outcomes that one call reports."""
 SECOND_CALL_OUTCOMES = 60
 """Outcomes for which a second call is made."""
 RATE_WINDOW_SECONDS = 0.1
@@ -90,11 +90,11 @@ class Pace:
         run = sum(outcome.took or 0.0 for outcome in outcomes) / count
         self.mean_run += min(1.0, count / RUN_TIME_SAMPLES) * (run - self.mean_run)
         # A call is made when a quarter of the buffer has been used. The rest must last until it is answered, with all slots
-        # working. More tasks than on average may end in that time: more by twice the square root is rare. With a smaller buffer
-        # there are more calls, and the thread that makes them takes the interpreter from the slots. With a larger one, newcomers
-        # wait longer.
+        # working. More tasks than on average may end in that time: more by twice the square root is rare. If several tasks end
+        # in that time, a larger buffer means fewer calls, and the thread that makes them takes the interpreter from the slots.
+        # It delays newcomers by about two round trips at most. With longer tasks, the delay would be that of one of these.
         ending = self._slots * self._round_trip / max(self.mean_run, 1e-6)
-        needed = 3 * (ending + math.sqrt(ending))
+        needed = (3 if ending >= 1 else 2) * (ending + math.sqrt(ending))
         rate = self._tasks / self._seconds if self._seconds else 0.0
         self.prefetch = int(min(MAX_PREFETCHED_LEASES, rate * PREFETCH_SECONDS, needed))
         self.low_mark = self.prefetch * 3 // 4

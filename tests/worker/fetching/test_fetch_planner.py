@@ -130,6 +130,15 @@ def test_three_times_the_tasks_that_end_during_a_call_are_fetched_ahead() -> Non
     assert pace.low_mark == 3 * pace.prefetch // 4
 
 
+def test_among_tasks_of_a_tenth_of_a_second_no_more_lie_ahead_of_a_newcomer() -> None:
+    """A user whose tasks take 0 and 100 ms in turns: one more of these in the buffer delays others by tens of milliseconds."""
+    pace = Pace(8)
+    for _ in range(200):
+        pace.record_round_trip(0.002)
+        pace.record_ended([Outcome.finish(lease(), took=took) for took in (0.0, 0.1) * 4], 0.05)
+    assert pace.prefetch == 1, "2 × (0.32 + √0.32); with 3 × it would be 2"
+
+
 def test_outcomes_of_all_tasks_in_hand_are_reported_in_calls_of_a_third() -> None:
     planner, now = short_tasks()
     size = planner.pace.call_size
