@@ -18,6 +18,7 @@ from django_fairque.admin.site import PAGES
 from django_fairque.engine.model.records import TaskState
 from tests.admin.dead_letters import bury
 from tests.admin.page_reader import led_to
+from tests.stored_tasks import replace_payload
 
 if TYPE_CHECKING:
     from django.test import Client
@@ -141,7 +142,7 @@ class TestEditing:
 
     def test_one_that_is_no_json_is_shown_as_it_is(self, admin_client: Client, queue: FairQueue, redis: Any) -> None:
         entry = bury(queue)
-        redis.set(f"fq:{{default:0}}:payload:{entry[:-2]}", b'{"cut": "off\xff')
+        replace_payload(redis, entry[:-2], b'{"cut": "off\xff')
         assert "bytes that are not shown" in unescape(admin_client.get(url(entry)).content.decode())
         assert written(post(admin_client, url(entry), action="edit")) == '{"cut": "off\\xff'
         post(admin_client, url(entry), action="requeue_edited", payload='{"cut": "on"}')

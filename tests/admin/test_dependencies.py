@@ -24,6 +24,7 @@ from django_fairque.engine.dependencies.dependencies import DependencyGraph, Nod
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
 from tests.counting import counted
+from tests.stored_tasks import remove_task
 
 if TYPE_CHECKING:
     from django.test import Client
@@ -81,7 +82,7 @@ class TestList:
         assert len(re.findall(r'<th scope="row" class="fq-id">', second)) == 2
 
     def test_orphans(self, admin_client: Client, diamond: FairQueue, redis: Redis) -> None:
-        redis.delete("fq:{default:0}:task:a")
+        remove_task(redis, "a")
         text = shown(admin_client)
         assert "Orphans on this page" in text
         assert text.count("</a>: a</li>") == 2

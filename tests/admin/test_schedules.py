@@ -14,6 +14,7 @@ from django_fairque.conf import get_queue
 from django_fairque.engine.model.task import Task
 from django_fairque.tasks.schedules import sync_schedules
 from tests.admin.page_reader import led_to, messages_of
+from tests.stored_tasks import remove_task
 
 if TYPE_CHECKING:
     from django.http import HttpResponse
@@ -106,7 +107,7 @@ class TestTable:
         queue.schedules.fire_due(now=1.9e9 + 61)
         last = queue.schedules.get("a").last
         assert last is not None
-        redis.delete(f"fq:{{default:0}}:task:{last.task_id}")
+        remove_task(redis, last.task_id)
         assert rows(admin_client)["a"]["last_task"] is None
         assert "its task is not kept any more" in admin_client.get(url()).content.decode()
         redis.flushall()

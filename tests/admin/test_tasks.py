@@ -19,6 +19,7 @@ from django_fairque.engine.model.task import Task
 from tests.admin.page_reader import led_to, messages_of
 from tests.benchmarks.admin import cost
 from tests.counting import counted
+from tests.stored_tasks import replace_payload
 
 if TYPE_CHECKING:
     from django.test import Client
@@ -565,7 +566,7 @@ class TestTask:
 
     def test_a_payload_that_is_no_json(self, admin_client: Client, queue: FairQueue, redis: Redis) -> None:
         push(queue, "t")
-        redis.set("fq:{default:0}:payload:t", b'{"password": "x')
+        replace_payload(redis, "t", b'{"password": "x')
         text = shown(admin_client, page("t"))
         assert "15 bytes that are not shown" in text
 

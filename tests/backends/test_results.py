@@ -22,6 +22,7 @@ from django_fairque.backends.compat import (
 from django_fairque.conf import aclose_queues
 from django_fairque.tasks import registry
 from django_fairque.testing import run_tasks
+from tests.stored_tasks import replace_payload
 
 from .project import tasks
 
@@ -150,8 +151,7 @@ def test_a_damaged_payload_is_a_failure_with_an_error(
 ) -> None:
     settings.FAIRQUE = {**settings.FAIRQUE, "SIGNING": signing}
     result = tasks.add.enqueue(1)
-    key = next(key for key in redis.scan_iter() if b"payload" in key)
-    redis.set(key, b"{")
+    replace_payload(redis, result.id, b"{")
     run_tasks()
     result.refresh()
     assert (result.status, len(result.errors)) == (TaskResultStatus.FAILED, 1)

@@ -148,4 +148,4 @@ def _bytes(table: Table, client: Redis) -> None:
     queue.push_batch([Task.create("a", 3, PAYLOAD)])
     before = client.info("memory")["used_memory"]
     load(queue, tasks(100, 500))
-    table.add("bytes per queued task", (client.info("memory")["used_memory"] - before) / 50_000, "", "≤ 750")
+    table.add("bytes per queued task", (client.info("memory")["used_memory"] - before) / 50_000, "", "≤ 600")

@@ -30,7 +30,7 @@ def is_on_the_replica(six: Six, user: str, task_id: str) -> bool:
     (replica,) = six.replicas_of(six.primary_of(shard))
     with six.client(replica) as there:
         there.execute_command("READONLY")
-        return f"fq:{{default:{shard}}}:task:{task_id}".encode() in there.keys("*:task:*")
+        return f"fq:{{default:{shard}}}:payload:{task_id}".encode() in there.keys("*:payload:*")
 
 
 @pytest.mark.slow  # a cluster with replicas

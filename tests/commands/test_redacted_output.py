@@ -9,6 +9,7 @@ from django.core.management import CommandError
 
 from django_fairque.engine.model.task import Task
 from django_fairque.monitoring.redaction import HIDDEN
+from tests.stored_tasks import replace_payload
 
 if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
@@ -65,7 +66,7 @@ def test_of_a_payload_that_is_no_json(run: Run, queue: FairQueue, entry: str, re
     from redis import Redis
 
     assert isinstance(redis, Redis)
-    redis.set(f"fq:{{default:0}}:payload:{entry[:-2]}", b'{"token": "swordfish')
+    replace_payload(redis, entry[:-2], b'{"token": "swordfish')
     for words in (("fairque_dlq", "show", entry), ("fairque_task", "show", entry[:-2])):
         shown = run(*words)
         assert "20 bytes that are not shown" in shown

@@ -13,6 +13,7 @@ from django_fairque.engine.model.records import EventCount
 from django_fairque.engine.model.task import Task
 from tests.proof.blocked_fetch import fetched_ahead
 from tests.proof.server_states import LIVE
+from tests.stored_tasks import stored_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -363,9 +364,9 @@ class Walk:
             ("SET", f"{PREFIX}payload:nobody", "1"),
         ]
         for task_id in self.ids("queued"):
-            user = redis.hget(f"{PREFIX}task:{task_id}", "user")
-            critical = f"{PREFIX}queue:user:{user.decode()}:critical"
-            damages += [("RPUSH", critical, task_id), ("DEL", f"{PREFIX}queue:user:{user.decode()}:normal")]
+            user = stored_record(redis, task_id)[b"user"].decode()
+            critical = f"{PREFIX}queue:user:{user}:critical"
+            damages += [("RPUSH", critical, task_id), ("DEL", f"{PREFIX}queue:user:{user}:normal")]
             damages += [("LREM", critical, 0, task_id), ("ZADD", f"{PREFIX}queue:user:z:normal", 1, task_id)]
         chosen = draw.sample(damages, 5)
 

@@ -56,6 +56,15 @@ def registries_that_are_mended(scene: Scene) -> Act:
     )
 
 
+def a_record_without_its_payload_that_is_removed(scene: Scene) -> Act:
+    """The head is gone with the payload, so nobody knows whose task it was."""
+    scene.push("ended", "other")
+    (lease,) = scene.pop()
+    scene.queue.settle([Outcome.finish(lease)], now=scene.now)
+    scene.order.clear()
+    return damaged(scene, ("DEL", f"payload:{lease.task_id}"))
+
+
 def users_that_are_mended(scene: Scene) -> Act:
     scene.queue.user("b").set_rate("1/60s", now=scene.now)
     scene.push("one", "two", user="b")

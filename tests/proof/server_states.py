@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from django_fairque.engine.model.head import whole_record
+
 if TYPE_CHECKING:
     from redis import Redis
 
@@ -80,13 +82,16 @@ class States:
 
 def tasks(redis: Any) -> dict[str, dict[bytes, bytes]]:
     """All records of the default queue's tasks, on whatever shard, each with its payload."""
-    names = sorted(key.decode() for key in redis.keys("fq:[{]default:*[}]:task:*"))
+    keys = [redis.keys(f"fq:[{{]default:*[}}]:{kind}:*") for kind in ("task", "payload")]
+    names = sorted({key.decode().replace(":payload:", ":task:", 1) for some in keys for key in some})
     with redis.pipeline(transaction=False) as pipe:
         for name in names:
             pipe.hgetall(name)
             pipe.get(name.replace(":task:", ":payload:", 1))
         replies: list[Any] = pipe.execute()
+    whole = map(whole_record, replies[::2], replies[1::2])
     return {
         name.partition("}:task:")[2]: {**record, b"payload": payload}
-        for name, record, payload in zip(names, replies[::2], replies[1::2], strict=True)
+        for name, (record, payload) in zip(names, whole, strict=True)
+        if record
     }

@@ -78,11 +78,15 @@ for _, key in ipairs(keys) do
     table.sort(found)
     add(rest)
     for _, text in ipairs(found) do add(text) end
+  elseif string.find(rest, '^payload:') then
+    add(rest)
+    add(redis.call('GET', key)) -- with the head, if it has one
   end
 end
 local states = {}
 for _, id in ipairs({ 't0', 't1', 't2' }) do
-  states[#states + 1] = redis.call('HGET', KEYS[1] .. id, 'state') or ''
+  local has_head = redis.call('GETRANGE', string.gsub(KEYS[1] .. id, ':task:', ':payload:'), 0, 0) == '\\31'
+  states[#states + 1] = redis.call('HGET', KEYS[1] .. id, 'state') or has_head and 'queued' or ''
 end
 return { redis.sha1hex(table.concat(parts, ' ')), states }
 """

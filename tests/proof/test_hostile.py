@@ -22,6 +22,7 @@ from django_fairque.tasks.execution import Run, Services, prepare
 from django_fairque.worker import Worker
 from tests.proof.budget import SEED, times
 from tests.proof.random_history import PREFIX, Walk
+from tests.stored_tasks import replace_payload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -254,7 +255,7 @@ def test_a_worker_outlives_thousands_of_damaged_tasks(queue: FairQueue, redis: R
                 ["name", "timeout", "retries", "max_retries", "expires", "due", "sla", "trace", "payload", "run"]
             )
             if field == "payload":
-                pipe.set(f"{PREFIX}payload:{each.task_id}", value)
+                replace_payload(redis, each.task_id, value)
             else:
                 pipe.hset(key, field, value)
         pipe.execute()

@@ -8,6 +8,7 @@ import pytest
 
 from django_fairque import FailureType, Task, task
 from django_fairque.tasks.execution import Run, Services, execute, prepare
+from tests.stored_tasks import replace_payload
 from tests.tasks.helpers import raising, run_next
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def test_an_undecodable_payload_is_poison(queue: FairQueue, redis: Redis, servic
     def work() -> None: ...
 
     task_id = work.enqueue().id
-    redis.set(f"fq:{{default:0}}:payload:{task_id}", raw)
+    replace_payload(redis, task_id, raw)
     assert run_next(queue, services) == "dead"
     assert queue.dlq.list().items[0].failure_type is FailureType.POISONED
 

@@ -31,6 +31,7 @@ from django_fairque.tasks import signing
 from django_fairque.tasks.execution import Services
 from django_fairque.tasks.schedules import sync_schedules
 from django_fairque.testing import run_tasks
+from tests.stored_tasks import replace_payload, stored_payload
 from tests.topologies import wait_for
 
 from .helpers import run_next
@@ -83,14 +84,8 @@ def run(queue: FairQueue) -> str:
     return str(run_next(queue, Services(queue.name, queue.config, queue.set_progress)))
 
 
-def stored(redis: Redis, task_id: str) -> bytes:
-    value = redis.get(f"{KEY}:payload:{task_id}")
-    assert isinstance(value, bytes)
-    return value
-
-
 def spoil(redis: Redis, task_id: str, old: bytes, new: bytes) -> None:
-    redis.set(f"{KEY}:payload:{task_id}", stored(redis, task_id).replace(old, new))
+    replace_payload(redis, task_id, stored_payload(redis, task_id).replace(old, new))
 
 
 def refused(queue: FairQueue, reason: str) -> None:
@@ -105,7 +100,7 @@ def refused(queue: FairQueue, reason: str) -> None:
 
 def test_what_the_application_sends_runs(queue: FairQueue, redis: Redis) -> None:
     result = declare().enqueue("ä", 3)
-    assert stored(redis, result.id).startswith(b'{"args":["\xc3\xa4",3],"kwargs":{}}\x1e1')
+    assert stored_payload(redis, result.id).startswith(b'{"args":["\xc3\xa4",3],"kwargs":{}}\x1e1')
     kept = queue.get_task(result.id)
     assert kept is not None
     assert kept.payload == {"args": ["ä", 3], "kwargs": {}}
@@ -116,13 +111,13 @@ def test_what_the_application_sends_runs(queue: FairQueue, redis: Redis) -> None
 
 def test_a_signature_takes_24_bytes(queue: FairQueue, redis: Redis) -> None:
     result = declare().enqueue("a")
-    assert len(stored(redis, result.id)) == len('{"args":["a"],"kwargs":{}}') + 24
+    assert len(stored_payload(redis, result.id)) == len('{"args":["a"],"kwargs":{}}') + 24
 
 
 @pytest.mark.parametrize("tail", [b"", b"\x1e", b"\x1e1", b"\x1e*", b"\x1e1" + b"A" * 22, b"\x1e" + b"\xff" * 23])
 def test_a_forged_payload_is_not_run(queue: FairQueue, redis: Redis, tail: bytes) -> None:
     result = declare().enqueue("a")
-    redis.set(f"{KEY}:payload:{result.id}", b'{"args":["a",1000000],"kwargs":{}}' + tail)
+    replace_payload(redis, result.id, b'{"args":["a",1000000],"kwargs":{}}' + tail)
     refused(queue, "the signature is wrong" if tail.strip(b"\x1e") else "no signature")
 
 
@@ -134,9 +129,9 @@ def test_a_changed_payload_with_the_old_signature_is_not_run(queue: FairQueue, r
 def test_payloads_can_not_be_exchanged(queue: FairQueue, redis: Redis) -> None:
     charge = declare()
     ids = [charge.enqueue("a", amount).id for amount in (1, 2)]
-    values = [stored(redis, task_id) for task_id in ids]
+    values = [stored_payload(redis, task_id) for task_id in ids]
     for task_id, value in zip(ids, reversed(values), strict=True):
-        redis.set(f"{KEY}:payload:{task_id}", value)
+        replace_payload(redis, task_id, value)
     assert [run(queue), run(queue)] == ["dead", "dead"]
     assert ran == []
 
@@ -188,7 +183,7 @@ def test_it_is_bound_to_the_queue(server: Server, queue: FairQueue, redis: Redis
 
 def test_an_old_payload_is_not_run_under_a_new_id(queue: FairQueue, redis: Redis) -> None:
     old = declare().enqueue("a")
-    value = stored(redis, old.id)
+    value = stored_payload(redis, old.id)
     assert run(queue) == "finished"
     ran.clear()
     body, _ = signatures.split_signature(value)
@@ -294,7 +289,7 @@ def test_bare_payloads_are_signed_too(queue: FairQueue, redis: Redis) -> None:
     assert ran == [{"mine": 1}]
     task_id = new_task_id()
     queue.push(Task.create("a", 3, {"mine": 1}, task_id=task_id))
-    redis.set(f"{KEY}:payload:{task_id}", b'{"mine":2}')
+    replace_payload(redis, task_id, b'{"mine":2}')
     assert run_next(queue, services) == "dead"
     assert ran == [{"mine": 1}]
 

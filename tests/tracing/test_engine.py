@@ -9,6 +9,7 @@ import pytest
 from django_fairque import FairQueue, Task, TaskNotFoundError, TaskValidationError
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.scripting.commands import Keys
+from tests.stored_tasks import stored_record
 
 from .test_format import PARENT, SPAN_ID, TRACE_ID
 
@@ -109,9 +110,8 @@ def test_of_debounced_calls_the_last_counts(queue: FairQueue, at_once: bool) -> 
 
 def test_a_task_without_one_stores_and_sends_nothing(queue: FairQueue, redis: Redis) -> None:
     without, with_one = queue.push_batch([made(), traced()], now=NOW)
-    keys = Keys("fq", "default")
-    assert b"trace" not in redis.hkeys(keys.task(without.task_id))
-    assert redis.hget(keys.task(with_one.task_id), "trace") == f"{PARENT} a=1,b=x y".encode()
+    assert b"trace" not in stored_record(redis, without.task_id)
+    assert stored_record(redis, with_one.task_id)[b"trace"] == f"{PARENT} a=1,b=x y".encode()
     assert PARENT not in map(str, made().to_lua_args())
 
 

@@ -16,6 +16,7 @@ from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.statistics.health import Health
 from django_fairque.monitoring.health import worker_health
+from tests.stored_tasks import replace_payload
 
 from .conftest import both_ways, eventually, is_alive, recorded
 from .project.tasks import STARTED
@@ -53,7 +54,7 @@ def test_an_undecodable_task_and_an_unknown_one_harm_nobody(
     queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
 ) -> None:
     broken, unknown = push("add", 1, 2), push("no_such_task")
-    redis.set(f"fq:{{default:0}}:payload:{broken}", b"\xff{not json")
+    replace_payload(redis, broken, b"\xff{not json")
     good = push("add", 3, 4)
     start_worker()
     eventually(lambda: queue.get_task(good).state is TaskState.FINISHED)

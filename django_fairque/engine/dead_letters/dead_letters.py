@@ -24,6 +24,7 @@ from django_fairque.engine.model.records import FailureType
 from django_fairque.engine.model.signature import SignedFields, sign_payload
 from django_fairque.engine.scripting.commands import Commands
 from django_fairque.engine.scripting.operations import Driver, Operation, Read, parse_scores, read_sound, slices
+from django_fairque.engine.scripting.task_fields import read_fields_of
 from django_fairque.engine.sharding.shards import AllShardsReader, Shards, sum_over_shards
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ class DeadLetterQueue:
 def letters(commands: Commands, task_ids: Sequence[str]) -> Operation[list[Letter]]:
     """The dead letters among these tasks."""
     fields = ("state", "user", "name", "failure", "reason", "ended", "died")
-    reply = yield from read_sound([("HMGET", commands.keys.task(task_id), *fields) for task_id in task_ids])
+    reply = yield from read_fields_of(commands.keys, task_ids, *fields)
     found = []
     for task_id, (state, user, name, failure, reason, ended, died) in zip(task_ids, reply, strict=True):
         if state == b"failed" and user is not None:
@@ -421,7 +422,7 @@ def _requeuing(shards: Shards, payload: Any, now: float | None) -> Act:
 
 def _signed_payloads(commands: Commands, body: bytes, task_ids: Sequence[str]) -> Operation[list[bytes]]:
     """The payload for each of these tasks: a new payload gets a new signature."""
-    found = yield Read([("HMGET", commands.keys.task(task_id), "name", "user", "run") for task_id in task_ids])
+    found = yield from read_fields_of(commands.keys, task_ids, "name", "user", "run")
     bodies, config = [], commands.config
     key = config.signing_key.read()
     for task_id, fields in zip(task_ids, found, strict=True):

@@ -16,6 +16,7 @@ from django_fairque.engine.model.ids import check_id, check_ids
 from django_fairque.engine.model.payload import unpack
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.scripting.operations import Driver, Operation, Read, read_sound, slices
+from django_fairque.engine.scripting.task_fields import read_fields, read_fields_of
 
 if TYPE_CHECKING:
     from django_fairque.engine.scripting.commands import Commands
@@ -103,10 +104,12 @@ def view(shards: Shards, task_id: str, nodes: int, layers: int | None) -> Operat
     commands = yield from shards.around([task_id])
     keys = commands.keys
     blocked_key, waiting_keys = keys.blocked(task_id), [each.waiting(task_id) for each in keys.everywhere()]
-    reads: list[tuple[Any, ...]] = [("HMGET", keys.task(task_id), "state", "parents")]
+    reads: list[tuple[Any, ...]] = []
     for key in (blocked_key, *waiting_keys):
         reads += (("SCARD", key), ("SRANDMEMBER", key, MAX_LISTED_DEPENDENCIES))
-    (state, parents), blocked_count, blocked, *others = yield Read(reads)
+    ((state, parents),), (blocked_count, blocked, *others) = yield from read_fields(
+        [(keys, task_id)], ("state", "parents"), reads
+    )
     if state is None:
         raise commands.unknown(task_id)
     counts, members = others[::2], others[1::2]
@@ -137,15 +140,15 @@ def _graph(commands: Commands, start: str, most: int, most_layers: int | None) -
             break
         read_layers += 1
         ids, layer = layer, []
-        reply = yield Read(
-            [("HMGET", keys.task(each), *NODE_FIELDS, "parents") for each in ids]
-            + [("SRANDMEMBER", shard.waiting(each), most + 1) for each in ids for shard in keys.everywhere()]
+        records, others = yield from read_fields(
+            [(keys, each) for each in ids],
+            (*NODE_FIELDS, "parents"),
+            [("SRANDMEMBER", shard.waiting(each), most + 1) for each in ids for shard in keys.everywhere()],
         )
         shards = len(keys.everywhere())
         for number, task_id in enumerate(ids):
-            state, name, user, parents = reply[number]
-            at = len(ids) + number * shards
-            waiting = {member for some in reply[at : at + shards] for member in some}
+            state, name, user, parents = records[number]
+            waiting = {member for some in others[number * shards : (number + 1) * shards] for member in some}
             nodes[task_id] = _node(task_id, state, name, user)
             for other, edge in [
                 *((each.decode(), (each.decode(), task_id)) for each in unpack(parents or b"")),
@@ -172,7 +175,7 @@ def blockers(shards: Shards, task_ids: Sequence[str], most: int) -> Operation[di
     reply = yield Read([("SCARD", key) for key in keys] + [("SRANDMEMBER", key, most) for key in keys])
     counts, members = reply[: len(keys)], [sorted(each.decode() for each in some) for some in reply[len(keys) :]]
     names = list(dict.fromkeys(each for some in members for each in some))
-    records = (yield Read([("HMGET", commands.keys.task(each), *NODE_FIELDS) for each in names])) if names else []
+    records = yield from read_fields_of(commands.keys, names, *NODE_FIELDS)
     nodes = {each: _node(each, *values) for each, values in zip(names, records, strict=True)}
     over = [each for each, node in nodes.items() if node.state in (None, TaskState.FINISHED, TaskState.CANCELED)]
     reads = [("ZSCORE", commands.keys.of(each)("resolving"), each) for each in over]
@@ -248,7 +251,7 @@ def recent_runs(shards: Shards, limit: int) -> Operation[PartialList[RunProgress
     nodes: dict[str, Node] = {}
     for some in slices(ids, RUN_NODES_PER_READ):
         fields = (*NODE_FIELDS, *NODE_TIME_FIELDS)
-        records = yield from read_sound([("HMGET", commands.keys.task(each), *fields) for each in some])
+        records = yield from read_fields_of(commands.keys, some, *fields)
         nodes.update({each: _node(each, *values) for each, values in zip(some, records, strict=True)})
     found = [_progress(run_id, counts[run_id], [nodes[each] for each in members[run_id]]) for run_id in run_ids]
     return PartialList([each for each in found if each is not None], shards.missing)
@@ -285,7 +288,7 @@ def run_graph(shards: Shards, run_id: str, most: int) -> Operation[DependencyGra
     nodes, edges = {}, []
     for some in slices(ids, RESULTS_PER_READ):
         fields = (*NODE_FIELDS, *NODE_TIME_FIELDS, "parents")
-        reply = yield Read([("HMGET", commands.keys.task(each), *fields) for each in some])
+        reply = yield from read_fields_of(commands.keys, some, *fields)
         for task_id, (state, name, user, *times, parents) in zip(some, reply, strict=True):
             nodes[task_id] = _node(task_id, state, name, user, *times)
             edges += [(each.decode(), task_id) for each in unpack(parents or b"")]
@@ -299,14 +302,14 @@ def parent_results(
     """What the tasks that one depends on returned, by id; without those that have not finished, or are forgotten. ``load``
     makes a value of a task's name and its result as JSON."""
     there = yield from shards.of_task(task_id)
-    ((state, parents),) = yield Read([("HMGET", there.keys.task(task_id), "state", "parents")])
+    ((state, parents),) = yield from read_fields_of(there.keys, [task_id], "state", "parents")
     if state is None:
         raise there.unknown(task_id)
     ids = [each.decode() for each in unpack(parents or b"")]
     commands = yield from shards.around(ids, there)
     values: dict[str, Any] = {}
     for some in slices(ids, RESULTS_PER_READ):
-        found = yield Read([("HMGET", commands.keys.task(each), "state", "result", "name") for each in some])
+        found = yield from read_fields_of(commands.keys, some, "state", "result", "name")
         for each, (state, result, name) in zip(some, found, strict=True):
             if state == b"finished":
                 value = json_payload.loads(result, what="result") if result else None

@@ -10,10 +10,12 @@ from django_fairque.engine.inspection.pages import ResultPage, check_limit, curs
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import check_integer
 from django_fairque.engine.model.errors import TaskSerializationError, TaskValidationError, short
+from django_fairque.engine.model.head import MAX_HEAD_BYTES, head_size, split_head
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.signature import split_signature
 from django_fairque.engine.model.task import Task, Undecodable
 from django_fairque.engine.scripting.operations import Operation, Read, read_sound, slices
+from django_fairque.engine.scripting.task_fields import read_fields_of
 
 if TYPE_CHECKING:
     from django_fairque.engine.scripting.commands import Commands
@@ -193,9 +195,7 @@ def _changed_at(task: Task) -> float:
 
 
 def _matching_ids(commands: Commands, search: Search, task_ids: Sequence[str]) -> Operation[list[str]]:
-    reply = yield from read_sound(
-        [("HMGET", commands.keys.task(task_id), *MATCHED_TASK_FIELDS) for task_id in task_ids]
-    )
+    reply = yield from read_fields_of(commands.keys, task_ids, *MATCHED_TASK_FIELDS)
     return [task_id for task_id, fields in zip(task_ids, reply, strict=True) if search.matches(*fields)]
 
 
@@ -214,7 +214,7 @@ def _start(key: str, cursor: str | None, *, is_reversed: bool) -> Operation[int]
 
 def _records(commands: Commands, task_ids: Sequence[str]) -> Operation[dict[str, Task | None]]:
     """The tasks by id, None for each that is not known or whose record is damaged."""
-    reply = yield from read_sound([("HMGET", commands.keys.task(each), *LISTED_TASK_FIELDS) for each in task_ids])
+    reply = yield from read_fields_of(commands.keys, task_ids, *LISTED_TASK_FIELDS)
     return {each: _task(each, values) for each, values in zip(task_ids, reply, strict=True)}
 
 
@@ -226,12 +226,16 @@ def _with_payloads(
     if not search.payload_bytes or not known:
         return tasks
     keys = commands.keys
-    sizes = yield from read_sound([("STRLEN", keys.payload(task.task_id)) for task in known])
-    small = [task.task_id for task, size in zip(known, sizes, strict=True) if int(size) <= search.payload_bytes]
+    stored = [keys.payload(task.task_id) for task in known]
+    found = yield from read_sound(
+        [("STRLEN", key) for key in stored] + [("GETRANGE", key, 0, MAX_HEAD_BYTES - 1) for key in stored]
+    )
+    sizes = [int(size) - head_size(text) for size, text in zip(found, found[len(known) :], strict=False)]
+    small = [task.task_id for task, size in zip(known, sizes, strict=True) if size <= search.payload_bytes]
     texts = yield from read_sound([("GET", keys.payload(each)) for each in small])
     payloads = dict(zip(small, texts, strict=True))
     made = {
-        task.task_id: _with_payload(task, payloads.get(task.task_id), int(size))
+        task.task_id: _with_payload(task, payloads.get(task.task_id), size)
         for task, size in zip(known, sizes, strict=True)
     }
     return {**tasks, **made}
@@ -240,10 +244,11 @@ def _with_payloads(
 def _with_payload(task: Task, text: bytes | None, size: int) -> Task:
     payload: Any = Undecodable(b"", f"{size:,} bytes are not read here")
     if text is not None:
+        _, raw = split_head(text)
         try:
-            payload = json_payload.loads(split_signature(text)[0])
+            payload = json_payload.loads(split_signature(raw)[0])
         except TaskSerializationError as error:
-            payload = Undecodable(text, str(error))
+            payload = Undecodable(raw, str(error))
     return task.model_copy(update={"payload": payload})
 
 

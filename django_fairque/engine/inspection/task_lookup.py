@@ -11,6 +11,7 @@ from django_fairque.engine.model import errors
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import now_us, seconds
 from django_fairque.engine.model.errors import StaleLeaseError, TaskNotFoundError, TaskValidationError, short
+from django_fairque.engine.model.head import whole_record
 from django_fairque.engine.model.ids import check_id, check_ids, check_text, new_nonce
 from django_fairque.engine.model.payload import unpack
 from django_fairque.engine.model.priority import Priority
@@ -18,6 +19,7 @@ from django_fairque.engine.model.records import Attempt, TaskState
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands
 from django_fairque.engine.scripting.operations import Operation, Read, read_sound, slices
+from django_fairque.engine.scripting.task_fields import read_fields_of
 from django_fairque.engine.sharding.shards import Shards, sum_over_shards
 
 if TYPE_CHECKING:
@@ -115,9 +117,12 @@ def _change_some(
 
 def get_task(shards: Shards, task_id: str) -> Operation[Task]:
     commands = yield from shards.of_task(task_id)
-    record, payload = yield Read(_reads_of(commands, [task_id]))
-    if not record:
-        raise commands.unknown(task_id)
+    for _ in range(2):  # again if it was forgotten between the two reads
+        record, payload = whole_record(*(yield Read(_reads_of(commands, [task_id]))))
+        if not record:
+            raise commands.unknown(task_id)
+        if b"user" in record:
+            break
     return _task(commands, task_id, record, payload)
 
 
@@ -140,7 +145,7 @@ def read_tasks(commands: Commands, task_ids: Sequence[str]) -> Operation[list[Ta
     reply = yield from read_sound(_reads_of(commands, task_ids))
     records, payloads = reply[: len(task_ids)], reply[len(task_ids) :]
     return [
-        _sound_task(commands, task_id, record, payload)
+        _sound_task(commands, task_id, *whole_record(record, payload))
         for task_id, record, payload in zip(task_ids, records, payloads, strict=True)
     ]
 
@@ -150,7 +155,7 @@ def _reads_of(commands: Commands, task_ids: Sequence[str]) -> list[tuple[Any, ..
     return reads + [("GET", commands.keys.payload(task_id)) for task_id in task_ids]
 
 
-def _sound_task(commands: Commands, task_id: str, record: Mapping[bytes, bytes], payload: bytes | None) -> Task | None:
+def _sound_task(commands: Commands, task_id: str, record: Mapping[bytes, bytes], payload: bytes) -> Task | None:
     """One damaged record leaves the others of a page readable; the checker names it."""
     try:
         return _task(commands, task_id, record, payload) if record else None
@@ -158,8 +163,8 @@ def _sound_task(commands: Commands, task_id: str, record: Mapping[bytes, bytes],
         return None
 
 
-def _task(commands: Commands, task_id: str, record: Mapping[bytes, bytes], payload: bytes | None) -> Task:
-    task = Task.from_redis_dict({**record, b"id": task_id, b"payload": payload or b""})
+def _task(commands: Commands, task_id: str, record: Mapping[bytes, bytes], payload: bytes) -> Task:
+    task = Task.from_redis_dict({**record, b"id": task_id, b"payload": payload})
     ready = seconds(record.get(b"ready")) or task.created_at
     if task.state in (TaskState.SCHEDULED, TaskState.DEFERRED):
         return task
@@ -206,9 +211,8 @@ def position(shards: Shards, task_id: str) -> Operation[int | None]:
 
 
 def position_on_shard(commands: Commands, task_id: str) -> Operation[int | None]:
-    (found,) = yield Read([("HMGET", commands.keys.task(task_id), "state", "user", "priority")])
-    state, user, priority = found
-    if state is None:
+    ((state, user, priority),) = yield from read_fields_of(commands.keys, [task_id], "state", "user", "priority")
+    if state is None or user is None or priority is None:
         raise commands.unknown(task_id)
     if state != b"queued":
         return None

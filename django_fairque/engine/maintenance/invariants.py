@@ -16,6 +16,7 @@ from django_fairque.engine.inspection.pages import PartialList
 from django_fairque.engine.model import task as task_hash
 from django_fairque.engine.model.durations import number
 from django_fairque.engine.model.errors import TaskSerializationError
+from django_fairque.engine.model.head import MAX_HEAD_BYTES, split_head
 from django_fairque.engine.model.pauses import has_pause_end
 from django_fairque.engine.model.priority import SCORE_PER_PRIORITY
 from django_fairque.engine.model.records import FailureType, TaskState
@@ -51,7 +52,8 @@ class Snapshot:
 
     prefix: str
     tasks: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
-    payloads: set[str] = field(default_factory=set)
+    heads: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
+    """The fields for which the heads of payloads stand, by task; empty for a payload without a head."""
     histories: set[str] = field(default_factory=set)
     logs: set[str] = field(default_factory=set)
     users: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
@@ -103,6 +105,9 @@ def take_snapshot(commands: Commands) -> Operation[Snapshot]:
     snapshot = Snapshot(prefix)
     for keys in slices((yield from scan_keys(prefix)), 500):
         yield from _read(commands, snapshot, [name_of(key)[len(prefix) :] for key in keys])
+    for task_id, head in snapshot.heads.items():
+        if head:
+            snapshot.tasks[task_id] = {**head, **snapshot.tasks.get(task_id, {})}
     return snapshot
 
 
@@ -123,6 +128,7 @@ def _read(commands: Commands, snapshot: Snapshot, names: Sequence[str]) -> Opera
 
 _READS: dict[str, tuple[str, tuple[Any, ...], Callable[[Any], Any]]] = {
     "hash": ("HGETALL", (), lambda reply: reply),
+    "head": ("GETRANGE", (0, MAX_HEAD_BYTES - 1), lambda reply: split_head(reply)[0]),
     "zset": (
         "ZRANGE",
         (0, -1, "WITHSCORES"),
@@ -175,12 +181,13 @@ def _place(snapshot: Snapshot, name: str) -> tuple[str, dict[str, Any], str] | N
         "deps": ("set", snapshot.deps),
         "run": ("set", snapshot.runs),
         "remote": ("hash", snapshot.remotes),
+        "payload": ("head", snapshot.heads),
     }
     if kind in places:
         return (*places[kind], rest)
     if name == "stats":
         return "hash", snapshot.counters, name
-    names = {"payload": snapshot.payloads, "history": snapshot.histories, "logs": snapshot.logs}
+    names = {"history": snapshot.histories, "logs": snapshot.logs}
     if kind in names:
         names[kind].add(rest)
     elif kind not in _OWNERLESS:
@@ -281,9 +288,16 @@ def _one_state_each(snapshot: Snapshot) -> Iterator[Violation]:
             registries = ", ".join(sorted(at.get(task_id, []))) or "none"
             detail = f"state {state}, in the registry of: {registries}"
             yield snapshot.violation("one state", key, detail, "task", task_id, "")
-        if state in known and (damage := _damage_of(task_id, record)) is not None:
+        has_payload = (
+            task_id in snapshot.heads
+        )  # else the head may be gone with it, and what the record lacks was there
+        if (
+            state in known
+            and (has_payload or b"user" in record)
+            and (damage := _damage_of(task_id, record)) is not None
+        ):
             yield snapshot.violation("record", key, damage)
-        if task_id not in snapshot.payloads:
+        if not has_payload:
             yield snapshot.violation("payload kept", f"payload:{task_id}", "missing", "task", task_id, "")
     for task_id in at.keys() - snapshot.tasks.keys():
         state = at[task_id][0]
@@ -605,7 +619,7 @@ def _runs(snapshot: Snapshot) -> Iterator[Violation]:
 
 
 def _owners(snapshot: Snapshot) -> Iterator[Violation]:
-    owned = {"payload": snapshot.payloads, "history": snapshot.histories, "logs": snapshot.logs}
+    owned = {"payload": snapshot.heads.keys(), "history": snapshot.histories, "logs": snapshot.logs}
     for kind, ids in owned.items():
         for task_id in ids - snapshot.tasks.keys():
             name = f"{kind}:{task_id}"

@@ -21,6 +21,7 @@ from django_fairque.engine.model.task import PushTemplate, Task, check_tasks
 from django_fairque.engine.pushing import batching
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands
 from django_fairque.engine.scripting.operations import Operation, Read, Stream, slices
+from django_fairque.engine.scripting.task_fields import read_fields
 from django_fairque.engine.sharding.shards import Shards, change_each, describe_shards, indexes_by_shard
 from django_fairque.engine.users.users import users_stats
 
@@ -235,8 +236,8 @@ def _find_id_conflicts(shards: Shards, tasks: Sequence[Task]) -> Operation[dict[
     candidates = [(index, shard) for index, own in chosen.items() for shard in shards if shard is not own]
     if not candidates:
         return {}
-    owners = yield Read([("HGET", shard.keys.task(tasks[index].task_id), "user") for index, shard in candidates])
-    found = {index for (index, _), owner in zip(candidates, owners, strict=True) if owner is not None}
+    owners, _ = yield from read_fields([(shard.keys, tasks[index].task_id) for index, shard in candidates], ("user",))
+    found = {index for (index, _), (owner,) in zip(candidates, owners, strict=True) if owner is not None}
     first: dict[str, str] = {}
     for index in chosen:
         if index not in found and first.setdefault(tasks[index].task_id, tasks[index].user_id) != tasks[index].user_id:
@@ -247,7 +248,7 @@ def _find_id_conflicts(shards: Shards, tasks: Sequence[Task]) -> Operation[dict[
 def _check_known(shards: Shards, tasks: Sequence[Task], located: Mapping[str, Commands]) -> Operation[None]:
     if not located:
         return
-    there = yield Read([("EXISTS", shard.keys.task(name)) for name, shard in located.items()])
+    there = yield Read([("EXISTS", *shard.keys.of_task(name)) for name, shard in located.items()])
     unknown = {name for name, is_there in zip(located, there, strict=True) if not is_there}
     for task in tasks:
         for name in task.depends_on:

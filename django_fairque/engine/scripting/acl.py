@@ -19,7 +19,21 @@ CLUSTER_COMMANDS = (
 """What a cluster's client asks."""
 
 READ_COMMANDS = (
-    *("exists", "get", "hexists", "strlen", "hget", "hgetall", "hkeys", "hlen", "hmget", "hrandfield", "llen", "lpos"),
+    *(
+        "exists",
+        "get",
+        "getrange",
+        "hexists",
+        "strlen",
+        "hget",
+        "hgetall",
+        "hkeys",
+        "hlen",
+        "hmget",
+        "hrandfield",
+        "llen",
+        "lpos",
+    ),
     *("lindex", "lrange", "mget", "pttl", "scard", "sismember", "smembers", "srandmember", "zcard", "zcount"),
     *("zmscore", "zrandmember", "zrange", "zrangebyscore", "zrank", "zrevrange", "zscore"),
 )

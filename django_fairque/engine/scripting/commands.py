@@ -53,6 +53,10 @@ class Keys:
     def payload(self, task_id: str) -> str:
         return f"{self.of(task_id)}payload:{task_id}"
 
+    def of_task(self, task_id: str) -> tuple[str, str]:
+        """The keys of which a task has one at least: its record and its payload, which may have a head."""
+        return self.task(task_id), self.payload(task_id)
+
     def history(self, task_id: str) -> str:
         return f"{self.of(task_id)}history:{task_id}"
 

@@ -138,6 +138,7 @@ _TYPES: Mapping[str, tuple[bytes, Callable[[int], Any]]] = {
     "HGETALL": (b"hash", lambda _: {}),
     "HMGET": (b"hash", lambda fields: [None] * fields),
     "GET": (b"string", lambda _: None),
+    "GETRANGE": (b"string", lambda _: b""),
     "STRLEN": (b"string", lambda _: 0),
     "HGET": (b"hash", lambda _: None),
     "LRANGE": (b"list", lambda _: []),

@@ -108,7 +108,7 @@ class Shards:
                 found[task_id] = known
         if unknown:
             living = tuple(self)
-            reads = [("EXISTS", shard.keys.task(task_id)) for task_id in unknown for shard in living]
+            reads = [("EXISTS", *shard.keys.of_task(task_id)) for task_id in unknown for shard in living]
             there = iter((yield Read(reads)))
             for task_id in unknown:
                 holders = [shard for shard in living if next(there)]

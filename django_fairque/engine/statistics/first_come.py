@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from django_fairque.engine.model.durations import check_integer, number, to_us
 from django_fairque.engine.scripting.operations import Operation, Read, read_sound, read_together
+from django_fairque.engine.scripting.task_fields import read_fields_of
 
 if TYPE_CHECKING:
     from django_fairque.engine.scripting.commands import Commands
@@ -232,12 +233,8 @@ def _read_served_tasks(commands: Commands, most: int) -> Operation[tuple[list[Se
         [("ZRANGE", keys.state("finished"), begin, end) for begin, end in _blocks(int(total), int(count), most)]
     )
     finished = list(dict.fromkeys(task_id for block in blocks for task_id in block))
-    records = yield from read_sound(
-        [
-            ("HMGET", keys.task(task_id.decode()), "user", "ready", "created", "started", "ended")
-            for task_id in [*finished, *running]
-        ]
-    )
+    ids = [task_id.decode() for task_id in [*finished, *running]]
+    records = yield from read_fields_of(keys, ids, "user", "ready", "created", "started", "ended")
     tasks = []
     for index, (user, ready, created, started, ended) in enumerate(records):
         has_finished = index < len(finished)

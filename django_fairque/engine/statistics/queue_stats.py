@@ -21,6 +21,7 @@ from django_fairque.engine.model.priority import SCORE_PER_PRIORITY, Priority
 from django_fairque.engine.model.records import FailureType, TaskState
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, ORGANIZATION_PREFIX, Commands
 from django_fairque.engine.scripting.operations import Operation, Read, read_each, read_sound, read_together
+from django_fairque.engine.scripting.task_fields import read_fields_of
 from django_fairque.engine.statistics.backlog import Trend, backlog_trend, hours, sampled
 from django_fairque.engine.statistics.deployments import DEPLOYMENTS_KEY, Deployment, parse_deployments
 from django_fairque.engine.statistics.health import attendance, attendance_reads
@@ -379,9 +380,7 @@ def waits(commands: Commands, limit: int) -> Operation[Waits]:
 
 
 def _read_tasks(commands: Commands, ids: list[str]) -> Operation[list[WaitingTask]]:
-    records = yield from read_sound(
-        [("HMGET", commands.keys.task(task_id), "user", "ready", "created") for task_id in ids]
-    )
+    records = yield from read_fields_of(commands.keys, ids, "user", "ready", "created")
     return [
         WaitingTask(task_id, user.decode(), number(ready or created) / 1_000_000)
         for task_id, (user, ready, created) in zip(ids, records, strict=True)
@@ -442,9 +441,8 @@ def busiest_users(shards: Shards, sample: int) -> Operation[PartialList[str]]:
     for shard in shards:
         states = [shard.keys.state(state) for state in ("queued", "scheduled", "deferred")]
         drawn = yield Read([("ZRANDMEMBER", state, max(1, sample // len(shards))) for state in states])
-        reads = [("HGET", shard.keys.task(task_id.decode()), "user") for ids in drawn for task_id in ids]
-        users = (yield Read(reads)) if reads else []
-        found.update(user.decode() for user in users if user is not None)
+        users = yield from read_fields_of(shard.keys, [task_id.decode() for ids in drawn for task_id in ids], "user")
+        found.update(user.decode() for (user,) in users if user is not None)
     return PartialList([user_id for user_id, _count in found.most_common()], shards.missing)
 
 

@@ -15,6 +15,7 @@ from django_fairque.engine.model.durations import check_integer
 from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.ids import check_text, new_nonce
 from django_fairque.engine.scripting.operations import Operation, Read, read_sound
+from django_fairque.engine.scripting.task_fields import read_fields
 from django_fairque.engine.statistics.queue_stats import Percentiles, percentiles
 
 if TYPE_CHECKING:
@@ -140,17 +141,8 @@ def _retrying(shards: Shards) -> Operation[dict[str, int]]:
     reads = [(command, shard.keys.state("scheduled")) for shard in present for command in ("ZCARD", "ZRANDMEMBER")]
     replies = yield Read([(*read, size) if read[0] == "ZRANDMEMBER" else read for read in reads])
     samples = list(zip(present, replies[::2], replies[1::2], strict=True))
-    records = iter(
-        (
-            yield from read_sound(
-                [
-                    ("HMGET", shard.keys.task(task_id.decode()), "name", "retries")
-                    for shard, _total, ids in samples
-                    for task_id in ids
-                ]
-            )
-        )
-    )
+    tasks = [(shard.keys, task_id.decode()) for shard, _total, ids in samples for task_id in ids]
+    records = iter((yield from read_fields(tasks, ("name", "retries")))[0])
     found: dict[str, float] = {}
     for _shard, total, ids in samples:
         for _ in ids:

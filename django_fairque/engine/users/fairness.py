@@ -16,6 +16,7 @@ from django_fairque.engine.model.ids import check_ids
 from django_fairque.engine.model.priority import SCORE_PER_PRIORITY, Priority
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, ORGANIZATION_PREFIX, Commands
 from django_fairque.engine.scripting.operations import Operation, Read, parse_scores, read_sound, read_together
+from django_fairque.engine.scripting.task_fields import read_fields_of
 from django_fairque.engine.statistics.queue_stats import WAIT_BUCKETS, busy_last_hour, last_hour
 from django_fairque.engine.statistics.wait_history import SampledWait
 from django_fairque.engine.users.users import hold_reason
@@ -324,7 +325,7 @@ def _candidates(commands: Commands, limit: int, sample: int) -> Operation[list[s
         ]
     )
     tasks = list(dict.fromkeys([*overdue, *oldest, *drawn]))
-    owners = yield from read_sound([("HMGET", keys.task(task_id.decode()), "user") for task_id in tasks])
+    owners = yield from read_fields_of(keys, [task_id.decode() for task_id in tasks], "user")
     names = [owner.decode() for (owner,) in owners if owner is not None]
     organizations = [entry.removeprefix(ORGANIZATION_PREFIX) for entry in ring if entry.startswith(ORGANIZATION_PREFIX)]
     most = max(1, limit // max(1, len(organizations)))

@@ -18,6 +18,7 @@ from django_fairque.engine.model.ids import check_id, check_ids
 from django_fairque.engine.model.pauses import RESUMED, Pause, PauseEnd, pause_fields, pause_of
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands
 from django_fairque.engine.scripting.operations import Driver, Operation, Read, read_sound
+from django_fairque.engine.scripting.task_fields import read_fields_of
 from django_fairque.engine.sharding.shards import Shards, sum_over_shards
 from django_fairque.engine.statistics.queue_stats import LastHour, last_hour
 
@@ -270,7 +271,7 @@ def ended_tasks(commands: Commands, user_id: str, examined: int) -> Operation[En
     found = yield Read([*(("ZRANGE", key, -part, -1) for key in registries), *(("ZCARD", key) for key in registries)])
     ids = [task_id.decode() for some in found[: len(registries)] for task_id in some]
     fields = ("user", "name", "state", "started", "ended")
-    records = yield from read_sound([("HMGET", keys.task(task_id), *fields) for task_id in ids])
+    records = yield from read_fields_of(keys, ids, *fields)
     tasks = [
         EndedTask(task_id, (name or b"").decode(), state.decode(), units.seconds(started), units.number(ended) / 1e6)
         for task_id, (user, name, state, started, ended) in zip(ids, records, strict=True)
@@ -450,8 +451,8 @@ def _look_through(
         (ids,) = yield Read([("ZRANGE", keys.state(state), index, index + TASKS_PURGED_PER_CALL - 1)])
         if not ids:
             break
-        owners = yield Read([("HGET", keys.task(task_id.decode()), "user") for task_id in ids])
-        places = [place for place, owner in enumerate(owners) if owner == user][: limit - total]
+        owners = yield from read_fields_of(keys, [task_id.decode() for task_id in ids], "user")
+        places = [place for place, (owner,) in enumerate(owners) if owner == user][: limit - total]
         looked_at = places[-1] + 1 if len(places) == limit - total else len(ids)
         done = 0
         if places:

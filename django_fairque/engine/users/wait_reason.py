@@ -11,6 +11,7 @@ from django_fairque.engine.model.pauses import PAUSE_FIELDS, Pause, pause_of
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.scripting.commands import ORGANIZATION_PREFIX, Commands
 from django_fairque.engine.scripting.operations import Operation, Read
+from django_fairque.engine.scripting.task_fields import read_fields
 from django_fairque.engine.users.organizations import OrganizationStats, combine_records
 from django_fairque.engine.users.users import UserStats, users_stats
 
@@ -47,10 +48,10 @@ def read_wait_reason(shards: Shards, task_id: str) -> Operation[WaitReason]:
     """In at most five round trips, and one for a chosen id."""
     commands = yield from shards.of_task(task_id)
     keys = commands.keys
-    (state, user), (paused, note, clock), time = yield Read(
-        [("HMGET", keys.task(task_id), "state", "user"), ("HMGET", keys("stats"), *PAUSE_FIELDS, "clock"), ("TIME",)]
+    ((state, user),), ((paused, note, clock), time) = yield from read_fields(
+        [(keys, task_id)], ("state", "user"), [("HMGET", keys("stats"), *PAUSE_FIELDS, "clock"), ("TIME",)]
     )
-    if state is None:
+    if state is None or user is None:
         raise commands.unknown(task_id)
     name = user.decode()
     (stats,) = yield from users_stats(commands, [name])

@@ -106,7 +106,7 @@ class TestWhatADependencyMayBe:
     def test_missing(self, queue: FairQueue, redis: Redis) -> None:
         with pytest.raises(TaskNotFoundError, match="task 'c' depends on 'nowhere'"):
             queue.push_batch([node("b"), node("c", "b", "nowhere")], now=NOW)
-        assert not redis.keys("*task:*")
+        assert not redis.keys("*task:*") + redis.keys("*payload:*")
         assert not redis.keys("*deps:*")
 
     def test_pushed_in_the_same_call_in_any_order(self, queue: FairQueue) -> None:

@@ -34,6 +34,7 @@ KEYS = {
     "queue:user:a:critical": "list",
     "queue:user:a:scheduled": "zset",
     "task:queued": "hash",
+    "task:fresh": "hash",
     "task:critical": "hash",
     "task:later": "hash",
     "task:running": "hash",
@@ -45,6 +46,7 @@ KEYS = {
     "history:running": "list",
     "history:expired": "list",
     "payload:queued": "string",
+    "payload:fresh": "string",
     "deps:waiting:running": "set",
     "deps:waiting:held": "set",
     "deps:blocked:blocked": "set",
@@ -55,6 +57,7 @@ KEYS = {
 FIELDS = {
     "user:a": ["ready:3", "sched", "run", "tag", "weight", "cap", "gap", "since", "expected", "start", "hour", "busy"],
     "task:queued": ["ready", "created", "priority", "state", "user", "expires", "retries", "deliveries", "sla"],
+    "task:fresh": ["ready", "created", "priority", "state", "user", "token", "warn"],
     "task:later": ["due", "ready", "created", "expires", "state"],
     "task:running": ["started", "cost", "ready", "token", "worker", "waited"],
     "task:done": ["ended", "result", "died"],
@@ -73,6 +76,7 @@ def queue(redis: Redis) -> FairQueue:
     queue.finish(done, now=NOW)
     queue.push_batch(
         [
+            task("a", task_id="fresh"),
             task("a", task_id="queued", expires_at=NOW + 900),
             task("a", 6, task_id="critical"),
             task("a", task_id="later", execute_after=NOW + 1),
@@ -133,7 +137,7 @@ def test_a_key_of_another_type(queue: FairQueue, redis: Redis, name: str, kind: 
     redis.delete(P + name)
     VALUES[kind](redis, P + name)
     others_are_unaffected(queue, NOW + 2)
-    if redis.type(P + name) == kind.encode() and name != "payload:queued":
+    if redis.type(P + name) == kind.encode() and not name.startswith("payload:"):
         assert P + name in {each.key for each in queue.check_invariants()}
 
 

@@ -38,7 +38,7 @@ def queue(redis: Redis) -> FairQueue:
 DAMAGE: dict[str, Callable[[Redis], Any]] = {
     "one state": lambda redis: redis.zrem(f"{P}state:queued", "queued"),
     "one state: two": lambda redis: redis.zadd(f"{P}state:finished", {"queued": 1}),
-    "one state: none": lambda redis: redis.hdel(f"{P}task:queued", "state"),
+    "one state: none": lambda redis: redis.hdel(f"{P}task:critical", "state"),
     "one state: no task": lambda redis: redis.zadd(f"{P}state:scheduled", {"nobody": 1}),
     "payload kept": lambda redis: redis.delete(f"{P}payload:later"),
     "queued once": lambda redis: redis.zrem(f"{P}queue:user:u:normal", "queued"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,8 +11,8 @@ from django_fairque.engine.model.lease import LEASE_FIELDS
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
-from django_fairque.engine.scripting.commands import Keys
 from tests.engine.conftest import NOW, task
+from tests.stored_tasks import stored_record
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -43,8 +43,7 @@ DIFFERENT: dict[str, dict[str, Any]] = {
 
 def record(redis: Redis, task_id: str) -> dict[bytes, bytes]:
     """Without the moment of its push, which is its own."""
-    fields = cast("dict[bytes, bytes]", redis.hgetall(Keys("fq", "default").task(task_id)))
-    return {name: value for name, value in fields.items() if name not in (b"created", b"ready")}
+    return {name: value for name, value in stored_record(redis, task_id).items() if name not in (b"created", b"ready")}
 
 
 def kept(queue: FairQueue, redis: Redis, given: Task) -> tuple[Any, ...] | None:

@@ -266,7 +266,7 @@ class TestQueue:
             queue.finish(lease, took=1, now=now - 20)
         found = queue.first_come_waits()
         assert (found.tasks, found.replayed) == (finished, 20)
-        assert commands(redis, queue.first_come_waits) < 40
+        assert commands(redis, queue.first_come_waits) < 50  # each of the 20 by its record and its head
 
     @pytest.mark.parametrize("slots", [0, -1, 1.5, "2", None, 10_001])
     def test_slots_must_be_a_number_of_slots(self, queue: FairQueue, slots: object) -> None:

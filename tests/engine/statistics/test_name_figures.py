@@ -82,7 +82,7 @@ def test_many_scheduled_tasks_are_sampled(queue: FairQueue, redis: Redis) -> Non
     queue.push_batch([task("a", name="later", execute_after=now + 900) for _ in range(800)], now=now)
     (flaky,) = queue.task_names()
     assert flaky.retrying == pytest.approx(800, rel=0.35)
-    assert commands(redis, lambda: queue.task_names(24)) <= 340
+    assert commands(redis, lambda: queue.task_names(24)) <= 340 + 200  # the heads of those that failed
 
 
 def test_a_user_of_hostile_names_harms_no_other(queue: FairQueue, redis: Redis) -> None:

@@ -78,7 +78,8 @@ def test_whose_most_of_what_waits_is_comes_first_among_any_number_of_users(queue
         [task("patient", depends_on=["first"]) for _ in range(90)] + [task("u1", task_id="first")], now=NOW
     )
     assert set(queue.busiest_users()[:3]) == {"loud", "early", "patient"}
-    assert counted(redis, lambda: queue.busiest_users(20))["hget"]["calls"] <= 60
+    calls = counted(redis, lambda: queue.busiest_users(20))
+    assert calls["hmget"]["calls"] + calls["getrange"]["calls"] <= 2 * 60
     with pytest.raises(ValueError, match="limit must be a whole number from 1 to 1000, got 0"):
         queue.busiest_users(0)
 
@@ -128,7 +129,8 @@ def test_a_users_purge_looks_at_the_tasks_of_others_only_while_it_must(queue: Fa
     queue.push_graph([task("b", task_id="first"), *(task("b", depends_on=["first"]) for _ in range(600))], now=NOW)
     for wanted in (0, 500):
         calls = counted(redis, lambda: queue.user("a").purge(now=NOW))
-        assert wanted <= calls["hget"]["calls"] <= wanted + 20
+        assert wanted <= calls.get("hmget", {"calls": 0})["calls"] <= wanted + 20
+        assert calls.get("getrange", {"calls": 0})["calls"] <= wanted + 20
         assert queue.get_queue_sizes("a").total == 0
         push_many(queue, "a", 1, execute_after=NOW + 5)
     assert queue.user("a").purge(now=NOW) == 1

@@ -52,7 +52,7 @@ def test_what_is_acknowledged_is_on_a_replica(client: Redis, replica: Server) ->
     queue = FairQueue(client, config=PATIENT)
     ids = [queue.push(task(), now=NOW).task_id, *(each.task_id for each in queue.push_batch([task(), task()], now=NOW))]
     with replica.client() as there:
-        assert all(there.exists(f"fq:{{default:0}}:task:{task_id}") for task_id in ids)
+        assert all(there.exists(f"fq:{{default:0}}:payload:{task_id}") for task_id in ids)
     assert queue.check_invariants() == []
     assert "confirmations" not in queue.get_stats().totals
 
@@ -61,7 +61,7 @@ async def test_so_it_is_for_coroutines(primary: Server, replica: Server) -> None
     async with primary.async_client() as client:
         pushed = await AsyncFairQueue(client, config=PATIENT).push(task(), now=NOW)
         with replica.client() as there:
-            assert there.exists(f"fq:{{default:0}}:task:{pushed.task_id}")
+            assert there.exists(f"fq:{{default:0}}:payload:{pushed.task_id}")
         os.kill(replica.pid, signal.SIGSTOP)
         with pytest.raises(NotReplicatedError):
             await AsyncFairQueue(client, config=SAFE).push(task(), now=NOW)
@@ -125,7 +125,7 @@ class TestAnAddressThatMoves:
             self.fail_over(primary, replica, address)
             queue.push(task(task_id="after"), now=NOW)
             assert queue.wait_for_work(1.0)
-            assert there.exists("fq:{default:0}:task:after")
+            assert there.exists("fq:{default:0}:payload:after")
 
     async def test_so_they_do_of_coroutines(self, primary: Server, replica: Server, address: Path) -> None:
         async with redis.asyncio.Redis(unix_socket_path=str(address)) as client:
@@ -134,7 +134,7 @@ class TestAnAddressThatMoves:
             self.fail_over(primary, replica, address)
             await queue.push(task(task_id="after"), now=NOW)
             with replica.client() as there:
-                assert there.exists("fq:{default:0}:task:after")
+                assert there.exists("fq:{default:0}:payload:after")
 
     def test_so_does_what_was_waiting(self, primary: Server, replica: Server, address: Path) -> None:
         with redis.Redis(unix_socket_path=str(address)) as client, replica.client() as there:

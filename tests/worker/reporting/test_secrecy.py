@@ -8,6 +8,7 @@ import pytest
 
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
+from tests.stored_tasks import replace_payload
 from tests.worker.conftest import WorkerProcess, eventually
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def test_nothing_of_what_tasks_carry_is_logged(make_server: MakeServer, tmp_path
         for raw in RAW:
             spoilt = Task.create("u", 3, None, name="add", max_retries=0)
             queue.push(spoilt)
-            client.set(f"fq:{{default:0}}:payload:{spoilt.task_id}", raw)
+            replace_payload(client, spoilt.task_id, raw)
             tasks.append(spoilt)
         worker = WorkerProcess(
             server, tmp_path, "--verbosity", "3", TEST_SERVER=url, FAIRQUE_SIGNING=signing, PYTHONASYNCIODEBUG="1"

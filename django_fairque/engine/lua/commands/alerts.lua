@@ -6,7 +6,7 @@
 -- REPLY   packed alerts, the oldest first: moment (us), kind (at_risk violated promoted died), task, user, name, priority,
 --         detail (the deadline to start in us; of a promotion the priority before; of a death the reason)
 -- COST    6 commands
--- include base
+-- include heads base
 local stored = redis.call('GET', K.reply)
 if stored then return unpack_list(stored) end
 local found = redis.call('LPOP', K.alerts, tonumber(ARGV[FIRST_ARG])) or {}

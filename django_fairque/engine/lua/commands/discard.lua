@@ -5,7 +5,7 @@
 -- ARGV    options, n (1..1000), then n × (id, how many times it had died)
 -- REPLY   one digit per entry: 0 no such dead letter (any more), 1 discarded
 -- COST    5 commands an entry
--- include base ring organization recent_usage user task dependents
+-- include heads base ring organization recent_usage user task dependents
 local stored = redis.call('GET', K.reply)
 if stored then return stored end
 local size, codes, tasks, seen = tonumber(ARGV[FIRST_ARG]), {}, {}, {}

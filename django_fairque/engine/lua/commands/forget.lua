@@ -5,7 +5,7 @@
 -- ARGV    options, n (1..1000), then n ids
 -- REPLY   how many were removed (tasks that have not ended are left alone)
 -- COST    1 command a task and 2
--- include base ring organization recent_usage user task removal
+-- include heads base ring organization recent_usage user task removal
 local ended, removed = { finished = {}, failed = {}, canceled = {} }, 0
 for i = 1, tonumber(ARGV[FIRST_ARG]) do
   local id = ARGV[FIRST_ARG + i]

@@ -5,7 +5,7 @@
 -- ARGV    options, how long it is still remembered (us), n (1..1000), then n ids
 -- REPLY   how many were remembered
 -- COST    1 command a task
--- include base
+-- include heads base
 local left = exact(math.ceil(tonumber(ARGV[FIRST_ARG]) / 1000))
 local known = 0
 for i = 1, tonumber(ARGV[FIRST_ARG + 1]) do

@@ -15,7 +15,7 @@
 --         a call)
 -- COST    12 commands, 2 more with a code version, at most 7 when it is deployed, 2 more when tasks were canceled; its leases are as
 --         many as the worker has fetched
--- include base
+-- include heads base
 local MAX_VERSION_BYTES, KEPT_VERSIONS = 100, 50
 local worker, lease, ttl = ARGV[FIRST_ARG], tonumber(ARGV[FIRST_ARG + 1]), tonumber(ARGV[FIRST_ARG + 2])
 local ids = redis.call('SMEMBERS', K.leases)

@@ -7,7 +7,7 @@
 --         the moment (us) of the pause's end), pause_note
 -- REPLY   1
 -- COST    8 commands, 9 when a pause has an end
--- include base ring organization recent_usage user
+-- include heads base ring organization recent_usage user
 local organization = load_organization(ARGV[FIRST_ARG])
 local paused = organization.paused
 for i = 1, tonumber(ARGV[FIRST_ARG + 1]) do

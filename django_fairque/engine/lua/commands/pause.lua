@@ -5,7 +5,7 @@
 -- ARGV    options, paused (0; 1; or the moment (us) at which the pause ends), its note ('' for none)
 -- REPLY   1
 -- COST    5 commands
--- include base ring organization recent_usage user
+-- include heads base ring organization recent_usage user
 local note = ARGV[FIRST_ARG + 1]
 if note ~= '' then redis.call('HSET', K.stats, 'pause_note', note) else redis.call('HDEL', K.stats, 'pause_note') end
 set_stat('paused', tonumber(ARGV[FIRST_ARG]))

@@ -5,7 +5,7 @@
 -- ARGV    options, id, token, progress (opaque bytes); or options, id, token, '', log lines (opaque bytes)
 -- REPLY   1 recorded, 0 stale lease
 -- COST    4 commands; 6 with log lines
--- include base
+-- include heads base
 local id, token, lines = ARGV[FIRST_ARG], ARGV[FIRST_ARG + 1], ARGV[FIRST_ARG + 3]
 local held = redis.call('HMGET', task_key(id), 'state', 'token')
 if held[1] ~= 'started' or held[2] ~= token then return 0 end

@@ -7,7 +7,7 @@
 -- ARGV    options, most names, how long the figures are kept (us), n, then n × (name, m, then m × (kind, amount))
 -- REPLY   1
 -- COST    8 commands, 2 a name and 1 a figure
--- include base
+-- include heads base
 if redis.call('GET', K.reply) then return 1 end
 local key, at = P .. 'stats:names:' .. exact(math.floor(now / 3600e6)), FIRST_ARG + 3
 touch(key)

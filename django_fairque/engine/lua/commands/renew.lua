@@ -5,7 +5,7 @@
 -- ARGV    options, lease (us), n (1..1000), then n × (id, token)
 -- REPLY   one digit per lease: 0 stale, 1 renewed
 -- COST    1 command a lease and 3
--- include base
+-- include heads base
 local codes = {}
 for i = 1, tonumber(ARGV[FIRST_ARG + 1]) do
   local id, token = ARGV[FIRST_ARG + 2 * i], ARGV[FIRST_ARG + 2 * i + 1]

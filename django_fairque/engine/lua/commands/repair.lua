@@ -13,7 +13,7 @@
 --         mirror id '' (of a task on another shard); watchers id '' (other shards were not notified of its end)
 -- REPLY   one digit each: 0 nothing to fix, 1 fixed, 2 can't be fixed by a program
 -- COST    25 commands each
--- include base ring organization recent_usage user task dependents
+-- include heads base ring organization recent_usage user task dependents
 counters.read_again()
 
 local STATES = { 'scheduled', 'deferred', 'queued', 'started', 'finished', 'failed', 'canceled' }
@@ -50,10 +50,36 @@ local function repair_scheduled(task, moment)
   end
 end
 
+-- Whether there is such a task, even if its record is damaged.
+local function is_known(id) return redis.call('EXISTS', task_key(id)) == 1 or read_task(id) ~= nil end
+
+-- Whether nobody knows any more what to do with it: its payload is gone and its head with it, or only its head is left of a task that
+-- had ended.
+local function is_lost(id, task)
+  if redis.call('EXISTS', task_key(id)) == 1 then
+    return not task and redis.call('HEXISTS', task_key(id), 'user') == 0 and redis.call('EXISTS', payload_key(id)) == 0
+  end
+  if not task or redis.call('ZSCORE', K['state:queued'], id) then return false end
+  for _, state in ipairs({ 'finished', 'failed', 'canceled' }) do
+    if redis.call('ZSCORE', K['state:' .. state], id) then return true end
+  end
+  return false
+end
+
+local function remove_lost(id)
+  local worker = redis.call('HGET', task_key(id), 'worker')
+  if worker then redis.call('SREM', leases_key(worker), id) end
+  for _, state in ipairs(STATES) do redis.call('ZREM', K['state:' .. state], id) end
+  redis.call('DEL', task_key(id), payload_key(id), history_key(id), P .. 'logs:' .. id)
+end
+
 function fix.task(id)
-  local known = redis.call('EXISTS', task_key(id)) == 1
   local task = read_task(id)
-  if known and not task then return 2 end
+  if is_lost(id, task) then
+    remove_lost(id)
+    return 1
+  end
+  if not task and is_known(id) then return 2 end
   for _, state in ipairs(STATES) do
     local key = K['state:' .. state]
     local there = redis.call('ZSCORE', key, id)
@@ -79,7 +105,7 @@ function fix.task(id)
 end
 
 function fix.index(registry, id)
-  return redis.call('EXISTS', task_key(id)) == 0 and redis.call('ZREM', K['state:' .. registry], id) or 0
+  return not is_known(id) and redis.call('ZREM', K['state:' .. registry], id) or 0
 end
 
 function fix.queue(user_name, id)
@@ -217,7 +243,7 @@ end
 function fix.key(name)
   local kind, id = string.match(name, '^(%l+):(.*)$')
   if kind ~= 'payload' and kind ~= 'history' and kind ~= 'logs' then return 2 end
-  return redis.call('EXISTS', task_key(id)) == 0 and redis.call('DEL', P .. name) or 0
+  return not is_known(id) and redis.call('DEL', P .. name) or 0
 end
 
 local codes = {}

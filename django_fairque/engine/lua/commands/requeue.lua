@@ -5,9 +5,10 @@
 -- ARGV    options, n (1..1000), then n × (id, how many times it had died, has a new payload (0/1), payload)
 -- REPLY   one digit per entry: 0 no such dead letter (any more), 1 requeued
 -- COST    8 commands an entry
--- include base ring organization recent_usage user task
+-- include heads base ring organization recent_usage user task
 local stored = redis.call('GET', K.reply)
 if stored then return stored end
+local function head_of(task) return task.payload_at and string.sub(task.text, 1, task.payload_at - 1) or '' end
 local size, codes, tasks, seen = tonumber(ARGV[FIRST_ARG]), {}, {}, {}
 for i = 1, size do
   local at = FIRST_ARG + 1 + (i - 1) * 4
@@ -18,7 +19,7 @@ for i = 1, size do
     task.owner = load_user(task.user)
     if ARGV[at + 2] == '1' then task.payload = ARGV[at + 3] end
     local limited = task.owner.max_bytes or max_backlog_bytes > 0
-    if limited then task.size = (task.payload and #task.payload or redis.call('STRLEN', payload_key(task.id))) + 500 end
+    if limited then task.size = (task.payload and #task.payload or redis.call('STRLEN', payload_key(task.id)) - #head_of(task)) + 500 end
     touch(payload_key(task.id))
     touch_moves(task)
     tasks[#tasks + 1] = task
@@ -26,7 +27,7 @@ for i = 1, size do
 end
 touch_all()
 for _, task in ipairs(tasks) do
-  if task.payload then redis.call('SET', payload_key(task.id), task.payload) end
+  if task.payload then redis.call('SET', payload_key(task.id), head_of(task) .. task.payload) end
   remember(task.id, 'requeued', '', '', '')
   set_stat('stamp', math.max(now - EPOCH, stat.stamp + 1))
   task.ready = EPOCH + stat.stamp

@@ -5,7 +5,7 @@
 -- ARGV    options, what (set remove), name, expected definition ('*' for any, '' for none), definition, next (us or '')
 -- REPLY   1 done, 0 it is not as expected (somebody changed it meanwhile)
 -- COST    5 commands
--- include base
+-- include heads base
 local what, name, expected, definition, following = ARGV[FIRST_ARG], ARGV[FIRST_ARG + 1], ARGV[FIRST_ARG + 2], ARGV[FIRST_ARG + 3], ARGV[FIRST_ARG + 4]
 local known = redis.call('HGET', K.schedules, name) or ''
 if known == definition and what == 'set' and expected ~= '*' then return 1 end -- this very call repeated

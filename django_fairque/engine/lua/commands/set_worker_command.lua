@@ -5,7 +5,7 @@
 -- ARGV    options, the command (drain, work or stop)
 -- REPLY   1, or 0 when no such worker lives
 -- COST    4 commands
--- include base
+-- include heads base
 local known = redis.call('HMGET', K.worker, 'id', 'command', 'commanded')
 if not known[1] then return 0 end
 -- A command counts if it is later than the last one, also when the clock was set back between them. Repeated, it is the same command.

@@ -9,7 +9,7 @@
 --         max_bytes (of its tasks that have not ended), sla (us), organization (its name)
 -- REPLY   1
 -- COST    10 commands, 16 when it changes its organization; one more for a pause with an end
--- include base ring organization recent_usage user
+-- include heads base ring organization recent_usage user
 -- Into another organization, out of one, or into one, with all its work. What it is ahead of the others it stays, and a new
 -- organization is as far ahead as who founds it: moving to and fro makes nobody a newcomer. Of its running tasks the organization that it
 -- leaves pays for what they have used, the other for the rest.

@@ -5,7 +5,7 @@
 -- ARGV    options, the shard that asks, n (0..1000), n ids
 -- REPLY   for each: open, finished, failed, canceled, or '' when it is not known
 -- COST    2 commands each, 2 more for one that has not ended
--- include base ring organization recent_usage user task
+-- include heads base ring organization recent_usage user task
 local shard, size = ARGV[FIRST_ARG], tonumber(ARGV[FIRST_ARG + 1])
 local states, tasks = {}, {}
 for i = 1, size do
@@ -19,7 +19,7 @@ for i = 1, size do
 end
 touch_all()
 for _, task in ipairs(tasks) do
-  redis.call('HSET', task_key(task.id), 'waited', '1', 'watched', '1')
+  redis.call('HSET', task.key, 'waited', '1', 'watched', '1')
   sadd(watchers_key(task.id), shard)
 end
 flush()

@@ -5,7 +5,7 @@
 -- ARGV    options, ttl (us), most keys in a namespace, n (1..1000), then n × (key, value; opaque bytes)
 -- REPLY   1 kept, 0 refused: there would be too many keys
 -- COST    4 commands
--- include base
+-- include heads base
 local ttl, most, size = tonumber(ARGV[FIRST_ARG]), tonumber(ARGV[FIRST_ARG + 1]), tonumber(ARGV[FIRST_ARG + 2])
 local pairs_, names = {}, {}
 for i = 1, size do

@@ -219,10 +219,11 @@ local function set_back(time)
   local due = redis.call('ZRANGEBYSCORE', scheduled, exact(time), '+inf', 'WITHSCORES', 'LIMIT', 0, MOST_RETRIES)
   for i = 1, #due, 2 do
     local known = attempt('HMGET', task_key(due[i]), 'done', 'user')
-    if known and known[1] and known[2] then
+    local user_name = known and known[1] and (known[2] or heads.read(attempt('GETRANGE', payload_key(due[i]), 0, heads.MOST - 1)).user)
+    if user_name then
       move({ due[i], due[i + 1] }, time, retries)
-      retries[#retries + 1] = known[2]
-      redis.call('EXISTS', scheduled_key(known[2]), P .. 'due')
+      retries[#retries + 1] = user_name
+      redis.call('EXISTS', scheduled_key(user_name), P .. 'due')
     end
   end
   for i, name in ipairs(COUNTED) do

@@ -111,7 +111,7 @@ local function promote(task)
   zadd(normal_key(task.user), task.priority * BAND + math.max(0, task.ready - EPOCH), task.id)
   add_ready(task.owner, from, -1)
   add_ready(task.owner, task.priority, 1)
-  redis.call('HSET', task_key(task.id), 'priority', exact(task.priority), 'promoted', exact(from), 'sla', exact(task.sla))
+  redis.call('HSET', task.key, 'priority', exact(task.priority), 'promoted', exact(from), 'sla', exact(task.sla))
   alert('promoted', task, from)
   count('promoted', 1)
   count('promoted:' .. from, 1)
@@ -141,7 +141,7 @@ local function attend(limit)
         count('sla_at_risk:' .. task.priority, 1)
         swept.at_risk = swept.at_risk + 1
       end
-      if task.raw.warn ~= notified then redis.call('HSET', task_key(task.id), 'warn', task.raw.warn) end
+      if task.raw.warn ~= notified then redis.call('HSET', task.key, 'warn', task.raw.warn) end
       local starving = starving_at(task)
       if starving and starving <= now then promote(task) end
       zadd(K['state:queued'], queued_look(task), task.id)

@@ -63,11 +63,18 @@ end
 end
 
 local function payloads_of(tasks)
-  local keys, values = {}, {}
-  for i, task in ipairs(tasks) do keys[i] = payload_key(task.id) end
+  local keys, places, values = {}, {}, {}
+  for i, task in ipairs(tasks) do
+    if task.is_whole and task.payload_at then
+      values[i] = string.sub(task.text, task.payload_at)
+    else
+      keys[#keys + 1], places[#places + 1] = payload_key(task.id), i
+    end
+  end
   for first = 1, #keys, CHUNK do
-    local some = redis.call('MGET', unpack(keys, first, math.min(first + CHUNK - 1, #keys)))
-    for i = 1, math.min(CHUNK, #keys - first + 1) do values[first + i - 1] = some[i] end
+    local last = math.min(first + CHUNK - 1, #keys)
+    local some = redis.call('MGET', unpack(keys, first, last))
+    for i = first, last do values[places[i]] = heads.payload_in(some[i - first + 1]) end
   end
   return values
 end

@@ -2,7 +2,6 @@
 -- (lib/push_write.lua writes). Used by push, deliver and fire.
 
 local ITEMS, STRIDE = 5, 4 -- where the tasks begin, behind `at` as in `accept`; arguments of one
-local POLICY_WAIT, POLICY_RUN = 'wait', 'run'
 
 local record_keys, items, codes, accepted, accepted_by_id, seen, pending, delivered, is_posted
 local others, moved, alias, uniques = {}, {}, {}, {} -- code that adds to `moved` or `alias` adds to `others` too
@@ -40,8 +39,12 @@ local function is_duplicate(item, some_exist)
   if not some_exist then return false end
   touch(payload_key(item.id))
   local task = read_task(item.id)
-  if not (task or attempt('HLEN', task_key(item.id))) then refuse_damaged(task_key(item.id)) end
-  if not task then return false end
+  if not task then
+    local size = attempt('HLEN', task_key(item.id))
+    if not size then refuse_damaged(task_key(item.id)) end
+    item.has_rest = size > 0
+    return false
+  end
   if not item.form.is_chosen then
     item.is_repeat = true
     return true
@@ -140,8 +143,8 @@ local function decide(item, some_exist)
 end
 
 -- What tasks have in common, worked out once for all of them. `record` holds the fields of a new record: those that
--- differ, whose values `fields_of` puts in, and those that don't; behind `size` those that only some tasks have. `is_plain`:
--- they go straight into their user's normal queue, and nothing is to be done with them but to start them.
+-- differ, whose values `fields_of` puts in, and those that don't; behind `size` those that only some tasks have. `common`:
+-- what is last in their heads (lib/heads.lua), of those that go straight into their user's normal queue and only wait there to be started.
 local MAX_WAITS = 10 -- by default a task is put off for this many debounce times at most
 local OPTIONAL = { [1] = 'name', [5] = 'expires', [7] = 'timeout', [8] = 'sla', [13] = 'retries', [14] = 'max_deliveries' }
 local function read_form(text)
@@ -156,7 +159,7 @@ local function read_form(text)
   local debounce = tonumber(values[11])
   local is_plain = values[2] ~= '6' and values[4] == '' and values[5] == '' and values[8] == '' and not debounce
   return {
-    is_plain = is_plain, record = record, size = #record, priority = tonumber(values[2]), is_chosen = values[3] == '1',
+    common = is_plain and heads.common(record), record = record, size = #record, priority = tonumber(values[2]), is_chosen = values[3] == '1',
     due = tonumber(values[4]), expires = tonumber(values[5]), sla = tonumber(values[8]),
     unique = values[9], window = tonumber(values[10]) or debounce or 0, debounce = debounce,
     max_wait = tonumber(values[12]) or debounce and MAX_WAITS * debounce,
@@ -184,7 +187,7 @@ local function read_item(index, at, forms)
   local item = { index = index, id = id, at = at, form = form, priority = form.priority, raw = NOTHING, owner = false, ready = 0 }
   if form.expires then item.expires = form.expires end
   if form.sla then item.sla = form.sla end
-  record_keys[index] = task_key(id)
+  record_keys[index], item.payload_key = task_key(id), payload_key(id)
   return item
 end
 
@@ -192,11 +195,14 @@ function read_items(at)
   local size, kinds = tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
   local first_form, forms = at + ITEMS + size * STRIDE, {}
   for i = 1, kinds do forms[tostring(i)] = form_of(ARGV[first_form + i - 1]) end
-  for i = 1, size do items[i] = read_item(i, at + ITEMS + (i - 1) * STRIDE, forms) end
-  local some_exist = false
-  -- Of a new task the record alone: had the slot begun to move, a key that is not here would have ended the call at it.
-  for chunk = 1, size, CHUNK do
-    some_exist = redis.call('EXISTS', unpack(record_keys, chunk, math.min(chunk + CHUNK - 1, size))) > 0 or some_exist
+  local some_exist, keys = false, {}
+  for i = 1, size do
+    items[i] = read_item(i, at + ITEMS + (i - 1) * STRIDE, forms)
+    keys[2 * i - 1], keys[2 * i] = record_keys[i], items[i].payload_key
+  end
+  -- Of a new task these two alone: had the slot begun to move, a key that is not here would have ended the call at it.
+  for first = 1, #keys, CHUNK do
+    some_exist = some_exist or redis.call('EXISTS', unpack(keys, first, math.min(first + CHUNK - 1, #keys))) > 0
   end
   for _, item in ipairs(items) do codes[item.index] = decide(item, some_exist) end
   return first_form + kinds

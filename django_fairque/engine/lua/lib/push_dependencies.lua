@@ -19,7 +19,11 @@ local function read_dependencies(at)
       remotes[id].is_known = mirror and true
       states[id] = mirror and mirror.state or 'open'
     elseif states[id] == nil then
-      states[id] = attempt('HGET', task_key(id), 'state') or is_posted and 'finished' -- known when it was posted
+      states[id] = attempt('HGET', task_key(id), 'state')
+      if not states[id] then
+        local task = read_task(id)
+        states[id] = task and task.state or is_posted and 'finished' -- known when it was posted
+      end
     end
     return states[id]
   end
@@ -39,10 +43,10 @@ local function read_dependencies(at)
           local new = accepted_by_id[id]
           local state = not new and state_of(id)
           if not new and not state then return { 'missing', tostring(item.index), id } end
-          if new or not is_ended(state) or (state == 'failed' and policy == POLICY_WAIT) then
+          if new or not is_ended(state) or (state == 'failed' and policy == 'wait') then
             item.blockers[#item.blockers + 1] = id
             if new then new.waited = true end
-          elseif policy ~= POLICY_RUN and state ~= 'finished' then
+          elseif policy ~= 'run' and state ~= 'finished' then
             item.dropped = 'dependency ' .. id .. (state == 'failed' and ' has failed' or ' was canceled')
           end
         end
@@ -158,7 +162,7 @@ local function write_edges_of(item)
   for _, id in ipairs(item.blockers) do
     sadd(blocked_key(item.id), id)
     sadd(waiting_key(id), item.id)
-    if item.policy ~= POLICY_WAIT then sadd(reacting_key(id), item.id) end
+    if item.policy ~= 'wait' then sadd(reacting_key(id), item.id) end
     local remote = remotes[id]
     if remote and not remote.is_known then
       remote.is_known = true

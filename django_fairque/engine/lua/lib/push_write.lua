@@ -12,6 +12,12 @@ local function read_traces(at)
   return at + 1 + 2 * tonumber(ARGV[at] or '0')
 end
 
+local function set_strings(list) -- keys and values in turns
+  for first = 1, #list, CHUNK do
+    redis.call('MSET', unpack(list, first, math.min(first + CHUNK - 1, #list)))
+  end
+end
+
 local function put(list, size, field, value)
   list[size + 1], list[size + 2] = field, value
   return size + 2
@@ -25,7 +31,7 @@ local function fields_of(item, run, state, due)
   if run ~= '' then size = put(list, size, 'run', run) end
   if item.size and state ~= 'canceled' then size = put(list, size, 'size', exact(item.size)) end
   if item.parents and #item.parents > 0 then size = put(list, size, 'parents', pack(item.parents)) end
-  if item.is_blocked and item.policy ~= POLICY_WAIT then size = put(list, size, 'policy', item.policy) end
+  if item.is_blocked and item.policy ~= 'wait' then size = put(list, size, 'policy', item.policy) end
   if item.waited then size = put(list, size, 'waited', '1') end
   if item.before and item.before.raw.watched then size = put(list, size, 'watched', '1') end
   local trace = (item.last or item).trace
@@ -33,19 +39,41 @@ local function fields_of(item, run, state, due)
   return list, size
 end
 
+-- Which tasks get a head in front of their payloads, and no record (lib/heads.lua): those that go straight into their user's normal
+-- queue, and with which nothing is to be done but to start them. With the rest of a damaged record (`has_rest`), its fields would count.
+local function choose_heads(run)
+  if run ~= '' then return end
+  for _, item in ipairs(accepted) do
+    local common = item.form.common
+    local has_more = item.before or item.has_rest or item.last or item.dropped or item.parents or item.waited or item.size or item.owner.sla
+    item.has_head = common and not has_more and heads.fits(item.owner.name, item.trace, common)
+  end
+end
+
+-- The payload of an ended task goes, and its head with it: its record gets what was in the head.
+local function keep_facts(task)
+  local fields = {}
+  for field, value in pairs(task.raw) do
+    fields[#fields + 1] = field
+    fields[#fields + 1] = value
+  end
+  redis.call('HSET', task.key, unpack(fields))
+end
+
 -- Payloads and edges are written before the records: a push that ended between them and is repeated gets the reply that the task
--- is there, and what is there must be all of it. What has no record is nobody's, and the checker removes it.
+-- is there, and what is there must be all of it. A payload without a head and a record is nobody's, and the checker removes it.
 local function write_payloads()
   local payloads = {}
   for _, item in ipairs(moved) do
     payloads[#payloads + 1], payloads[#payloads + 2] = payload_key(item.moves), ARGV[item.at + 2]
   end
   for _, item in ipairs(accepted) do
-    payloads[#payloads + 1], payloads[#payloads + 2] = payload_key(item.id), ARGV[(item.last or item).at + 2]
+    if not item.has_head then
+      if item.before and item.before.payload_at then keep_facts(item.before) end
+      payloads[#payloads + 1], payloads[#payloads + 2] = item.payload_key, ARGV[(item.last or item).at + 2]
+    end
   end
-  for first = 1, #payloads, CHUNK do
-    redis.call('MSET', unpack(payloads, first, math.min(first + CHUNK - 1, #payloads)))
-  end
+  set_strings(payloads)
 end
 
 local function write_expiry(key, expires)
@@ -141,45 +169,45 @@ local function write_item(item, run)
   return false
 end
 
-local function is_plain(item)
-  return item.form.is_plain and not (item.before or item.dropped or item.is_blocked or item.owner.sla)
-end
-
--- Writes plain tasks of one user and one form that follow each other, from `accepted[at]` on: what `write_item` does, with
+-- Writes tasks with heads, of one user and one form, that follow each other, from `accepted[at]` on: what `write_item` does, with
 -- what is the same for all of them done once, which takes a tenth of the time of a large push. Returns how many they were.
-local function write_alike(at)
+local function write_alike(at, strings)
   local first, size = accepted[at], 0
   local user, form = first.owner, first.form
   local stamp = math.max(now - EPOCH, stat.stamp + 1)
   first.ready = EPOCH + stamp
   local moment, place = queued_look(first), place_of(first)
+  local before, behind = heads.before(user.name), heads.behind(nil, form.common)
   look_at(moment)
   note_eldest(user, first)
   local queued, entries = added_to(K['state:queued']), added_to(normal_key(user.name))
   local n, m, item = #queued, #entries, first
   repeat
     item.ready = first.ready + size
-    write_record(item, '', 'queued')
+    local rest = item.trace and heads.behind(item.trace, form.common) or behind
+    strings[#strings + 1] = item.payload_key
+    strings[#strings + 1] = before .. exact(item.ready) .. rest .. ARGV[item.at + 2]
     queued[n + 1], queued[n + 2] = moment + size, item.id
     entries[m + 1], entries[m + 2] = place + size, item.id
     n, m, size = n + 2, m + 2, size + 1
     item = accepted[at + size]
-  until not item or item.owner ~= user or item.form ~= form or not is_plain(item)
+  until not item or item.owner ~= user or item.form ~= form or not item.has_head
   set_stat('stamp', stamp + size - 1)
   add_ready(user, form.priority, size)
   return size
 end
 
 local function write_accepted(run)
-  local wakes, at = false, 1
+  local wakes, at, strings = false, 1, {}
   while at <= #accepted do
-    if run == '' and is_plain(accepted[at]) then
-      at = at + write_alike(at)
+    if accepted[at].has_head then
+      at = at + write_alike(at, strings)
     else
       wakes = write_item(accepted[at], run) or wakes
       at = at + 1
     end
   end
+  set_strings(strings) -- before they are in a queue: additions are still buffered
   return wakes
 end
 
@@ -225,6 +253,7 @@ function accept(at, may_be_unsigned)
   touch_minute()
   touch_all()
 
+  choose_heads(run)
   write_payloads()
   if is_graph then write_edges() end
   for _, item in ipairs(moved) do move(item) end

@@ -24,7 +24,7 @@ local function forget(state, ids)
   local keys, lost = {}, {}
   for _, id in ipairs(ids) do
     local found = attempt('HMGET', task_key(id), 'run', 'waited', 'failure', 'state')
-    if not found or (found[4] and found[4] ~= state) then -- left over: the task lives again, or its end is another one by now
+    if not found or (found[4] or read_task(id) and 'queued' or state) ~= state then -- left over: the task lives again, or its end is another one by now
       zrem(K['state:' .. state], id)
     else
       local is_waited = found[2] and redis.call('EXISTS', waiting_key(id), watchers_key(id)) > 0

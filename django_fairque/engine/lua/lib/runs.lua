@@ -16,7 +16,7 @@ function runs.keep(worker)
   for _, task in ipairs(taken) do
     if number_kept >= KEPT then kept, number_kept, kept_before = {}, 0, kept end
     task.state, task.worker, task.started, task.kept_with = 'started', worker, now, stat
-    task.raw, task.owner = nil, nil
+    task.raw, task.owner, task.text = nil, nil, nil
     kept[task.key], number_kept = task, number_kept + 1
   end
 end

@@ -20,17 +20,27 @@ local function read_past(task, raw)
   task.is_companion = raw.companion == '1' -- it runs in one call with another task
 end
 
--- The task's record, or nil when there is none that can be used (no state, no user, no known priority).
--- One HGETALL: a record has some eight fields, and reading all is cheaper than asking for sixteen by name.
+-- The task's record and its head, or nil when there is nothing that can be used (no state, no user, no known priority; or a record of
+-- another type).
+-- One HGETALL: a record has some eight fields, and reading all is cheaper than asking for sixteen by name. Most payloads are read with
+-- their heads; of a larger one no more than this is read.
+local LARGE = 1024
 function read_task(id)
   local key = task_key(id)
-  local flat, raw = attempt('HGETALL', key) or {}, {}
+  local flat, raw, text, payload_at = attempt('HGETALL', key), {}, nil, nil
+  if not flat then return nil end
   for i = 1, #flat, 2 do raw[flat[i]] = flat[i + 1] end
+  if not (raw.user and raw.created and raw.priority) then
+    text = attempt('GETRANGE', payload_key(id), 0, LARGE - 1)
+    raw, payload_at = heads.read(text)
+    for i = 1, #flat, 2 do raw[flat[i]] = flat[i + 1] end
+  end
   local priority = PRIORITIES[raw.priority]
   if not (raw.state and raw.user and priority) then return nil end
   local created = raw.created and number(raw.created) or now
   local task = {
     id = id, key = key, raw = raw, state = raw.state, user = raw.user, priority = priority, created = created,
+    text = text, payload_at = payload_at, is_whole = text and #text < LARGE, -- of one with a head: its beginning, and whether that is all
     ready = raw.ready and number(raw.ready) or created, waited = raw.waited,
     sla = raw.sla and number(raw.sla),
     size = raw.size and number(raw.size), -- of one that counts against its user's limit on bytes
