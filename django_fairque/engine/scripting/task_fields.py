@@ -12,28 +12,34 @@ if TYPE_CHECKING:
     from django_fairque.engine.scripting.commands import Keys
 
 
+FEW_TASKS = 10
+"""The heads of so few tasks are read with their records, because a second round trip would take longer."""
+
+
 def read_fields(
     tasks: Sequence[tuple[Keys, str]], fields: Sequence[str], others: Sequence[tuple[Any, ...]] = ()
 ) -> Operation[tuple[list[list[bytes | None]], list[Any]]]:
     """The values of these fields for each task, and the replies to other commands of the same round trip.
 
-    A second round trip reads the heads of those tasks whose records have no user. A key of another type than ours counts as
-    absent.
+    Of many tasks, a second round trip reads the heads of those whose records have no user. A key of another type than ours
+    counts as absent.
     """
     reads = [("HMGET", keys.task(task_id), *fields, "user") for keys, task_id in tasks]
-    replies = yield from read_sound([*reads, *others])
-    records, rest = replies[: len(tasks)], replies[len(tasks) :]
+    heads = [("GETRANGE", keys.payload(task_id), 0, MAX_HEAD_BYTES - 1) for keys, task_id in tasks]
+    at_once = heads if len(tasks) <= FEW_TASKS else []
+    replies = yield from read_sound([*reads, *at_once, *others])
+    records, texts = replies[: len(tasks)], replies[len(tasks) : len(tasks) + len(at_once)]
     headed = [index for index, values in enumerate(records) if values.pop() is None]
-    heads = yield from read_sound(
-        [("GETRANGE", tasks[index][0].payload(tasks[index][1]), 0, MAX_HEAD_BYTES - 1) for index in headed]
+    found = (
+        [texts[index] for index in headed] if at_once else (yield from read_sound([heads[index] for index in headed]))
     )
     names = [field.encode() for field in fields]
-    for index, text in zip(headed, heads, strict=True):
+    for index, text in zip(headed, found, strict=True):
         head, _ = split_head(text)
         records[index] = [
             head.get(name) if value is None else value for name, value in zip(names, records[index], strict=True)
         ]
-    return records, rest
+    return records, replies[len(tasks) + len(at_once) :]
 
 
 def read_fields_of(keys: Keys, task_ids: Sequence[str], *fields: str) -> Operation[list[list[bytes | None]]]:
