@@ -288,14 +288,10 @@ def _one_state_each(snapshot: Snapshot) -> Iterator[Violation]:
             registries = ", ".join(sorted(at.get(task_id, []))) or "none"
             detail = f"state {state}, in the registry of: {registries}"
             yield snapshot.violation("one state", key, detail, "task", task_id, "")
-        has_payload = (
-            task_id in snapshot.heads
-        )  # else the head may be gone with it, and what the record lacks was there
-        if (
-            state in known
-            and (has_payload or b"user" in record)
-            and (damage := _damage_of(task_id, record)) is not None
-        ):
+        has_payload = task_id in snapshot.heads
+        # Without a payload its head may be gone, and what the record lacks was there.
+        can_be_read = state in known and (has_payload or b"user" in record)
+        if can_be_read and (damage := _damage_of(task_id, record)) is not None:
             yield snapshot.violation("record", key, damage)
         if not has_payload:
             yield snapshot.violation("payload kept", f"payload:{task_id}", "missing", "task", task_id, "")

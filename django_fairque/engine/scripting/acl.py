@@ -19,23 +19,9 @@ CLUSTER_COMMANDS = (
 """What a cluster's client asks."""
 
 READ_COMMANDS = (
-    *(
-        "exists",
-        "get",
-        "getrange",
-        "hexists",
-        "strlen",
-        "hget",
-        "hgetall",
-        "hkeys",
-        "hlen",
-        "hmget",
-        "hrandfield",
-        "llen",
-        "lpos",
-    ),
-    *("lindex", "lrange", "mget", "pttl", "scard", "sismember", "smembers", "srandmember", "zcard", "zcount"),
-    *("zmscore", "zrandmember", "zrange", "zrangebyscore", "zrank", "zrevrange", "zscore"),
+    *("exists", "get", "getrange", "hexists", "strlen", "hget", "hgetall", "hkeys", "hlen", "hmget", "hrandfield"),
+    *("lindex", "llen", "lpos", "lrange", "mget", "pttl", "scard", "sismember", "smembers", "srandmember"),
+    *("zcard", "zcount", "zmscore", "zrandmember", "zrange", "zrangebyscore", "zrank", "zrevrange", "zscore"),
 )
 WRITE_COMMANDS = (
     *("del", "hdel", "hincrby", "hset", "hsetnx", "lpop", "linsert", "lpush", "lrem", "ltrim", "mset", "pexpire"),

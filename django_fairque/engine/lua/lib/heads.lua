@@ -43,7 +43,7 @@ local function common_fields(text)
   fields, at = {}, 0
   for value in string.gmatch(text .. BETWEEN, '([^\29]*)\29') do
     at = at + 1
-    if value ~= '' then fields[FIELDS[at] or 'unknown'] = value end
+    if value ~= '' and FIELDS[at] then fields[FIELDS[at]] = value end
   end
   kept[text], number_kept = fields, number_kept + 1
   return fields
