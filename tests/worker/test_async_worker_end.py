@@ -9,15 +9,19 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from redis.asyncio import Redis as AsyncRedis
 
 from django_fairque import AsyncWorker, task
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.tasks import registry
+from tests.campaign.proxy import CUT, PASS, Proxy
 
 from .conftest import eventually
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pytest_django import Settings
     from redis import Redis
 
@@ -202,3 +206,30 @@ async def test_the_connections_to_a_given_queue_are_closed(
     await asyncio.wait_for(AsyncWorker([AsyncFairQueue(aredis)], burst=True).run(), 20)
     # In a thread: the event loop closes sockets after run() has returned.
     await asyncio.to_thread(eventually, lambda: len(redis.client_list()) <= before)
+
+
+class SlowToOpen(Proxy):
+    """Passes everything on, the first request of each connection after a while."""
+
+    def fate(self, mine: str, data: bytes) -> str:
+        if mine == CUT and b"SETINFO" in data:
+            time.sleep(0.3)
+        return PASS
+
+
+async def test_a_connection_that_opens_after_the_end_is_closed(
+    server: Server, push: Push, redis: Redis, tmp_path: Path
+) -> None:
+    """A worker that has run what is there begins a wait for work in another thread, and ends."""
+
+    @task(name="nothing")
+    def nothing() -> None: ...
+
+    push("nothing")
+    before = len(redis.client_list())
+    way = SlowToOpen(str(tmp_path / "way"), str(server.socket))
+    given = AsyncRedis.from_url(f"unix://{way.path}")
+    await asyncio.wait_for(AsyncWorker([AsyncFairQueue(given)], burst=True).run(), 20)
+    await given.aclose()
+    await asyncio.to_thread(eventually, lambda: len(redis.client_list()) <= before)
+    way.close()

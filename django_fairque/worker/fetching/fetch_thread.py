@@ -123,6 +123,11 @@ class FetchThread(threading.Thread):
                 self._wakeup_thread.end()
             return self.planner.is_done
 
+    @property
+    def waits_for_work(self) -> bool:
+        """Whether the thread that waits for work on the server has not ended."""
+        return self._wakeup_thread.is_alive()
+
     def next_second_call(self) -> FetchCall | None:
         """A second call to make while another one is in progress, if there is enough for one."""
         with self._lock:
