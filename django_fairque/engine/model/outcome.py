@@ -20,7 +20,7 @@ MAX_TRACEBACK_CHARACTERS = 8_000
 """Characters kept of an error's text and of its traceback (the end of it, where the cause is)."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, slots=True)
 class Outcome:
     """The outcome of one leased task, to be sent with `FairQueue.settle`. Its class methods make it.
 

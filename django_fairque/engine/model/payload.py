@@ -69,7 +69,16 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-_decode = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique_keys).decode
+_decoder = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique_keys)
+
+
+def _decode(text: str) -> Any:
+    """As `JSONDecoder.decode`, without its search for spaces before and after the value where there are none."""
+    try:
+        value, end = _decoder.raw_decode(text)
+    except json.JSONDecodeError:
+        end = -1
+    return value if end == len(text) else _decoder.decode(text)
 
 
 MAX_PAYLOAD_DEPTH = 200

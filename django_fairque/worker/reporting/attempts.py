@@ -42,11 +42,15 @@ class TaskNameFigures:
         with self._lock:
             for outcome, status in zip(outcomes, statuses, strict=True):
                 if status in ENDED_STATUSES:
-                    name = outcome.lease.name
-                    if name not in self._counts and len(self._counts) >= MAX_NAMES_PER_CALL - 1:
-                        name = ""
                     has_failed = status in ("retried", "dead") and outcome.kind != "later"
-                    self._counts.setdefault(name, AttemptCounts()).add(outcome.took, has_failed=has_failed)
+                    self._of_name(outcome.lease.name).add(outcome.took, has_failed=has_failed)
+
+    def _of_name(self, name: str) -> AttemptCounts:
+        counts = self._counts.get(name)
+        if counts is None:
+            name = name if len(self._counts) < MAX_NAMES_PER_CALL - 1 else ""
+            counts = self._counts.setdefault(name, AttemptCounts())
+        return counts
 
     def record(self, *, at_once: bool = False) -> None:
         """Record the figures if it is time, or ``at_once``. They are lost if the server can't be reached."""

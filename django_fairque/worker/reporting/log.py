@@ -140,9 +140,10 @@ class OutcomeReporter:
             if (second := int(monotonic())) != self._second:
                 self.flush()
                 self._second = second
+            logs_finished = task_logger.isEnabledFor(logging.DEBUG)
             for outcome, status in zip(outcomes, statuses, strict=True):
                 done = status == "finished"
-                if status == "released" or (done and not task_logger.isEnabledFor(logging.DEBUG)):
+                if status == "released" or (done and not logs_finished):
                     continue
                 if self._lines[done].take(outcome.lease.user_id):
                     self._log_line(outcome, status)
