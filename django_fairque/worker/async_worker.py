@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from time import monotonic, sleep
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.conf.redis import close_client, create_synchronous_client
@@ -26,8 +26,10 @@ TASK_CANCEL_REPEAT_SECONDS = 5.0
 """Seconds after which a coroutine that was canceled and has not ended is canceled again; it may have something to clean up."""
 LAST_REPORT_SECONDS = 1.0
 """Seconds in which threads whose tasks were interrupted can report that, before the worker leaves without them."""
+WAIT_END_SECONDS = 1.0
+"""Seconds in which threads that waited for work can end, before the worker leaves without them."""
 CLOSE_REPEAT_SECONDS = 0.02
-"""Seconds after which the clients are closed again while a thread may still use one."""
+"""Seconds after which the clients are closed again while such a thread goes on."""
 
 
 class AsyncWorker:
@@ -139,12 +141,12 @@ class _WorkerThreads(Worker):
 
     def _leave(self) -> None:
         super()._leave()
-        self._close_clients()
-        # A thread that was about to wait for work may open its connection only now.
-        until = monotonic() + LAST_REPORT_SECONDS
-        while self.clients and self._core.waits_for_work and monotonic() < until:
-            sleep(CLOSE_REPEAT_SECONDS)
+        # Closing a client ends a wait for work. A wait that was about to begin may open its connection only afterwards.
+        until, goes_on = monotonic() + WAIT_END_SECONDS, bool(self.clients)
+        while goes_on and monotonic() < until:
             self._close_clients()
+            goes_on = self._core.join_waits(CLOSE_REPEAT_SECONDS)
+        self._close_clients()
 
     def _close_clients(self) -> None:
         for client in self.clients:

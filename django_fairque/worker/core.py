@@ -214,10 +214,9 @@ class Core:
             if not self.outages.for_shard(figures.shard).is_ongoing:
                 figures.record(at_once=True)
 
-    @property
-    def waits_for_work(self) -> bool:
-        """Whether a thread still waits for work on a server; at the end of the worker its wait may go on for a while."""
-        return any(thread.waits_for_work for thread in self._fetch_threads)
+    def join_waits(self, seconds: float) -> bool:
+        """Wait for the end of a wait for work that no fetch thread needs any more, for so long at most. Whether one goes on."""
+        return any(thread.join_wait(seconds) for thread in self._fetch_threads)
 
     def report_stopped(self) -> None:
         """Send the signals that are left, and the one that the worker has stopped. Call this when no more signals will come."""

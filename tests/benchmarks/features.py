@@ -57,7 +57,7 @@ LEFT_OUT: dict[str, list[tuple[str, str, str]]] = {
         ("engine/pushing/push.py", "if task.signature is not None:", "if False:"),
         ("engine/pushing/push.py", "elif key is not None:", "elif False:"),
         ("tasks/execution.py", 'if services.signing != "off":', "if False:"),
-        ("engine/model/lease.py", "split_signature(values[4])", 'values[4], b""'),
+        ("engine/model/lease.py", "split_signature(self._values[4])", 'self._values[4], b""'),
     ],
     "limits of users": [
         ("engine/lua/lib/ring.lua", "one.paused or one.held) and (not one.cap or one.run < one.cap)", "one.paused)"),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import tempfile
 import threading
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,7 +22,7 @@ from tests.campaign.proxy import CUT, PASS, Proxy
 from .conftest import eventually
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
     from pytest_django import Settings
     from redis import Redis
@@ -209,27 +211,47 @@ async def test_the_connections_to_a_given_queue_are_closed(
 
 
 class SlowToOpen(Proxy):
-    """Passes everything on, the first request of each connection after a while."""
+    """Passes everything on. If it ``is_slow``, the first request of a connection takes a while."""
+
+    def __init__(self, path: str, target: str) -> None:
+        super().__init__(path, target)
+        self.is_slow = False
+        self.opening = threading.Event()
+        """A connection is being opened."""
 
     def fate(self, mine: str, data: bytes) -> str:
-        if mine == CUT and b"SETINFO" in data:
-            time.sleep(0.3)
+        if self.is_slow and mine == CUT and b"SETINFO" in data:
+            self.opening.set()
+            time.sleep(0.5)
         return PASS
 
 
-async def test_a_connection_that_opens_after_the_end_is_closed(
-    server: Server, push: Push, redis: Redis, tmp_path: Path
-) -> None:
-    """A worker that has run what is there begins a wait for work in another thread, and ends."""
+@pytest.fixture
+def way(server: Server) -> Iterator[SlowToOpen]:
+    # Not pytest's `tmp_path`: the path of a socket has a hundred bytes at most.
+    with tempfile.TemporaryDirectory(prefix="fq-") as name, closing(SlowToOpen(f"{name}/s", str(server.socket))) as way:
+        yield way
 
-    @task(name="nothing")
-    def nothing() -> None: ...
 
-    push("nothing")
+def waiting(redis: Redis) -> list[str]:
+    """The connections that wait for work."""
+    return [each["id"] for each in redis.client_list() if each["cmd"] == "bzpopmin"]
+
+
+@pytest.mark.parametrize("when", ["while it waits", "while it connects"])
+async def test_a_wait_for_work_ends_with_the_worker(redis: Redis, way: SlowToOpen, when: str) -> None:
     before = len(redis.client_list())
-    way = SlowToOpen(str(tmp_path / "way"), str(server.socket))
-    given = AsyncRedis.from_url(f"unix://{way.path}")
-    await asyncio.wait_for(AsyncWorker([AsyncFairQueue(given)], burst=True).run(), 20)
+    given = AsyncRedis.from_url(f"unix://{way.path}", socket_timeout=120)
+    worker = AsyncWorker([AsyncFairQueue(given)], poll_interval=60)
+    running = asyncio.ensure_future(worker.run())
+    found: list[str] = await asyncio.to_thread(eventually, lambda: waiting(redis))
+    if when == "while it connects":
+        way.is_slow = True
+        redis.client_kill_filter(_id=found[0])
+        await asyncio.to_thread(way.opening.wait, 20)
+    stopped = time.monotonic()
+    worker.stop()
+    await asyncio.wait_for(running, 20)
+    assert time.monotonic() - stopped < 10
     await given.aclose()
     await asyncio.to_thread(eventually, lambda: len(redis.client_list()) <= before)
-    way.close()

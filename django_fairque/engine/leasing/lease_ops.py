@@ -485,6 +485,12 @@ class PrefetchingWait:
         with self._lock:  # `send_fetch` may have sent a fetch that it has not stored yet
             sent_fetch = self._sent_fetch
         is_refused = isinstance(woken, Exception)
+        if (
+            is_refused
+            and (sent_fetch is None or isinstance(replies[0], Exception))
+            and self._transport.is_reply_unwanted()
+        ):
+            raise translate_error(woken) from woken
         if sent_fetch is None:
             return self._queue.wait_for_work(self._timeout) if is_refused else woken is not None, None
         steps, call = sent_fetch

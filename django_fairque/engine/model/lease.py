@@ -32,12 +32,11 @@ class Lease:
     longer the task's current one. Pass it to your database writes to fence them (``fence < token``). ``task_id`` is
     the task, ``user_id`` the user that it is for, ``name`` the task's name (empty for a bare payload), ``worker`` the
     holder, ``started_at`` and ``expires_at`` are Unix times of the server, and ``shard`` is the shard's number.
-    ``payload_bytes`` is the payload as it came from the server, as JSON, and ``signature`` what the pusher put behind
-    it, by which workers recognize the task; empty for none. Other attributes are decoded when they are read.
+    Other attributes are decoded when they are read.
     """
 
     __slots__ = (
-        *("_payload", "_task", "_values", "expires_at", "name", "payload_bytes", "shard", "signature", "started_at"),
+        *("_opened", "_payload", "_task", "_values", "expires_at", "name", "shard", "started_at"),
         *("task_id", "token", "user_id", "worker"),
     )
 
@@ -49,7 +48,6 @@ class Lease:
         # A damaged record can still be logged and sorted: `check` refuses it.
         self.user_id = values[5].decode(errors="backslashreplace")
         self.name = values[6].decode(errors="backslashreplace")
-        self.payload_bytes, self.signature = split_signature(values[4])
         self.token = int(values[1])
         self.expires_at = int(values[3]) / 1_000_000
         self.started_at = started_at
@@ -69,10 +67,25 @@ class Lease:
         """How many times the task was handed out without an outcome, this time included."""
         return int(self._values[2])
 
+    def _open(self) -> tuple[bytes, bytes]:
+        if not hasattr(self, "_opened"):
+            self._opened = split_signature(self._values[4])
+        return self._opened
+
     @property
     def payload_size(self) -> int:
         """Bytes of the payload and its signature."""
         return len(self._values[4])
+
+    @property
+    def payload_bytes(self) -> bytes:
+        """The payload as it came from the server, as JSON."""
+        return self._open()[0]
+
+    @property
+    def signature(self) -> bytes:
+        """The signature that the pusher put behind the payload, by which workers recognize the task; empty for none."""
+        return self._open()[1]
 
     @property
     def payload(self) -> Any:
@@ -139,9 +152,10 @@ class Lease:
         """Raise `ValueError` if the record was damaged: before the task runs, not somewhere in the worker."""
         for at in (5, 6, 16):
             self._values[at].decode()
-        for at in (9, 10, 11, 12, 15):
-            if value := self._values[at]:
-                seconds(value)
+        for at in (9, 12, 15):
+            seconds(self._values[at])
+        for at in (10, 11):
+            int(self._values[at] or 0)
         _ = self.trace
 
     @property

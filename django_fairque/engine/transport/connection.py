@@ -110,7 +110,8 @@ class FastConnectionPool(redis.BlockingConnectionPool):
     def disconnect(self, *args: Any, **options: Any) -> None:
         """Disconnect all connections, or the free ones. ``args`` and ``options`` are those of redis-py."""
         while self._last:
-            super().release(self._last.pop())  # type: ignore[no-untyped-call]
+            with suppress(IndexError):  # another thread took it
+                super().release(self._last.pop())  # type: ignore[no-untyped-call]
         super().disconnect(*args, **options)
 
 

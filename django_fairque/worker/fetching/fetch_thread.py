@@ -123,9 +123,12 @@ class FetchThread(threading.Thread):
                 self._wakeup_thread.end()
             return self.planner.is_done
 
-    @property
-    def waits_for_work(self) -> bool:
-        """Whether the thread that waits for work on the server has not ended."""
+    def join_wait(self, seconds: float) -> bool:
+        """Wait for the end of the wait for work, if this thread does not need it any more, for so long at most. Whether it goes
+        on."""
+        if not (self._wakeup_thread.has_ended and self._wakeup_thread.is_alive()):
+            return False
+        self._wakeup_thread.join(seconds)
         return self._wakeup_thread.is_alive()
 
     def next_second_call(self) -> FetchCall | None:
@@ -304,6 +307,8 @@ class WakeupThread(threading.Thread):
         super().__init__(name=f"fairque-wakeup-{queue.display_name}", daemon=True)
         self._fetch_thread = fetch_thread
         self._queue = queue
+        self._waiting_queue = queue.with_retry_timeout(queue.config.request_timeout)
+        self._waiting_queue.cancel_retries_when(lambda: self.has_ended)
         self._outage = outage
         self._wakeup = Wakeup()
         self._wait: PrefetchingWait | None = None
@@ -313,7 +318,7 @@ class WakeupThread(threading.Thread):
 
     def begin_wait(self, seconds: float) -> None:
         """Begin a wait; the planner is notified of its end."""
-        self._wait, self._is_started = PrefetchingWait(self._queue, seconds), False
+        self._wait, self._is_started = PrefetchingWait(self._waiting_queue, seconds), False
         self._wakeup.notify()
 
     def send_fetch(self, fetch: Fetch) -> bool:
