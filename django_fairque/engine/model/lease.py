@@ -153,7 +153,8 @@ class Lease:
         for at in (5, 6, 16):
             self._values[at].decode()
         for at in (9, 12, 15):
-            seconds(self._values[at])
+            if value := self._values[at]:
+                seconds(value)
         for at in (10, 11):
             int(self._values[at] or 0)
         _ = self.trace
