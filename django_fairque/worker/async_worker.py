@@ -28,8 +28,8 @@ LAST_REPORT_SECONDS = 1.0
 """Seconds in which threads whose tasks were interrupted can report that, before the worker leaves without them."""
 WAIT_END_SECONDS = 1.0
 """Seconds in which threads that waited for work can end, before the worker leaves without them."""
-CLOSE_REPEAT_SECONDS = 0.02
-"""Seconds after which the clients are closed again while such a thread goes on."""
+CLOSE_REPEAT_SECONDS = 0.2
+"""Seconds after which the clients are closed again while such a thread goes on. It may be passing on what its wait brought."""
 
 
 class AsyncWorker:

@@ -215,7 +215,8 @@ class Core:
                 figures.record(at_once=True)
 
     def join_waits(self, seconds: float) -> bool:
-        """Wait for the end of a wait for work that no fetch thread needs any more, for so long at most. Whether one goes on."""
+        """Wait for the end of a wait for work that its fetch thread does not need any more, ``seconds`` at most. Whether one goes
+        on."""
         return any(thread.join_wait(seconds) for thread in self._fetch_threads)
 
     def report_stopped(self) -> None:

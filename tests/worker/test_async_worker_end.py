@@ -235,20 +235,27 @@ def way(server: Server) -> Iterator[SlowToOpen]:
 
 def waiting(redis: Redis) -> list[str]:
     """The connections that wait for work."""
-    return [each["id"] for each in redis.client_list() if each["cmd"] == "bzpopmin"]
+    return [each["id"] for each in redis.client_list() if each["cmd"] == "bzpopmin" and "b" in each["flags"]]
 
 
 @pytest.mark.parametrize("when", ["while it waits", "while it connects"])
-async def test_a_wait_for_work_ends_with_the_worker(redis: Redis, way: SlowToOpen, when: str) -> None:
-    before = len(redis.client_list())
+@pytest.mark.parametrize("queues", [1, 2])  # only a worker of one queue sends a fetch behind its wait
+async def test_a_wait_for_work_ends_with_the_worker(
+    queue: FairQueue, push: Push, redis: Redis, way: SlowToOpen, queues: int, when: str
+) -> None:
+    @task(name="nothing")
+    def nothing() -> None: ...
+
+    before, task_id = len(redis.client_list()), push("nothing")
     given = AsyncRedis.from_url(f"unix://{way.path}", socket_timeout=120)
-    worker = AsyncWorker([AsyncFairQueue(given)], poll_interval=60)
+    worker = AsyncWorker([AsyncFairQueue(given, f"q{n}" if n else "default") for n in range(queues)], poll_interval=60)
     running = asyncio.ensure_future(worker.run())
-    found: list[str] = await asyncio.to_thread(eventually, lambda: waiting(redis))
+    await asyncio.to_thread(eventually, lambda: queue.get_task(task_id).state is TaskState.FINISHED)
+    await asyncio.to_thread(eventually, lambda: len(waiting(redis)) == queues)
     if when == "while it connects":
         way.is_slow = True
-        redis.client_kill_filter(_id=found[0])
-        await asyncio.to_thread(way.opening.wait, 20)
+        redis.client_kill_filter(_id=waiting(redis)[0])
+        assert await asyncio.to_thread(way.opening.wait, 20)
     stopped = time.monotonic()
     worker.stop()
     await asyncio.wait_for(running, 20)

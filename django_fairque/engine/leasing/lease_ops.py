@@ -476,7 +476,7 @@ class PrefetchingWait:
             FairQueueError: as `FairQueue.wait_for_work` and `FairQueue.settle`.
         """
         if self._pending_command is None:
-            return self._queue.wait_for_work(self._timeout), None
+            return self._wait_anew(), None
         in_doubt = False
         try:
             woken, *replies = self._pending_command.replies()
@@ -485,14 +485,8 @@ class PrefetchingWait:
         with self._lock:  # `send_fetch` may have sent a fetch that it has not stored yet
             sent_fetch = self._sent_fetch
         is_refused = isinstance(woken, Exception)
-        if (
-            is_refused
-            and (sent_fetch is None or isinstance(replies[0], Exception))
-            and self._transport.is_reply_unwanted()
-        ):
-            raise translate_error(woken) from woken
         if sent_fetch is None:
-            return self._queue.wait_for_work(self._timeout) if is_refused else woken is not None, None
+            return self._wait_anew() if is_refused else woken is not None, None
         steps, call = sent_fetch
         reply = replies[0]
         if isinstance(reply, Exception):
@@ -504,3 +498,7 @@ class PrefetchingWait:
         if is_refused and not in_doubt and not settled.leases:
             raise translate_error(woken) from woken
         return not is_refused and woken is not None, settled
+
+    def _wait_anew(self) -> bool:
+        """Wait over any connection; not for a worker that has ended, which would take a marker that others need."""
+        return not self._transport.is_reply_unwanted() and self._queue.wait_for_work(self._timeout)
