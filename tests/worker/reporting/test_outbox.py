@@ -25,14 +25,16 @@ if TYPE_CHECKING:
     from tests.servers import Server
     from tests.worker.conftest import StartWorker
 
+pytestmark = pytest.mark.django_db(transaction=True)
+"""On PostgreSQL, the tests' own database is emptied after each test: a worker may be killed before it has removed its rows."""
+
 
 @pytest.fixture
-def database(tmp_path: Path, request: pytest.FixtureRequest) -> dict[str, str]:
+def database(tmp_path: Path) -> dict[str, str]:
     """The environment of processes that share a database with an outbox: the tests' own, or a file of this test."""
     if connection.vendor == "sqlite":
         place = {"TEST_DATABASE": str(tmp_path / "db.sqlite3")}
     else:
-        request.getfixturevalue("transactional_db")
         engine, name = connection.settings_dict["ENGINE"], connection.settings_dict["NAME"]
         place = {"TEST_DATABASE_ENGINE": str(engine), "TEST_DATABASE": str(name)}
     environment = {**place, "FAIRQUE_OUTBOX": "true"}
