@@ -60,7 +60,7 @@ def run(table: Table, *, quick: bool) -> None:
                 )
                 for number in (1, 2)
             )
-            table.add("  two processes over one", two / one, "×", "≥ 1.6 ×")
+            table.add("  two processes over one", two / one, "×", "≥ 1.7 ×")
         _idle(table, server, client, 50 if quick else 200)
         _light_user(table, server, client, 4_000 if quick else 20_000)
 
@@ -82,8 +82,8 @@ def _idle(table: Table, server: Server, client: Redis, trials: int) -> None:
     with worker(server):
         wait_for_workers(queue)
         waits = idle_to_start(queue, trials, 0.03)
-        table.add("idle to start, p50", statistics.median(waits), "ms", "≤ 2")
-        table.add("idle to start, p99", waits[int(len(waits) * 0.99) - 1], "ms", "≤ 10")
+        table.add("idle to start, p50", statistics.median(waits), "ms", "≤ 1.2")
+        table.add("idle to start, p99", waits[int(len(waits) * 0.99) - 1], "ms", "≤ 3")
         time.sleep(2)
         client.config_resetstat()
         time.sleep(10)
