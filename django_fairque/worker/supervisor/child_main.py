@@ -123,8 +123,7 @@ def run_child(
     end_with_parent(parent)
     process_copies.end_with_this_process()
     ignore_terminal_signals()
-    with contextlib.suppress(Exception):  # there is no standard error
-        faulthandler.register(signal.SIGUSR1, all_threads=True)  # write the stacks of all threads to it
+    write_stacks_on_signals()
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     try:
         load(options)
@@ -156,6 +155,29 @@ def run_child(
     core.join()
     core.report_stopped()
     _send(pipe, DONE)
+
+
+STALLED_STACKS_SIGNAL: int | None = getattr(signal, "SIGRTMIN", None)
+"""As SIGUSR1, for a process that does not respond; None where the system has no such signal."""
+
+
+def write_stacks_on_signals() -> None:
+    """Have SIGUSR1 write the stacks of all threads to standard error.
+
+    The main thread writes them, while it has the interpreter lock: Python may crash if other threads run meanwhile
+    (python/cpython#116008). If C code keeps the lock, no other thread runs, and `STALLED_STACKS_SIGNAL` writes them without it.
+    """
+    signal.signal(signal.SIGUSR1, lambda *_: write_stacks())
+    signal.siginterrupt(signal.SIGUSR1, False)  # noqa: FBT003 - its name takes no keyword
+    if STALLED_STACKS_SIGNAL is not None:
+        with contextlib.suppress(Exception):  # there is no standard error
+            faulthandler.register(STALLED_STACKS_SIGNAL, all_threads=True)
+
+
+def write_stacks() -> None:
+    """Write the stacks of all threads to standard error, if there is one."""
+    with contextlib.suppress(Exception):
+        faulthandler.dump_traceback(all_threads=True)
 
 
 def ignore_terminal_signals() -> None:

@@ -37,6 +37,7 @@ from django_fairque.worker.execution.status_board import OccupiedSlot, partial_l
 from django_fairque.worker.leases.heartbeat import worker_info, worker_status
 from django_fairque.worker.leases.lease_renewal import LeaseReturn, Reconciliation, RenewedWorker
 from django_fairque.worker.reporting.log import logger, printable
+from django_fairque.worker.supervisor.child_main import STALLED_STACKS_SIGNAL
 
 if TYPE_CHECKING:
     from django_fairque.engine.model.lease import LeaseKey
@@ -201,9 +202,10 @@ class ChildProcess:
 
     def dump_stacks(self) -> None:
         """Have it write the stacks of its threads to its standard error, even if C code keeps its interpreter."""
+        is_stalled = monotonic() - self.status_board.last_tick_at > STALLED_SECONDS
         if self.is_ready and self.exitcode is None:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGUSR1)
+                os.kill(self.pid, STALLED_STACKS_SIGNAL if is_stalled and STALLED_STACKS_SIGNAL else signal.SIGUSR1)
 
     def kill(self, reason: str) -> None:
         """End it at once. Returns when it can do no more harm."""

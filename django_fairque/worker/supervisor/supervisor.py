@@ -9,7 +9,6 @@ of the worker's own options needs a restart.
 
 from __future__ import annotations
 
-import faulthandler
 import json
 import math
 import os
@@ -467,8 +466,7 @@ class Supervisor:
         if self._stop_signals.dump_count != self._dumps_seen:
             self._dumps_seen = self._stop_signals.dump_count
             logger.info("worker %s: the stacks of all threads follow on standard error", self.options.worker_id)
-            with suppress(Exception):  # there is no standard error
-                faulthandler.dump_traceback(all_threads=True)
+            child_main.write_stacks()
             for child in self._children:
                 child.dump_stacks()
         if self._stop_signals.stop_count == self._stops_seen:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.task import Task
 from tests.worker.conftest import ROOT, eventually
 from tests.worker.project.tasks import STARTED
 
@@ -62,6 +63,33 @@ def test_stacks_are_shown_on_request(redis: Redis, push: Push, start_worker: Sta
     (child,) = worker.children()
     assert child.is_running()
     assert worker.stop() == 0
+
+
+def test_writing_stacks_again_and_again_ends_no_process(queue: FairQueue, start_worker: StartWorker) -> None:
+    """Python may crash if it writes the stacks of threads that run at the same moment."""
+    worker = start_worker("--concurrency", "4").wait_ready()
+    (child,) = worker.children()
+    payload = {"args": [1, 2], "kwargs": {}}
+    last = queue.push_batch([Task.create(f"u{number % 20}", 3, payload, name="add") for number in range(10_000)])[-1]
+    while not queue.get_task(last.task_id).state.is_ended:
+        child.send_signal(signal.SIGUSR1)
+    eventually(lambda: "Current thread" in worker.log)
+    assert worker.children() == [child]
+    assert "died" not in worker.log
+
+
+def test_stacks_of_a_process_that_does_not_respond_are_shown(
+    redis: Redis, push: Push, start_worker: StartWorker
+) -> None:
+    worker = start_worker("--concurrency", "2").wait_ready()
+    (child,) = worker.children()
+    push("backtrack", 40)  # for days
+    eventually(lambda: redis.llen(STARTED))
+    eventually(lambda: "has not responded" in worker.log)
+    worker.send(signal.SIGUSR1)
+    eventually(lambda: "in backtrack" in worker.log)
+    assert worker.children() == [child]
+    child.kill()
 
 
 def test_a_worker_that_is_stopped_while_its_project_loads_exits_with_0(server: Server, tmp_path: Path) -> None:
