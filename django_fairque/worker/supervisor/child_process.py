@@ -202,10 +202,11 @@ class ChildProcess:
 
     def dump_stacks(self) -> None:
         """Have it write the stacks of its threads to its standard error, even if C code keeps its interpreter."""
-        is_stalled = monotonic() - self.status_board.last_tick_at > STALLED_SECONDS
-        if self.is_ready and self.exitcode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, STALLED_STACKS_SIGNAL if is_stalled and STALLED_STACKS_SIGNAL else signal.SIGUSR1)
+        if not self.is_ready or self.exitcode is not None:
+            return
+        is_stalled = 0.0 < self.status_board.last_tick_at < monotonic() - STALLED_SECONDS
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, STALLED_STACKS_SIGNAL if is_stalled and STALLED_STACKS_SIGNAL else signal.SIGUSR1)
 
     def kill(self, reason: str) -> None:
         """End it at once. Returns when it can do no more harm."""
