@@ -166,6 +166,7 @@ def write_stacks_on_signals() -> None:
 
     The main thread writes them, while it has the interpreter lock: Python may crash if other threads run meanwhile
     (python/cpython#116008). If C code keeps the lock, no other thread runs, and `STALLED_STACKS_SIGNAL` writes them without it.
+    If the process was only stopped, or had no processor, other threads may run meanwhile, so a small risk remains.
     """
     signal.signal(signal.SIGUSR1, lambda *_: write_stacks())
     signal.siginterrupt(signal.SIGUSR1, False)  # noqa: FBT003 - its name takes no keyword
