@@ -179,7 +179,10 @@ class TopLevelOptions(Options):
     )
     """Whether tasks are signed: "on" (the default), "off" or "verify-only"."""
     redact: Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(split_list)] = Field(
-        default_factory=lambda: ["password", "token", "secret", "key", "authorization"],
+        default_factory=lambda: [
+            *("password", "passwd", "pwd", "passphrase", "token", "secret", "key", "authorization"),
+            *("cookie", "session", "credential"),
+        ],
         description="a list of words",
         title="a word that is not empty",
     )

@@ -38,7 +38,13 @@ def test_secrets_are_hidden_wherever_they_are_nested() -> None:
     assert value["Api_TOKEN"] == "t", "the value itself is left as it is"
 
 
-@pytest.mark.parametrize("key", ["password", "token", "client_secret", "API-Key", "Authorization"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("password", "token", "client_secret", "API-Key", "Authorization", "passwd", "DB_PWD", "ssh-passphrase"),
+        *("Set-Cookie", "cookies", "sessionid", "session_data", "aws_credentials"),
+    ],
+)
 def test_the_words_that_are_looked_for(key: str) -> None:
     assert redacted({key: "x"}) == {key: HIDDEN}
 
@@ -100,6 +106,12 @@ def test_of_what_is_no_json_nothing_is_shown() -> None:
         ("{'password': {'old': 1}, 'n': 1}", f"{{'password': {HIDDEN}, 'n': 1}}"),
         ("f(SECRET_TOKEN=b'x', n=1)", f"f(SECRET_TOKEN={HIDDEN}, n=1)"),
         ("GET /x?access_token=t&page=2", f"GET /x?access_token={HIDDEN}&page=2"),
+        ("GET / Cookie: a=one; b=two-2; c= HTTP/1.1", f"GET / Cookie: {HIDDEN} HTTP/1.1"),
+        ("Set-Cookie: sid=1; Path=/; Secure", f"Set-Cookie: {HIDDEN}; Secure"),
+        (
+            "passwd=1 pwd=2 passphrase: 3 credentials: 4",
+            f"passwd={HIDDEN} pwd={HIDDEN} passphrase: {HIDDEN} credentials: {HIDDEN}",
+        ),
         ("X-Api-Key: 12", f"X-Api-Key: {HIDDEN}"),
         ("can't reach redis://ann:p@ss@db:6379/0", f"can't reach redis://{HIDDEN}@db:6379/0"),
         ("https://ghp_1@example.org/x and https://b:c@d", f"https://{HIDDEN}@example.org/x and https://{HIDDEN}@d"),
@@ -138,7 +150,7 @@ def test_own_words_in_texts(settings: Settings) -> None:
 
 
 @pytest.mark.parametrize(
-    "part", ["key", "key=", "password='", '"key": {', "://", "://a:", "Bearer ", "token \\", "(key=("]
+    "part", ["key", "key=", "password='", '"key": {', "://", "://a:", "Bearer ", "token \\", "(key=(", "cookie: a=1; "]
 )
 def test_long_texts_take_no_longer_than_their_length(part: str) -> None:
     """Twenty times the text may take a hundred times the processor at most: squares would take 400 times."""
