@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .engine.dependencies.dependencies import DependencyView as DependencyView
     from .engine.model.errors import BacklogFullError as BacklogFullError
     from .engine.model.errors import ConfigurationError as ConfigurationError
+    from .engine.model.errors import DataFormatError as DataFormatError
     from .engine.model.errors import DependencyCycleError as DependencyCycleError
     from .engine.model.errors import FairQueueError as FairQueueError
     from .engine.model.errors import LuaScriptError as LuaScriptError
@@ -87,7 +88,7 @@ else:
         "engine.dependencies.dependencies": "DependencyView",
         "engine.maintenance.invariants": "Violation",
         "engine.model.errors": (
-            "BacklogFullError ConfigurationError DependencyCycleError FairQueueError LuaScriptError "
+            "BacklogFullError ConfigurationError DataFormatError DependencyCycleError FairQueueError LuaScriptError "
             "NotPermittedError NotReplicatedError PushRefusedError QueueNotDrainedError RedisConnectionError "
             "ServerRefusedError ShardsAwayError StaleLeaseError TaskIdConflictError TaskNotFoundError "
             "TaskSerializationError TaskValidationError UnsignedTaskError UnsupportedServerError UntrustedServerError"

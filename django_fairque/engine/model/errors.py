@@ -4,6 +4,7 @@
 
     FairQueueError
     ├── ConfigurationError          a setting is wrong; names the key, what was expected, what came
+    │   └── DataFormatError         another version of the package wrote the queue's data
     ├── TaskValidationError         a call that can't be carried out as it is: a task, or another argument
     │   └── TaskSerializationError  its payload or result is not strict JSON, or is too large
     ├── PushRefusedError            the queue refused one or more tasks; the others of the call were accepted
@@ -49,6 +50,13 @@ class FairQueueError(Exception):
 
 class ConfigurationError(FairQueueError):
     """A setting can't be used: the message names the key, what was expected and what came."""
+
+
+class DataFormatError(ConfigurationError):
+    """The queue's data on the server have a format that this version of the package can't use; nothing was changed.
+
+    The message names both formats, their versions, and the command that converts the data.
+    """
 
 
 class TaskValidationError(FairQueueError, ValueError):

@@ -112,6 +112,11 @@ class Keys:
         return f"{self._prefix}reply:{nonce}"
 
 
+def queue_of_key(key: str) -> str:
+    """Return the name of the queue that a key belongs to."""
+    return key.partition("{")[2].partition("}")[0].rpartition(":")[0]
+
+
 MAX_CALL_ITEMS = 1000
 """The most tasks, leases or outcomes in one script call."""
 

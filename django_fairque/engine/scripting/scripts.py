@@ -23,9 +23,11 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from django_fairque.engine.model.data_format import FORMAT, FORMAT_VERSIONS
+
 _FRAME = """#!lua name={name}
 local KEYS, ARGV, P, K
-local frame, each_call = {{ calls = 0, seen = 0, since = 0 }}, nil
+local frame, each_call = {{ calls = 0, seen = 0, since = 0, {format} }}, nil
 do
 
 local path, marks = {{}}, {{}} -- what is run at each call of the commands written here; how much of it, outside of each branch
@@ -77,6 +79,8 @@ IDLE_FUNCTION = "{name}_idle"
 """The name of a library's function that returns for how many seconds none of the others was called, as far as it knows: it
 compares with the last call. A test gives it the time, in seconds since the epoch."""
 
+_FORMAT = f"format = {FORMAT}, format_version = {FORMAT_VERSIONS[FORMAT]!r}"
+
 _COMMAND = """frame.command({name!r}, {{ {flags} }}, function()
   {read_keys}
 end, function()
@@ -104,7 +108,7 @@ def assemble(name: str, commands: Sequence[Command], includes: Mapping[str, str]
     """The library's source; ``includes`` are the texts of those that the commands name."""
     tree = "\n".join(_lines(commands, 0, includes))
     names = {"name": name, "idle": IDLE_FUNCTION.format(name=name)}
-    return _FRAME.format(tree=tree, base_keys=_lua_list(BASE_KEYS), cut=len(BASE_KEYS[0]) + 1, **names)
+    return _FRAME.format(format=_FORMAT, tree=tree, base_keys=_lua_list(BASE_KEYS), cut=len(BASE_KEYS[0]) + 1, **names)
 
 
 def _lines(commands: Sequence[Command], depth: int, includes: Mapping[str, str]) -> Iterator[str]:
@@ -133,6 +137,7 @@ _ROOT = files("django_fairque.engine") / "lua"
 _LINE = {word: re.compile(rf"^-- {word} +(.+)$", re.MULTILINE) for word in ("KEYS", "include")}
 
 _AS_SCRIPT = """{shebang}
+local frame = {{ {format} }}
 local K = {{}}
 {read_keys}
 local function each_call(init) init() end
@@ -211,7 +216,11 @@ def _read(name: str) -> tuple[Command, tuple[str, ...], str]:
     command = Command(name, flags, read_keys, body, _words("include", text))
     libraries = "\n".join(map(_lib, command.includes))
     source = _AS_SCRIPT.format(
-        shebang=shebang, read_keys=f"{named}local {prefix}{derived}", libraries=libraries, body=body
+        shebang=shebang,
+        format=_FORMAT,
+        read_keys=f"{named}local {prefix}{derived}",
+        libraries=libraries,
+        body=body,
     )
     return command, keys, source
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.inspection import pages as listing
 from django_fairque.engine.maintenance import operations as maintenance
+from django_fairque.engine.model.data_format import FORMAT_FIELDS, check_format
 from django_fairque.engine.model.errors import (
     ConfigurationError,
     LuaScriptError,
@@ -197,13 +198,17 @@ def read_shard_count(shards: Shards) -> Operation[int]:
 
 def check_shard_count(shards: Shards, servers: int = 0) -> Operation[bool]:
     """Raise `ConfigurationError` when the queue lies on another number of shards than is configured, or a server has another
-    shard than the configuration says.
+    shard than the configuration says; `DataFormatError` when another version wrote its data.
 
     ``servers`` is their number if each shard has one for itself; 0 (the default) if not. Returns whether the number of shards
     is known: not if the first shard can't be reached and the others have no copy.
     """
     configured, living = shards.config.shards, tuple(shards)
-    found = yield Read([("GET", shard.keys("shards")) for shard in living])
+    reads = [("GET", shard.keys("shards")) for shard in living]
+    replies = yield Read([*reads, *(("HMGET", shard.keys("stats"), *FORMAT_FIELDS) for shard in living)])
+    found, formats = replies[: len(living)], replies[len(living) :]
+    for values in formats:
+        check_format(shards.name, values)
     lies_on = next((int(each) for each in found if each is not None), 1 if configured == 1 else None)
     if configured > 1 and shards.is_present(shards.home) and found[0] is None:
         lies_on = yield from _set_shard_count(shards.home, configured, servers)

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from redis import exceptions as redis_errors
 
 from django_fairque.engine.model import errors
+from django_fairque.engine.model.data_format import format_error
+from django_fairque.engine.scripting.commands import queue_of_key
 from django_fairque.engine.scripting.operations import ScriptCall, SingleRequest
 from django_fairque.engine.transport import cluster as clusters
 
@@ -46,6 +48,7 @@ class RetryPolicy:
 
     def __init__(self, request: SingleRequest, seconds: float, is_futile: Callable[[], bool] = lambda: False) -> None:
         self._is_futile = is_futile
+        self._request = request
         self.what = request.script if isinstance(request, ScriptCall) else "a command"
         self.deadline = time.monotonic() + seconds
         self.attempts = 0
@@ -87,15 +90,20 @@ class RetryPolicy:
             return pause
         if isinstance(error, redis_errors.MovedError) and self.attempts == 1:
             return 0.0  # once more even after the deadline: the slot map, loaded again, names the right node
-        found = translate_error(error, self.what, self.attempts)
+        found = translate_error(error, self.what, self.attempts, self._queue())
         if self.is_in_doubt and isinstance(found, errors.ServerRefusedError):
             found = errors.RedisConnectionError(
                 f"{self.what} may have been carried out: its reply was lost, and then {found}"
             )
         raise found from error
 
+    def _queue(self) -> str:
+        return queue_of_key(self._request.keys[0]) if isinstance(self._request, ScriptCall) else ""
 
-def translate_error(error: Exception, what: str = "a command", attempts: int = 1) -> errors.FairQueueError:
+
+def translate_error(
+    error: Exception, what: str = "a command", attempts: int = 1, queue: str = ""
+) -> errors.FairQueueError:
     """A client's error in the queue's own words."""
     kinds = {
         redis_errors.OutOfMemoryError: "OOM",
@@ -122,6 +130,12 @@ def translate_error(error: Exception, what: str = "a command", attempts: int = 1
         )
     if code in PASSING_ERROR_CODES or isinstance(error, clusters.STALE_TOPOLOGY_ERRORS):
         return _unavailable_error(error, text, attempts)
+    return _script_error(text, what, queue)
+
+
+def _script_error(text: str, what: str, queue: str) -> errors.FairQueueError:
+    if found := _OTHER_FORMAT.match(text):
+        return format_error(queue, int(found[1]), found[2] or "")
     return errors.LuaScriptError(what, text)
 
 
@@ -137,6 +151,7 @@ def _unavailable_error(error: Exception, text: str, attempts: int) -> errors.Red
     return errors.ServerRefusedError(f"the server refuses work for now: {reason}")
 
 
+_OTHER_FORMAT = re.compile(r"FORMAT (\d+)(?: (\d\S*))?")
 _COMMAND = re.compile(r"'([\w|]+)' command")
 
 

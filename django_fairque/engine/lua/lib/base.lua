@@ -101,7 +101,7 @@ local STATS = {
   'depth:1', 'depth:2', 'depth:3', 'depth:4', 'depth:5', 'depth:6',
   'pushed', 'started', 'finished', 'retried', 'spared', 'given', 'groups', 'behind', 'quarantine', 'resolve_turn',
   'replies', 'replies_before', 'replies_in', 'active_users', 'hour', 'recent:0', 'recent:1',
-  'lease', 'heartbeat', 'signed', 'sampled', 'sla_violated',
+  'lease', 'heartbeat', 'signed', 'sampled', 'sla_violated', 'format',
 }
 local KEPT = 100 -- shards
 local kept, size = {}, 0 -- by the key of the counters
@@ -134,6 +134,16 @@ function counters.read()
   if not stat or read(1)[1] ~= stat.revision then counters.read_again() end
 end
 
+-- The format of the data (engine/model/data_format.py). A function compares it when something else has written since its last call, so it
+-- costs no command. Data without a number have the first format, and a shard without data has none.
+local function check_format()
+  local found = stat.format > 0 and stat.format or stat.clock > 0 and 1 or frame.format
+  if found ~= frame.format then
+    local version = redis.call('HGET', key, 'format_version') or ''
+    error({ err = string.format('FORMAT %d %s', found, version) })
+  end
+end
+
 -- Also what others have written, who set no revision.
 function counters.read_again()
   forget_stats()
@@ -141,6 +151,7 @@ function counters.read_again()
   stat = { revision = values[1] or '' }
   for i = 2, #STATS do stat[STATS[i]] = tonumber(values[i] or 0) or 0 end
   local other_write = tonumber(string.match(stat.revision, '^%d+')) or 0
+  check_format()
   if other_write < 2 ^ 52 then last_write = math.max(last_write, other_write) end
   if stat.revision ~= '' then keep_stats() end
 end
@@ -151,6 +162,10 @@ function counters.write()
   origin = origin or tostring({}) .. ':' .. now_text
   local revision = string.format('%d:%s', last_write, origin)
   local values, n = { 'revision', revision }, 2
+  if stat.format == 0 then
+    stat.format = frame.format
+    values, n = { 'revision', revision, 'format', stat.format, 'format_version', frame.format_version }, 6
+  end
   for field in pairs(stat_changed) do
     local value = stat[field]
     if value % 1e8 == 0 then value = argument(value) end
