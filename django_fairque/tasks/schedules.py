@@ -14,7 +14,7 @@ from django_fairque import conf
 from django_fairque.engine.model.errors import FairQueueError, RedisConnectionError
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.signature import sign_payload
-from django_fairque.engine.schedules.schedules import template_of
+from django_fairque.engine.schedules.schedule_ops import template_of
 
 from . import registry
 from .errors import TaskUsageError

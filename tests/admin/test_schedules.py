@@ -237,7 +237,7 @@ class TestAdding:
     def test_too_many_are_refused(
         self, admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("django_fairque.engine.schedules.schedules.MAX_SCHEDULES", 0)
+        monkeypatch.setattr("django_fairque.engine.schedules.schedule_ops.MAX_SCHEDULES", 0)
         assert "remove some" in add(admin_client).context["form"].errors["name"][0]
 
 

@@ -25,7 +25,7 @@ from django_fairque.admin.pages.base import APP, Action, AdminPage, InvalidForm,
 from django_fairque.engine.model.errors import FairQueueError, TaskValidationError
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.schedules.due_times import Timing, find_zone
-from django_fairque.engine.schedules.schedules import Schedule
+from django_fairque.engine.schedules.schedule_ops import Schedule
 from django_fairque.monitoring.formatting import duration
 from django_fairque.tasks import registry
 from django_fairque.tasks.schedules import SOURCE as FROM_SETTINGS

@@ -28,7 +28,7 @@ from django_fairque.engine.model.records import Attempt, EventCount, PushResult,
 from django_fairque.engine.model.task import Task, check_task
 from django_fairque.engine.pushing import push as pushing
 from django_fairque.engine.queue import executor
-from django_fairque.engine.schedules import schedules as sync_schedules
+from django_fairque.engine.schedules import schedule_ops
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands
 from django_fairque.engine.sharding import resharding
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Window
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.maintenance.invariants import Violation
     from django_fairque.engine.model.lease import Lease, LeaseKey
     from django_fairque.engine.model.options import QueueConfig
-    from django_fairque.engine.schedules.schedules import Fired, Schedule, Template
+    from django_fairque.engine.schedules.schedule_ops import Fired, Schedule, Template
     from django_fairque.engine.scripting.operations import AsyncDriver, Operation
     from django_fairque.engine.statistics.queue_stats import Activity, QueueStats, ShardStats, WaitingTask
     from django_fairque.engine.users.organizations import OrganizationStats
@@ -990,7 +990,7 @@ class AsyncSchedules:
         self._shards, self._run, self._read_all_shards = shards, run, read_all_shards
 
     async def _holder(self, name: str) -> Commands:
-        return await self._read_all_shards(lambda shards: sync_schedules.holder(shards, name))
+        return await self._read_all_shards(lambda shards: schedule_ops.holder(shards, name))
 
     async def add(self, name: str, *, task: Task | Template, now: float | None = None, **options: Any) -> Schedule:
         """Add a schedule, or change the one of this name. Unless its timing changes, its next run time stays.
@@ -1015,30 +1015,30 @@ class AsyncSchedules:
         Returns the schedule. Raises `TaskValidationError` if it can't be understood, has an unknown option, would
         never fire, or is one of more than 1000; nothing is changed then.
         """
-        checked = sync_schedules.check_options(options)
-        place = await self._read_all_shards(lambda shards: sync_schedules.places(shards, name, task))
-        return await self._run(sync_schedules.add(place, name, task, checked, now))
+        checked = schedule_ops.check_options(options)
+        place = await self._read_all_shards(lambda shards: schedule_ops.places(shards, name, task))
+        return await self._run(schedule_ops.add(place, name, task, checked, now))
 
     async def remove(self, name: str, *, now: float | None = None) -> bool:
         """Remove a schedule. Tasks that it has pushed stay.
 
         ``name`` is its name. Returns whether there was one.
         """
-        return await self._run(sync_schedules.remove(await self._holder(name), name, now))
+        return await self._run(schedule_ops.remove(await self._holder(name), name, now))
 
     async def enable(self, name: str, *, now: float | None = None) -> None:
         """Switch a schedule on. Run times while it was off do not count as missed.
 
         ``name`` is its name. Raises `TaskNotFoundError` if there is none.
         """
-        await self._run(sync_schedules.set_enabled(await self._holder(name), name, enabled=True, now=now))
+        await self._run(schedule_ops.set_enabled(await self._holder(name), name, enabled=True, now=now))
 
     async def disable(self, name: str, *, now: float | None = None) -> None:
         """Switch a schedule off: it stays, and pushes nothing.
 
         ``name`` is its name. Raises `TaskNotFoundError` if there is none.
         """
-        await self._run(sync_schedules.set_enabled(await self._holder(name), name, enabled=False, now=now))
+        await self._run(schedule_ops.set_enabled(await self._holder(name), name, enabled=False, now=now))
 
     async def sign(self, name: str, *, now: float | None = None) -> None:
         """Sign the task that a schedule pushes, as it is kept now, with this process's key. Check it before, with
@@ -1046,7 +1046,7 @@ class AsyncSchedules:
 
         ``name`` is its name. Raises `TaskNotFoundError` if there is none.
         """
-        await self._run(sync_schedules.sign(await self._holder(name), name, now))
+        await self._run(schedule_ops.sign(await self._holder(name), name, now))
 
     async def run_now(self, name: str, *, now: float | None = None) -> str:
         """Push the task of a schedule at once, in addition to its run times.
@@ -1054,18 +1054,18 @@ class AsyncSchedules:
         ``name`` is its name. Returns the task's id. Raises `TaskNotFoundError` if there is none, and what
         `AsyncFairQueue.push` raises.
         """
-        return await self._run(sync_schedules.run_now(await self._holder(name), name, now))
+        return await self._run(schedule_ops.run_now(await self._holder(name), name, now))
 
     async def get(self, name: str) -> Schedule:
         """Return a schedule.
 
         ``name`` is its name. Raises `TaskNotFoundError` if there is none.
         """
-        return await self._run(sync_schedules.get(await self._holder(name), name))
+        return await self._run(schedule_ops.get(await self._holder(name), name))
 
     async def list(self) -> PartialList[Schedule]:
         """Return all schedules, by name."""
-        return await self._read_all_shards(sync_schedules.list_all)
+        return await self._read_all_shards(schedule_ops.list_all)
 
     async def fire_due(self, limit: int = 100, *, now: float | None = None) -> Sequence[Fired]:
         """Push the tasks that are due. Each run time is fired once, also if several processes call this. Workers call
@@ -1074,14 +1074,14 @@ class AsyncSchedules:
         ``limit`` is the largest number of firings, at least 1; 100 by default. Returns the firings, and the schedules
         that could not fire.
         """
-        return await self._run(sync_schedules.fire_due(self._shards, limit, now))
+        return await self._run(schedule_ops.fire_due(self._shards, limit, now))
 
     async def next_due(self, after: float | None = None) -> float | None:
         """Return when the next schedule is due, as Unix time; None if none is.
 
         ``after`` is the Unix time after which it is due; by default the server's time.
         """
-        return await self._run(sync_schedules.next_due(self._shards, after))
+        return await self._run(schedule_ops.next_due(self._shards, after))
 
 
 class AsyncUserQueue:

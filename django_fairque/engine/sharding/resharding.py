@@ -24,7 +24,7 @@ from django_fairque.engine.model.errors import (
 from django_fairque.engine.model.ids import new_nonce
 from django_fairque.engine.model.pauses import fields_of
 from django_fairque.engine.model.records import TaskState
-from django_fairque.engine.schedules import schedules
+from django_fairque.engine.schedules import schedule_ops
 from django_fairque.engine.scripting.operations import Operation, Read, Scan, scan_pattern, slices
 from django_fairque.engine.users import organizations
 
@@ -171,12 +171,12 @@ def _copy_organizations(old: Shards, new: Shards, now: float | None) -> Operatio
 def _move_schedules(old: Shards, new: Shards, now: float | None) -> Operation[int]:
     moved = 0
     for shard in old:
-        for schedule in (yield from schedules.schedules_of_shard(shard)):
+        for schedule in (yield from schedule_ops.schedules_of_shard(shard)):
             there = new.of(str(schedule.task["user_id"]))
             if there.keys.shard != shard.keys.shard:
-                args = ["set", schedule.name, b"", schedule.stored, schedules.due_argument(schedule.next_at)]
+                args = ["set", schedule.name, b"", schedule.stored, schedule_ops.due_argument(schedule.next_at)]
                 yield there.call("schedule", args, now, reply=new_nonce())
-                yield from schedules.remove(shard, schedule.name, now)
+                yield from schedule_ops.remove(shard, schedule.name, now)
                 moved += 1
     return moved
 

@@ -18,7 +18,7 @@ from django_fairque.management.listing import Column, Listing
 from django_fairque.tasks.schedules import make_step
 
 if TYPE_CHECKING:
-    from django_fairque.engine.schedules.schedules import Schedule
+    from django_fairque.engine.schedules.schedule_ops import Schedule
 
 
 class Command(QueueCommand):

@@ -20,7 +20,7 @@ from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.schedules.due_times import Timing, find_zone
-from django_fairque.engine.schedules.schedules import Schedule
+from django_fairque.engine.schedules.schedule_ops import Schedule
 from django_fairque.engine.scripting.operations import ScriptCall
 from tests.engine.conftest import NOW, MakeQueue, task
 
@@ -294,10 +294,9 @@ class TestFiring:
         assert await AsyncFairQueue(aredis, queue.name).schedules.next_due(NOW) == NOW + 60
 
     def test_a_repeated_call_has_one_effect(self, queue: FairQueue) -> None:
-        from django_fairque.engine.schedules import schedules
 
         queue.schedules.add("s", task=task(), every=60, now=NOW)
-        steps = schedules.fire_due(queue._shards, 10, NOW + 60)
+        steps = schedule_ops.fire_due(queue._shards, 10, NOW + 60)
         request = next(steps)
         while not isinstance(request, ScriptCall):
             request = steps.send(queue._transport.send(request))
@@ -305,7 +304,6 @@ class TestFiring:
         assert pushed(queue) == [60]
 
     def test_what_was_changed_meanwhile_is_not_fired_as_it_was(self, queue: FairQueue) -> None:
-        from django_fairque.engine.schedules import schedules
 
         for change in (
             lambda: queue.schedules.add("s", task=task(payload="new"), every=60, now=NOW),
@@ -313,7 +311,7 @@ class TestFiring:
             lambda: queue.schedules.remove("s", now=NOW),
         ):
             queue.schedules.add("s", task=task(payload="old"), every=60, now=NOW)
-            steps = schedules.fire_due(queue._shards, 10, NOW + 60)
+            steps = schedule_ops.fire_due(queue._shards, 10, NOW + 60)
             request = next(steps)
             while not isinstance(request, ScriptCall):
                 request = steps.send(queue._transport.send(request))

@@ -1,0 +1,456 @@
+"""Operations on schedules: they are kept on the server, and each run time is fired once among any number of workers.
+
+Functions that take ``shards`` find the shard of a schedule, which is that of its task's user; those that take ``commands`` are
+about one shard.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any, Protocol
+
+from django_fairque.engine.inspection.pages import PartialList
+from django_fairque.engine.inspection.task_lookup import server_time
+from django_fairque.engine.model import payload as json_payload
+from django_fairque.engine.model.durations import check_integer, duration, moment, to_us
+from django_fairque.engine.model.errors import TaskNotFoundError, TaskValidationError, short, suggestion
+from django_fairque.engine.model.ids import check_id, new_nonce
+from django_fairque.engine.model.signature import SignedFields, sign_payload
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.pushing.push import push_args, push_to_shard
+from django_fairque.engine.schedules.due_times import Timing
+from django_fairque.engine.scripting.operations import Operation, Read, parse_scores
+
+if TYPE_CHECKING:
+    from django_fairque.engine.scripting.commands import Commands
+    from django_fairque.engine.sharding.shards import Shards
+
+MISSED_POLICIES: tuple[str, ...] = ("skip", "one", "all")
+"""What becomes of run times at which no worker lived: none of them, the last one, or all of them are fired."""
+SCHEDULE_KEYS = ("schedules", "schedules:due", "schedules:last")
+"""Keys of a shard: definitions, next run times, and last firings of its schedules, by name."""
+MISSED_GRACE_SECONDS = 60.0
+"""Seconds by which a run time may be late without being missed."""
+MAX_SCHEDULE_NAME_CHARACTERS = 200
+LAST_RUN_TIME = datetime(9999, 12, 31, tzinfo=timezone.utc).timestamp()
+"""A day before the last moment of Python's calendar, so that it has a date in every time zone."""
+
+
+class Template(Protocol):
+    """What makes a task: a call that was not sent, such as ``send_receipt.s("acme", 42)``, or what can be called so."""
+
+    @property
+    def expires(self) -> float | None:
+        """Seconds from its run time until it is dead if it has not started."""
+
+    def to_task(self) -> Task: ...
+
+
+@dataclass(frozen=True)
+class LastFired:
+    """The last firing of a schedule."""
+
+    run_time: float
+    """The run time, as Unix time."""
+    at: float
+    """When it was fired, as Unix time."""
+    task_id: str
+    """The task that was pushed."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """One recurring piece of work. Moments are Unix times.
+
+    ``name`` is its name; ``enabled`` is False while it is switched off. It has ``cron`` in ``timezone`` or ``every``
+    (seconds, counted from ``start``). ``missed`` is what happens to run times that are more than ``grace`` seconds
+    late. ``source`` is code, settings, command or admin. ``task`` is what each firing pushes. ``next_at`` is the next
+    run time, None while it is switched off; ``last`` is the last firing.
+    """
+
+    name: str
+    task: dict[str, Any]
+    cron: str | None = None
+    every: float | None = None
+    timezone: str = "UTC"
+    start: float = 0.0
+    missed: str = "skip"
+    grace: float = MISSED_GRACE_SECONDS
+    expires: float | None = None
+    """Seconds from a run time until its task is dead if it has not started."""
+    enabled: bool = True
+    source: str = "code"
+    declared: str = ""
+    """Of one from settings: which declaration it was made from."""
+    signature: str = field(default="", compare=False, repr=False)
+    """Made by who added it, for all tasks that it fires: firing needs no key, and makes no forgery genuine."""
+    next_at: float | None = field(default=None, compare=False)
+    last: LastFired | None = field(default=None, compare=False)
+    stored: bytes = field(default=b"", compare=False, repr=False)
+    """The definition as it was read: another version may have written it."""
+
+    @property
+    def timing(self) -> Timing:
+        """When it is due."""
+        return Timing(self.cron, self.every, self.timezone, self.start)
+
+    @property
+    def when(self) -> str:
+        """The timing for people: ``*/5 * * * * (Europe/Berlin)`` or ``every 60 s``."""
+        return f"every {self.every:g} s" if self.every is not None else f"{self.cron} ({self.timezone})"
+
+    def to_json(self) -> bytes:
+        """Return the definition as the server keeps it."""
+        fields = asdict(self)
+        for name in ("name", "next_at", "last", "stored"):
+            del fields[name]
+        return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+
+    def make_task(self, task_id: str | None, run_time: float | None = None) -> Task:
+        """Return the task that it pushes.
+
+        ``task_id`` is the task's id, or None for a new one. ``run_time`` is the Unix time from which ``expires``
+        counts; by default the task does not expire.
+        """
+        expires_at = None if run_time is None or self.expires is None else run_time + self.expires
+        return Task.create(**self.task, task_id=task_id, expires_at=expires_at).with_signature(self.signature.encode())
+
+    def signed_fields(self, prefix: str, queue: str) -> SignedFields:
+        """Return the fields of its tasks that are signed, without their ids.
+
+        ``prefix`` and ``queue`` are those of its queue.
+        """
+        task = self.make_task(None)
+        return SignedFields(prefix, queue, task.name, task.user_id, task.payload_bytes)
+
+    def following(self, moment: float, count: int) -> Iterator[float]:
+        """Yield the next ``count`` run times after ``moment``, as Unix times, as far as the calendar goes."""
+        with suppress(OverflowError):
+            for _ in range(count):
+                following = self.timing.following(moment)
+                if following is None or following > LAST_RUN_TIME:
+                    return
+                yield following
+                moment = following
+
+
+@dataclass(frozen=True)
+class Fired:
+    """One firing of the schedule ``name`` for ``run_time``, as Unix time. ``task_id`` is empty if no task was pushed:
+    missed run times were skipped, or ``error`` is the reason.
+
+    ``is_refused``: it is tried again, because the user's backlog is full or the record is damaged.
+    """
+
+    name: str
+    run_time: float
+    task_id: str = ""
+    is_refused: bool = False
+    error: str = ""
+
+
+def template_of(task: Task | Template) -> dict[str, Any]:
+    """What a schedule keeps of a task, as the arguments of `Task.create`: not ``unique_for`` and ``debounce``."""
+    made = task if isinstance(task, Task) else task.to_task() if hasattr(task, "to_task") else None
+    if made is None:
+        raise TaskValidationError(f"task must be a Task, a task or a call such as my_task.s(…), got {short(task)}")
+    is_dated = made.expires_at is not None and expires_of(task) is None
+    if made.depends_on or made.execute_after is not None or is_dated:
+        raise TaskValidationError(
+            "a scheduled task has no depends_on, execute_after or expires_at: its schedule says when (and with expires, "
+            "in seconds from each run time, until when)"
+        )
+    names = ("user_id", "name", "max_retries", "timeout", "sla")
+    fields = {name: value for name in names if (value := getattr(made, name)) is not None}
+    if made.max_deliveries:
+        fields["max_deliveries"] = made.max_deliveries
+    return {**fields, "priority": int(made.priority), "payload": json_payload.loads(made.payload_bytes)}
+
+
+def expires_of(task: Task | Template) -> float | None:
+    """Seconds, if the call says so. A `Task` knows its moment alone."""
+    return None if isinstance(task, Task) else getattr(task, "expires", None)
+
+
+def create(name: str, task: Task | Template, now: float, options: dict[str, Any]) -> Schedule:
+    """A schedule with everything about it checked; `TaskValidationError` says what is wrong."""
+    check_id(name, "a schedule's name")
+    if len(name) > MAX_SCHEDULE_NAME_CHARACTERS:
+        raise TaskValidationError(
+            f"a schedule's name has at most {MAX_SCHEDULE_NAME_CHARACTERS} characters, got {len(name)}"
+        )
+    given: dict[str, Any] = {"start": now, "expires": expires_of(task), **options}
+    given = {key: value.total_seconds() if isinstance(value, timedelta) else value for key, value in given.items()}
+    start = moment(given["start"], "start")
+    given["start"] = now if start is None else start
+    schedule = Schedule(name, template_of(task), **given)
+    if schedule.missed not in MISSED_POLICIES:
+        raise TaskValidationError(f"missed must be one of {', '.join(MISSED_POLICIES)}, got {short(schedule.missed)}")
+    if isinstance(schedule.grace, bool) or not isinstance(schedule.grace, (int, float)) or schedule.grace < 0:
+        raise TaskValidationError(f"grace must be a number of seconds, at least 0, got {short(schedule.grace)}")
+    if schedule.expires is not None:
+        schedule = replace(schedule, expires=duration(schedule.expires, "expires"))
+        if not schedule.expires:
+            raise TaskValidationError("expires must be more than 0 seconds: the task could never start")
+    Timing.create(schedule.cron, schedule.every, schedule.timezone, schedule.start)
+    return schedule
+
+
+MAX_SCHEDULES = 1000
+"""Schedules of one queue."""
+WRITE_ATTEMPTS = 20
+
+
+def _add_on_shard(
+    commands: Commands, name: str, task: Task | Template, options: dict[str, Any], now: float | None
+) -> Operation[Schedule]:
+    moment = yield from server_time(now)
+    schedule = _signed(commands, create(name, task, moment, options))
+    for _ in range(WRITE_ATTEMPTS):
+        known = yield from _find(commands, name)
+        if known is not None and schedule.every == known.every and "start" not in options:
+            schedule = replace(schedule, start=known.start)  # counted on from where it was
+        if known is None and (yield from count([commands])) >= MAX_SCHEDULES:
+            raise too_many(commands)
+        following = None
+        if schedule.enabled:
+            same = known is not None and known.enabled and known.timing == schedule.timing
+            following = known.next_at if same and known is not None else schedule.timing.following(moment)
+        if (yield from _set(commands, known, schedule, following, now)):
+            return (yield from get(commands, name))
+    raise _busy(name)
+
+
+def too_many(commands: Commands) -> TaskValidationError:
+    return TaskValidationError(f"queue {commands.name!r} has {MAX_SCHEDULES} schedules already; remove some")
+
+
+def set_enabled(commands: Commands, name: str, *, enabled: bool, now: float | None) -> Operation[None]:
+    moment = yield from server_time(now)
+    for _ in range(WRITE_ATTEMPTS):
+        known = yield from get(commands, name)
+        if known.enabled is enabled:
+            return
+        following = known.timing.following(moment) if enabled else None
+        if (yield from _set(commands, known, replace(known, enabled=enabled), following, now)):
+            return
+    raise _busy(name)
+
+
+def sign(commands: Commands, name: str, now: float | None) -> Operation[None]:
+    for _ in range(WRITE_ATTEMPTS):
+        known = yield from get(commands, name)
+        if (yield from _set(commands, known, _signed(commands, known), known.next_at, now)):
+            return
+    raise _busy(name)
+
+
+def remove(commands: Commands, name: str, now: float | None) -> Operation[bool]:
+    args = ["remove", check_id(name, "a schedule's name"), "*", "", ""]
+    return bool((yield commands.call("schedule", args, now, reply=new_nonce())))
+
+
+def run_now(commands: Commands, name: str, now: float | None) -> Operation[str]:
+    schedule = yield from get(commands, name)
+    run_time = None if schedule.expires is None else (yield from server_time(now))
+    result = yield from push_to_shard(commands, schedule.make_task(None, run_time), now)
+    return result.task_id
+
+
+def get(commands: Commands, name: str) -> Operation[Schedule]:
+    found = yield from _find(commands, check_id(name, "a schedule's name"))
+    if found is None:
+        raise TaskNotFoundError(f"queue {commands.name!r} has no schedule {name!r}")
+    return found
+
+
+def schedules_of_shard(commands: Commands) -> Operation[list[Schedule]]:
+    stored, due_at, fired = map(commands.keys, SCHEDULE_KEYS)
+    definitions, due, last = yield Read(
+        [("HGETALL", stored), ("ZRANGE", due_at, 0, -1, "WITHSCORES"), ("HGETALL", fired)]
+    )
+    moments = dict(parse_scores(due))
+    return [
+        _schedule(name.decode(), definition, moments.get(name), last.get(name))
+        for name, definition in sorted(definitions.items())
+    ]
+
+
+def count(shards: Iterable[Commands]) -> Operation[int]:
+    """The number of schedules on these shards."""
+    return sum(map(int, (yield Read([("HLEN", shard.keys("schedules")) for shard in shards]))))
+
+
+def _fire_due_on_shard(commands: Commands, limit: int, now: float | None) -> Operation[list[Fired]]:
+    """Fire due schedules, at most ``limit`` times; a schedule that another process is firing is left to it.
+
+    Due schedules take turns, so that one with many missed run times does not delay the others. One that can't be fired now
+    stays due, and does not count towards ``limit``.
+    """
+    moment = yield from server_time(now)
+    read = ("ZRANGEBYSCORE", commands.keys("schedules:due"), "-inf", to_us(moment), "LIMIT", 0, MAX_SCHEDULES)
+    (names,) = yield Read([read])
+    fired: list[Fired] = []
+    refused: list[Fired] = []
+    due = deque(name.decode() for name in names)
+    while due and len(fired) < limit:
+        name = due.popleft()
+        try:
+            schedule = yield from _find(commands, name)
+        except (ValueError, TypeError, LookupError) as error:
+            refused.append(Fired(name, moment, is_refused=True, error=f"its record is damaged: {error!r:.200}"))
+            continue
+        if schedule is None or schedule.next_at is None or schedule.next_at > moment:
+            continue
+        firing = yield from _fire(commands, schedule, moment, now)
+        if firing is not None and firing.is_refused:
+            refused.append(firing)
+        elif firing is not None:
+            fired.append(firing)
+            due.append(name)
+    return fired + refused
+
+
+def _fire(commands: Commands, schedule: Schedule, moment: float, now: float | None) -> Operation[Fired | None]:
+    """One firing, or one step over run times that were missed; None if somebody else was faster."""
+    assert schedule.next_at is not None  # noqa: S101 - it is due
+    run_time, timing = schedule.next_at, schedule.timing
+    is_fired = True
+    if moment - run_time > schedule.grace and schedule.missed != "all":
+        # What is late by the grace is not missed.
+        run_time = timing.last_until(moment - schedule.grace - 1e-6, run_time)
+        is_fired = schedule.missed == "one"
+    following = timing.following(run_time)
+    pushed, task_id, error = push_args(commands, []), "", ""
+    if is_fired:
+        try:
+            made = schedule.make_task(f"schedule:{schedule.name}:{to_us(run_time)}", run_time)
+            pushed, task_id = push_args(commands, [made]), made.task_id
+        except TaskValidationError as invalid:  # of a limit that was lowered, for example
+            error = str(invalid)
+    last = json.dumps([run_time, moment, task_id]) if task_id else ""
+    args = [schedule.name, schedule.stored, to_us(schedule.next_at), due_argument(following), last, *pushed]
+    code = yield commands.call("fire", args, now, reply=new_nonce())
+    if not code:
+        return None
+    return Fired(schedule.name, run_time, task_id if code == 1 else "", is_refused=code == 2, error=error)
+
+
+def due_argument(moment: float | None) -> int | str:
+    """When a schedule is due next, as the scripts take it."""
+    return "" if moment is None else to_us(moment)
+
+
+def _set(
+    commands: Commands, known: Schedule | None, schedule: Schedule, following: float | None, now: float | None
+) -> Operation[bool]:
+    expected = b"" if known is None else known.stored
+    args = ["set", schedule.name, expected, schedule.to_json(), due_argument(following)]
+    return bool((yield commands.call("schedule", args, now, reply=new_nonce())))
+
+
+def _signed(commands: Commands, schedule: Schedule) -> Schedule:
+    fields = schedule.signed_fields(commands.config.prefix, commands.name)
+    return replace(schedule, signature=sign_payload(fields, commands.config.signing_key.read()).decode())
+
+
+def _find(commands: Commands, name: str) -> Operation[Schedule | None]:
+    stored, due_at, fired = map(commands.keys, SCHEDULE_KEYS)
+    definition, due, last = yield Read([("HGET", stored, name), ("ZSCORE", due_at, name), ("HGET", fired, name)])
+    return None if definition is None else _schedule(name, definition, due, last)
+
+
+def _schedule(name: str, definition: bytes, due: Any, last: bytes | None) -> Schedule:
+    known = {key: value for key, value in json.loads(definition).items() if key in Schedule.__dataclass_fields__}
+    next_at = None if due is None else float(due) / 1_000_000
+    last_fired = None if last is None else LastFired(*json.loads(last))
+    return Schedule(name, **known, stored=definition, next_at=next_at, last=last_fired)
+
+
+def _busy(name: str) -> TaskValidationError:
+    return TaskValidationError(f"schedule {name!r} is being changed by somebody else all the time; try again")
+
+
+SCHEDULE_OPTIONS = ("cron", "every", "timezone", "start", "missed", "grace", "expires", "enabled", "source", "declared")
+
+
+def check_options(options: dict[str, Any]) -> dict[str, Any]:
+    for name in options:
+        if name not in SCHEDULE_OPTIONS:
+            hint = suggestion(name, SCHEDULE_OPTIONS)
+            raise TaskValidationError(f"schedules.add() has no option {short(name)}; {hint}")
+    return options
+
+
+def places(shards: Shards, name: str, task: Task | Template) -> Operation[tuple[Commands, Sequence[Commands]]]:
+    """Where a schedule is to be, and from which shards it is to be removed, as its task had another user before."""
+    there = shards.of(str(template_of(task)["user_id"]))
+    if len(shards) == 1:
+        return there, ()
+    holders = yield from _holders(shards, name)
+    if not holders and (yield from count(shards)) >= MAX_SCHEDULES:
+        raise too_many(shards.home)
+    return there, [shard for shard in holders if shard is not there]
+
+
+def add(
+    place: tuple[Commands, Sequence[Commands]],
+    name: str,
+    task: Task | Template,
+    options: dict[str, Any],
+    now: float | None,
+) -> Operation[Schedule]:
+    """On another shard than before when its task has another user: then the one of before is removed first."""
+    there, others = place
+    for shard in others:
+        yield from remove(shard, name, now)
+    return (yield from _add_on_shard(there, name, task, options, now))
+
+
+def list_all(shards: Shards) -> Operation[PartialList[Schedule]]:
+    found: list[Schedule] = []
+    for shard in shards:
+        found += yield from schedules_of_shard(shard)
+    return PartialList(sorted(found, key=lambda schedule: schedule.name), shards.missing)
+
+
+def fire_due(shards: Shards, limit: int, now: float | None) -> Operation[list[Fired]]:
+    check_integer(limit, "limit", 1)
+    fired: list[Fired] = []
+    for shard in shards:
+        left = limit - sum(not each.is_refused for each in fired)
+        if left > 0:
+            fired += yield from _fire_due_on_shard(shard, left, now)
+    return fired
+
+
+def next_due(shards: Shards, after: float | None) -> Operation[float | None]:
+    start = to_us((yield from server_time(moment(after, "after"))))
+    found: list[float] = []
+    for shard in shards:
+        read = ("ZRANGEBYSCORE", shard.keys("schedules:due"), f"({start}", "+inf", "WITHSCORES", "LIMIT", 0, 1)
+        (reply,) = yield Read([read])
+        found += (score / 1_000_000 for _, score in parse_scores(reply))
+    return min(found, default=None)
+
+
+def holder(shards: Shards, name: str) -> Operation[Commands]:
+    """The shard of a schedule; that of home when there is none of this name, and it says so."""
+    return next(iter((yield from _holders(shards, name))), shards.home)
+
+
+def _holders(shards: Shards, name: str) -> Operation[list[Commands]]:
+    if len(shards) == 1:
+        return [shards.home]
+    check_id(name, "a schedule's name")
+    living = tuple(shards)
+    known = yield Read([("HEXISTS", shard.keys("schedules"), name) for shard in living])
+    holders = [shard for shard, is_there in zip(living, known, strict=True) if is_there]
+    if not holders:
+        shards.check_present(f"the schedule {name!r} can't be looked up")
+    return holders
