@@ -213,7 +213,12 @@ def check_deployment(**_: Any) -> list[checks.CheckMessage]:
     if config is None:
         return []
     redis = resolved(config.redis)
-    return [*_encryption(redis), *_settings_of_development(config, redis), *_kept_connections(config)]
+    return [
+        *_encryption(redis),
+        *_settings_of_development(config, redis),
+        *_kept_connections(config),
+        *_unnamed_version(config),
+    ]
 
 
 def _encryption(redis: RedisConfig) -> Iterator[checks.CheckMessage]:
@@ -261,3 +266,13 @@ def _kept_connections(config: FairQueueConfig) -> Iterator[checks.CheckMessage]:
                 "(SET, SET ROLE) that a task does not reset: CONN_MAX_AGE or a pool keeps connections",
                 "Set CLOSE_DATABASE_CONNECTIONS to true in WORKER. Silence this number if no task changes its session.",
             )
+
+
+def _unnamed_version(config: FairQueueConfig) -> Iterator[checks.CheckMessage]:
+    if config.schedules and not config.code_version:
+        yield message(
+            "fairque.W054",
+            "SCHEDULES are declared and CODE_VERSION is not set: a deployment that declares what an older version did is not "
+            "recognized as one while workers of other versions run",
+            "Set CODE_VERSION, or the environment variable FAIRQUE_CODE_VERSION, to the commit or tag that is deployed.",
+        )

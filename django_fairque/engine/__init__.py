@@ -115,6 +115,9 @@ Operate
 ``schedules.fire_due``
     Pushes tasks of schedules that are due. A run time is fired once among any number of processes: its task's id contains
     it. Repeat: harmless. Cost: 6, and that of a push.
+``schedules.report_version``, ``schedules.declare``
+    Decide which version's declared schedules count; make the declared schedules agree with those of that version. A change for
+    a version is refused when a newer one counts. Repeat: harmless. Cost: 6; 8 a schedule that changes, and reads all.
 ``xcom().push``
     Keeps values: all of a call or none. Repeat: harmless. Cost: 4. Errors: `TaskValidationError` beyond 1000 keys.
 ``reshard``

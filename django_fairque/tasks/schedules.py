@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import hmac
 import logging
-from collections.abc import Container, Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
@@ -13,8 +15,9 @@ from django.conf import settings
 from django_fairque import conf
 from django_fairque.engine.model.errors import FairQueueError, RedisConnectionError
 from django_fairque.engine.model.priority import Priority
-from django_fairque.engine.model.signature import sign_payload
-from django_fairque.engine.schedules.schedule_ops import template_of
+from django_fairque.engine.schedules import declarations
+from django_fairque.engine.schedules.declarations import DeclaredSchedule, DeclaredVersion
+from django_fairque.engine.schedules.schedule_ops import DECLARED_SOURCE, template_of
 
 from . import registry
 from .errors import TaskUsageError
@@ -27,36 +30,155 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_fairque.tasks")
 
-SOURCE = "settings"
+SOURCE = DECLARED_SOURCE
+ADOPTER = "adopt"
+"""Stands for a worker when a version is adopted, until its workers start."""
+MAX_DEPLOYMENT_SECONDS = 900
+"""Seconds for which workers of two versions run at the same time in a deployment."""
+
+
+class DeclaredSchedules:
+    """The configuration's ``SCHEDULES``, brought to all queues as long as this version of them counts there.
+
+    Declared schedules are added or changed, and those that are no longer declared are removed; others stay. A schedule that an
+    operator has switched on or off stays so until its declaration changes.
+
+    Args:
+        worker: the id of the worker that runs with these declarations; empty, the default, if none does.
+        patience: seconds for which a call is repeated when the server does not answer; as configured by default.
+    """
+
+    def __init__(self, worker: str = "", patience: float | None = None) -> None:
+        self._config = conf.get_config()
+        self.version = declarations.version_name(self._config.code_version, _digest_of(self._config.schedules))
+        self._worker, self._patience = worker, patience
+        self._applied: dict[str, int] = {}
+        """By queue, the number with which this version counted when its schedules were brought there; 0 if it did not."""
+        self._outvoted_since: dict[str, float] = {}
+        self._last_error = ""
+        self._steps: dict[str, Step | str] | None = None
+        """By schedule its call, or why it can't be made: the user functions are called once for all queues."""
+
+    def update(self) -> None:
+        """Report that this version runs, and bring its schedules to each queue on which it has begun to count.
+
+        Raises:
+            TaskUsageError: a task is not registered, the arguments don't fit it, or its user function raises; the other schedules
+                are kept all the same.
+            RedisConnectionError: the server can't be reached.
+        """
+        mistakes: dict[str, str] = {}
+        self._steps = None
+        for queue_name in self._config.queues:
+            queue = self._queue(queue_name)
+            counting = queue.schedules.report_version(
+                self.version, self._worker, action="renew" if queue_name in self._applied else "start"
+            )
+            if counting.version != self.version:
+                self._warn(queue_name, counting)
+                self._applied[queue_name] = 0
+            elif self._applied.get(queue_name) != counting.number:
+                mistakes |= self._apply(queue, counting)
+        if mistakes:
+            raise TaskUsageError("; ".join(f"{name}: {problem}" for name, problem in mistakes.items()))
+
+    def adopt(self, queue_name: str) -> None:
+        """Make this version's schedules count on a queue, whichever version was deployed last. Raises as `update` does."""
+        queue = self._queue(queue_name)
+        mistakes = self._apply(queue, queue.schedules.report_version(self.version, ADOPTER, action="adopt"))
+        if mistakes:
+            raise TaskUsageError("; ".join(f"{name}: {problem}" for name, problem in mistakes.items()))
+
+    def leave(self) -> None:
+        """Report that this worker stops. A server that can't be reached notices it by itself."""
+        with suppress(FairQueueError):
+            for queue_name in self._config.queues:
+                self._queue(queue_name).schedules.report_version(self.version, self._worker, action="leave")
+
+    def update_or_log(self) -> bool:
+        """As `update`; a mistake is logged once, for a worker has other things to do as well. Returns False if the server can't
+        be reached now, which the caller reports."""
+        from django_fairque.engine.queue.executor import FINAL_ERRORS
+
+        try:
+            self.update()
+        except FairQueueError as error:
+            if isinstance(error, RedisConnectionError) and not isinstance(error, FINAL_ERRORS):
+                return False
+            if str(error) != self._last_error:
+                logger.error("the schedules of SCHEDULES are not all in force: %s", error)  # noqa: TRY400 - it says it all
+            self._last_error = str(error)
+        return True
+
+    def _queue(self, name: str) -> FairQueue:
+        queue = conf.get_queue(name)
+        return queue if self._patience is None else queue.with_retry_timeout(self._patience)
+
+    def _apply(self, queue: FairQueue, counting: DeclaredVersion) -> dict[str, str]:
+        """Returns the mistakes, by the names of their schedules."""
+        schedules = self._config.schedules
+        if self._steps is None:
+            self._steps = {name: _made(declared) for name, declared in schedules.items()}
+        made = self._steps
+        mistakes = {name: problem for name, problem in made.items() if isinstance(problem, str)}
+        mine = {
+            name: _declaration(schedules[name], step)
+            for name, step in made.items()
+            if not isinstance(step, str) and step.options.queue == queue.name
+        }
+        if queue.schedules.declare(mine, counting, keep=mistakes):
+            if queue.name in self._applied:
+                logger.info(
+                    "queue %s: the declared schedules of this worker are in force, of version %s",
+                    *(queue.name, declarations.display_version(self.version)),
+                )
+            self._applied[queue.name] = counting.number
+            self._outvoted_since.pop(queue.name, None)
+        return mistakes
+
+    def _warn(self, queue: str, counting: DeclaredVersion) -> None:
+        """When another version counts, at once; and when it still does so long afterwards that this is no deployment."""
+        if declarations.have_equal_declarations(self.version, counting.version):
+            return
+        own, other = map(declarations.display_version, (self.version, counting.version))
+        if queue not in self._outvoted_since:
+            self._outvoted_since[queue] = monotonic()
+            logger.warning(
+                "queue %s: the declared schedules of this worker (version %s) are not in force: version %s was deployed later; "
+                "if it should not count, run 'manage.py fairque_schedule adopt' with the code of this worker",
+                *(queue, own, other),
+            )
+        elif monotonic() - self._outvoted_since[queue] > MAX_DEPLOYMENT_SECONDS:
+            self._outvoted_since[queue] = math.inf
+            logger.warning(
+                "queue %s: workers of version %s (in force) and %s have declared different schedules for %d minutes; if they are "
+                "two services, declare all schedules of the queue in both, or give each service a queue",
+                *(queue, other, own, MAX_DEPLOYMENT_SECONDS // 60),
+            )
 
 
 def sync_schedules(patience: float | None = None) -> None:
-    """Make every queue's schedules agree with the configuration's ``SCHEDULES``.
+    """Make every queue's schedules agree with the configuration's ``SCHEDULES``, as a worker does that starts. Raises as
+    `DeclaredSchedules.update` does."""
+    DeclaredSchedules(patience=patience).update()
 
-    Declared ones are added or changed, those that are not declared any more are removed; schedules from code or from a
-    command are left alone. What an operator has switched on or off stays so until the declaration changes.
 
-    Args:
-        patience: seconds for which a call is repeated when the server does not answer; as configured by default.
+def _digest_of(schedules: Mapping[str, ScheduleConfig]) -> str:
+    """Return a digest of all declarations."""
+    text = "\n".join(f"{name}={_digest(schedules[name])}" for name in sorted(schedules))
+    return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
 
-    Raises:
-        TaskUsageError: a task is not registered, the arguments don't fit it, or its user function raises; the other schedules are
-            kept all the same.
-        RedisConnectionError: the server can't be reached.
-    """
-    config = conf.get_config()
-    made = {name: _made(declared) for name, declared in config.schedules.items()}
-    mistakes = {name: problem for name, problem in made.items() if isinstance(problem, str)}
-    for queue_name in config.queues:
-        mine = {
-            name: (config.schedules[name], step)
-            for name, step in made.items()
-            if not isinstance(step, str) and step.options.queue == queue_name
-        }
-        queue = conf.get_queue(queue_name)
-        _sync(queue if patience is None else queue.with_retry_timeout(patience), mine, keep=mistakes)
-    if mistakes:
-        raise TaskUsageError("; ".join(f"{name}: {problem}" for name, problem in mistakes.items()))
+
+def _digest(declared: ScheduleConfig) -> str:
+    return hashlib.blake2b(declared.model_dump_json().encode(), digest_size=8).hexdigest()
+
+
+def _declaration(declared: ScheduleConfig, step: Step) -> DeclaredSchedule:
+    options = declared.model_dump(include={"cron", "every", "missed", "grace", "enabled"})
+    if declared.expires is not None:
+        options["expires"] = declared.expires
+    options["timezone"] = declared.timezone or settings.TIME_ZONE or "UTC"
+    return DeclaredSchedule(step, options, _digest(declared))
 
 
 def mistakes_in(schedules: Mapping[str, ScheduleConfig]) -> list[tuple[str, str]]:
@@ -80,20 +202,6 @@ def _made(declared: ScheduleConfig) -> Step | str:
         )
 
 
-def sync_or_log(patience: float | None = None) -> bool:
-    """As `sync_schedules`; what is wrong is logged, for a worker has other things to do as well. False if the server can't be
-    reached now, which is for the caller to say."""
-    from django_fairque.engine.queue.executor import FINAL_ERRORS
-
-    try:
-        sync_schedules(patience)
-    except FairQueueError as error:
-        if isinstance(error, RedisConnectionError) and not isinstance(error, FINAL_ERRORS):
-            return False
-        logger.error("the schedules of SCHEDULES are not all in force: %s", error)  # noqa: TRY400 - it says it all
-    return True
-
-
 def make_step(
     task: str, args: Iterable[Any], kwargs: Mapping[str, Any], queue: str | None, user: str | None, priority: str | None
 ) -> Step:
@@ -106,24 +214,3 @@ def make_step(
     if definition.types is not None:  # settings, files and forms hold them as JSON
         args, kwargs = definition.types.coerce(list(args), kwargs)
     return definition.s(*args, **kwargs)
-
-
-def _sync(queue: FairQueue, declared: Mapping[str, tuple[ScheduleConfig, Step]], keep: Container[str]) -> None:
-    known = {each.name: each for each in queue.schedules.list()}
-    for name, (config, step) in declared.items():
-        digest = hashlib.blake2b(config.model_dump_json().encode(), digest_size=8).hexdigest()
-        if name in known and known[name].declared == digest:
-            # SECRET_KEY or SIGNING may have changed since it was signed.
-            signed = sign_payload(
-                known[name].signed_fields(queue.config.prefix, queue.name), queue.config.signing_key.read()
-            )
-            if hmac.compare_digest(signed, known[name].signature.encode()):
-                continue
-        options = config.model_dump(include={"cron", "every", "missed", "grace", "enabled"})
-        if config.expires is not None:
-            options["expires"] = config.expires
-        zone = config.timezone or settings.TIME_ZONE or "UTC"
-        queue.schedules.add(name, task=step, timezone=zone, source=SOURCE, declared=digest, **options)
-    for schedule in known.values():
-        if schedule.source == SOURCE and schedule.name not in declared and schedule.name not in keep:
-            queue.schedules.remove(schedule.name)

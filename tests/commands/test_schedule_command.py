@@ -39,6 +39,17 @@ def test_from_adding_to_removing(queue: FairQueue, run: Run) -> None:
     assert run("fairque_schedule", "list") == "queue 'default' has no schedules\n"
 
 
+def test_declared_schedules_are_adopted(queue: FairQueue, run: Run) -> None:
+    queue.schedules.report_version("newer 1234abcd", "w1")
+    assert run("fairque_schedule", "list") == "queue 'default' has no schedules\n"
+    adopted = run("fairque_schedule", "adopt")
+    assert adopted.startswith("queue 'default': the declared schedules of version ")
+    assert adopted.endswith(" are in force\n")
+    *_, line = run("fairque_schedule", "list").splitlines()
+    assert line.startswith("running workers have declared different schedules: version ")
+    assert "(1 worker, in force); version newer (1 worker)" in line
+
+
 @pytest.mark.usefixtures("queue")
 def test_more_instants_than_the_calendar_has(run: Run) -> None:
     run("fairque_schedule", "add", "leap", "--task", TASK, "--cron", "0 0 29 2 *", "--args", '["acme", 7]')

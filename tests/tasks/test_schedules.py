@@ -14,7 +14,7 @@ from django_fairque import Priority, aget_queue, get_queue, task
 from django_fairque.conf import aclose_queues
 from django_fairque.engine.model.errors import ConfigurationError, TaskValidationError
 from django_fairque.tasks.errors import TaskUsageError
-from django_fairque.tasks.schedules import sync_or_log, sync_schedules
+from django_fairque.tasks.schedules import DeclaredSchedules, sync_schedules
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,7 +88,7 @@ def test_a_mistake_in_one_harms_no_other(declare: Callable[..., FairQueue], capl
     with pytest.raises(TaskUsageError, match=r"b: .*did you mean 'shop.report'"):
         declare(a={**good, "every": 70}, b={**good, "task": "shop.rapport"})
     assert [(each.name, each.every) for each in get_queue().schedules.list()] == [("a", 70), ("b", 60)]
-    sync_or_log()
+    DeclaredSchedules().update_or_log()
     assert "SCHEDULES are not all in force: b: " in caplog.text
     (error,) = [each for each in run_checks(tags=["fairque"]) if each.id == "fairque.E010"]
     assert "the schedule 'b' can't be used" in error.msg
@@ -139,7 +139,7 @@ def test_a_user_function_that_raises_harms_no_other(
     ):
         declare(a=good, b=bad, c={**bad, "user": "acme"})
     assert [each.name for each in get_queue().schedules.list()] == ["a", "c"]
-    sync_or_log()
+    DeclaredSchedules().update_or_log()
     assert "SCHEDULES are not all in force: b: the user function" in caplog.text
     (error,) = [each for each in run_checks(tags=["fairque"]) if each.id == "fairque.E010"]
     assert "the schedule 'b' can't be used: the user function" in error.msg
@@ -194,3 +194,45 @@ def test_a_task_that_needs_arguments_does_not(queue: FairQueue) -> None:
     with pytest.raises(TaskUsageError, match="customer"):
         queue.schedules.add("s", task=report, every=60)
     assert queue.schedules.list() == []
+
+
+def test_two_services_with_different_declarations_get_a_warning(
+    declare: Callable[..., FairQueue],
+    settings: Settings,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    good = {"task": "shop.report", "every": 60, "args": ["x"]}
+    declare(a=good)
+    first = DeclaredSchedules("w1")
+    declared = {**settings.FAIRQUE}
+    settings.FAIRQUE = {**declared, "SCHEDULES": {"b": good}, "CODE_VERSION": "other"}
+    second = DeclaredSchedules("w2")
+    same = DeclaredSchedules("w3")
+    assert first.update_or_log()
+    assert second.update_or_log()
+    assert same.update_or_log()
+    assert not caplog.text
+    assert first.update_or_log()
+    assert first.update_or_log()
+    (line,) = [each for each in caplog.messages if each.startswith("queue default:")]
+    assert "are not in force: version other was deployed later" in line
+    monkeypatch.setattr("django_fairque.tasks.schedules.MAX_DEPLOYMENT_SECONDS", 0)
+    caplog.clear()
+    for _ in range(2):
+        assert first.update_or_log()
+    (line,) = [each for each in caplog.messages if each.startswith("queue default:")]
+    assert "workers of version other (in force) and " in line
+    assert [each.name for each in get_queue().schedules.list()] == ["b"]
+    first.adopt("default")
+    assert [each.name for each in get_queue().schedules.list()] == ["a"]
+
+
+def test_a_version_by_name_is_recommended(declare: Callable[..., FairQueue], settings: Settings) -> None:
+    good = {"task": "shop.report", "every": 60, "args": ["x"]}
+    found = []
+    for schedules, version in (({}, None), ({"a": good}, None), ({"a": good}, "v1")):
+        declare(**schedules)
+        settings.FAIRQUE = {**settings.FAIRQUE, "CODE_VERSION": version}
+        found.append([each.id for each in run_checks(tags=["fairque"], include_deployment_checks=True)])
+    assert ["fairque.W054" in each for each in found] == [False, True, False]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -28,7 +28,7 @@ from django_fairque.engine.model.records import Attempt, EventCount, PushResult,
 from django_fairque.engine.model.task import Task, check_task
 from django_fairque.engine.pushing import push as pushing
 from django_fairque.engine.queue import executor
-from django_fairque.engine.schedules import schedule_ops
+from django_fairque.engine.schedules import declarations, schedule_ops
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands
 from django_fairque.engine.sharding import resharding
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Window
@@ -1066,6 +1066,44 @@ class AsyncSchedules:
     async def list(self) -> PartialList[Schedule]:
         """Return all schedules, by name."""
         return await self._read_all_shards(schedule_ops.list_all)
+
+    async def report_version(
+        self,
+        version: str,
+        worker: str = "",
+        *,
+        action: declarations.VersionAction = "start",
+        now: float | None = None,
+    ) -> declarations.DeclaredVersion:
+        """Report that a worker with a version of the declared schedules starts (the default), runs ("renew") or stops
+        ("leave"), or make that version count ("adopt"). Workers call it.
+
+        ``version`` is the result of `version_name`. ``worker`` is the worker's id, which counts as running for 30
+        seconds; empty, the default, if there is none. ``action`` is one of the four. Returns the version that counts
+        now.
+        """
+        return await self._run(declarations.report_version(self._shards, action, version, worker, now))
+
+    async def declare(
+        self,
+        declared: Mapping[str, declarations.DeclaredSchedule],
+        counting: declarations.DeclaredVersion,
+        *,
+        keep: Container[str] = (),
+        now: float | None = None,
+    ) -> bool:
+        """Make the declared schedules agree with these: add, change and remove. AsyncSchedules that were added in
+        another way stay. Workers call it.
+
+        ``declared`` are the declarations by name. ``counting`` is what `report_version` returned for their version.
+        ``keep`` contains names that are not removed; none by default. Returns False if a newer version counts
+        meanwhile: nothing more was changed then. Raises `TaskValidationError` as `add` does.
+        """
+        return await self._read_all_shards(lambda shards: declarations.declare(shards, declared, counting, keep, now))
+
+    async def running_versions(self, *, now: float | None = None) -> Sequence[declarations.RunningVersion]:
+        """Return the versions of declared schedules that running workers have."""
+        return await self._run(declarations.running_versions(self._shards, now))
 
     async def fire_due(self, limit: int = 100, *, now: float | None = None) -> Sequence[Fired]:
         """Push the tasks that are due. Each run time is fired once, also if several processes call this. Workers call

@@ -37,6 +37,8 @@ SCHEDULE_KEYS = ("schedules", "schedules:due", "schedules:last")
 MISSED_GRACE_SECONDS = 60.0
 """Seconds by which a run time may be late without being missed."""
 MAX_SCHEDULE_NAME_CHARACTERS = 200
+DECLARED_SOURCE = "settings"
+"""The ``source`` of schedules that the configuration declares."""
 LAST_RUN_TIME = datetime(9999, 12, 31, tzinfo=timezone.utc).timestamp()
 """A day before the last moment of Python's calendar, so that it has a date in every time zone."""
 
@@ -206,8 +208,48 @@ MAX_SCHEDULES = 1000
 WRITE_ATTEMPTS = 20
 
 
-def _add_on_shard(
-    commands: Commands, name: str, task: Task | Template, options: dict[str, Any], now: float | None
+class OutdatedVersionError(Exception):
+    """A newer version of the declared schedules counts: nothing was changed."""
+
+
+@dataclass(frozen=True)
+class DeclaredChange:
+    """A change for declared schedules by the version with this ``number``. ``former`` is the schedule as it was when this version
+    counted before, if it is known."""
+
+    number: int
+    former: Schedule | None = None
+
+    def arguments(self, known: Schedule | None, moment: float, *, is_removal: bool = False) -> list[Any]:
+        """The last arguments of the script. A declared schedule that is replaced or removed is kept for its version."""
+        last = None if is_removal or known is not None or self.former is None else self.former.last
+        retired = b"" if known is None or known.source != DECLARED_SOURCE else retired_record(known, moment)
+        return [self.number, retired, "" if last is None else _last_text(last)]
+
+
+def retired_record(schedule: Schedule, moment: float) -> bytes:
+    """A schedule that is removed at this moment, as the server keeps it."""
+    last = None if schedule.last is None else _last_text(schedule.last)
+    return json.dumps([moment, schedule.stored.decode(), last], separators=(",", ":")).encode()
+
+
+def parse_retired(name: str, record: bytes) -> tuple[float, Schedule]:
+    """The moment of a removal, and the schedule as it was before it."""
+    moment, definition, last = json.loads(record)
+    return float(moment), _schedule(name, definition.encode(), None, None if last is None else last.encode())
+
+
+def _last_text(last: LastFired) -> str:
+    return json.dumps([last.run_time, last.at, last.task_id])
+
+
+def add_on_shard(
+    commands: Commands,
+    name: str,
+    task: Task | Template,
+    options: dict[str, Any],
+    now: float | None,
+    change: DeclaredChange | None = None,
 ) -> Operation[Schedule]:
     moment = yield from server_time(now)
     schedule = _signed(commands, create(name, task, moment, options))
@@ -221,7 +263,8 @@ def _add_on_shard(
         if schedule.enabled:
             same = known is not None and known.enabled and known.timing == schedule.timing
             following = known.next_at if same and known is not None else schedule.timing.following(moment)
-        if (yield from _set(commands, known, schedule, following, now)):
+        extra = [] if change is None else change.arguments(known, moment)
+        if (yield from _set(commands, known, schedule, following, now, extra)):
             return (yield from get(commands, name))
     raise _busy(name)
 
@@ -252,7 +295,20 @@ def sign(commands: Commands, name: str, now: float | None) -> Operation[None]:
 
 def remove(commands: Commands, name: str, now: float | None) -> Operation[bool]:
     args = ["remove", check_id(name, "a schedule's name"), "*", "", ""]
-    return bool((yield commands.call("schedule", args, now, reply=new_nonce())))
+    return bool((yield from change(commands, args, now)))
+
+
+def retire(commands: Commands, schedule: Schedule, number: int, now: float | None) -> Operation[None]:
+    """Remove a declared schedule for the version with this number, and keep it for its own version."""
+    moment = yield from server_time(now)
+    for _ in range(WRITE_ATTEMPTS):
+        known = yield from _find(commands, schedule.name)
+        if known is None or known.source != DECLARED_SOURCE:
+            return
+        extra = DeclaredChange(number).arguments(known, moment, is_removal=True)
+        if (yield from change(commands, ["remove", known.name, known.stored, "", "", *extra], now)):
+            return
+    raise _busy(schedule.name)
 
 
 def run_now(commands: Commands, name: str, now: float | None) -> Operation[str]:
@@ -347,11 +403,28 @@ def due_argument(moment: float | None) -> int | str:
 
 
 def _set(
-    commands: Commands, known: Schedule | None, schedule: Schedule, following: float | None, now: float | None
+    commands: Commands,
+    known: Schedule | None,
+    schedule: Schedule,
+    following: float | None,
+    now: float | None,
+    extra: Sequence[Any] = (),
 ) -> Operation[bool]:
     expected = b"" if known is None else known.stored
-    args = ["set", schedule.name, expected, schedule.to_json(), due_argument(following)]
-    return bool((yield commands.call("schedule", args, now, reply=new_nonce())))
+    args = ["set", schedule.name, expected, schedule.to_json(), due_argument(following), *extra]
+    return bool((yield from change(commands, args, now)))
+
+
+def change(commands: Commands, args: Sequence[Any], now: float | None) -> Operation[int]:
+    """Returns 1 if it was changed, 0 if it is not as expected.
+
+    Raises:
+        OutdatedVersionError: a newer version of the declared schedules counts.
+    """
+    code = int((yield commands.call("schedule", args, now, reply=new_nonce())))
+    if code == 2:
+        raise OutdatedVersionError
+    return code
 
 
 def _signed(commands: Commands, schedule: Schedule) -> Schedule:
@@ -409,7 +482,7 @@ def add(
     there, others = place
     for shard in others:
         yield from remove(shard, name, now)
-    return (yield from _add_on_shard(there, name, task, options, now))
+    return (yield from add_on_shard(there, name, task, options, now))
 
 
 def list_all(shards: Shards) -> Operation[PartialList[Schedule]]:

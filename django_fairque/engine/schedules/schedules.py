@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.schedules import schedule_ops
+from django_fairque.engine.schedules import declarations, schedule_ops
 
 if TYPE_CHECKING:
     from django_fairque.engine.inspection.pages import PartialList
@@ -103,6 +103,44 @@ class Schedules:
     def list(self) -> PartialList[Schedule]:
         """Return all schedules, by name."""
         return self._read_all_shards(schedule_ops.list_all)
+
+    def report_version(
+        self,
+        version: str,
+        worker: str = "",
+        *,
+        action: declarations.VersionAction = "start",
+        now: float | None = None,
+    ) -> declarations.DeclaredVersion:
+        """Report that a worker with a version of the declared schedules starts (the default), runs ("renew") or stops
+        ("leave"), or make that version count ("adopt"). Workers call it.
+
+        ``version`` is the result of `version_name`. ``worker`` is the worker's id, which counts as running for 30
+        seconds; empty, the default, if there is none. ``action`` is one of the four. Returns the version that counts
+        now.
+        """
+        return self._run(declarations.report_version(self._shards, action, version, worker, now))
+
+    def declare(
+        self,
+        declared: Mapping[str, declarations.DeclaredSchedule],
+        counting: declarations.DeclaredVersion,
+        *,
+        keep: Container[str] = (),
+        now: float | None = None,
+    ) -> bool:
+        """Make the declared schedules agree with these: add, change and remove. Schedules that were added in
+        another way stay. Workers call it.
+
+        ``declared`` are the declarations by name. ``counting`` is what `report_version` returned for their version.
+        ``keep`` contains names that are not removed; none by default. Returns False if a newer version counts
+        meanwhile: nothing more was changed then. Raises `TaskValidationError` as `add` does.
+        """
+        return self._read_all_shards(lambda shards: declarations.declare(shards, declared, counting, keep, now))
+
+    def running_versions(self, *, now: float | None = None) -> Sequence[declarations.RunningVersion]:
+        """Return the versions of declared schedules that running workers have."""
+        return self._run(declarations.running_versions(self._shards, now))
 
     def fire_due(self, limit: int = 100, *, now: float | None = None) -> Sequence[Fired]:
         """Push the tasks that are due. Each run time is fired once, also if several processes call this. Workers call

@@ -6,23 +6,29 @@ import dataclasses
 import json
 from collections.abc import Iterator
 from datetime import datetime
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from django.utils import timezone
 
 from django_fairque.engine.model.errors import FairQueueError, short
 from django_fairque.engine.model.priority import Priority
+from django_fairque.engine.schedules.declarations import display_version, have_equal_declarations
 from django_fairque.engine.schedules.due_times import find_zone
 from django_fairque.management.base import Parser, QueueCommand, positive
 from django_fairque.management.listing import Column, Listing
-from django_fairque.tasks.schedules import make_step
+from django_fairque.monitoring.formatting import counted
+from django_fairque.tasks.schedules import DeclaredSchedules, make_step
 
 if TYPE_CHECKING:
     from django_fairque.engine.schedules.schedule_ops import Schedule
 
 
 class Command(QueueCommand):
-    help = "List a queue's schedules, add or remove one, switch one on or off, run one now, see when it is due."
+    help = (
+        "List a queue's schedules, add or remove one, switch one on or off, run one now, see when it is due; make the declared "
+        "ones of this code count."
+    )
 
     def add_arguments(self, parser: Parser) -> None:
         super().add_arguments(parser)
@@ -46,6 +52,8 @@ class Command(QueueCommand):
         add_action("remove", "forget it", **named)
         add_action("enable", "switch it on", **named)
         add_action("disable", "switch it off", **named)
+        adopt = "make the schedules of this project's settings count, whichever version of them was deployed last"
+        add_action("adopt", adopt)
         add_action("run", "send its task now, in addition to its run times", **named)
         add_action("sign", "sign what it sends, as it is now: look at it first", **named)
         add = add_action("next", "when it is due next", **named).add_argument
@@ -64,6 +72,11 @@ class Command(QueueCommand):
         if not self.queue.schedules.remove(name):
             raise ValueError(f"queue {self.queue.name!r} has no schedule {name!r}")
         yield f"{name}: removed"
+
+    def _adopt(self) -> Iterator[str]:
+        declared = DeclaredSchedules()
+        declared.adopt(self.queue.name)
+        yield f"queue {self.queue.name!r}: the declared schedules of version {display_version(declared.version)} are in force"
 
     def _run(self) -> Iterator[str]:
         yield f"{self.options['name']}: task {self.queue.schedules.run_now(self.options['name'])} sent"
@@ -94,9 +107,21 @@ class Command(QueueCommand):
 
     def _list(self) -> Iterator[str]:
         found = self.queue.schedules.list()
-        if found or self.options["json"]:
+        if self.options["json"]:
             return SCHEDULE_LIST.lines(found, self.options)
-        return iter([f"queue {self.queue.name!r} has no schedules"])
+        lines = SCHEDULE_LIST.lines(found, self.options) if found else [f"queue {self.queue.name!r} has no schedules"]
+        return chain(lines, self._differing_versions())
+
+    def _differing_versions(self) -> Iterator[str]:
+        """Name the versions if running workers have declared different schedules."""
+        running = self.queue.schedules.running_versions()
+        if any(not have_equal_declarations(running[0].version, other.version) for other in running):
+            versions = (
+                f"version {display_version(each.version)} ({counted(each.workers, 'worker')}"
+                f"{', in force' if each.is_in_force else ''})"
+                for each in running
+            )
+            yield f"running workers have declared different schedules: {'; '.join(versions)}"
 
     def _next(self) -> Iterator[str]:
         schedule = self.queue.schedules.get(self.options["name"])

@@ -33,7 +33,7 @@ from django_fairque.engine.inspection.worker_activity import MAX_REPORTED_DEATHS
 from django_fairque.engine.model.errors import ConfigurationError, RedisConnectionError, UnsupportedServerError
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.tasks import registry
-from django_fairque.tasks.schedules import sync_or_log
+from django_fairque.tasks.schedules import DeclaredSchedules
 from django_fairque.version import __version__
 from django_fairque.worker.execution.status_board import partial_lease
 from django_fairque.worker.leases.heartbeat import DRAIN_COMMAND, STOP_COMMAND, worker_figures
@@ -222,6 +222,8 @@ MAX_LOGGED_TASK_NAMES = 20
 STARTUP_RETRY_SECONDS = 0.5
 """Seconds for which a call is repeated that all else waits for."""
 SCHEDULE_SYNC_PAUSE_SECONDS = 1.0
+SCHEDULE_VERSION_PAUSE_SECONDS = 5.0
+"""Seconds between two reports of the version of the declared schedules."""
 MAX_SCHEDULE_SYNC_PAUSE_SECONDS = 15.0
 """Seconds between two attempts while the server is away: each asks the user functions of tasks."""
 
@@ -230,6 +232,8 @@ SUPERVISOR_TICK_SECONDS = 0.1
 """Seconds between looks at the limits: they are kept to this precision."""
 MAX_RENEWAL_SILENCE_SECONDS = 6.0
 """Seconds beyond its longest pause for which lease renewal may have no success before the worker is unhealthy."""
+SCHEDULES_LEAVE_SECONDS = 1.0
+"""Seconds for the last report of the version of the declared schedules."""
 GIVE_BACK_SECONDS = 5.0
 """Seconds for giving everything back at the end; after that the leases end by themselves."""
 OUTAGE_GIVE_BACK_SECONDS = 2.0
@@ -271,7 +275,10 @@ class Supervisor:
         on_news = self._announcements.extend, self._receive_command, lambda: not self.is_stopping
         self._lease_renewal = LeaseRenewal(self._queues, options, self._outages, *on_news)
         self._child_limits = ChildLimits(options, self._outages)
-        self._ended = threading.Event()
+        self._leaving = threading.Event()
+        """Set when this worker begins to stop: its declared schedules give way to others."""
+        self._declared_schedules = DeclaredSchedules(options.worker_id, STARTUP_RETRY_SECONDS)
+        self._schedules_thread: threading.Thread | None = None
         self._stop_signals = StopSignals()
         self._health_file = HealthFile(health_file)
         self._reloader = Reloader(self._stop_signals.wake) if reload else None
@@ -306,12 +313,14 @@ class Supervisor:
             while self._children or self._start_due:
                 self._run_once()
         finally:
-            self._ended.set()
+            self._leaving.set()
             self._kill_all("worker stopped")
             self._process_factory.close()
             settled = self._lease_renewal.finish(
                 OUTAGE_GIVE_BACK_SECONDS if self._outages.is_ongoing else GIVE_BACK_SECONDS
             )
+            if self._schedules_thread is not None:
+                self._schedules_thread.join(SCHEDULES_LEAVE_SECONDS)
             self._health_file.remove()
         if not settled and self._outages.has_answered:
             logger.error(
@@ -340,18 +349,25 @@ class Supervisor:
             "off" if self._reloader is None else "on",
         )
         # The first attempt to declare the schedules is made here, so that a burst finds them.
-        if self._outages.is_ongoing or not sync_or_log(STARTUP_RETRY_SECONDS):
-            threading.Thread(target=self._sync_declared_schedules, name="fairque-schedules", daemon=True).start()
+        is_declared = not self._outages.is_ongoing and self._declared_schedules.update_or_log()
+        self._schedules_thread = threading.Thread(
+            target=self._sync_declared_schedules, args=(is_declared,), name="fairque-schedules", daemon=True
+        )
+        self._schedules_thread.start()
         self._lease_renewal.start()
         if self._reloader is not None:
             threading.Thread(target=self._reloader.watch, name="fairque-reloader", daemon=True).start()
         self._handle_signals()
 
-    def _sync_declared_schedules(self) -> None:
-        """Try again until it has worked. In a separate thread."""
+    def _sync_declared_schedules(self, is_declared: bool) -> None:
+        """Report the version of the declared schedules until this worker stops: the version that counts may change. In a
+        separate thread."""
         pause = SCHEDULE_SYNC_PAUSE_SECONDS
-        while not self._ended.wait(pause) and not sync_or_log(STARTUP_RETRY_SECONDS):
-            pause = min(MAX_SCHEDULE_SYNC_PAUSE_SECONDS, 2 * pause)
+        while not self._leaving.wait(SCHEDULE_VERSION_PAUSE_SECONDS if is_declared else pause):
+            pause = SCHEDULE_SYNC_PAUSE_SECONDS if is_declared else min(MAX_SCHEDULE_SYNC_PAUSE_SECONDS, 2 * pause)
+            is_declared = self._declared_schedules.update_or_log()
+        if is_declared:
+            self._declared_schedules.leave()
 
     def close(self) -> None:
         """End what was started when it was made, if it never runs."""
@@ -473,6 +489,7 @@ class Supervisor:
             return
         first = self._stops_seen == 0
         self._stops_seen = self._stop_signals.stop_count
+        self._leaving.set()
         self._start_due.clear()
         self._give_back_waiting()
         if first and self._stops_seen == 1:

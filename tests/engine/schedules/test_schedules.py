@@ -19,6 +19,7 @@ from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.schedules import schedule_ops
 from django_fairque.engine.schedules.due_times import Timing, find_zone
 from django_fairque.engine.schedules.schedule_ops import Schedule
 from django_fairque.engine.scripting.operations import ScriptCall

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LUA = files("django_fairque.engine") / "lua"
 OTHERS = {"reply", "workers", "worker", "leases", "revoked", "xcom", "schedules", "schedules:due", "schedules:last"}
-OTHERS |= {"events", "shards"}
+OTHERS |= {"events", "shards", "schedules:versions", "schedules:workers", "schedules:retired"}
 
 
 @pytest.mark.parametrize("name", scripts.names())

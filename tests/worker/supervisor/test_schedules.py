@@ -16,7 +16,7 @@ from tests.worker.conftest import eventually
 
 if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
-    from tests.worker.conftest import Push, StartWorker
+    from tests.worker.conftest import Push, StartWorker, WorkerProcess
 
 COUNT = 4
 """Run times that are waited for, in seconds as well."""
@@ -66,3 +66,23 @@ def test_an_ended_lease_waits_for_at_most_one_sweep(queue: FairQueue, push: Push
     assert queue.pop("another", lease=1.0) is not None
     start_worker(FAIRQUE_QUEUE__SWEEP_INTERVAL="3600").wait_ready()
     eventually(lambda: queue.get_task(name).state is TaskState.FINISHED, 1.5 * MAX_SWEEP_INTERVAL_SECONDS + 5)
+
+
+def test_the_declared_schedules_are_those_of_the_newest_deployment(queue: FairQueue, start_worker: StartWorker) -> None:
+    def declared() -> list[str]:
+        return [schedule.name for schedule in queue.schedules.list()]
+
+    def start(schedule: str, version: str) -> WorkerProcess:
+        return start_worker(TEST_SCHEDULE=schedule, FAIRQUE_CODE_VERSION=version).wait_ready()
+
+    old = start("noop", "1")
+    assert declared() == ["noop"]
+    new = start("tidy_up", "2")
+    assert declared() == ["tidy_up"]
+    assert start("noop", "1").stop() == 0
+    restarted = start("noop", "1")
+    eventually(lambda: "version 2 was deployed later" in restarted.log)
+    assert declared() == ["tidy_up"]
+    assert new.stop() == 0
+    eventually(lambda: declared() == ["noop"])
+    eventually(lambda: "are in force, of version 1" in old.log + restarted.log)

@@ -1,0 +1,88 @@
+#!lua flags=allow-oom
+-- Decide which version's declared schedules count, on the shard where that is kept; note on another one which version's do.
+--
+-- The newest deployment counts. A version is deployed when a worker that starts reports it for the first time. A version that was seen before
+-- counts again when no worker of the version that counts is left, or when it is adopted. Each time a version begins to count it gets a
+-- higher number, by default the moment: `schedule.lua` refuses changes with a lower number, so a slow worker of an older version
+-- changes nothing.
+--
+-- KEYS    base schedules:versions schedules:workers
+-- ARGV    options, action (start, renew or leave of a worker; adopt; note), version, worker ('' for none), for `note` the number of the
+--         version, else how long the worker counts as running (us)
+-- REPLY   the number of the version that counts ('0': none does), this version
+-- COST    6 commands, 2 more for a new version, and 1 for a version that does not count
+-- include heads base
+local CURRENT = '' -- the field that names the version that counts, and its number
+local KEPT_VERSIONS, KEPT_FOR, SEEN_EVERY, RESTART = 50, 30 * 86400e6, 3600e6, 3e6
+local action, version, worker, amount = ARGV[FIRST_ARG], ARGV[FIRST_ARG + 1], ARGV[FIRST_ARG + 2], tonumber(ARGV[FIRST_ARG + 3])
+local versions, workers = K['schedules:versions'], K['schedules:workers']
+local found = redis.call('HMGET', versions, CURRENT, version)
+local current_number, current = string.match(found[1] or '', '^(%d+) (.*)$')
+current_number = tonumber(current_number or 0)
+if action == 'note' then
+  if amount > current_number then
+    redis.call('HSET', versions, CURRENT, exact(amount) .. ' ' .. version)
+    current_number, current = amount, version
+  end
+  return { exact(current_number), current or '' }
+end
+local number_of, seen_at = string.match(found[2] or '', '^(%d+) (%d+)$')
+number_of, seen_at = tonumber(number_of), tonumber(seen_at)
+
+-- Whether this version is the newest one of those that have workers.
+local function is_newest_running()
+  local running = {}
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', workers, '(' .. now_text, '+inf')) do
+    running[string.match(member, '^(.-)%z')] = true
+  end
+  running[version] = nil
+  if running[current] then return false end
+  local fields = redis.call('HGETALL', versions)
+  for i = 1, #fields, 2 do
+    local other = tonumber(string.match(fields[i + 1], '^%d+'))
+    if running[fields[i]] and other > (number_of or 0) then return false end
+  end
+  return true
+end
+
+local member = version .. '\0' .. worker
+local ends = tonumber(redis.call('ZSCORE', workers, member) or 0) -- when the worker counts as gone
+local begins = false
+if action == 'leave' then
+  begins = false
+elseif not current or action == 'adopt' then
+  begins = version ~= current
+elseif version ~= current then
+  -- After an outage of the server no worker counts as running: each must report once before a version replaces another.
+  local has_reported = action == 'start' or ends > now
+  begins = action == 'start' and not number_of or has_reported and is_newest_running()
+end
+
+if action == 'leave' then
+  -- A worker that restarts at once has not gone.
+  if ends > now + RESTART then redis.call('ZADD', workers, exact(now + RESTART), member) end
+  return { exact(current_number), current or '' }
+end
+if worker ~= '' then redis.call('ZADD', workers, exact(now + amount), member) end
+if begins then
+  current_number, current = math.max(current_number + 1, now), version
+  redis.call('HSET', versions, CURRENT, exact(current_number) .. ' ' .. version)
+end
+if begins or not number_of or now - seen_at > SEEN_EVERY then
+  redis.call('HSET', versions, version, exact(begins and current_number or number_of or 0) .. ' ' .. now_text)
+end
+local gone = redis.call('ZRANGEBYSCORE', workers, '-inf', now_text, 'LIMIT', 0, CHUNK)
+if #gone > 0 then redis.call('ZREM', workers, unpack(gone)) end
+if not number_of then
+  local fields, others = redis.call('HGETALL', versions), {}
+  for i = 1, #fields, 2 do
+    if fields[i] ~= CURRENT and fields[i] ~= current and fields[i] ~= version then
+      others[#others + 1] = { fields[i], tonumber(string.match(fields[i + 1], ' (%d+)$') or 0) }
+    end
+  end
+  table.sort(others, function(a, b) return a[2] > b[2] end)
+  for i, other in ipairs(others) do
+    if i > KEPT_VERSIONS - 2 or now - other[2] > KEPT_FOR then redis.call('HDEL', versions, other[1]) end
+  end
+end
+return { exact(current_number), current }
