@@ -148,7 +148,7 @@ class Core:
         task = separate_task(lease, planner.index)
         if task is None or self._on_separate is None:
             return False
-        planner.separate[task.token] = not task.why
+        planner.separate.add(task.token)
         self._on_separate(task)
         return True
 

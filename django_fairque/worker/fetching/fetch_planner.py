@@ -129,9 +129,6 @@ MAX_CONCURRENT_CALLS = 2
 """On their way at once."""
 FETCH_AHEAD_LEASES = 2
 """Leases requested before there is work: one more than there usually are, so that the reply shows whether there are others."""
-MAX_PASSED_ON_SUSPECTS = 32
-"""Suspects of this shard that were passed on and have neither ended nor been given back. At this number nothing is fetched, so
-that a user with very many does not fill the worker with leases."""
 MIN_DUE_CHECK_SECONDS = 0.005
 """Seconds between looks for what is due: the server may have more of it than it starts in one call."""
 MAX_DUE_CHECK_SECONDS = 0.1
@@ -199,9 +196,8 @@ class FetchPlanner:
         self.buffer: deque[Work] = self._buffer.works
         self.outcomes: list[Outcome] = []
         self.held = 0
-        self.separate: dict[int, bool] = {}
-        """Tokens of leases that were passed on and have neither ended nor been given back, and whether each takes a slot of this
-        worker."""
+        self.separate: set[int] = set()
+        """Tokens of leases that were passed on and have neither ended nor been given back. Each takes a slot of this worker."""
         self.tokens: set[int] = set()
         """Of all leases that are held: in the buffer, running, or with an outcome that is not reported."""
         self.exhausted = False
@@ -256,7 +252,7 @@ class FetchPlanner:
     @property
     def wants_tasks(self) -> bool:
         """Whether it would fetch if it were given room, and could."""
-        if self._options.one_task or self._has_many_suspects:
+        if self._options.one_task:
             return False
         return not (self.exhausted or self.is_stopping or self.is_draining or self.has_failed)
 
@@ -292,8 +288,7 @@ class FetchPlanner:
     @property
     def occupied_slots(self) -> int:
         """Slots that are occupied or will be: by leases that are not done, but not by those waiting for the rest of a batch."""
-        separate = sum(self.separate.values()) if self.separate else 0
-        leases = self.held - len(self.outcomes) - self._buffer.held_back + separate
+        leases = self.held - len(self.outcomes) - self._buffer.held_back + len(self.separate)
         if not self._companions:
             return leases
         done = sum(outcome.lease.token in self._companions for outcome in list(self.outcomes))
@@ -516,17 +511,13 @@ class FetchPlanner:
     # --- fetching ---
 
     def _fetch_size(self) -> int:
-        if self._options.one_task or self._has_many_suspects:
+        if self._options.one_task:
             return 0
         if self.is_out_of_sync or self.is_draining or self._is_fenced:
             return 0
         missing = len(self._buffer.open_batches)  # one turn brings all that wait of a user
         pending = sum(call.fetch for call in self.pending_calls)
         return max(0, self._budget.fetch_size(self, self.pace.prefetch, missing) - pending)
-
-    @property
-    def _has_many_suspects(self) -> bool:
-        return bool(self.separate) and len(self.separate) - sum(self.separate.values()) >= MAX_PASSED_ON_SUSPECTS
 
     def add_lease(self, lease: Lease, now: float) -> None:
         """Add a ``lease`` that was not fetched here. If it is of a batch task it is a batch alone."""
@@ -538,9 +529,8 @@ class FetchPlanner:
 
     def separate_ended(self, tokens: Sequence[int]) -> None:
         """Record that leases that were passed on, with these ``tokens``, have ended or were given back."""
-        if self.separate.keys() & tokens:
-            for token in tokens:
-                self.separate.pop(token, None)
+        if not self.separate.isdisjoint(tokens):
+            self.separate.difference_update(tokens)
             self.exhausted = False
             self._budget.events += 1
 

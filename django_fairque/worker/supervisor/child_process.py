@@ -38,6 +38,7 @@ from django_fairque.worker.leases.heartbeat import worker_info, worker_status
 from django_fairque.worker.leases.lease_renewal import LeaseReturn, Reconciliation, RenewedWorker
 from django_fairque.worker.reporting.log import logger, printable
 from django_fairque.worker.supervisor.child_main import STALLED_STACKS_SIGNAL
+from django_fairque.worker.supervisor.process_factory import ForkedProcess, ProcessFactory
 
 if TYPE_CHECKING:
     from django_fairque.engine.model.lease import LeaseKey
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from django_fairque.worker.leases.outage import Outages
     from django_fairque.worker.options import WorkerOptions
     from django_fairque.worker.reporting.signal_thread import TaskEnding
-    from django_fairque.worker.supervisor.process_factory import ProcessFactory
     from django_fairque.worker.supervisor.separate_tasks import SeparateTask
 
 
@@ -93,6 +93,8 @@ class ChildProcess:
         self.deadline: float | None = None
         """When it will be killed if it has not ended."""
         self.kill_reason = ""
+        self.is_blameless = False
+        """It died for a reason that has nothing to do with its task."""
         self.overdue: list[OccupiedSlot] = []
         """What ran beyond its hard limit, or used more memory than its task may."""
         self.memory_used = 0.0
@@ -118,6 +120,10 @@ class ChildProcess:
     @property
     def exitcode(self) -> int | None:
         return self.process.exitcode
+
+    @property
+    def died_with_fork_server(self) -> bool:
+        return isinstance(self.process, ForkedProcess) and self.process.died_with_server
 
     def overdue_at(self, now: float) -> list[OccupiedSlot]:
         """What runs beyond its hard limit. Not coroutines that can't go on because another one blocks their event loop."""
@@ -341,8 +347,8 @@ def leases_to_return(child: ChildProcess, shards: Sequence[FairQueue]) -> list[L
     Only if it died by itself do the tasks that ran in it count as crashed. Those beyond their hard limit have failed.
     """
     running = child.status_board.running()
-    died = has_died_by_itself(child)
-    reason = child.kill_reason or (f"worker process died ({how_ended(child)})" if died else STOPPED_REASON)
+    died = has_died_by_itself(child) and not child.is_blameless
+    reason = child.kill_reason or (f"worker process died ({how_ended(child)})" if has_died_by_itself(child) else STOPPED_REASON)
     returns = []
     for shard_index, shard in enumerate(shards):
         tokens = [token for each in running if each.shard_index == shard_index for token in each.tokens]

@@ -320,12 +320,11 @@ class ForkServer:
         self.children.add(pid)
         return status_board, ForkedProcess(self, pid, file)
 
-    def exit_code_of(self, pid: int) -> int:
-        """The exit code of a process that has ended. If the fork server can't report it, that of a kill, because the death of the
-        server kills its children."""
+    def exit_code_of(self, pid: int) -> int | None:
+        """The exit code of a process that has ended; None if the fork server can't report it."""
         self.read_messages(lambda: pid in self._exit_codes, EXIT_CODE_TIMEOUT_SECONDS)
         self.children.discard(pid)
-        return self._exit_codes.pop(pid, -signal.SIGKILL)
+        return self._exit_codes.pop(pid, None)
 
     def read_messages(self, condition: Callable[[], bool] = lambda: False, seconds: float = 0.0) -> None:
         """Read messages until the condition holds, for at most so long; by default those that have arrived, without waiting."""
@@ -369,11 +368,14 @@ class ForkedProcess(_FileProcess):
         super().__init__(pid, file)
         self._server = server
         self._code: int | None = None
+        self.died_with_server = False
 
     @property
     def exitcode(self) -> int | None:
         if self._code is None and self._watch.poll(0):
-            self._code = self._server.exit_code_of(self.pid)
+            code = self._server.exit_code_of(self.pid)
+            self.died_with_server = code is None and self._server.is_gone
+            self._code = -signal.SIGKILL if code is None else code  # the death of the server kills its children
         return self._code
 
 

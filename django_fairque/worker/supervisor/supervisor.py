@@ -51,7 +51,7 @@ from django_fairque.worker.supervisor.child_process import (
     leases_to_return,
 )
 from django_fairque.worker.supervisor.process_factory import ForkServerGoneError, ProcessFactory
-from django_fairque.worker.supervisor.separate_tasks import SUSPECT_RETURN_SECONDS, SeparateTask, SeparateTasks
+from django_fairque.worker.supervisor.separate_tasks import SUSPECT_RETURN_SECONDS, Reason, SeparateTask, SeparateTasks
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -530,9 +530,10 @@ class Supervisor:
                 return
             del self._start_due[index]
         while (task := self._separate.next()) and (child := self._start_child(-1, task)):
-            if task.why:
+            if task.reason is not Reason.ISOLATED:
                 logger.warning(
-                    "task %s runs alone in process %s: %s", printable(task.task_id), child.worker_id, task.why
+                    "task %s runs alone in process %s: %s",
+                    *(printable(task.task_id), child.worker_id, task.reason.value),
                 )
             self._separate.begin(task, monotonic())
 
@@ -594,6 +595,10 @@ class Supervisor:
         self._unknown_tasks.pop(child.worker_id, None)
         if death := death_of(child):
             self._deaths.append(death)
+        if child.task is not None and child.died_with_fork_server:
+            # Other tasks may have ended the fork server.
+            child.is_blameless = not self._separate.may_have_ended_fork_server(child.task)
+            self._separate.run_one_at_a_time(monotonic())
         self._lease_renewal.give_back(leases_to_return(child, self._shards))
         self._separate.forget(child.worker_id)
         if child.task is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from django_fairque.engine.model.outcome import Settled, ShardHead
 from django_fairque.engine.sharding.shard_scheduler import FairShardOrder, ShardScheduler, ShardSchedulers, Window
 from django_fairque.worker.fetching.fetch_planner import (
-    MAX_PASSED_ON_SUSPECTS,
     TURN_CHECK_SECONDS,
     FetchCall,
     FetchPlanner,
@@ -56,12 +55,6 @@ class TestShards:
         assert planned(one, 0.01).fetch == 0, "it reports, and that is all"
         call = planned(two, 0.01)
         assert (call.fetch, call.window) == (2, Window(0.0, 50.0))
-
-    def test_one_that_may_pass_on_no_more_suspects_is_not_waited_for(self) -> None:
-        one, two = planners_after_a_round()
-        two.separate = {-token: False for token in range(MAX_PASSED_ON_SUSPECTS)}
-        assert planned(two, 0.01).fetch == 0, "it reports, and that is all"
-        assert planned(one, 0.01).fetch == 2
 
     def test_the_other_is_looked_at_for_newcomers(self) -> None:
         one, two = planners_of(slots=9)

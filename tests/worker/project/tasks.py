@@ -76,6 +76,15 @@ def nap(seconds: float) -> None:
     record(ENDED)
 
 
+@task(name="waits_for")
+def waits_for(path: str) -> None:
+    """Run until there is a file."""
+    record(STARTED)
+    while not Path(path).exists():
+        time.sleep(0.01)
+    record(ENDED)
+
+
 @task(name="nap_async")
 async def nap_async(seconds: float) -> None:
     await asyncio.to_thread(record, STARTED)
@@ -172,6 +181,14 @@ def dies() -> None:
     """End the process as a crash would."""
     record(STARTED)
     os._exit(11)
+
+
+@task(name="ends_parent")
+def ends_parent() -> None:
+    """End the process that has started this one, and with it all that it has started."""
+    record(STARTED)
+    os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(60)
 
 
 @task(name="eats")

@@ -14,11 +14,13 @@ import pytest
 
 from django_fairque.engine.model.records import FailureType, TaskState
 from django_fairque.engine.model.task import Task
-from django_fairque.worker.fetching.fetch_planner import MAX_FETCH_LEASES, MAX_PASSED_ON_SUSPECTS
+from django_fairque.worker.fetching.fetch_planner import MAX_FETCH_LEASES
 from tests.worker.conftest import ROOT, both_ways, eventually, is_alive, recorded
 from tests.worker.project.tasks import ENDED, STARTED
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from redis import Redis
 
     from django_fairque.engine.queue.queue import FairQueue
@@ -53,27 +55,57 @@ def test_only_the_killer_is_poisoned_and_each_innocent_starts_once_more(
     assert worker.stop() == 0
 
 
-def test_suspects_run_one_at_a_time_in_processes_of_their_own(
-    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
+def test_suspects_run_beside_each_other_in_separate_processes(
+    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker, tmp_path: Path
 ) -> None:
-    worker = start_worker("--processes", "1", "--concurrency", "4").wait_ready()
-    ids = [push("nap", 0.3, user=user) for user in ("ann", "bob", "cy")]
-    eventually(lambda: len(recorded(redis, STARTED)) == 3)
-    worker.children()[0].kill()
-    eventually(lambda: all(queue.get_task(each).state is TaskState.FINISHED for each in ids), 60)
-    began, ended = recorded(redis, STARTED)[3:], recorded(redis, ENDED)
-    assert len({pid for _, pid in began}) == 3
-    # Each began after the one before it had ended: what they told is in the same order in both lists.
-    assert began == ended
-    assert queue.get_stats().states["started"] == 0
+    worker = start_worker("--processes", "1", "--concurrency", "8").wait_ready()
+    end = tmp_path / "end"
+    ids = [push("waits_for", str(end), user=f"user{number % 3}") for number in range(7)]
+    eventually(lambda: len(recorded(redis, STARTED)) == 7)
+    killer = push("dies", user="mallory", max_retries=0)
+    began = [*ids, *ids, *[killer] * 5]
+    eventually(lambda: sorted(task_id for task_id, _ in recorded(redis, STARTED)) == sorted(began), 60)
+    eventually(lambda: queue.get_task(killer).state is TaskState.FAILED)
+    assert [queue.get_task(each).state for each in ids] == [TaskState.STARTED] * 7  # all run, and none has ended
+    alone = {pid for task_id, pid in recorded(redis, STARTED)[8:] if task_id in ids}
+    assert len(alone) == 7
+    assert not alone & {each.pid for each in worker.children()}
+    # Each takes a slot, so one is left.
+    others = [Task.create(user, 3, {"args": [str(end)], "kwargs": {}}, name="waits_for") for user in ("ann", "bob")]
+    queue.push_batch(others)
+    eventually(lambda: len(recorded(redis, STARTED)) == len(began) + 1)
+    assert {queue.get_task(each.task_id).state for each in others} == {TaskState.STARTED, TaskState.QUEUED}
+    end.touch()
+    eventually(lambda: len(recorded(redis, ENDED)) == 9)
+    eventually(lambda: all(queue.get_task(each).state is TaskState.FINISHED for each in ids))
     for task_id in ids:
         assert [attempt.kind for attempt in queue.history(task_id)] == ["crashed"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no fork server")
+def test_the_death_of_the_fork_server_is_charged_to_one_task(
+    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
+) -> None:
+    """It ends all processes, also those of suspects, so these run one after the other from then on."""
+    worker = start_worker(
+        *("--processes", "1", "--concurrency", "4"),
+        FAIRQUE_QUEUE__MAX_DELIVERIES="2",
+        FAIRQUE_WORKER__START_METHOD="forkserver",
+    ).wait_ready()
+    innocents = [push("nap", 2.0, user=f"user{number}") for number in range(2)]
+    eventually(lambda: len(recorded(redis, STARTED)) == 2)
+    worker.children()[0].kill()
+    eventually(lambda: len(recorded(redis, STARTED)) == 4)
+    killer = push("ends_parent", user="mallory", max_retries=0)
+    eventually(lambda: queue.get_task(killer).state is TaskState.FAILED, 60)
+    eventually(lambda: all(queue.get_task(each).state is TaskState.FINISHED for each in innocents), 60)
+    assert [letter.original_task.task_id for letter in queue.dlq.list().items] == [killer]
 
 
 def test_other_tasks_go_on_while_a_suspect_runs(
     queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
 ) -> None:
-    worker = start_worker("--processes", "1", "--concurrency", "1", FAIRQUE_WORKER__LEASE_SECONDS="3").wait_ready()
+    worker = start_worker("--processes", "1", "--concurrency", "2", FAIRQUE_WORKER__LEASE_SECONDS="3").wait_ready()
     suspect = push("nap", 60.0, user="mallory", timeout=90)
     eventually(lambda: len(recorded(redis, STARTED)) == 1)
     worker.children()[0].kill()
@@ -213,7 +245,7 @@ class TestHardLimits:
             return states["queued"] == 0
 
         eventually(are_put_off, 60)
-        assert max(held) <= MAX_PASSED_ON_SUSPECTS + MAX_FETCH_LEASES + 1
+        assert max(held) <= MAX_FETCH_LEASES + 4 + 1
         assert median(waits) < 0.5  # the server and the worker are busy, but not with one user only
 
 

@@ -12,6 +12,7 @@ import pytest
 from django_fairque.worker.supervisor.separate_tasks import (
     MAX_SUSPECT_RETURN_SECONDS,
     SUSPECT_RETURN_SECONDS,
+    Reason,
     SeparateTask,
     SeparateTasks,
 )
@@ -20,8 +21,8 @@ STEP = 0.01
 """Seconds of a step of the simulated time."""
 
 
-def _suspect(user: str, number: int) -> SeparateTask:
-    return SeparateTask(0, f"{user}-{number}", number, user, "it was running when its process died")
+def _task(user: str, number: int, reason: Reason = Reason.QUARANTINE) -> SeparateTask:
+    return SeparateTask(0, f"{user}-{number}", number, user, reason)
 
 
 class Result(NamedTuple):
@@ -31,12 +32,12 @@ class Result(NamedTuple):
     given_back: int
 
 
-def _run(users: int, tasks: int, run_seconds: float, workers: int) -> Result:
-    """Have ``workers`` run that many suspects of each of the users. Each has free slots, so it fetches all the time."""
-    ready = deque(_suspect(f"user-{user}", number) for number in range(tasks) for user in range(users))
+def _run(users: int, tasks: int, run_seconds: float, workers: int, slots: int) -> Result:
+    """Have ``workers`` run that many tasks in quarantine of each of the users. Each has free slots, so it fetches all the time."""
+    ready = deque(_task(f"user-{user}", number) for number in range(tasks) for user in range(users))
     put_off: list[tuple[float, SeparateTask]] = []
-    separate = [SeparateTasks(0) for _ in range(workers)]
-    running: list[tuple[SeparateTask, float] | None] = [None] * workers
+    separate = [SeparateTasks(slots) for _ in range(workers)]
+    running: list[dict[SeparateTask, float]] = [{} for _ in range(workers)]
     left, given_back, steps = users * tasks, 0, 0
     order, shuffle = list(range(workers)), random.Random(1).shuffle  # workers are equally fast
     while left:
@@ -48,40 +49,88 @@ def _run(users: int, tasks: int, run_seconds: float, workers: int) -> Result:
         shuffle(order)
         for index in order:
             worker = separate[index]
-            if (current := running[index]) and current[1] <= now:
-                worker.end(current[0], now)
-                running[index], left = None, left - 1
+            for task in [task for task, end in running[index].items() if end <= now]:
+                worker.end(task, now)
+                del running[index][task]
+                left -= 1
             if ready:
                 task = ready.popleft()
                 delay = worker.add(task, now)
                 if delay is not None:
                     heapq.heappush(put_off, (now + delay, task))
                     given_back += 1
-            if running[index] is None and (following := worker.next()):
+            while following := worker.next():
                 worker.begin(following, now)
-                running[index] = following, now + run_seconds
+                running[index][following] = now + run_seconds
     return Result(steps * STEP, given_back)
 
 
 @pytest.mark.parametrize(
-    ("users", "workers", "run_seconds", "most"), [(7, 6, 1.2, 8), (1, 3, 0.5, 3), (1, 1, 0.5, 3), (3, 2, 5.0, 18)]
+    ("users", "workers", "run_seconds", "slots", "most"),
+    [(7, 6, 1.2, 8, 8), (1, 3, 0.5, 8, 4), (1, 1, 0.5, 8, 3), (3, 2, 5.0, 8, 18)],
 )
-def test_few_tasks_are_given_back_for_each_that_runs(users: int, workers: int, run_seconds: float, most: int) -> None:
+def test_few_tasks_are_given_back_for_each_that_runs(
+    users: int, workers: int, run_seconds: float, slots: int, most: int
+) -> None:
     tasks = 60
-    result = _run(users, tasks, run_seconds, workers)
+    result = _run(users, tasks, run_seconds, workers, slots)
     assert result.given_back <= most * users * tasks
-    assert result.seconds <= 1.1 * users * tasks * run_seconds / workers + 1
+    assert result.seconds <= 1.2 * users * tasks * run_seconds / (workers * min(slots, users)) + 10
+
+
+def test_suspects_of_one_user_run_at_once_as_many_as_there_are_slots() -> None:
+    separate = SeparateTasks(8)
+    delays = [separate.add(_task("ann", number, Reason.SUSPECT), 0.0) for number in range(9)]
+    assert delays == [None] * 8 + [SUSPECT_RETURN_SECONDS]
+    assert len(_begun(separate)) == 8
+
+
+def test_of_the_tasks_in_quarantine_one_of_each_user_runs() -> None:
+    separate = SeparateTasks(8)
+    delays = [separate.add(_task(user, 1), 0.0) for user in ("ann", "bob")]
+    assert delays == [None, None]
+    assert separate.add(_task("ann", 2), 0.0) == SUSPECT_RETURN_SECONDS
+    assert separate.add(_task("ann", 3, Reason.SUSPECT), 0.0) is None
+    ended = _begun(separate)[0]
+    separate.end(ended, 1.0)
+    assert separate.add(_task("ann", 4), 1.0) is None
+
+
+def test_after_the_death_of_the_fork_server_one_suspect_runs_at_a_time() -> None:
+    separate = SeparateTasks(8)
+    separate.add(_task("ann", 1, Reason.SUSPECT), 0.0)
+    (first,) = _begun(separate)
+    assert not separate.may_have_ended_fork_server(first)
+    separate.run_one_at_a_time(1.0)
+    separate.end(first, 1.0)
+    delays = [separate.add(_task(user, 2, Reason.SUSPECT), 1.0) for user in ("ann", "bob")]
+    assert delays == [None, SUSPECT_RETURN_SECONDS]
+    assert separate.add(_task("cy", 3, Reason.ISOLATED), 1.0) is None
+    second, _ = _begun(separate, 1.0)
+    assert separate.may_have_ended_fork_server(second)
+    separate.end(second, 2.0)
+    delays = [separate.add(_task(user, 4, Reason.SUSPECT), 601.0) for user in ("ann", "bob")]
+    assert delays == [None, None]
+
+
+def _begun(separate: SeparateTasks, now: float = 0.0) -> list[SeparateTask]:
+    """Begin all that may begin, and return these."""
+    begun = []
+    while task := separate.next():
+        separate.begin(task, now)
+        begun.append(task)
+    return begun
 
 
 def test_the_last_one_is_ready_again_after_ten_minutes() -> None:
-    separate = SeparateTasks(0)
-    delays = [separate.add(_suspect("mallory", number), 0.0) for number in range(100_000)]
+    separate = SeparateTasks(8)
+    delays = [separate.add(_task("mallory", number), 0.0) for number in range(100_000)]
     assert delays[:2] == [None, SUSPECT_RETURN_SECONDS]
     assert delays[-1] == MAX_SUSPECT_RETURN_SECONDS
 
 
 def test_others_have_room_however_many_one_user_has() -> None:
-    separate = SeparateTasks(0)
+    separate = SeparateTasks(8)
     for number in range(1000):
-        separate.add(_suspect("mallory", number), 0.0)
-    assert separate.add(_suspect("ann", 1), 0.0) is None
+        separate.add(_task("mallory", number), 0.0)
+    assert separate.add(_task("ann", 1), 0.0) is None
