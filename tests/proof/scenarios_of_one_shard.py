@@ -365,6 +365,14 @@ def a_suspect_that_fails(scene: Scene) -> Act:
     return lambda queue: queue.fail(again, "x", now=scene.now)
 
 
+def a_second_crash_of_a_task_that_ran_alone(scene: Scene) -> Act:
+    scene.push("first", "second", name="crashes")
+    scene.queue.settle([Outcome.crash(lease, "died") for lease in scene.pop(2)], now=scene.now)
+    first, second = scene.pop(2)
+    scene.queue.settle([Outcome.crash(first, "died")], now=scene.now)
+    return lambda queue: queue.release_worker("w1", [second.token], now=scene.now)
+
+
 def a_task_beyond_its_hard_limit(scene: Scene) -> Act:
     scene.push("slow", name="slow")
     (lease,) = scene.pop()

@@ -140,7 +140,17 @@ _READS: dict[str, tuple[str, tuple[Any, ...], Callable[[Any], Any]]] = {
 """How a key of a type is read: the command, its arguments, and what its reply becomes."""
 _OWNERLESS = (
     *("stats", "wake", "workers", "worker", "revoked", "reply", "unique", "xcom", "alerts", "schedules"),
-    *("delivered", "events", "outbox", "probe", "quarantine", "shards", "code_versions", "deployments"),
+    *(
+        "delivered",
+        "events",
+        "outbox",
+        "probe",
+        "quarantine",
+        "crashed_alone",
+        "shards",
+        "code_versions",
+        "deployments",
+    ),
 )
 """Kinds of keys that belong to the shard or end by themselves."""
 _REGISTRIES = ("ring", "throttled", "due", "users", "groups", "grouped", "resolving")

@@ -118,8 +118,8 @@ class Lease:
 
     @property
     def is_quarantined(self) -> bool:
-        """Whether a task of the same name and user exceeded its hard limit within the last ten minutes. Workers run it
-        alone.
+        """Whether, within the last ten minutes, a task of the same name and user exceeded its hard limit, or such tasks
+        ended two processes in which they ran alone. Workers run it alone.
         """
         return self._values[18] == b"2"
 

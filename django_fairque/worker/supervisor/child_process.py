@@ -348,7 +348,9 @@ def leases_to_return(child: ChildProcess, shards: Sequence[FairQueue]) -> list[L
     """
     running = child.status_board.running()
     died = has_died_by_itself(child) and not child.is_blameless
-    reason = child.kill_reason or (f"worker process died ({how_ended(child)})" if has_died_by_itself(child) else STOPPED_REASON)
+    reason = child.kill_reason or (
+        f"worker process died ({how_ended(child)})" if has_died_by_itself(child) else STOPPED_REASON
+    )
     returns = []
     for shard_index, shard in enumerate(shards):
         tokens = [token for each in running if each.shard_index == shard_index for token in each.tokens]

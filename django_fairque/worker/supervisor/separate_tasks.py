@@ -1,11 +1,11 @@
 """Tasks that run in a process for one task: suspects, tasks in quarantine, and tasks that are declared as isolated.
 
-A suspect was running when its process died, and may have been the cause. Each suspect runs in a separate process, so another death
-has one cause. A worker runs as many such tasks as it has slots, and each takes a slot of the process that has fetched it. Of the tasks
-in quarantine it runs one of each user.
+A suspect was running when its process died, and may have been the cause. Each suspect runs in a separate process, so another
+death has one cause. A worker runs as many such tasks as it has slots, and each takes a slot of the process that has fetched it.
+Of the tasks in quarantine it runs one of each user.
 
-The process that fetched such a task does not run it: it passes it on to the supervisor, which starts a process for it. That process
-takes the lease over, runs the task, reports its outcome, and ends.
+The process that fetched such a task does not run it: it passes it on to the supervisor, which starts a process for it. That
+process takes the lease over, runs the task, reports its outcome, and ends.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class SeparateTasks:
         )
 
     def run_one_at_a_time(self, now: float) -> None:
-        """The fork server died, and with it all that ran: run one suspect after the other, so that another death of it has one cause."""
+        """The fork server died with all that ran. Run one suspect after the other, so that its next death has one cause."""
         if now >= self._one_at_a_time_until:
             self._one_at_a_time_since = now
         self._one_at_a_time_until = now + ONE_AT_A_TIME_SECONDS

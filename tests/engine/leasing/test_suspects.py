@@ -159,6 +159,53 @@ class TestQuarantine:
         queue.push(task("mallory", name="blocks"), now=NOW + 600)
         assert not pop(queue, NOW + 600).is_quarantined
 
+    def crash_alone(self, queue: FairQueue, user: str, name: str, now: float = NOW) -> None:
+        """Have a task end its process next to others, which makes it a suspect, and then one in which it runs alone."""
+        task_id = queue.push(task(user, name=name), now=now).task_id
+        for _ in range(2):
+            lease = pop(queue, now)
+            assert lease.task_id == task_id
+            queue.release_worker("w", [lease.token], now=now)
+        queue.cancel(task_id, now=now)
+
+    def is_quarantined(self, queue: FairQueue, user: str, name: str, now: float = NOW) -> bool:
+        task_id = queue.push(task(user, name=name), now=now).task_id
+        lease = pop(queue, now)
+        assert lease.task_id == task_id
+        queue.finish(lease, now=now)
+        return lease.is_quarantined
+
+    @pytest.mark.parametrize("max_deliveries", [2, 5])
+    def test_after_two_crashes_alone_tasks_of_that_name_and_user_run_alone_for_ten_minutes(
+        self, make_queue: MakeQueue, max_deliveries: int
+    ) -> None:
+        queue = make_queue(max_deliveries=max_deliveries)
+        for user, name in (("mallory", "crashes"), ("mallory", "other"), ("bob", "crashes")):
+            self.crash_alone(queue, user, name)
+            assert not self.is_quarantined(queue, user, name)
+        self.crash_alone(queue, "mallory", "crashes", NOW + 500)
+        assert self.is_quarantined(queue, "mallory", "crashes", NOW + 1000)
+        assert not self.is_quarantined(queue, "mallory", "other", NOW + 1000)
+        assert not self.is_quarantined(queue, "bob", "crashes", NOW + 1000)
+        assert not self.is_quarantined(queue, "mallory", "crashes", NOW + 1100)
+
+    def test_two_crashes_that_are_reported_together_count_twice(self, queue: FairQueue) -> None:
+        for number in range(2):
+            queue.push(task("mallory", name="crashes", task_id=str(number)), now=NOW)
+        for _ in range(2):
+            leases = queue.pop_batch(2, "w", now=NOW)
+            queue.settle([Outcome.crash(lease, "died") for lease in leases], now=NOW)
+        for number in range(2):
+            queue.cancel(str(number), now=NOW)
+        assert self.is_quarantined(queue, "mallory", "crashes")
+
+    def test_a_crash_that_was_long_ago_does_not_count(self, queue: FairQueue, redis: Redis) -> None:
+        self.crash_alone(queue, "mallory", "crashes")
+        self.crash_alone(queue, "mallory", "crashes", NOW + 600)
+        assert not self.is_quarantined(queue, "mallory", "crashes", NOW + 600)
+        self.crash_alone(queue, "zed", "crashes", NOW + 1300)
+        assert redis.zrange("fq:{default:0}:crashed_alone", 0, -1) == [b"zed\0crashes"]
+
     def test_a_repeated_call_says_so_again(self, queue: FairQueue) -> None:
         queue.push(task("mallory", name="blocks", max_retries=3), now=NOW)
         self.exceed(queue)

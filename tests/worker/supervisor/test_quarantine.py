@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from tests.worker.conftest import Push, StartWorker
 
 
+MAX_SHARED_DEATHS = 5
+"""Processes that a user's tasks end before two of them have crashed alone."""
 MANY = 2000
 """Tasks of a user that must all run alone."""
 
@@ -204,6 +207,19 @@ def test_a_suspect_has_its_hard_limit(queue: FairQueue, redis: Redis, push: Push
     eventually(lambda: queue.get_task(task_id).state is TaskState.FAILED)
     assert queue.dlq.list().items[0].failure_type is FailureType.FAILED
     assert "time limit" in queue.dlq.list().items[0].reason
+
+
+def test_a_user_whose_tasks_all_crash_ends_few_processes_of_others(
+    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
+) -> None:
+    worker = start_worker("--processes", "1", "--concurrency", "2").wait_ready()
+    tasks = [Task.create("mallory", 3, {"args": [], "kwargs": {}}, name="dies", max_deliveries=2) for _ in range(40)]
+    queue.push_batch(tasks)
+    eventually(lambda: queue.get_stats().states["failed"] == len(tasks), 60)
+    shared = re.findall(r"worker process \S+\.0\.\d+ died", worker.log)
+    assert 1 <= len(shared) <= MAX_SHARED_DEATHS
+    innocent = push("add", 1, 2, user="ann")
+    eventually(lambda: queue.get_task(innocent).state is TaskState.FINISHED)
 
 
 class TestHardLimits:

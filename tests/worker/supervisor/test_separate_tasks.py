@@ -33,7 +33,7 @@ class Result(NamedTuple):
 
 
 def _run(users: int, tasks: int, run_seconds: float, workers: int, slots: int) -> Result:
-    """Have ``workers`` run that many tasks in quarantine of each of the users. Each has free slots, so it fetches all the time."""
+    """Have ``workers`` run that many tasks in quarantine of each of the users. Each has free slots, so it always fetches."""
     ready = deque(_task(f"user-{user}", number) for number in range(tasks) for user in range(users))
     put_off: list[tuple[float, SeparateTask]] = []
     separate = [SeparateTasks(slots) for _ in range(workers)]

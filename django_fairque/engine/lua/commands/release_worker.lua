@@ -28,6 +28,7 @@ for _, id in ipairs(ids) do
   end
 end
 if #tasks > 0 then touch_minute() end
+if next(crashed) then quarantine.touch() end
 touch_all()
 order_returning(tasks)
 for _, task in ipairs(tasks) do return_unreported(task, crashed[task.token] and 'crashed' or 'released', reason) end

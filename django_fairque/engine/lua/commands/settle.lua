@@ -46,7 +46,7 @@ for i = 1, size do
     else
       task.kind, task.delay, task.report = kind, tonumber(ARGV[at + 4]), ARGV[at + 6]
       given_back = given_back or kind == 'release' or kind == 'crash'
-      if kind == 'overdue' then touch(P .. 'quarantine') end
+      if kind == 'overdue' or kind == 'crash' then quarantine.touch() end
       touch_moves(task)
     end
     ended[#ended + 1] = task
@@ -82,14 +82,9 @@ function handlers.fail(task)
   return DEAD
 end
 
--- It did not end at its hard limit, and its process was killed with all that ran next to it: for a while, tasks of its name and
--- user run alone, on all workers.
-local QUARANTINE = 600e6
+-- It did not end at its hard limit, and its process was killed.
 function handlers.overdue(task)
-  local key = P .. 'quarantine'
-  for _, ended in ipairs(redis.call('ZRANGEBYSCORE', key, '-inf', now_text, 'LIMIT', 0, 100)) do zrem(key, ended) end
-  zadd(key, now + QUARANTINE, task.user .. '\0' .. (task.raw.name or ''))
-  set_stat('quarantine', now + QUARANTINE)
+  quarantine.begin(task)
   return handlers.fail(task)
 end
 

@@ -264,6 +264,45 @@ end
 
 end
 
+-- Tasks of this name and user run alone for ten minutes, on all workers (`note_quarantined`): one did not end at its hard limit, so its
+-- process was killed with all that ran next to it, or two ended processes in which they ran alone. `crashed_alone` has the moment until
+-- which the first of these two counts. Callers touch both keys.
+local quarantine = {}
+do
+
+local SECONDS = 600e6
+local function member_of(task) return task.user .. '\0' .. (task.raw.name or '') end
+local function lengthen(name, task)
+  local key = P .. name
+  for _, ended in ipairs(redis.call('ZRANGEBYSCORE', key, '-inf', now_text, 'LIMIT', 0, 100)) do zrem(key, ended) end
+  zadd(key, now + SECONDS, member_of(task))
+end
+
+function quarantine.touch()
+  touch(P .. 'quarantine')
+  touch(P .. 'crashed_alone')
+end
+
+function quarantine.begin(task)
+  lengthen('quarantine', task)
+  set_stat('quarantine', now + SECONDS)
+end
+
+-- A process died in which only this task ran.
+local crashed = {} -- in this call
+each_call(function()
+  if next(crashed) then crashed = {} end
+end)
+function quarantine.record_crash(task)
+  local member = member_of(task)
+  local before = crashed[member] or tonumber(redis.call('ZSCORE', P .. 'crashed_alone', member) or 0)
+  crashed[member] = now + SECONDS
+  if before > now then quarantine.begin(task) end
+  lengthen('crashed_alone', task)
+end
+
+end
+
 local return_task
 do
 
@@ -291,6 +330,7 @@ function return_task(user, task, kind, reason, trace, delay)
   end_lease(user, task, kind == 'released' and 0 or nil, kind ~= 'released')
   count('returned:' .. kind, 1)
   local is_first_crash = kind == 'crashed' and not task.is_suspect
+  if kind == 'crashed' and not is_first_crash then quarantine.record_crash(task) end
   local is_charged = kind ~= 'released' and not is_first_crash
   local most = tonumber(task.raw.max_deliveries) or max_deliveries
   local has_begun = kind ~= 'released' or task.has_started or (task.took or 0) > 0
