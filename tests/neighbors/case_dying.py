@@ -36,10 +36,10 @@ LONG_TASKS = 7
 
 @case(
     "B7",
-    neighbor=f"kills its process beside {LONG_TASKS} long tasks",
+    neighbor=f"kills its process next to {LONG_TASKS} long tasks",
     bound=f"1 extra start; all run at once again after {LONGEST_WAIT:g} s",
 )
-def kills_its_process_beside_long_tasks(world: World) -> Felt:
+def kills_its_process_next_to_long_tasks(world: World) -> Felt:
     world.start_worker("--processes", "1", "--concurrency", f"{LONG_TASKS + 1}")
     end = world.directory / "end"
     others = [world.push(f"user{number}", "waits_for", str(end)) for number in range(LONG_TASKS)]

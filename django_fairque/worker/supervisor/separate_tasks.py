@@ -32,7 +32,7 @@ ONE_AT_A_TIME_SECONDS = 600.0
 """For which suspects run one after the other when several died at once, with the fork server."""
 
 
-class Reason(Enum):
+class AloneReason(Enum):
     """Why a task runs in a separate process. The values are texts for the log."""
 
     ISOLATED = "it is declared as isolated"
@@ -47,7 +47,7 @@ class SeparateTask(NamedTuple):
     task_id: str
     token: int
     user_id: str
-    reason: Reason = Reason.ISOLATED
+    reason: AloneReason = AloneReason.ISOLATED
     max_memory: int = 0
     """Bytes that its process may use; 0: any."""
     fetched_by: str = ""
@@ -58,11 +58,11 @@ def separate_task(lease: Lease, shard_index: int) -> SeparateTask | None:
     """How to pass the task on if it must run in a separate process, else None."""
     definition = registry.find(lease.name) if lease.name else None
     if definition is not None and definition.options.is_separate:
-        reason, max_memory = Reason.ISOLATED, definition.options.max_memory or 0
+        reason, max_memory = AloneReason.ISOLATED, definition.options.max_memory or 0
     elif lease.is_suspect:
-        reason, max_memory = Reason.SUSPECT, 0
+        reason, max_memory = AloneReason.SUSPECT, 0
     elif lease.is_quarantined:
-        reason, max_memory = Reason.QUARANTINE, 0
+        reason, max_memory = AloneReason.QUARANTINE, 0
     else:
         return None
     return SeparateTask(shard_index, lease.task_id, lease.token, lease.user_id, reason, max_memory)
@@ -99,7 +99,7 @@ class SeparateTasks:
 
     def add(self, task: SeparateTask, now: float) -> float | None:
         """Have it wait for a process; or return the seconds for which it must be given back, because there is no room."""
-        if task.reason is Reason.ISOLATED or self._has_room(task, now):
+        if task.reason is AloneReason.ISOLATED or self._has_room(task, now):
             self._waiting.append(task)
             return None
         if len(self._return_due) > 1000:  # most of them are over
@@ -117,9 +117,9 @@ class SeparateTasks:
         if len(others) >= self._slots:
             return False
         if now < self._one_at_a_time_until:
-            return all(other.reason is Reason.ISOLATED for other in others)
-        return task.reason is not Reason.QUARANTINE or not any(
-            other.reason is Reason.QUARANTINE and other.user_id == task.user_id for other in others
+            return all(other.reason is AloneReason.ISOLATED for other in others)
+        return task.reason is not AloneReason.QUARANTINE or not any(
+            other.reason is AloneReason.QUARANTINE and other.user_id == task.user_id for other in others
         )
 
     def run_one_at_a_time(self, now: float) -> None:
@@ -149,7 +149,7 @@ class SeparateTasks:
     def end(self, task: SeparateTask, now: float) -> None:
         """That process has ended."""
         seconds = now - self._running.pop(task)
-        if task.reason is not Reason.ISOLATED:
+        if task.reason is not AloneReason.ISOLATED:
             self._suspect_seconds = (self._suspect_seconds + seconds) / 2
 
     def forget(self, fetched_by: str) -> None:

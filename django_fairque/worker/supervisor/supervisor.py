@@ -51,7 +51,12 @@ from django_fairque.worker.supervisor.child_process import (
     leases_to_return,
 )
 from django_fairque.worker.supervisor.process_factory import ForkServerGoneError, ProcessFactory
-from django_fairque.worker.supervisor.separate_tasks import SUSPECT_RETURN_SECONDS, Reason, SeparateTask, SeparateTasks
+from django_fairque.worker.supervisor.separate_tasks import (
+    SUSPECT_RETURN_SECONDS,
+    AloneReason,
+    SeparateTask,
+    SeparateTasks,
+)
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -530,7 +535,7 @@ class Supervisor:
                 return
             del self._start_due[index]
         while (task := self._separate.next()) and (child := self._start_child(-1, task)):
-            if task.reason is not Reason.ISOLATED:
+            if task.reason is not AloneReason.ISOLATED:
                 logger.warning(
                     "task %s runs alone in process %s: %s",
                     *(printable(task.task_id), child.worker_id, task.reason.value),

@@ -58,7 +58,7 @@ def test_only_the_killer_is_poisoned_and_each_innocent_starts_once_more(
     assert worker.stop() == 0
 
 
-def test_suspects_run_beside_each_other_in_separate_processes(
+def test_suspects_run_at_the_same_time_in_separate_processes(
     queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker, tmp_path: Path
 ) -> None:
     worker = start_worker("--processes", "1", "--concurrency", "8").wait_ready()

@@ -12,7 +12,7 @@ import pytest
 from django_fairque.worker.supervisor.separate_tasks import (
     MAX_SUSPECT_RETURN_SECONDS,
     SUSPECT_RETURN_SECONDS,
-    Reason,
+    AloneReason,
     SeparateTask,
     SeparateTasks,
 )
@@ -21,7 +21,7 @@ STEP = 0.01
 """Seconds of a step of the simulated time."""
 
 
-def _task(user: str, number: int, reason: Reason = Reason.QUARANTINE) -> SeparateTask:
+def _task(user: str, number: int, reason: AloneReason = AloneReason.QUARANTINE) -> SeparateTask:
     return SeparateTask(0, f"{user}-{number}", number, user, reason)
 
 
@@ -80,7 +80,7 @@ def test_few_tasks_are_given_back_for_each_that_runs(
 
 def test_suspects_of_one_user_run_at_once_as_many_as_there_are_slots() -> None:
     separate = SeparateTasks(8)
-    delays = [separate.add(_task("ann", number, Reason.SUSPECT), 0.0) for number in range(9)]
+    delays = [separate.add(_task("ann", number, AloneReason.SUSPECT), 0.0) for number in range(9)]
     assert delays == [None] * 8 + [SUSPECT_RETURN_SECONDS]
     assert len(_begun(separate)) == 8
 
@@ -90,7 +90,7 @@ def test_of_the_tasks_in_quarantine_one_of_each_user_runs() -> None:
     delays = [separate.add(_task(user, 1), 0.0) for user in ("ann", "bob")]
     assert delays == [None, None]
     assert separate.add(_task("ann", 2), 0.0) == SUSPECT_RETURN_SECONDS
-    assert separate.add(_task("ann", 3, Reason.SUSPECT), 0.0) is None
+    assert separate.add(_task("ann", 3, AloneReason.SUSPECT), 0.0) is None
     ended = _begun(separate)[0]
     separate.end(ended, 1.0)
     assert separate.add(_task("ann", 4), 1.0) is None
@@ -98,18 +98,18 @@ def test_of_the_tasks_in_quarantine_one_of_each_user_runs() -> None:
 
 def test_after_the_death_of_the_fork_server_one_suspect_runs_at_a_time() -> None:
     separate = SeparateTasks(8)
-    separate.add(_task("ann", 1, Reason.SUSPECT), 0.0)
+    separate.add(_task("ann", 1, AloneReason.SUSPECT), 0.0)
     (first,) = _begun(separate)
     assert not separate.may_have_ended_fork_server(first)
     separate.run_one_at_a_time(1.0)
     separate.end(first, 1.0)
-    delays = [separate.add(_task(user, 2, Reason.SUSPECT), 1.0) for user in ("ann", "bob")]
+    delays = [separate.add(_task(user, 2, AloneReason.SUSPECT), 1.0) for user in ("ann", "bob")]
     assert delays == [None, SUSPECT_RETURN_SECONDS]
-    assert separate.add(_task("cy", 3, Reason.ISOLATED), 1.0) is None
+    assert separate.add(_task("cy", 3, AloneReason.ISOLATED), 1.0) is None
     second, _ = _begun(separate, 1.0)
     assert separate.may_have_ended_fork_server(second)
     separate.end(second, 2.0)
-    delays = [separate.add(_task(user, 4, Reason.SUSPECT), 601.0) for user in ("ann", "bob")]
+    delays = [separate.add(_task(user, 4, AloneReason.SUSPECT), 601.0) for user in ("ann", "bob")]
     assert delays == [None, None]
 
 
