@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypedDict, TypeVar, overload
 
@@ -16,6 +16,7 @@ from django_fairque.backends.compat import AnyTask, GenericTask, InvalidTask, Ta
 from django_fairque.backends.compat import task as django_task
 from django_fairque.backends.results import TaskMetadata, class_of
 from django_fairque.backends.running import runner
+from django_fairque.engine.model.durations import duration
 from django_fairque.engine.model.errors import TaskValidationError
 from django_fairque.tasks import registry
 from django_fairque.tasks.definition import DEFAULT_USER, Sendable
@@ -37,10 +38,12 @@ R = TypeVar("R")
 class FairqueTask(GenericTask[P, R]):
     """A task of `django.tasks`. ``user_id`` is the user that it is for: text, an integer or a UUID, kept as text.
 
-    None leaves the user to the backend's ``USER`` option.
+    None leaves the user to the backend's ``USER`` option. ``run_in`` is the timedelta that `using` was given in
+    ``run_after``: the server counts it from when it accepts the task, and ``run_after`` is this process's estimate.
     """
 
     user_id: str | None = None
+    run_in: timedelta | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.user_id is not None:
@@ -62,10 +65,12 @@ class FairqueTask(GenericTask[P, R]):
         """Return a copy that is sent with other options; None keeps a value.
 
         ``priority``, ``queue_name``, ``run_after`` and ``backend`` are Django's; a timedelta in ``run_after`` counts
-        from now. ``user_id`` is the user: text, an integer or a UUID. Raises `InvalidTask` if a value can't be used.
+        from when the server accepts the task. ``user_id`` is the user: text, an integer or a UUID. Raises `InvalidTask`
+        if a value can't be used.
         """
+        run_in: timedelta | None = None
         if isinstance(run_after, timedelta):
-            run_after = timezone.now() + run_after
+            run_in, run_after = run_after, timezone.now() + run_after
         given: dict[str, Any] = {
             "priority": priority,
             "queue_name": queue_name,
@@ -73,7 +78,10 @@ class FairqueTask(GenericTask[P, R]):
             "backend": backend,
             "user_id": user_id,
         }
-        return replace(self, **{name: value for name, value in given.items() if value is not None})
+        changes = {name: value for name, value in given.items() if value is not None}
+        if run_after is not None:
+            changes["run_in"] = run_in
+        return replace(self, **changes)
 
 
 class _TaskOptions(TypedDict, total=False):
@@ -132,7 +140,12 @@ def _options_of_call(task: AnyTask, given: PathOptions, user_id: object) -> Task
     changes: dict[str, Any] = {"queue": task.queue_name, "priority": class_of(task.priority)}
     if user_id is not None:
         changes["user_id"] = checked_user_id(user_id, "user_id")
-    if (due := task.run_after) is not None:
+    if (run_in := getattr(task, "run_in", None)) is not None:
+        delay = duration(max(run_in, timedelta()), "run_after")
+        changes |= {"delay": delay, "debounce": None, "debounce_max_wait": None}
+        if given.options.expires is not None:
+            changes["expires"] = delay + given.options.expires
+    elif (due := task.run_after) is not None:
         due = changes["execute_after"] = due if timezone.is_aware(due) else timezone.make_aware(due)
         # The call chooses its time: nothing else puts it off, and what it may wait then counts from there.
         changes |= {"delay": None, "debounce": None, "debounce_max_wait": None}

@@ -28,6 +28,7 @@ from django_fairque.engine.pushing.push import REMOVED_ROW_RECORD_SECONDS
 from django_fairque.otel_metrics import around_push
 
 from . import has_outbox
+from .clock import DatabaseClock
 from .rows import decoded, is_graph
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ def relay_rows(
     users: Collection[str] | None = None,
     counts: Mapping[str, Mapping[str, EventCount]] | None = None,
     *,
+    committed: Collection[str] = (),
     minimum_age: float = 0.0,
     now: datetime | None = None,
     queue_of: Callable[[str], FairQueue] = get_queue,
@@ -88,6 +90,8 @@ def relay_rows(
 
     Args:
         counts: of model events, by queue; delivered along with the tasks.
+        committed: the task ids of rows whose transaction the caller has just committed: the delays of their tasks begin now.
+            Those of other rows began when the row was written, as no database records when a transaction was committed.
         minimum_age: leave younger rows (seconds) to the processes that wrote them.
         queue_of: the queue of a name, with the caller's timeout.
 
@@ -100,7 +104,7 @@ def relay_rows(
     done = Relayed(uncounted=dict(counts or {}), more=len(rows) == MAX_ROWS_PER_RELAY)
     if users is not None:
         rows = _due_of(rows, at)
-    going = _Relay(database, at, done, queue_of)
+    going = _Relay(database, at, done, queue_of, committed)
     for queue, group in itertools.groupby(rows, key=lambda row: row.queue):
         if done.error is None:
             if monotonic() - read_at > STALE_ROWS_SECONDS:
@@ -166,8 +170,17 @@ def is_migrated() -> bool:
 class _Relay:
     """One go over the rows of a database."""
 
-    def __init__(self, database: str, now: datetime, done: Relayed, queue_of: Callable[[str], FairQueue]) -> None:
+    def __init__(
+        self,
+        database: str,
+        now: datetime,
+        done: Relayed,
+        queue_of: Callable[[str], FairQueue],
+        committed: Collection[str],
+    ) -> None:
         self._database = database
+        self._clock = DatabaseClock(database)
+        self._committed = committed
         self._now = now
         self._done = done
         self._queue_of = functools.cache(queue_of)
@@ -179,7 +192,7 @@ class _Relay:
         singles: list[tuple[OutboxEntry, list[Task]]] = []
         for row in rows:
             try:
-                tasks = decoded(row)
+                tasks = decoded(row, None if row.task_id in self._committed else self._passed_since)
             except FairQueueError as error:
                 self._step_aside(row, error)
                 continue
@@ -190,6 +203,9 @@ class _Relay:
             else:
                 singles.append((row, tasks))
         self._deliver(queue, singles)
+
+    def _passed_since(self, written: float) -> float:
+        return max(0.0, self._clock.now() - written)
 
     def deliver_counts(self) -> None:
         """What no task has taken along."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.model import payload as json_payload
@@ -13,18 +13,19 @@ from django_fairque.engine.pushing import batching as together
 
 if TYPE_CHECKING:
     from django_fairque.models import OutboxEntry
+    from django_fairque.outbox.clock import DatabaseClock
 
 ROWS_AT_ONCE = 500
 
 
-def store(database: str, queue: str, tasks: Sequence[Task]) -> dict[str, str]:
+def store(database: str, queue: str, tasks: Sequence[Task], clock: DatabaseClock) -> dict[str, str]:
     """Write the tasks into the outbox of a database, where a transaction must be open; by task id, which row has it."""
     from django_fairque.models import OutboxEntry
 
     parts = parts_of(tasks)
     rows = [
         OutboxEntry(
-            queue=queue, user_id=part[0].user_id, name=part[0].name, task_id=part[0].task_id, tasks=encoded(part)
+            queue=queue, user_id=part[0].user_id, name=part[0].name, task_id=part[0].task_id, tasks=encoded(part, clock)
         )
         for part in parts
     ]
@@ -32,7 +33,9 @@ def store(database: str, queue: str, tasks: Sequence[Task]) -> dict[str, str]:
     return {task.task_id: part[0].task_id for part in parts for task in part}
 
 
-def change(database: str, queue: str, rows: Iterable[str], tasks: Mapping[str, Task | None]) -> dict[str, str]:
+def change(
+    database: str, queue: str, rows: Iterable[str], tasks: Mapping[str, Task | None], clock: DatabaseClock
+) -> dict[str, str]:
     """Of these rows, which were stored in the transaction that is open, put tasks in place of those of the same id, or nothing.
 
     Returns as `store` does, for what is left.
@@ -45,7 +48,7 @@ def change(database: str, queue: str, rows: Iterable[str], tasks: Mapping[str, T
         if row is not None:
             left = [tasks.get(task.task_id, task) for task in decoded(row)]
             row.delete(using=database)
-            found |= store(database, queue, [task for task in left if task is not None])
+            found |= store(database, queue, [task for task in left if task is not None], clock)
     return found
 
 
@@ -62,25 +65,33 @@ def is_graph(tasks: Sequence[Task]) -> bool:
     return any(task.depends_on or task.run_id for task in tasks)
 
 
-def encoded(tasks: Sequence[Task]) -> str:
-    return json.dumps([_fields(task) for task in tasks], ensure_ascii=False, separators=(",", ":"))
+def encoded(tasks: Sequence[Task], clock: DatabaseClock) -> str:
+    return json.dumps([_fields(task, clock) for task in tasks], ensure_ascii=False, separators=(",", ":"))
 
 
-def decoded(row: OutboxEntry) -> list[Task]:
-    """The row's tasks; `TaskSerializationError` if somebody has damaged it."""
+def decoded(row: OutboxEntry, passed_since: Callable[[float], float] | None = None) -> list[Task]:
+    """The row's tasks; `TaskSerializationError` if somebody has damaged it.
+
+    Args:
+        passed_since: the seconds since a moment of the database's clock, by which delays and expiries are less now. By default
+            the tasks are as they were written.
+    """
     try:
-        return [_task(fields) for fields in json.loads(row.tasks)]
+        return [_task(fields, passed_since) for fields in json.loads(row.tasks)]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise TaskSerializationError(f"outbox entry {row.pk} can't be decoded: {error}") from error
 
 
-def _fields(task: Task) -> dict[str, Any]:
+def _fields(task: Task, clock: DatabaseClock) -> dict[str, Any]:
     fields = task.model_dump(mode="json", exclude_defaults=True, exclude={"payload"})
-    return {**fields, "payload": task.payload_bytes.decode(), "chosen": task.has_chosen_id}
+    written = {} if task.delay is None and task.expires is None else {"written": round(clock.now(), 6)}
+    return {**fields, **written, "payload": task.payload_bytes.decode(), "chosen": task.has_chosen_id}
 
 
-def _task(fields: dict[str, Any]) -> Task:
+def _task(fields: dict[str, Any], passed_since: Callable[[float], float] | None) -> Task:
     raw = fields["payload"].encode()
-    others = {name: value for name, value in fields.items() if name not in ("payload", "chosen")}
+    others = {name: value for name, value in fields.items() if name not in ("payload", "chosen", "written")}
     task = Task.model_validate({**others, "payload": json_payload.loads(raw)})
-    return task.carrying(raw, task.task_id if fields["chosen"] else None)
+    task.carrying(raw, task.task_id if fields["chosen"] else None)
+    written = fields.get("written")
+    return task if written is None or passed_since is None else task.after(passed_since(written))

@@ -297,7 +297,8 @@ class Sendable(Composable, Generic[P, R_co]):
         before = self._made_before
         is_known = before is not None and before[0] is options and before[1] is config
         pattern = before[2] if before is not None and is_known else None
-        due, expiry = self._times(options) if pattern is None else (None, None)
+        if pattern is None:
+            self._check_times(options)
         try:
             user = self._user(options, bound, args, kwargs)
             if pattern is not None:
@@ -313,8 +314,10 @@ class Sendable(Composable, Generic[P, R_co]):
                 name=self.name,
                 max_retries=config.default_max_retries if options.max_retries is None else options.max_retries,
                 max_deliveries=options.max_deliveries,
-                execute_after=due,
-                expires_at=expiry,
+                execute_after=options.execute_after,
+                delay=options.delay,
+                expires_at=options.expires_at,
+                expires=options.expires,
                 sla=options.sla,
                 timeout=options.timeout,
                 unique_key="" if window is None else self._unique_key(user, bound, stored[0]),
@@ -391,8 +394,9 @@ class Sendable(Composable, Generic[P, R_co]):
             return user_id(value, f"the user (argument {options.user!r})")
         return user_id(options.user(*args, **kwargs), "what the user function returns")
 
-    def _times(self, options: TaskOptions) -> tuple[float | None, float | None]:
-        """When it may start and when it expires."""
+    def _check_times(self, options: TaskOptions) -> None:
+        """Raise `TaskUsageError` if it would expire before it may start. A moment and a length of time are compared by this
+        process's clock."""
         now = time.time()
         due = now + options.delay if options.delay is not None else moment(options.execute_after, "execute_after")
         expiry = now + options.expires if options.expires is not None else moment(options.expires_at, "expires_at")
@@ -401,7 +405,6 @@ class Sendable(Composable, Generic[P, R_co]):
                 f"{self.name}.enqueue(): it would expire ({expiry - now:g} s from now) before it may start "
                 f"({due - now:g} s from now)"
             )
-        return due, expiry
 
     def _unique_key(self, user: str, bound: dict[str, Any] | None, args: Sequence[Any]) -> str:
         """The same for calls of this task for the same user with the same arguments, however they were written."""

@@ -162,7 +162,7 @@ def _positive(value: Any, name: str) -> float:
 
 
 def _moment(value: Any, name: str) -> Any:
-    moment(value, name)  # converted when the task is sent: a timedelta counts from then
+    moment(value, name)  # a timedelta is kept: it counts from when the task is sent
     return value
 
 
@@ -320,9 +320,7 @@ class TaskOptions:
         """Whether they mean the same at each call: no moment, id or key is computed for it."""
         computed = (
             self.task_id,
-            self.delay,
             self.execute_after,
-            self.expires,
             self.expires_at,
             self.unique_for,
             self.debounce,

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from django_fairque.conf.models import FairQueueConfig
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.outbox.clock import DatabaseClock
     from django_fairque.tasks.options import TaskOptions
 
 
@@ -83,6 +84,12 @@ class CommitBuffer:
         """Read when there is something to send: a transaction that sends nothing needs no configuration."""
         return conf.get_config().outbox and has_outbox(self.database)
 
+    @cached_property
+    def _clock(self) -> DatabaseClock:
+        from django_fairque.outbox.clock import DatabaseClock
+
+        return DatabaseClock(self.database)
+
     @property
     def is_alive(self) -> bool:
         """Whether the commit came or can still come: what it was part of was not rolled back."""
@@ -99,7 +106,7 @@ class CommitBuffer:
         if self.has_outbox:
             from django_fairque.outbox import rows
 
-            batch.row_of |= rows.store(self.database, queue, tasks)
+            batch.row_of |= rows.store(self.database, queue, tasks, self._clock)
         batch.tasks.update(zip(results, tasks, strict=True))
         return results
 
@@ -135,7 +142,7 @@ class CommitBuffer:
                 from django_fairque.outbox import rows
 
                 changed.row_of |= rows.change(
-                    self.database, result.queue, {changed.row_of[each] for each in tasks}, tasks
+                    self.database, result.queue, {changed.row_of[each] for each in tasks}, tasks, self._clock
                 )
         return True
 
@@ -323,9 +330,10 @@ def relay_batches(database: str, batches: Mapping[str, PendingBatch]) -> None:
     from django_fairque.outbox.relay import relay_rows
 
     users = {task.user_id for batch in batches.values() for task in batch.tasks.values()}
+    committed = {row for batch in batches.values() for row in batch.row_of.values()}
     counts = {name: unsent for name, batch in batches.items() if (unsent := _with_unsent_counts(name, batch.counts))}
     try:
-        relayed = relay_rows(database, users, counts, queue_of=_queue_for_commits)
+        relayed = relay_rows(database, users, counts, committed=committed, queue_of=_queue_for_commits)
     except Exception:
         for name, kept in counts.items():
             keep_event_counts(name, kept)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from django.conf import settings
 
-from django_fairque.engine.model.signature import DEFAULT_KEY, ONE_TASK, SignedFields, prepared_key, sign
+from django_fairque.engine.model.signature import DEFAULT_KEY, MAC_END, ONE_TASK, SignedFields, prepared_key, sign
 
 from .errors import TaskSignatureError
 
@@ -52,7 +52,8 @@ def check(lease: Lease, *, queue: str, prefix: str, mode: str) -> None:
     is_bound = signature[:1] == ONE_TASK
     fields = SignedFields(
         *(prefix, queue, lease.name, lease.user_id, lease.payload_bytes),
-        *((lease.task_id, lease.run_id) if is_bound else ()),
+        *((lease.task_id, lease.run_id) if is_bound else ("", "")),
+        signature[MAC_END:],
     )
     if signature and (
         hmac.compare_digest(sign(prepared_key(settings.SECRET_KEY), *fields), signature)

@@ -94,7 +94,7 @@ class TestTransaction:
         assert made.has_chosen_id
         for name in ("user_id", "priority", "payload", "name", "max_retries", "timeout", "sla"):
             assert getattr(made, name) == getattr(stored, name), name
-        assert made.execute_after == pytest.approx(stored.execute_after)
+        assert (made.delay, made.execute_after) == (60, None)
         assert stored.priority is Priority.CRITICAL
         assert stored.payload["args"][1] == {"ü": [1.5, None, "\x00"]}
 

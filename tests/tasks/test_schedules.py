@@ -118,7 +118,9 @@ def test_nor_does_a_task_that_says_itself_when(declare: Callable[..., FairQueue]
     def timed() -> None: ...
 
     good = {"task": "shop.report", "every": 60, "args": ["x"]}
-    with pytest.raises(TaskUsageError, match=r"b: a scheduled task has no depends_on, execute_after or expires_at"):
+    with pytest.raises(
+        TaskUsageError, match=r"b: a scheduled task has no depends_on, delay, execute_after or expires_at"
+    ):
         declare(b={"task": "shop.timed", "every": 60}, c=good)
     assert [each.name for each in get_queue().schedules.list()] == ["c"]
     (error,) = [each for each in run_checks(tags=["fairque"]) if each.id == "fairque.E010"]

@@ -115,6 +115,18 @@ def moment(value: float | datetime | timedelta | None, what: str) -> float | Non
     return rounded(number)
 
 
+def moment_or_span(
+    at: float | datetime | timedelta | None, span: float | timedelta | None, at_name: str, span_name: str
+) -> tuple[float | None, float | None]:
+    """Two options for one time: a moment, and seconds that the server counts from when it accepts the task. A timedelta in place
+    of the moment is such a length of time."""
+    if at is not None and span is not None:
+        raise TaskValidationError(f"{span_name} and {at_name} say the same thing in two ways: give one of them")
+    if isinstance(at, timedelta):
+        at, span, span_name = None, at, at_name
+    return moment(at, at_name), None if span is None else duration(span, span_name)
+
+
 def retry_delay(retry_count: int, *, base: float = 1.0, cap: float = 3600.0, jitter: float = 0.0) -> float:
     """``base × 2^retry_count`` seconds (1, 2, 4, 8 … for a base of 1), at most ``cap``.
 

@@ -1,8 +1,9 @@
 """Signatures: a few bytes behind a payload on the server, by which workers know that it comes from the application.
 
-A signature is an HMAC-SHA256 of the fields that decide which code runs, with what and for whom, cut to 128 bits (RFC 2104 allows
-half of a hash); the key is derived from ``SECRET_KEY`` as `django.core.signing` does. Queues sign with the `SigningKey` of
-their configuration when they push, and workers check before they decode a payload (`django_fairque.tasks.signing`).
+A signature is an HMAC-SHA256 of the fields that decide which code runs, with what, for whom and how long after the push, cut to
+128 bits (RFC 2104 allows half of a hash); the key is derived from ``SECRET_KEY`` as `django.core.signing` does. Queues sign with
+the `SigningKey` of their configuration when they push, and workers check before they decode a payload
+(`django_fairque.tasks.signing`).
 
 The separator is a byte that JSON can't contain, so what precedes it is the payload, unchanged, and payloads with and without a
 signature can be stored together.
@@ -18,6 +19,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from django_fairque.engine.model.durations import to_us
+
 SIGNATURE_SEPARATOR = b"\x1e"
 MAX_SIGNATURE_BYTES = 64
 """The most bytes of a signature, with its separator."""
@@ -26,6 +29,8 @@ SIZE = 16
 """Bytes of a signature: 128 bits are as hard to guess as a key of AES-128, and take 22 characters."""
 ONE_TASK, ANY_TASK = b"1", b"*"
 """The first byte of a signature: of one task; or made before the task had its id (schedules, debounce)."""
+MAC_END = 23
+"""Bytes of a signature before the lengths of time that it covers: its first byte, and the HMAC as text."""
 
 
 class SignedFields(NamedTuple):
@@ -33,7 +38,7 @@ class SignedFields(NamedTuple):
 
     ``prefix`` and ``queue`` are those of its queue, ``name``, ``user_id`` and ``payload`` the task's. ``task_id`` and
     ``run_id`` are empty where they are not known yet: a schedule's tasks get their ids when it fires, and a debounced
-    payload may become that of an earlier task.
+    payload may become that of an earlier task. ``spans`` are the task's ``delay`` and ``expires``, see `signed_spans`.
     """
 
     prefix: str
@@ -43,6 +48,7 @@ class SignedFields(NamedTuple):
     payload: bytes
     task_id: str = ""
     run_id: str = ""
+    spans: bytes = b""
 
 
 @dataclass
@@ -63,17 +69,32 @@ def sign_payload(fields: SignedFields, key: str | bytes | None) -> bytes:
 
 
 def sign(
-    key: hmac.HMAC, prefix: str, queue: str, name: str, user: str, payload: bytes, task: str = "", run: str = ""
+    key: hmac.HMAC,
+    prefix: str,
+    queue: str,
+    name: str,
+    user: str,
+    payload: bytes,
+    task: str = "",
+    run: str = "",
+    spans: bytes = b"",
 ) -> bytes:
     """The signature of the fields of a task (`SignedFields`, of which none is made for each of many tasks), with a
-    `prepared_key`."""
+    `prepared_key`. It ends with the ``spans``, by which a worker can check them: the server keeps the moments that it counted."""
     # Lengths first, so that the fields of no two tasks give the same message.
     lengths = f"{len(prefix)},{len(queue)},{len(name)},{len(user)},{len(task)},{len(run)}"
+    if spans:
+        lengths += f",{len(spans)}"
     digest = key.copy()
-    digest.update(f"{lengths}:{prefix}{queue}{name}{user}{task}{run}".encode() + payload)
+    digest.update(f"{lengths}:{prefix}{queue}{name}{user}{task}{run}".encode() + spans + payload)
     kind = ONE_TASK if task else ANY_TASK
     # As base64.urlsafe_b64encode, in half of its time: this is done for each task, twice.
-    return kind + binascii.b2a_base64(digest.digest()[:SIZE], newline=False)[:-2].translate(_URL_SAFE)
+    return kind + binascii.b2a_base64(digest.digest()[:SIZE], newline=False)[:-2].translate(_URL_SAFE) + spans
+
+
+def signed_spans(delay: float | None, expires: float | None) -> bytes:
+    """A task's ``delay`` and ``expires`` (seconds) as they are signed, in microseconds."""
+    return ",".join("" if span is None else str(to_us(span)) for span in (delay, expires)).encode()
 
 
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")

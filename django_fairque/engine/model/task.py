@@ -17,7 +17,15 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr
 from django_fairque.engine.model import durations
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model import trace_context as traces
-from django_fairque.engine.model.durations import check_integer, duration, moment, positive_us, rounded, seconds, to_us
+from django_fairque.engine.model.durations import (
+    check_integer,
+    duration,
+    moment_or_span,
+    positive_us,
+    rounded,
+    seconds,
+    to_us,
+)
 from django_fairque.engine.model.errors import TaskSerializationError, TaskValidationError, short
 from django_fairque.engine.model.ids import check_encodable, check_id, new_task_id
 from django_fairque.engine.model.payload import pack, unpack
@@ -58,7 +66,8 @@ class Task(BaseModel):
 
     Moments are Unix times in seconds, lengths of time seconds. ``created_at``, ``state`` and ``sla_deadline`` of a
     task that was read back are the server's; before the push they are this process's estimates (``sla_deadline`` is
-    None).
+    None). The server adds ``delay`` and ``expires`` to its own time when it accepts the task, so ``execute_after`` and
+    ``expires_at`` of such a task are None before the push.
     """
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True, extra="forbid")
@@ -82,8 +91,13 @@ class Task(BaseModel):
     created_at: float
     execute_after: float | None = None
     """It does not start before this moment; None for at once."""
+    delay: float | None = None
+    """Seconds after its push before which it does not start; None for none, or if ``execute_after`` was given."""
     expires_at: float | None = None
     """If it has not started by this moment it becomes a dead letter; None for never."""
+    expires: float | None = None
+    """Before the push, the seconds after it at which it becomes a dead letter if it has not started; afterwards None, see
+    ``expires_at``."""
     timeout: float | None = None
     """Seconds it may run; None for the value of its queue or worker."""
     sla: float | None = None
@@ -141,7 +155,9 @@ class Task(BaseModel):
         max_retries: int = 3,
         max_deliveries: int | None = None,
         execute_after: float | datetime | timedelta | None = None,
+        delay: float | timedelta | None = None,
         expires_at: float | datetime | timedelta | None = None,
+        expires: float | timedelta | None = None,
         sla: float | timedelta | None = None,
         timeout: float | timedelta | None = None,
         unique_key: str = "",
@@ -156,7 +172,7 @@ class Task(BaseModel):
         max_payload_bytes: int = json_payload.MAX_PAYLOAD_BYTES,
     ) -> Task:
         """Check the values and make a task. Nothing is sent. Lengths of time are seconds or a timedelta; moments are
-        Unix times, an aware datetime, or a timedelta from now.
+        Unix times or an aware datetime. A timedelta in place of a moment is a length of time.
 
         - ``user_id``: the user that must be treated fairly; a non-empty string of at most 256 bytes.
         - ``priority``: from 1 (very low) to 6 (critical).
@@ -171,9 +187,10 @@ class Task(BaseModel):
         - ``max_deliveries``: how often it is started at most, from 1 to 1000, if its process dies or its lease ends
           each time; then it becomes a dead letter of type ``poisoned``. With 1 it never starts a second time, also if
           its worker is stopped while it runs. By default the queue's ``max_deliveries``.
-        - ``execute_after``: the moment before which it does not start; at once by default.
-        - ``expires_at``: if it has not started by this moment it becomes a dead letter of type ``expired``; never by
-          default.
+        - ``execute_after`` or ``delay``: the moment before which it does not start, or the time after the push; at
+          once by default.
+        - ``expires_at`` or ``expires``: if it has not started by this moment, or this time after the push, it becomes
+          a dead letter of type ``expired``; never by default. The server's clock counts ``delay`` and ``expires``.
         - ``sla``: the time within which it should start; by default that of its user or priority.
         - ``timeout``: the time it may run; by default its queue's ``default_task_timeout`` or the worker's limit.
         - ``unique_key``, ``unique_for``: within ``unique_for`` after a push the same key of the same user is a
@@ -231,8 +248,11 @@ class Task(BaseModel):
         own_limit = None if max_deliveries is None else check_integer(max_deliveries, "max_deliveries", 1, 1000)
         fields["max_deliveries"] = own_limit or 0
         fields["created_at"] = rounded(time.time())
-        fields["execute_after"] = None if execute_after is None else moment(execute_after, "execute_after")
-        fields["expires_at"] = None if expires_at is None else moment(expires_at, "expires_at")
+        start, end = (execute_after, delay), (expires_at, expires)
+        none = (None, None)
+        found = none if start == none else moment_or_span(*start, "execute_after", "delay")
+        fields["execute_after"], fields["delay"] = found
+        fields["expires_at"], fields["expires"] = none if end == none else moment_or_span(*end, "expires_at", "expires")
         fields["sla"] = None if sla is None else duration(sla, "sla")
         fields["timeout"] = None if timeout is None else positive_us(timeout, "timeout") / 1_000_000
         fields["unique_key"] = unique_key
@@ -340,11 +360,16 @@ class Task(BaseModel):
         """Return whether a worker may start the task now.
 
         A task is ready from ``execute_after`` until ``expires_at``, unless it waits for other tasks, runs or has
-        ended. ``now`` is a Unix time; by default that of this machine's clock.
+        ended; before the push ``delay`` and ``expires`` count from ``created_at``. ``now`` is a Unix time; by default
+        that of this machine's clock.
         """
         at = time.time() if now is None else now
-        is_due = (self.execute_after or 0) <= at and (self.expires_at is None or at < self.expires_at)
+        due, expiry = self._moment(self.execute_after, self.delay), self._moment(self.expires_at, self.expires)
+        is_due = (due or 0) <= at and (expiry is None or at < expiry)
         return is_due and self.state in (TaskState.QUEUED, TaskState.SCHEDULED)
+
+    def _moment(self, at: float | None, span: float | None) -> float | None:
+        return at if at is not None or span is None else self.created_at + span
 
     def can_retry(self, config: QueueConfig | None = None) -> bool:
         """Return whether the task has retries left.
@@ -381,7 +406,17 @@ class Task(BaseModel):
         clock.
         """
         due = (time.time() if now is None else now) + self.get_retry_delay(config)
-        return self.model_copy(update={"retry_count": self.retry_count + 1, "execute_after": rounded(due)})
+        return self.model_copy(
+            update={"retry_count": self.retry_count + 1, "execute_after": rounded(due), "delay": None}
+        )
+
+    def after(self, passed: float) -> Task:
+        """Return the task as it is pushed later than it was sent. For the outbox: its ``delay`` and ``expires`` are less by the
+        seconds that have ``passed`` since then."""
+        spans = {"delay": self.delay, "expires": self.expires}
+        left = {name: max(0.0, rounded(span - passed)) for name, span in spans.items() if span is not None}
+        copy = self.model_copy(update=left)
+        return copy.carrying(self.payload_bytes, self.task_id if self.has_chosen_id else None)
 
     @property
     def push_template(self) -> PushTemplate:
@@ -478,14 +513,17 @@ class Task(BaseModel):
 class PushTemplate(NamedTuple):
     """What many tasks of a push have in common. It is sent to the server, and evaluated there, once for all of them.
 
-    ``name``, ``priority``, ``execute_after``, ``expires_at``, ``max_retries``, ``timeout``, ``sla``, ``unique_key``,
-    ``unique_for``, ``debounce`` and ``debounce_max_wait`` are those of `Task`. Lengths of time are seconds, moments Unix times.
+    ``name``, ``priority``, ``execute_after``, ``delay``, ``expires_at``, ``expires``, ``max_retries``, ``timeout``, ``sla``,
+    ``unique_key``, ``unique_for``, ``debounce`` and ``debounce_max_wait`` are those of `Task`. Lengths of time are seconds,
+    moments Unix times; a moment counts more than the length of time in its place.
     """
 
     name: str
     priority: int
     execute_after: float | None
+    delay: float | None
     expires_at: float | None
+    expires: float | None
     max_retries: int
     timeout: float | None
     sla: float | None
@@ -507,7 +545,16 @@ class PushTemplate(NamedTuple):
             value.decode() for value in unpack(packed)
         )
         return cls(
-            *(name, int(priority), seconds(due), seconds(expires), int(retries), seconds(timeout), seconds(sla), key),
+            *(
+                name,
+                int(priority),
+                *_read_time(due),
+                *_read_time(expires),
+                int(retries),
+                seconds(timeout),
+                seconds(sla),
+                key,
+            ),
             *(seconds(unique_for), seconds(debounce), seconds(max_wait)),
             *(int(used[0] or 0) if used else 0, int(used[1]) if len(used) > 1 else 0, chosen == "1"),
         )
@@ -517,7 +564,8 @@ class PushTemplate(NamedTuple):
         """Return it as ``push.lua`` takes it, in its order."""
         return pack(
             [
-                *(self.name, int(self.priority), int(self.is_chosen), _us(self.execute_after), _us(self.expires_at)),
+                *(self.name, int(self.priority), int(self.is_chosen)),
+                *(_time(self.execute_after, self.delay), _time(self.expires_at, self.expires)),
                 *(self.max_retries, _us(self.timeout), _us(self.sla), self.unique_key, _us(self.unique_for)),
                 *(_us(self.debounce), _us(self.debounce_max_wait)),
                 *([self.retry_count or ""] if self.retry_count or self.max_deliveries else []),
@@ -528,6 +576,20 @@ class PushTemplate(NamedTuple):
 
 def _us(value: float | None) -> int | str:
     return "" if value is None else to_us(value)
+
+
+def _time(at: float | None, span: float | None) -> int | str:
+    return _us(at) if at is not None or span is None else f"{COUNTED}{to_us(span)}"
+
+
+def _read_time(text: str) -> tuple[float | None, float | None]:
+    is_span = text.startswith(COUNTED)
+    found = seconds(text.removeprefix(COUNTED))
+    return (None, found) if is_span else (found, None)
+
+
+COUNTED = "+"
+"""Before a length of time (microseconds) in place of a moment: the server adds it to the time at which it accepts the task."""
 
 
 class PushArguments(list[Any]):
@@ -605,7 +667,9 @@ def _bytes(value: Any) -> bytes:
 TIME_FIELDS = {
     "created_at": "created",
     "execute_after": "due",
+    "delay": "delay",
     "expires_at": "expires",
+    "expires": "lifetime",
     "timeout": "timeout",
     "sla": "sla",
     "sla_deadline": "deadline",

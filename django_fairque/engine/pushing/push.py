@@ -16,7 +16,7 @@ from django_fairque.engine.model.durations import seconds, to_us
 from django_fairque.engine.model.ids import new_nonce
 from django_fairque.engine.model.payload import pack
 from django_fairque.engine.model.records import REFUSED_STATUSES, EventCount, PushResult, push_refused
-from django_fairque.engine.model.signature import SIGNATURE_SEPARATOR, prepared_key, sign
+from django_fairque.engine.model.signature import SIGNATURE_SEPARATOR, prepared_key, sign, signed_spans
 from django_fairque.engine.model.task import PushTemplate, Task, check_tasks
 from django_fairque.engine.pushing import batching
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands
@@ -369,7 +369,8 @@ def push_args(commands: Commands, tasks: Sequence[Task], graph: Graph = NO_GRAPH
             payload += task.signature
         elif key is not None:
             known = (task.task_id, graph.run_id) if task.debounce is None else ("", "")
-            payload += SIGNATURE_SEPARATOR + sign(key, prefix, queue, task.name, task.user_id, payload, *known)
+            spans = b"" if task.delay is None and task.expires is None else signed_spans(task.delay, task.expires)
+            payload += SIGNATURE_SEPARATOR + sign(key, prefix, queue, task.name, task.user_id, payload, *known, spans)
         args += (task.task_id, task.user_id, payload, form)
         if task.traceparent:
             traced += (len(args) // 4, task.trace.stored())
@@ -379,9 +380,10 @@ def push_args(commands: Commands, tasks: Sequence[Task], graph: Graph = NO_GRAPH
         args.append(template.packed())
     if graph.mode:
         args += batching.dependency_args(tasks, graph.remote)
-    if traced or graph.parts:
+    is_part = graph.mode == 2  # the script that accepts the graph adds the moment as the last argument
+    if traced or graph.parts or is_part:
         args += [len(traced) // 2, *traced]
-    if graph.parts:
+    if graph.parts or is_part:
         args += [len(graph.parts), *(each for part in graph.parts.items() for each in part)]
     return [int(is_kept), graph.run_id, graph.mode, len(tasks), len(forms), *args]
 

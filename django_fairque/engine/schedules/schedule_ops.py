@@ -161,10 +161,9 @@ def template_of(task: Task | Template) -> dict[str, Any]:
     made = task if isinstance(task, Task) else task.to_task() if hasattr(task, "to_task") else None
     if made is None:
         raise TaskValidationError(f"task must be a Task, a task or a call such as my_task.s(…), got {short(task)}")
-    is_dated = made.expires_at is not None and expires_of(task) is None
-    if made.depends_on or made.execute_after is not None or is_dated:
+    if made.depends_on or made.execute_after is not None or made.delay is not None or made.expires_at is not None:
         raise TaskValidationError(
-            "a scheduled task has no depends_on, execute_after or expires_at: its schedule says when (and with expires, "
+            "a scheduled task has no depends_on, delay, execute_after or expires_at: its schedule says when (and with expires, "
             "in seconds from each run time, until when)"
         )
     names = ("user_id", "name", "max_retries", "timeout", "sla")
@@ -175,8 +174,8 @@ def template_of(task: Task | Template) -> dict[str, Any]:
 
 
 def expires_of(task: Task | Template) -> float | None:
-    """Seconds, if the call says so. A `Task` knows its moment alone."""
-    return None if isinstance(task, Task) else getattr(task, "expires", None)
+    """Seconds, if the task or the call has them."""
+    return getattr(task, "expires", None)
 
 
 def create(name: str, task: Task | Template, now: float, options: dict[str, Any]) -> Schedule:

@@ -143,6 +143,14 @@ def test_a_retry_s_pause_is_no_longer_than_it_was(queue: FairQueue) -> None:
     assert queue.sweep(now=AHEAD + 29).due == 0, "what was asked for that moment"
 
 
+def test_a_delay_is_no_longer_than_it_was(queue: FairQueue) -> None:
+    task_id = queue.push(task(delay=60), now=AHEAD).task_id
+    queue.sweep(now=AHEAD + 20)
+    assert queue.sweep(now=NOW).due == 0
+    assert queue.get_task(task_id).execute_after == pytest.approx(NOW + 40)
+    assert queue.sweep(now=NOW + 41).due == 1
+
+
 @pytest.mark.parametrize("crash", ["seen", "reported"])
 def test_a_pause_after_crashes_is_no_longer_than_it_was(queue: FairQueue, crash: str) -> None:
     task_id = queue.push(task("ann"), now=AHEAD).task_id

@@ -41,6 +41,14 @@ class TestGraphs:
         assert finish_all(queue) == [ONE, TWO, THREE, ONE, TWO]
         assert queue.run("run-1").state == "finished"
 
+    def test_delays_count_from_the_push_also_on_shards_that_learn_of_it_later(self, queue: FairQueue) -> None:
+        spans = {"delay": 60, "expires": 300}
+        tasks = [task(ONE, task_id="a"), task(TWO, task_id="b", depends_on=["a"], **spans)]
+        queue._run(pushing.push_graph(queue._shards, tasks, "", NOW))  # the part on another shard is on its way
+        queue.carry_messages(now=NOW + 20)
+        found = queue.get_task("b")
+        assert (found.execute_after, found.expires_at) == (NOW + 60, NOW + 300)
+
     def test_how_far_runs_are(self, queue: FairQueue) -> None:
         queue.push_graph(self.chain(), "run-1", now=NOW)
         queue.push_graph([task(TWO, task_id="alone")], "run-2", now=NOW + 1)

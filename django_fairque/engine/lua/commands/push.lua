@@ -10,11 +10,12 @@
 -- ARGV    options, nonce kept (0/1), run id or '', is a graph (0; 1; 2: a part of one
 --         that was accepted on another shard, which no limit refuses), n (1..2000), k forms, then n × (id, user, payload,
 --         index of its form), then k × what tasks of that form have in common, packed: name, priority, chosen id (0/1), due
---         us or '', expires us or '', max retries, timeout us or '', sla us or '', unique key or '', unique for us or '',
+--         us or '', expires us or '' ('+' and us: counted from the acceptance), max retries, timeout us or '', sla us or '', unique key or '', unique for us or '',
 --         debounce us or '', the most that it may put off the start (us) or '', the number of retries or '' and
 --         the task's own limit of deliveries, as far as there are any; of a graph then the number of dependencies on other shards, and for each its id and shard; the number of tasks with dependencies, and for each its index, policy (wait cancel run), k, k ids;
 --         if some belong to a trace then their number, and for each its index and trace; if it has parts on other
---         shards then (behind a 0 when nothing is traced) their number, and for each a message: field, body
+--         shards then (behind a 0 when nothing is traced) their number, and for each a message: field, body.
+--         A part that was accepted on another shard has both numbers, and last the moment when it was accepted (us)
 -- REPLY   now (us), codes (one digit per task: 1 accepted, 2 duplicate, 3 backlog full, 4 the id belongs to
 --         another user's task), then for each duplicate
 --         under another id: its index, the id under which the work is known.

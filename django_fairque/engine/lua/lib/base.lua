@@ -211,12 +211,12 @@ end
 
 -- The server's clock was ahead and is set right. A step of up to a minute is waited out: time stands still until the clock has
 -- caught up. A larger one is believed, and what was counted from the engine's own time (ends of leases, held users, when
--- other shards are asked again, pauses before retries) keeps what was left of it. Moments that were given, as when a task is
--- due, stay.
+-- other shards are asked again, delays, pauses before retries) keeps what was left of it. Moments that were given, as
+-- `execute_after`, stay.
 local BACK = 60e6
 -- Not all commands declare them; clients that may push may write them.
 local COUNTED = { 'state:started', 'throttled', 'mirrors' }
-local MOST_RETRIES = 10000 -- that are looked for, among the next tasks that are due
+local MOST_RETRIES = 10000 -- and delayed tasks that are looked for, among the next tasks that are due
 local function move(list, time, moved)
   local step = time - math.min(stat.clock, NEVER)
   for i = 1, #list, 2 do
@@ -233,8 +233,8 @@ local function set_back(time)
   end
   local due = redis.call('ZRANGEBYSCORE', scheduled, exact(time), '+inf', 'WITHSCORES', 'LIMIT', 0, MOST_RETRIES)
   for i = 1, #due, 2 do
-    local known = attempt('HMGET', task_key(due[i]), 'done', 'user')
-    local user_name = known and known[1] and (known[2] or heads.read(attempt('GETRANGE', payload_key(due[i]), 0, heads.MOST - 1)).user)
+    local known = attempt('HMGET', task_key(due[i]), 'done', 'user', 'delay')
+    local user_name = known and (known[1] or known[3]) and (known[2] or heads.read(attempt('GETRANGE', payload_key(due[i]), 0, heads.MOST - 1)).user)
     if user_name then
       move({ due[i], due[i + 1] }, time, retries)
       retries[#retries + 1] = user_name

@@ -76,7 +76,7 @@ local function known_as(item, key)
   if not earlier and (not task or task.state == 'canceled') then return nil end
   if item.form.debounce then -- the last one counts, if the first has not begun
     if earlier then
-      earlier.last, earlier.expires = item, item.form.expires
+      earlier.last, earlier.expires = item, item.expires
       if earlier.size then
         add(earlier.owner, 'bytes', size_of(item) - earlier.size)
         earlier.size = size_of(item)
@@ -129,7 +129,7 @@ local function decide(item, some_exist)
     accepted_by_id[item.id] = item
     if user.is_damaged then refuse_damaged(user.key) end
     check_queue_type(user, item.priority == 6)
-    if (item.form.due or item.form.debounce) and not user.touched_scheduled then
+    if (item.due or item.form.debounce) and not user.touched_scheduled then
       user.touched_scheduled = true
       if not attempt('ZCARD', scheduled_key(user.name)) then refuse_damaged(scheduled_key(user.name)) end
     end
@@ -145,10 +145,19 @@ end
 -- What tasks have in common, worked out once for all of them. `record` holds the fields of a new record: those that
 -- differ, whose values `fields_of` puts in, and those that don't; behind `size` those that only some tasks have. `common`:
 -- what is last in their heads (lib/heads.lua), of those that go straight into their user's normal queue and only wait there to be started.
+local PLUS = 43 -- the byte
+local function time_of(text) -- a moment, or how long after the acceptance
+  if string.byte(text) == PLUS then return nil, tonumber(string.sub(text, 2)) end
+  return tonumber(text)
+end
 local MAX_WAITS = 10 -- by default a task is put off for this many debounce times at most
 local OPTIONAL = { [1] = 'name', [5] = 'expires', [7] = 'timeout', [8] = 'sla', [13] = 'retries', [14] = 'max_deliveries' }
 local function read_form(text)
   local values = unpack_list(text)
+  local due, delay = time_of(values[4])
+  local expires, lifetime = time_of(values[5])
+  local has_times = values[4] ~= '' or values[5] ~= ''
+  if lifetime then values[5] = '' end -- each task gets another moment
   local record = { 'state', '', 'user', '', 'created', '', 'priority', values[2], 'max_retries', values[6] }
   for at, field in pairs(OPTIONAL) do
     if values[at] and values[at] ~= '' then
@@ -157,10 +166,10 @@ local function read_form(text)
     end
   end
   local debounce = tonumber(values[11])
-  local is_plain = values[2] ~= '6' and values[4] == '' and values[5] == '' and values[8] == '' and not debounce
+  local is_plain = values[2] ~= '6' and not has_times and values[8] == '' and not debounce
   return {
     common = is_plain and heads.common(record), record = record, size = #record, priority = tonumber(values[2]), is_chosen = values[3] == '1',
-    due = tonumber(values[4]), expires = tonumber(values[5]), sla = tonumber(values[8]),
+    due = due, delay = delay, expires = expires, lifetime = lifetime, sla = tonumber(values[8]),
     unique = values[9], window = tonumber(values[10]) or debounce or 0, debounce = debounce,
     max_wait = tonumber(values[12]) or debounce and MAX_WAITS * debounce,
   }
@@ -180,18 +189,23 @@ local function form_of(text)
   return form
 end
 
+local counted_from -- the moment from which delays and expiries are counted that are lengths of time
+
 -- An item is the task that it will be (see `read_task`), as far as it is known before it is written.
 local NOTHING = {}
 local function read_item(index, at, forms)
   local id, form = ARGV[at], forms[ARGV[at + 3]]
   local item = { index = index, id = id, at = at, form = form, priority = form.priority, raw = NOTHING, owner = false, ready = 0 }
-  if form.expires then item.expires = form.expires end
+  if form.delay then item.due = counted_from + form.delay elseif form.due then item.due = form.due end
+  if form.lifetime then item.expires = counted_from + form.lifetime elseif form.expires then item.expires = form.expires end
   if form.sla then item.sla = form.sla end
   record_keys[index], item.payload_key = task_key(id), payload_key(id)
   return item
 end
 
 function read_items(at)
+  -- A part of a graph says as its last argument when the whole was accepted (`post_parts`).
+  counted_from = is_posted and math.min(now, tonumber(ARGV[#ARGV]) or now) or now
   local size, kinds = tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
   local first_form, forms = at + ITEMS + size * STRIDE, {}
   for i = 1, kinds do forms[tostring(i)] = form_of(ARGV[first_form + i - 1]) end

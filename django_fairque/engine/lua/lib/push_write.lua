@@ -28,6 +28,8 @@ local function fields_of(item, run, state, due)
   local list, size = item.form.record, item.form.size
   list[2], list[4], list[6] = state, item.owner.name, argument(item.ready)
   if due then size = put(list, size, 'due', exact(due)) end
+  if item.form.delay then size = put(list, size, 'delay', exact(item.form.delay)) end
+  if item.form.lifetime and item.expires then size = put(list, size, 'expires', exact(item.expires)) end
   if run ~= '' then size = put(list, size, 'run', run) end
   if item.size and state ~= 'canceled' then size = put(list, size, 'size', exact(item.size)) end
   if item.parents and #item.parents > 0 then size = put(list, size, 'parents', pack(item.parents)) end
@@ -112,14 +114,14 @@ end
 local function move(item)
   local key, due = task_key(item.moves), math.min(now + item.form.debounce, math.max(now, item.first_at + item.form.max_wait))
   redis.call('HSET', key, 'due', exact(due), unpack(item.trace and { 'trace', item.trace } or {}))
-  write_expiry(key, item.form.expires)
+  write_expiry(key, item.expires)
   if item.old_size then
     redis.call('HSET', key, 'size', exact(size_of(item)))
     add(item.moves_of, 'bytes', size_of(item) - item.old_size)
   end
   if item.is_deferred then
-    zadd(K['state:deferred'], item.form.expires or NEVER, item.moves)
-    if item.form.expires then look_at(item.form.expires) end
+    zadd(K['state:deferred'], item.expires or NEVER, item.moves)
+    if item.expires then look_at(item.expires) end
   else
     local user = item.moves_of
     zadd(K['state:scheduled'], due, item.moves)
@@ -142,7 +144,7 @@ local function write_item(item, run)
   local left = item.before and item.before.raw.run
   if left and left ~= run then srem(run_key(left), item.id) end
   if run ~= '' then sadd(run_key(run), item.id) end
-  local due = item.form.debounce and now + item.form.debounce or item.form.due
+  local due = item.form.debounce and now + item.form.debounce or item.due
   if item.dropped then
     write_record(item, run, 'canceled', due)
     remember(item.id, 'canceled', '', item.dropped, '')
@@ -211,9 +213,10 @@ local function write_accepted(run)
   return wakes
 end
 
--- Parts of a graph for other shards: posted in the same call, so that the graph is accepted as a whole.
+-- Parts of a graph for other shards: posted in the same call, so that the graph is accepted as a whole. Delays of its tasks count
+-- from now, also of a part that arrives later.
 local function post_parts(at)
-  for i = 1, tonumber(ARGV[at] or '0') do post(ARGV[at + 2 * i - 1], ARGV[at + 2 * i]) end
+  for i = 1, tonumber(ARGV[at] or '0') do post(ARGV[at + 2 * i - 1], ARGV[at + 2 * i] .. pack({ now_text })) end
 end
 
 -- The workers would make a dead letter of a task without a signature, so it is refused while its sender listens. A signature is
