@@ -13,7 +13,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import sentry_sdk
@@ -24,6 +24,7 @@ from sentry_sdk.utils import capture_internal_exceptions, event_from_exception
 
 from django_fairque import signals
 from django_fairque.conf.current import install_middleware
+from django_fairque.safely import is_a, traceback_of
 from django_fairque.tasks.errors import Discard, Retry, SoftTimeLimitExceeded, TaskRevoked, TaskTimeoutError, stopped
 from django_fairque.tasks.middleware import NO_MIDDLEWARE, TaskMiddleware, TaskRun, TaskSend
 from django_fairque.tasks.tracing import BAGGAGE_HEADER
@@ -215,7 +216,7 @@ class _Running:
     ) -> None:
         failure = self._failure(error)
         if failure is not None:
-            with capture_internal_exceptions():
+            with suppress(BaseException), capture_internal_exceptions():  # methods of the error may raise anything
                 self._report(failure)
         leaving = (None, None, None) if failure is None else (type(failure), failure, trace)
         for manager in reversed(self._open):
@@ -224,24 +225,24 @@ class _Running:
     @staticmethod
     def _failure(error: BaseException | None) -> BaseException | None:
         """The error that is to be reported, if there is one. A coroutine whose time is over is canceled."""
-        if isinstance(error, asyncio.CancelledError):
+        if is_a(error, asyncio.CancelledError):
             stop = stopped.get()
             if stop is not None and stop.kind is SoftTimeLimitExceeded:
                 return SoftTimeLimitExceeded().with_traceback(error.__traceback__)
-        return None if isinstance(error, CONTROL_FLOW) else error
+        return None if is_a(error, CONTROL_FLOW) else error
 
     def _report(self, error: BaseException) -> None:
         is_retried = _is_retried(self._run, error)
         if is_retried and not self._integration.report_retried:
             return
         event, hint = event_from_exception(
-            (type(error), error, _own_frames(error.__traceback__, self._run.name)),
+            (type(error), error, _own_frames(traceback_of(error), self._run.name)),
             client_options=sentry_sdk.get_client().options,
             mechanism={"type": "fairque", "handled": False},
         )
         event["level"] = "warning" if is_retried else "error"
         # A time limit interrupts a task anywhere, so its frames do not distinguish problems.
-        by = "SoftTimeLimitExceeded" if isinstance(error, TaskTimeoutError) else "{{ default }}"
+        by = "SoftTimeLimitExceeded" if is_a(error, TaskTimeoutError) else "{{ default }}"
         event["fingerprint"] = [by, self._run.name]
         sentry_sdk.capture_event(event, hint=hint)
         for task in self._run.tasks:
@@ -249,7 +250,7 @@ class _Running:
 
 
 def _leave(manager: AbstractContextManager[Any], error: tuple[Any, Any, Any]) -> None:
-    with capture_internal_exceptions():
+    with suppress(BaseException), capture_internal_exceptions():
         manager.__exit__(*error)
 
 
@@ -307,7 +308,7 @@ def _is_retried(run: TaskRun, error: BaseException) -> bool:
     from django_fairque.tasks import registry
 
     definition = registry.find(run.name)
-    if definition is None or not isinstance(error, (*definition.options.retry_on, TaskTimeoutError)):
+    if definition is None or not is_a(error, (*definition.options.retry_on, TaskTimeoutError)):
         return False
     return any(task.retries_left for task in run.tasks)
 

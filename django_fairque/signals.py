@@ -32,12 +32,13 @@ attempt has failed. ``task_canceled`` has ``took`` and ``error`` too after a ``D
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
 from django.dispatch import Signal
+
+from django_fairque.safely import Interruption, get_logger, is_a, report_lost_line, type_name
 
 if TYPE_CHECKING:
     from django_fairque.engine.model.lease import Lease
@@ -89,6 +90,15 @@ class NamedSignal(Signal):
     def has_listeners(self, sender: Any = None) -> bool:
         return bool(super().has_listeners(_known(sender)))
 
+    def _log_robust_failure(self, receiver: Any, err: Exception) -> None:
+        """Log a receiver that failed, as Django does; that may raise, and the other receivers must be called all the same."""
+        try:
+            super()._log_robust_failure(receiver, err)  # type: ignore[misc] # Django's stubs do not have it
+        except BaseException as error:
+            if is_a(error, Interruption):
+                raise
+            report_lost_line("django.dispatch", "a receiver of a signal failed: %s", (type_name(err),), error)
+
     def send(self, sender: Any, **named: Any) -> list[tuple[Any, Any]]:
         return super().send(_known(sender), **named)
 
@@ -122,7 +132,7 @@ worker_started = NamedSignal()
 worker_stopped = NamedSignal()
 
 
-logger = logging.getLogger("django_fairque.tasks")
+logger = get_logger("django_fairque.tasks")
 
 
 def send_task_pushed(queue: str, tasks: Sequence[Task], results: Sequence[PushResult]) -> None:
@@ -153,5 +163,5 @@ async def asend_task_started(queue: str, lease: Lease) -> None:
 def log_receiver_errors(answers: Sequence[tuple[Any, Any]]) -> None:
     """Log the exceptions among the results of ``send_robust``."""
     for receiver, answer in answers:
-        if isinstance(answer, Exception):
+        if is_a(answer, Exception):
             logger.error("the receiver %r failed", receiver, exc_info=answer)

@@ -6,12 +6,12 @@ Without it each task begins without any, because workers run each in a new conte
 from __future__ import annotations
 
 import json
-import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from structlog.contextvars import bound_contextvars, get_contextvars
 
+from django_fairque.safely import get_logger, type_name
 from django_fairque.tasks.context import current_task
 from django_fairque.tasks.middleware import TaskMiddleware
 
@@ -26,7 +26,7 @@ MAX_VARIABLES_BYTES = 4096
 OWN_VARIABLES = ("task_id", "task_name", "parent_task_id")
 """What each run binds, and does not pass on to the tasks that it enqueues."""
 
-logger = logging.getLogger("django_fairque.tasks")
+logger = get_logger("django_fairque.tasks")
 
 
 class StructlogContext(TaskMiddleware):
@@ -60,7 +60,7 @@ class StructlogContext(TaskMiddleware):
 
 
 def _encode(variables: dict[str, Any]) -> str:
-    texts = {name: json.dumps(value, default=str) for name, value in variables.items()}
+    texts = {name: _as_json(value) for name, value in variables.items()}
     while sum(len(name) + len(text) + 4 for name, text in texts.items()) > MAX_VARIABLES_BYTES:
         largest = max(texts, key=lambda name: len(texts[name]))
         logger.warning(
@@ -68,6 +68,13 @@ def _encode(variables: dict[str, Any]) -> str:
         )
         del texts[largest]
     return "{" + ", ".join(f"{json.dumps(name)}: {text}" for name, text in texts.items()) + "}"
+
+
+def _as_json(value: Any) -> str:
+    try:
+        return json.dumps(value, default=str)
+    except Exception:  # noqa: BLE001 - sending a task must not fail because a variable can't be written
+        return json.dumps(f"<{type_name(value)}>")
 
 
 def _decode(text: str) -> dict[str, Any]:

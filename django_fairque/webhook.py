@@ -7,7 +7,6 @@ at most `WEBHOOK_DEADLINE_SECONDS`, however slowly it answers, and no redirect i
 from __future__ import annotations
 
 import json
-import logging
 import socket
 import ssl
 import threading
@@ -23,13 +22,14 @@ from urllib.parse import urlsplit
 
 from django_fairque.conf import get_config
 from django_fairque.engine.model.errors import ConfigurationError, FairQueueError
+from django_fairque.safely import get_logger
 from django_fairque.version import __version__
 
 if TYPE_CHECKING:
     from django_fairque.conf.sections import WebhookConfig
     from django_fairque.engine.statistics.health import Alert
 
-logger = logging.getLogger("django_fairque.monitoring")
+logger = get_logger("django_fairque.monitoring")
 
 WEBHOOK_DEADLINE_SECONDS = 5.0
 """Seconds for one message: connecting, sending it, and the status of the answer."""

@@ -23,6 +23,7 @@ GENERATED_FILES = {"django_fairque/engine/queue/async_queue.py"}
 # The part of the package directly under its root -> its layer. A part may import from itself and from lower layers;
 # parts on one layer don't know each other.
 LAYERS = {
+    "safely": -1,
     "documentation": 0,
     "engine": 0,
     "early_signals": 0,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -14,10 +13,11 @@ from django.utils.module_loading import import_string
 
 from django_fairque.backends.compat import AnyTask
 from django_fairque.engine.model.errors import ConfigurationError, nearest, short
+from django_fairque.safely import get_logger
 from django_fairque.tasks import middleware
 from django_fairque.tasks.options import DeclaredOptions, TaskOptions, checked_option, contradictions
 
-logger = logging.getLogger("django_fairque.tasks")
+logger = get_logger("django_fairque.tasks")
 
 UserOf = Callable[[AnyTask, "list[Any]", "dict[str, Any]"], object]
 """``(task, args, kwargs)`` -> whom it is for; None for nobody in particular."""

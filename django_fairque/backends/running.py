@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Sequence
-from traceback import format_exception
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
@@ -19,6 +17,7 @@ from django.utils import timezone
 
 from django_fairque.conf.current import current_interceptor
 from django_fairque.engine.model.errors import RedisConnectionError
+from django_fairque.safely import get_logger, is_a, traceback_text, type_name
 from django_fairque.tasks import registry
 from django_fairque.tasks.context import RunningTask, current_task
 from django_fairque.tasks.errors import Discard, Retry, SoftTimeLimitExceeded, TaskRevoked, stopped
@@ -28,11 +27,13 @@ from . import results
 from .compat import TaskContext, TaskError, TaskResultStatus, normalize_json, task_finished, task_started
 
 if TYPE_CHECKING:
+    from django.dispatch import Signal
+
     from django_fairque.engine.model.records import Attempt
 
     from .compat import AnyResult, AnyTask
 
-logger = logging.getLogger("django_fairque.tasks")
+logger = get_logger("django_fairque.tasks")
 
 
 def runner(task: AnyTask) -> Callable[..., Any]:
@@ -50,14 +51,14 @@ def runner(task: AnyTask) -> Callable[..., Any]:
 def _sync_runner(task: AnyTask) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
         attempt = _Attempt(task, _earlier())
-        task_started.send_robust(sender=attempt.sender, task_result=attempt.result)
+        _announce(task_started, attempt)
         try:
             value = attempt.returned(task.func(*attempt.before(args), **kwargs))
         except BaseException as error:
             if attempt.ended_with(error):
-                task_finished.send_robust(sender=attempt.sender, task_result=attempt.result)
+                _announce(task_finished, attempt)
             raise
-        task_finished.send_robust(sender=attempt.sender, task_result=attempt.result)
+        _announce(task_finished, attempt)
         return value
 
     return run
@@ -66,19 +67,38 @@ def _sync_runner(task: AnyTask) -> Callable[..., Any]:
 def _async_runner(task: AnyTask) -> Callable[..., Any]:
     async def run(*args: Any, **kwargs: Any) -> Any:
         attempt = _Attempt(task, await _aearlier())
-        await task_started.asend_robust(sender=attempt.sender, task_result=attempt.result)
+        await _aannounce(task_started, attempt)
         try:
             value = attempt.returned(await _limited(task.func(*attempt.before(args), **kwargs)))
         except BaseException as error:
             if attempt.ended_with(error):
                 # Not asend_robust: the tasks that it makes for receivers don't know of the error that is handled here.
-                tell = sync_to_async(task_finished.send_robust)
-                await tell(sender=attempt.sender, task_result=attempt.result)
+                await sync_to_async(_announce)(task_finished, attempt)
             raise
-        await task_finished.asend_robust(sender=attempt.sender, task_result=attempt.result)
+        await _aannounce(task_finished, attempt)
         return value
 
     return run
+
+
+def _announce(signal: Signal, attempt: _Attempt) -> None:
+    """Send a signal; Django logs receivers that fail, which may raise too."""
+    try:
+        signal.send_robust(sender=attempt.sender, task_result=attempt.result)
+    except SoftTimeLimitExceeded:
+        raise
+    except Exception:
+        logger.exception("the receivers of a signal about task %s could not be called", attempt.result.id)
+
+
+async def _aannounce(signal: Signal, attempt: _Attempt) -> None:
+    """As `_announce`, from a coroutine."""
+    try:
+        await signal.asend_robust(sender=attempt.sender, task_result=attempt.result)
+    except SoftTimeLimitExceeded:
+        raise
+    except Exception:
+        logger.exception("the receivers of a signal about task %s could not be called", attempt.result.id)
 
 
 async def _limited(call: Awaitable[Any]) -> Any:
@@ -111,22 +131,21 @@ class _Attempt:
 
     def ended_with(self, error: BaseException) -> bool:
         """Whether the error ends the task: not if it will be tried again, or is not this worker's any more."""
-        if isinstance(error, Retry) or (_running().retries_left and self._is_worth_retrying(error)):
+        if is_a(error, Retry) or (_running().retries_left and self._is_worth_retrying(error)):
             return False
         # The worker has stopped it because it was canceled or lost, or is given back.
-        if isinstance(error, TaskRevoked) or (isinstance(error, asyncio.CancelledError) and stopped.get().kind):
+        if is_a(error, TaskRevoked) or (is_a(error, asyncio.CancelledError) and stopped.get().kind):
             return False
-        kind = type(error)
-        described = TaskError(
-            exception_class_path=f"{kind.__module__}.{kind.__qualname__}", traceback="".join(format_exception(error))
-        )
+        kind = type_name(error)
+        path = kind if "." in kind else f"builtins.{kind}"
+        described = TaskError(exception_class_path=path, traceback=traceback_text(error))
         self._end(TaskResultStatus.FAILED, errors=[*self.result.errors, described])
         return True
 
     def _is_worth_retrying(self, error: BaseException) -> bool:
         definition = registry.find(self._task.module_path)
         retry_on = (BaseException,) if definition is None else definition.options.retry_on
-        return not isinstance(error, Discard) and isinstance(error, (*retry_on, SoftTimeLimitExceeded))
+        return not is_a(error, Discard) and is_a(error, (*retry_on, SoftTimeLimitExceeded))
 
     def _end(self, status: Any, **fields: Any) -> None:
         results.update(self.result, status=status, finished_at=timezone.now(), **fields)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import logging
 import os
 import signal
 import stat
@@ -24,8 +23,9 @@ from django_fairque.embedded import locks, probe, server_files
 from django_fairque.embedded.directory import PrivateDirectory, foreign_owner_error
 from django_fairque.embedded.probe import PingResult, ReplyError, ServerStatus, send_command
 from django_fairque.engine.model.errors import ConfigurationError, RedisConnectionError, short
+from django_fairque.safely import get_logger
 
-logger = logging.getLogger("django_fairque.embedded")
+logger = get_logger("django_fairque.embedded")
 
 APPENDFSYNC = ("everysec", "always")
 

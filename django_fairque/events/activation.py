@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ from django.db.models import Model, signals
 
 from django_fairque import conf
 from django_fairque.engine.model.errors import FairQueueError
+from django_fairque.safely import get_logger
 from django_fairque.tasks import registry as task_registry
 from django_fairque.tasks.options import TaskOptions
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .rules import Rule
 
 
-logger = logging.getLogger("django_fairque.events")
+logger = get_logger("django_fairque.events")
 
 RECEIVER_ID = "django_fairque.events"
 

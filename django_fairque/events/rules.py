@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -15,6 +14,7 @@ from django.db.models import Value
 
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.errors import ConfigurationError
+from django_fairque.safely import get_logger
 from django_fairque.tasks import registry, sending
 from django_fairque.tasks.context import current_task
 from django_fairque.tasks.errors import TaskUsageError
@@ -61,7 +61,7 @@ def is_suppressed(model: type[Model]) -> bool:
     )
 
 
-logger = logging.getLogger("django_fairque.events")
+logger = get_logger("django_fairque.events")
 
 _key = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 """The same text for the same request."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from django_fairque.conf import get_config
 from django_fairque.engine.model.errors import ConfigurationError, short, suggestion
+from django_fairque.safely import get_logger
 from django_fairque.webhook import WebhookError, send_alerts
 
 from .formatting import duration, number, share
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.statistics.queue_stats import QueueStats
 
-logger = logging.getLogger("django_fairque.monitoring")
+logger = get_logger("django_fairque.monitoring")
 
 FAILURE_SHARE_MINUTES = 5
 """Minutes that count as "lately" for shares and counts."""

@@ -8,7 +8,6 @@ each probe. Errors have our own texts, because the client's texts contain host n
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -29,8 +28,9 @@ from django_fairque.engine.model.errors import (
     UnsupportedServerError,
 )
 from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.safely import get_logger
 
-logger = logging.getLogger("django_fairque.monitoring")
+logger = get_logger("django_fairque.monitoring")
 
 T = TypeVar("T")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -26,6 +25,7 @@ from django_fairque.engine.model.errors import BacklogFullError, FairQueueError,
 from django_fairque.engine.model.records import EventCount, PushResult, push_refused
 from django_fairque.engine.pushing.push import REMOVED_ROW_RECORD_SECONDS
 from django_fairque.otel_metrics import around_push
+from django_fairque.safely import get_logger
 
 from . import has_outbox
 from .clock import DatabaseClock
@@ -43,7 +43,7 @@ STALE_ROWS_SECONDS = REMOVED_ROW_RECORD_SECONDS / 2
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 5.0, 300.0
 """Seconds until a row that failed by itself is tried again: doubling from the first to the longest."""
 
-logger = logging.getLogger("django_fairque.outbox")
+logger = get_logger("django_fairque.outbox")
 
 
 @dataclass

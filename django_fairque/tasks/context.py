@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 import time
@@ -15,11 +14,13 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, ca
 from django_fairque.engine.model.errors import StaleLeaseError, short
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.trace_context import NO_TRACE, Trace
+from django_fairque.safely import get_logger
 
 from .errors import Discard, TaskUsageError
 from .options import user_id
 
 if TYPE_CHECKING:
+    import logging
     from contextlib import AbstractContextManager
     from types import TracebackType
 
@@ -35,7 +36,7 @@ METADATA_KEY, HEADERS_KEY = "about", "headers"
 PROGRESS_INTERVAL_SECONDS = 0.1
 """Least seconds between two reports of one task."""
 
-logger = logging.getLogger("django_fairque.tasks")
+logger = get_logger("django_fairque.tasks")
 
 
 class Reports:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from django_fairque.engine.model.durations import duration
 from django_fairque.engine.model.errors import FairQueueError, TaskValidationError, short
+from django_fairque.safely import Interruption
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -78,7 +79,7 @@ class TaskTimeoutError(FairQueueError):
         super().__init__(message)
 
 
-class SoftTimeLimitExceeded(TaskTimeoutError):  # noqa: N818 - the name that users of task queues know
+class SoftTimeLimitExceeded(TaskTimeoutError, Interruption):  # noqa: N818 - the name that users of task queues know
     """Raised inside a task whose time is over: clean up and return or raise. The hard limit follows after
     ``hard_timeout_grace`` seconds.
     """
@@ -129,7 +130,7 @@ def _text(reason: object, what: str) -> str:
     return reason
 
 
-class TaskRevoked(BaseException):
+class TaskRevoked(BaseException, Interruption):
     """Raised inside a task that is its worker's no longer: it was canceled or lost, or is given back.
 
     Not an `Exception`: the task's own handlers let it pass.

@@ -12,7 +12,6 @@ retries are left (lua/commands/settle.lua).
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 import time
 from collections.abc import Callable, Sequence, Sized
@@ -28,8 +27,9 @@ from asgiref.sync import async_to_sync
 from django_fairque import conf, signals
 from django_fairque.conf.current import signing_mode
 from django_fairque.engine.model.durations import duration, retry_delay
-from django_fairque.engine.model.errors import TaskSerializationError, TaskValidationError, short
+from django_fairque.engine.model.errors import TaskSerializationError, short
 from django_fairque.engine.model.outcome import Outcome
+from django_fairque.safely import Interruption, get_logger, is_a, message_of, traceback_of, type_name
 from django_fairque.tasks import registry, signing
 
 from .context import CapturesLogs, RunningTask, running
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Run", "aexecute", "arun_batch", "execute", "failed_outcome", "prepare", "run_batch"]
 
-logger = logging.getLogger("django_fairque.tasks")
+logger = get_logger("django_fairque.tasks")
 
 
 def prepare(lease: Lease, services: Services) -> Run | Outcome:
@@ -197,9 +197,9 @@ class Call:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         running.reset(self._token)
-        if error is None or not isinstance(error, self._errors):
+        if error is None or not is_a(error, self._errors):
             return False
-        if isinstance(error, asyncio.CancelledError) and self._runs[0].definition.is_async:
+        if is_a(error, asyncio.CancelledError) and self._runs[0].definition.is_async:
             return False
         self._took = self._took or perf_counter() - self._started
         self.values = [_from_the_task(error, self._frames)] * len(self._runs)
@@ -215,15 +215,16 @@ class Call:
 
 
 def _outcome(run: Run, value: Any, took: float) -> Outcome:
-    return failed_outcome(run, value, took) if isinstance(value, BaseException) else finished_outcome(run, value, took)
+    is_error = issubclass(type(value), BaseException)  # `isinstance` may call code of the class
+    return failed_outcome(run, value, took) if is_error else finished_outcome(run, value, took)
 
 
 def _from_the_task(error: BaseException, frames: int) -> BaseException:
     """The error with a traceback that begins in the task's own code, after this many ``frames``."""
-    trace = error.__traceback__
+    trace = traceback_of(error)
     while frames and trace and trace.tb_next:
         frames, trace = frames - 1, trace.tb_next
-    return error.with_traceback(trace)
+    return BaseException.with_traceback(error, trace)
 
 
 def _snooze(lease: Lease, name: str, services: Services) -> Outcome:
@@ -419,7 +420,7 @@ class BatchResult:
 
         Raises `TaskUsageError` if ``value`` is an exception, or there is no such item.
         """
-        if isinstance(value, BaseException):
+        if is_a(value, BaseException):
             raise TaskUsageError(f"BatchResult.ok: an exception is no result; use fail({index}, …), got {short(value)}")
         self._set_outcome(index, value)
 
@@ -429,9 +430,9 @@ class BatchResult:
 
         Raises `TaskUsageError` if ``error`` is something else, or there is no such item.
         """
-        if not isinstance(error, (BaseException, str)):
+        if not is_a(error, (BaseException, str)):
             raise TaskUsageError(f"BatchResult.fail: expected an exception or text, got {short(error)}")
-        self._set_outcome(index, error if isinstance(error, BaseException) else RuntimeError(error))
+        self._set_outcome(index, RuntimeError(error) if is_a(error, str) else error)
 
     def retry(self, index: int, delay: float | timedelta | None = None, reason: str = "") -> None:
         """Run item ``index`` again in ``delay`` seconds, for a ``reason``, as `Retry` does, with the same defaults."""
@@ -490,13 +491,23 @@ class Run:
 
 
 def finished_outcome(run: Run, value: Any, took: float) -> Outcome:
-    """The task returned ``value``. One that can't be kept fails it for good: trying again would give it again."""
+    """The task returned ``value``. One that can't be kept fails it for good: trying again would give it again.
+
+    Code of the value's class may raise anything here.
+    """
     try:
         if run.definition.types is not None:
             value = run.definition.types.dump_result(value)
         return Outcome.finish(run.lease, value, took=took, limit=run.services.config.max_payload_bytes)
     except TaskSerializationError as error:
         return Outcome.fail(run.lease, error.with_traceback(None), delay=None, took=took)
+    except BaseException as error:
+        if is_a(error, Interruption):
+            raise
+        reason = TaskSerializationError(
+            f"the result is not JSON: converting it raised {type_name(error)}: {message_of(error)}"
+        )
+        return Outcome.fail(run.lease, reason, delay=None, took=took)
 
 
 def failed_outcome(run: Run, error: BaseException, took: float | None = None) -> Outcome:
@@ -505,12 +516,22 @@ def failed_outcome(run: Run, error: BaseException, took: float | None = None) ->
 
     ``run`` is the attempt, ``took`` the worker time in seconds that is charged; by default that since the lease began.
     """
-    if isinstance(error, Retry):
-        delay = _default_delay(run) if error.delay is None else error.delay
-        return Outcome.retry(run.lease, str(error), delay=delay, took=took)
-    if isinstance(error, Discard):
-        return Outcome.discard(run.lease, str(error), took=took)
+    if is_a(error, Retry):
+        delay = _delay_of(error)
+        delay = _default_delay(run) if delay is None else delay
+        return Outcome.retry(run.lease, message_of(error), delay=delay, took=took)
+    if is_a(error, Discard):
+        return Outcome.discard(run.lease, message_of(error), took=took)
     return Outcome.fail(run.lease, error, delay=_delay_after(run, error), took=took)
+
+
+def _delay_of(retry: Retry) -> float | None:
+    """The seconds that it names; none if a subclass has anything else there."""
+    try:
+        return None if retry.delay is None else duration(retry.delay, "the delay of Retry")
+    except BaseException:
+        logger.exception("the delay of a Retry can't be used; using the default delay")
+        return None
 
 
 def _delay_after(run: Run, error: BaseException) -> float | None:
@@ -519,14 +540,14 @@ def _delay_after(run: Run, error: BaseException) -> float | None:
     A time limit is the worker's doing, so it is always worth another attempt.
     """
     options = run.definition.options
-    if not isinstance(error, (*options.retry_on, TaskTimeoutError)):
+    if not is_a(error, (*options.retry_on, TaskTimeoutError)):
         return None
     if not callable(options.backoff):
         return _default_delay(run)
     try:
         delay = options.backoff(run.lease.retry_count, error)
         return None if delay is None else duration(delay, "the delay that backoff returns")
-    except (Exception, TaskValidationError):
+    except BaseException:
         logger.exception("the backoff function of task %s failed; using the default delay", run.definition.name)
         return _default_delay(run)
 

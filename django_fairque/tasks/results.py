@@ -7,7 +7,6 @@ signal. Without a receiver, canceling costs nothing more here.
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +18,7 @@ from django_fairque import conf, signals
 from django_fairque.engine.model.durations import duration
 from django_fairque.engine.model.errors import FairQueueError, TaskNotFoundError
 from django_fairque.engine.model.records import Attempt, TaskState
+from django_fairque.safely import get_logger
 from django_fairque.signals import log_receiver_errors
 from django_fairque.tasks.errors import TaskCanceledError, TaskFailedError, TaskNotFinishedError, TaskWaitTimeoutError
 from django_fairque.tasks.value_types import load_result
@@ -314,7 +314,7 @@ CANCELED_TASKS_PER_READ = 200
 MAX_TASKS_PER_CANCEL = 10_000
 """Tasks of a user that are canceled before the signals for them are sent."""
 
-logger = logging.getLogger("django_fairque.tasks")
+logger = get_logger("django_fairque.tasks")
 
 
 def cancel(queue: FairQueue, task_id: str, reason: str = "") -> bool:

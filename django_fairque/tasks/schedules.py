@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import math
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -18,6 +17,7 @@ from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.schedules import declarations
 from django_fairque.engine.schedules.declarations import DeclaredSchedule, DeclaredVersion
 from django_fairque.engine.schedules.schedule_ops import DECLARED_SOURCE, template_of
+from django_fairque.safely import get_logger
 
 from . import registry
 from .errors import TaskUsageError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from .pipelines import Step
 
-logger = logging.getLogger("django_fairque.tasks")
+logger = get_logger("django_fairque.tasks")
 
 SOURCE = DECLARED_SOURCE
 ADOPTER = "adopt"

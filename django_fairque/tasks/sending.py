@@ -7,7 +7,6 @@ a new one, so that everything that was to happen before a task is sent still hap
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import threading
@@ -36,6 +35,7 @@ from django_fairque.engine.model.records import EventCount, PushResult, push_ref
 from django_fairque.engine.pushing.batching import parts_of
 from django_fairque.otel_metrics import around_push
 from django_fairque.outbox import has_outbox
+from django_fairque.safely import get_logger
 from django_fairque.tasks import open_transactions
 from django_fairque.tasks.errors import TaskUsageError
 from django_fairque.tasks.middleware import AsyncSending, Sending, TaskSend
@@ -413,7 +413,7 @@ def _queue_for_commits(name: str) -> FairQueue:
     return found
 
 
-logger = logging.getLogger("django_fairque.tasks")
+logger = get_logger("django_fairque.tasks")
 
 _warned: set[str] = set()
 """Databases for which it was logged that their commits can't be noticed."""

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import hmac
-import logging
 import threading
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 from django.conf import settings
 
 from django_fairque.engine.model.signature import DEFAULT_KEY, MAC_END, ONE_TASK, SignedFields, prepared_key, sign
+from django_fairque.safely import get_logger
 
 from .errors import TaskSignatureError
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SIGNATURE_LOG_SECONDS = 1.0
 """Seconds between two lines in the log: somebody who forges tasks can forge many."""
 
-logger = logging.getLogger("django_fairque.security")
+logger = get_logger("django_fairque.security")
 
 
 def sign_with(key: str | bytes) -> None:

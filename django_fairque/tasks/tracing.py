@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache, partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from django_fairque import otel_metrics
 from django_fairque.engine.model.trace_context import NO_TRACE, Trace, read_state
+from django_fairque.safely import message_of
 
 from .context import ScopedValue, TaskContext
 from .errors import Discard, Retry
@@ -123,9 +124,10 @@ def _open_span(
         raise
     except BaseException as error:
         failure = type(error).__qualname__
-        span.record_exception(error)
+        with suppress(Exception):  # attributes of the error may raise
+            span.record_exception(error)
         span.set_attribute("error.type", failure)
-        span.set_status(otel.Status(otel.StatusCode.ERROR, f"{failure}: {error}"))
+        span.set_status(otel.Status(otel.StatusCode.ERROR, f"{failure}: {message_of(error)}"))
         raise
     finally:
         on_end(perf_counter() - started, failure)

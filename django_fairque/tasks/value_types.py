@@ -20,6 +20,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 from django_fairque.engine.model.errors import TaskSerializationError, short, short_text
+from django_fairque.safely import Interruption, is_a, message_of
 
 from .errors import TaskUsageError
 
@@ -107,7 +108,7 @@ def _reason(error: Exception) -> str:
     if isinstance(error, TaskSerializationError):
         return str(error)
     if not isinstance(error, ValidationError):
-        return short_text(f"{type(error).__name__}: {' '.join(str(error).split())}")
+        return short_text(f"{type(error).__name__}: {' '.join(message_of(error).split())}")
     found = error.errors(include_url=False, include_context=False, include_input=False)
     place = ".".join(map(str, found[0]["loc"]))
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
@@ -376,6 +377,15 @@ def is_convertible(value: Any) -> bool:
 
 def problem_with(value: Any, name: str) -> str:
     """What to do about a value that is not JSON, in words; empty if there is no special advice."""
+    try:
+        return _advice(value, name)
+    except Exception as error:
+        if is_a(error, Interruption):
+            raise
+        return ""  # a method of a value in it has raised
+
+
+def _advice(value: Any, name: str) -> str:
     from django.db.models import Model, QuerySet
 
     for each in _values_in(value):

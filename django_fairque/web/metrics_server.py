@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from django_fairque.conf import get_config
 from django_fairque.conf.urls import is_loopback
 from django_fairque.engine.model.errors import ConfigurationError
+from django_fairque.safely import get_logger
 from django_fairque.web import metrics as access
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-logger = logging.getLogger("django_fairque.monitoring")
+logger = get_logger("django_fairque.monitoring")
 
 STOP_POLL_SECONDS = 0.1
 """Seconds after which it notices that it is to stop."""

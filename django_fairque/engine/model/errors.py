@@ -31,6 +31,8 @@ import reprlib
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
+from django_fairque.safely import type_name
+
 _MODULES = (__name__, "django_fairque.tasks.errors")
 """The classes of these modules are on the page with the Python reference, and so among the topics of ``fairque_docs``."""
 
@@ -223,11 +225,10 @@ def short(value: object, longest: int = MAX_QUOTED_CHARACTERS) -> str:
     """Return ``repr(value)``, shortened to ``longest`` characters. It never fails, and costs no more for large values."""
     try:
         text = _repr(value)
+        is_sized = isinstance(value, (str, bytes, list, tuple, dict))
+        size = f" ({len(value):,} long)" if is_sized and len(value) > longest else ""  # type: ignore[arg-type]
     except Exception:  # noqa: BLE001 - a broken __repr__ must not take the place of the error that is about to be raised
-        text = f"<{type(value).__name__}>"
-    size = (
-        f" ({len(value):,} long)" if isinstance(value, (str, bytes, list, tuple, dict)) and len(value) > longest else ""
-    )
+        text, size = f"<{type_name(value)}>", ""
     return text if len(text) <= longest else f"{text[: longest - 3]}...{size}"
 
 

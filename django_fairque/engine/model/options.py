@@ -6,7 +6,6 @@ A section is checked when it is made. All its mistakes are found at once and rai
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from django_fairque.engine.model.errors import ConfigurationError, nearest, shor
 from django_fairque.engine.model.payload import MAX_PAYLOAD_BYTES
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.signature import DEFAULT_KEY, SigningKey
+from django_fairque.safely import get_logger
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -52,7 +52,7 @@ REPLY_RECORD_SECONDS = 120
 MAX_RETRY_TIMEOUT_SECONDS = 60
 """The most seconds for which a call may be repeated. The rest of `REPLY_RECORD_SECONDS` is for a repeated call on its way."""
 
-logger = logging.getLogger("django_fairque.conf")
+logger = get_logger("django_fairque.conf")
 
 PROBLEM_ERROR_TYPE = "fairque_problem"
 """The error type of a validator whose message is the whole explanation, with what was expected and what came."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from django_fairque import safely
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import duration_us, retry_delay
 from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.lease import Lease, check_lease
+from django_fairque.safely import is_a
 
 if TYPE_CHECKING:
     from django_fairque.engine.model.options import QueueConfig
@@ -32,7 +32,7 @@ class Outcome:
 
     lease: Lease
     kind: str
-    """What happened: finish, fail, overdue, later, discard, release, crash or poison."""
+    """What happened: finish, fail, overdue, later, fault, discard, release, crash or poison."""
     body: bytes = b""
     """The result as JSON, or the error's text."""
     trace: bytes = b""
@@ -50,7 +50,7 @@ class Outcome:
             duration_us(self.took, "took")
         if self.delay is not None:
             duration_us(self.delay, "delay")
-        elif self.kind == "later":
+        elif self.kind in ("later", "fault"):
             raise TaskValidationError("delay must be a number of seconds, got None: a task that is put off comes again")
 
     @classmethod
@@ -106,6 +106,20 @@ class Outcome:
         number of seconds until the next attempt.
         """
         return cls(lease, "later", *describe(reason), took, delay)
+
+    @classmethod
+    def fault(cls, lease: Lease, reason: BaseException | str, *, delay: float) -> Outcome:
+        """Return the outcome of a task while its worker itself failed: it is to run again, and no worker time is charged.
+
+        It is counted as a delivery. At ``max_deliveries`` it counts as a failure of the task. ``lease`` is described by
+        `Outcome`. ``reason`` is an exception or a text. ``delay`` is the number of seconds until the next attempt.
+        """
+        return cls(lease, "fault", *describe(reason), 0.0, delay)
+
+    @property
+    def is_put_off(self) -> bool:
+        """Whether the task is to run again and has not failed."""
+        return self.kind in ("later", "fault")
 
     @classmethod
     def discard(cls, lease: Lease, reason: BaseException | str, *, took: float | None = None) -> Outcome:
@@ -204,21 +218,16 @@ class Settled:
 
 
 def describe(error: BaseException | str) -> tuple[bytes, bytes]:
-    """An error's class and text, and its traceback, both bounded, as bytes that are valid UTF-8."""
-    if not isinstance(error, (str, BaseException)):
-        raise TaskValidationError(f"an error must be an exception or a string, got {short(error)}")
-    if isinstance(error, str):
-        return _clip(error, MAX_ERROR_CHARACTERS), b""
-    kind = type(error)
-    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    try:
-        text = str(error)
-    except Exception as broken:  # noqa: BLE001 - an exception whose own __str__ raises must still be reported
-        text = f"<its message can't be shown: {broken!r}>"
-    lines: Sequence[str] = traceback.format_exception(kind, error, error.__traceback__) if error.__traceback__ else ()
-    return _clip(f"{name}: {text}" if text else name, MAX_ERROR_CHARACTERS), _clip(
-        "".join(lines)[-MAX_TRACEBACK_CHARACTERS:], MAX_TRACEBACK_CHARACTERS
-    )
+    """An error's class and text, and its traceback, both bounded, as bytes that are valid UTF-8. No error is refused, and none of
+    its special methods can raise here.
+    """
+    if is_a(error, BaseException):
+        name, text = safely.type_name(error), safely.message_of(error)
+        trace = safely.traceback_text(error)[-MAX_TRACEBACK_CHARACTERS:]
+        return _clip(f"{name}: {text}" if text else name, MAX_ERROR_CHARACTERS), _clip(trace, MAX_TRACEBACK_CHARACTERS)
+    if is_a(error, str):
+        return _clip(str.__str__(error), MAX_ERROR_CHARACTERS), b""
+    raise TaskValidationError(f"an error must be an exception or a string, got {short(error)}")
 
 
 def _clip(text: str, limit: int) -> bytes:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 from django_fairque.engine.model.errors import TaskSerializationError, short
+from django_fairque.safely import Interruption, is_a, type_name
 
 MAX_PAYLOAD_BYTES = 8 * 1024 * 1024
 """No setting allows a larger payload (bytes): a server shared by all users is no place for files."""
@@ -124,6 +125,13 @@ def dumps(value: Any, *, limit: int = MAX_PAYLOAD_BYTES, what: str = "payload") 
     except RecursionError as error:
         raise TaskSerializationError(
             f"{what} is nested too deeply for JSON (at most {MAX_PAYLOAD_DEPTH} levels); flatten it"
+        ) from error
+    except Exception as error:
+        if is_a(error, (Interruption, MemoryError)):
+            raise
+        raise TaskSerializationError(
+            f"{what} is not JSON: a method of a value in it raised {type_name(error)}; use only dict, list, str, int, float, "
+            "bool and None"
         ) from error
     if len(data) > limit:
         raise TaskSerializationError(

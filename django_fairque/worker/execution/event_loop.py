@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.conf import aclose_queues
 from django_fairque.engine.model.outcome import Outcome
+from django_fairque.safely import report_lost_line, type_name
 from django_fairque.tasks.errors import SoftTimeLimitExceeded, Stop, TaskRevoked, stopped
 from django_fairque.worker.execution import isolation
 from django_fairque.worker.reporting.log import describe_leases, logger
@@ -180,14 +181,17 @@ class Interrupted(Exception):  # noqa: N818 - says what was done to it
 
 
 def outcomes_after_fault(leases: Sequence[Lease]) -> list[Outcome]:
-    """The outcomes of tasks during which the worker itself failed, from an ``except`` block. They are not the tasks' fault, so
-    neither a delivery nor a retry is counted."""
+    """The outcomes of tasks during which the worker itself failed, from an ``except`` block. They are not the tasks' fault, so no
+    retry is counted until it has happened at `QueueConfig.max_deliveries` starts in a row."""
     logger.exception(
-        "%s: the worker itself failed while it ran this task; it is tried again in %g s, and this is not counted",
+        "%s: the worker itself failed while it ran this task; it is tried again in %g s. After MAX_DELIVERIES such starts it "
+        "counts as a failure of the task",
         *(describe_leases(leases), WORKER_FAULT_RETRY_SECONDS),
     )
-    reason = "the worker failed while it ran this task; its log has the reason"
-    return [Outcome.retry(lease, reason, delay=WORKER_FAULT_RETRY_SECONDS, took=0.0) for lease in leases]
+    error = sys.exc_info()[1]
+    kind = "" if error is None else f" ({type_name(error)})"
+    reason = f"the worker failed while it ran this task{kind}; its log has the reason"
+    return [Outcome.fault(lease, reason, delay=WORKER_FAULT_RETRY_SECONDS) for lease in leases]
 
 
 class EventLoopLostError(Exception):
@@ -515,6 +519,7 @@ class LoopThread(JobLoop, threading.Thread):
     def __init__(self, *, close_connections: bool, single: bool = False) -> None:
         threading.Thread.__init__(self, name="fairque-loop", daemon=True)
         JobLoop.__init__(self, asyncio.new_event_loop())
+        self._loop.set_exception_handler(_report_loop_error)
         self._loop.set_default_executor(isolation.LoopExecutor(close_connections=close_connections))
         self._single = single
         self._is_ending = False
@@ -572,6 +577,14 @@ class LoopThread(JobLoop, threading.Thread):
                     type(error).__name__,
                     exc_info=error,
                 )
+
+
+def _report_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log the error of a callback as asyncio does. If the project's logging raises, the loop goes on."""
+    try:
+        loop.default_exception_handler(context)
+    except BaseException as error:  # noqa: BLE001 - it would end the loop, under the coroutines of all users
+        report_lost_line("asyncio", "%s", (context.get("message"),), error)
 
 
 def _refuse(name: str) -> None:

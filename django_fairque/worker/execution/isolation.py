@@ -56,6 +56,16 @@ def clean_up_connections(*, close: bool = False) -> None:
     """Close the connections that this thread should not go on using, or all of them; 0.1 µs when it has none."""
     if not _thread_state.has_opened_connections:
         return
+    try:
+        _check_connections(close=close)
+    except BaseException:  # noqa: BLE001 - a task that has ended has its outcome, whatever its connections do
+        logger.exception("the database connections of a task could not be checked after it; they are closed")
+        for connection in connections.all(initialized_only=True):
+            _discard(connection)
+        _thread_state.has_opened_connections = False
+
+
+def _check_connections(*, close: bool) -> None:
     reset_queries()
     if not close:
         close_old_connections()
@@ -78,7 +88,7 @@ def _discard(connection: Any) -> None:
         connection.close()
         if connection.vendor == "sqlite" and connection.connection is not None:
             connection.connection.close()  # in memory: Django never closes those
-    except Exception as error:  # noqa: BLE001 - the server may be gone; the task has its outcome all the same
+    except BaseException as error:  # noqa: BLE001 - the server may be gone; the task has its outcome all the same
         logger.warning("a connection to database %r could not be closed properly: %s", connection.alias, error)
     del connections[connection.alias]
 

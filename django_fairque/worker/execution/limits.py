@@ -28,6 +28,7 @@ from typing import TypeVar
 
 from django_fairque.tasks.errors import SoftTimeLimitExceeded, TaskRevoked
 from django_fairque.worker.fetching.wakeup import Wakeup
+from django_fairque.worker.reporting.log import logger
 
 T = TypeVar("T")
 
@@ -41,6 +42,8 @@ _clear_exception = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.c_void
 )
 
 
+TICK_REPORT_SECONDS = 60.0
+"""Least seconds between two log lines about checks that failed."""
 INTERRUPTIONS = (SoftTimeLimitExceeded, TaskRevoked)
 
 
@@ -118,6 +121,7 @@ class TimeLimitThread(threading.Thread):
         self._wakeup = Wakeup()
         self._idle = False
         self._ended = False
+        self._next_report = 0.0
 
     def run(self) -> None:
         while not self._ended:
@@ -128,11 +132,20 @@ class TimeLimitThread(threading.Thread):
                     guard.interrupt(SoftTimeLimitExceeded, started=guard.started)
                 elif deadline:
                     next_limit = min(next_limit, deadline)
-            self._on_tick()
+            self._tick()
             self._idle = next_limit == math.inf
             self._wakeup.wait(
                 10 * TIME_LIMIT_TICK_SECONDS if self._idle else min(TIME_LIMIT_TICK_SECONDS, next_limit - now)
             )
+
+    def _tick(self) -> None:
+        try:
+            self._on_tick()
+        except BaseException:  # noqa: BLE001 - without this thread no time limit would count any more
+            now = time.monotonic()
+            if now >= self._next_report:
+                self._next_report = now + TICK_REPORT_SECONDS
+                logger.exception("the checks of a worker process failed; its tasks go on, and the checks are repeated")
 
     def begin(self) -> None:
         """Tasks are about to run."""

@@ -42,7 +42,7 @@ class TaskNameFigures:
         with self._lock:
             for outcome, status in zip(outcomes, statuses, strict=True):
                 if status in ENDED_STATUSES:
-                    has_failed = status in ("retried", "dead") and outcome.kind != "later"
+                    has_failed = status == "dead" or (status == "retried" and not outcome.is_put_off)
                     self._of_name(outcome.lease.name).add(outcome.took, has_failed=has_failed)
 
     def _of_name(self, name: str) -> AttemptCounts:

@@ -16,13 +16,15 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from django_fairque.safely import get_logger
+
 if TYPE_CHECKING:
     from django_fairque.engine.model.lease import Lease
     from django_fairque.engine.model.outcome import Outcome
     from django_fairque.engine.model.task import Task
 
-logger = logging.getLogger("django_fairque.worker")
-task_logger = logging.getLogger("django_fairque.worker.tasks")
+logger = get_logger("django_fairque.worker")
+task_logger = get_logger("django_fairque.worker.tasks")
 """For the lines about single tasks, so that a project can switch them on and off."""
 
 LOG_LINES_PER_SECOND = 100
@@ -176,10 +178,10 @@ class OutcomeReporter:
                 level, words = logging.DEBUG, "stopped: it is not this worker's any more (canceled?)"
             elif outcome.kind == "finish":
                 level = logging.WARNING
-        if outcome.kind == "later" and status == "retried":
-            level, words = logging.DEBUG, "snoozed"
+        if outcome.is_put_off and status == "retried":
+            level, words = logging.DEBUG, "snoozed" if outcome.kind == "later" else "put off"
         if status == "retried" and outcome.delay is not None:
-            words += f" for {outcome.delay:.3g} s" if outcome.kind == "later" else f", again in {outcome.delay:.3g} s"
+            words += f" for {outcome.delay:.3g} s" if outcome.is_put_off else f", again in {outcome.delay:.3g} s"
         took = "" if outcome.took is None else f" after {_duration(outcome.took)}"
         error = _first_line(outcome.body) if outcome.kind not in ("finish", "release") else ""
         task_logger.log(

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from django_fairque.engine.inspection.task_logs import LogLine
 from django_fairque.engine.model.errors import FairQueueError, StaleLeaseError
+from django_fairque.safely import Interruption, is_a, report_lost_line, traceback_text, type_name
 from django_fairque.tasks.context import report_sender, running
-from django_fairque.tasks.errors import SoftTimeLimitExceeded
 from django_fairque.worker.reporting.log import logger, printable
 
 if TYPE_CHECKING:
@@ -36,8 +36,6 @@ is killed."""
 
 SendLog = Callable[["Lease", Sequence[LogLine], int], object]
 """Records the lines of an attempt; the number is that of the lines before them which were not kept."""
-
-_formatter = logging.Formatter()
 
 
 class LogCapture:
@@ -104,21 +102,23 @@ def _line_of(record: logging.LogRecord) -> LogLine:
     """The record as text, whatever its arguments and its exception do when they are formatted."""
     text = _formatted(record.getMessage)[:MAX_LINE_CHARACTERS]
     if (exc_info := record.exc_info) and exc_info[0] is not None:
-        trace = record.exc_text or _formatted(lambda: _formatter.formatException(exc_info))
+        trace = record.exc_text or ("" if exc_info[1] is None else traceback_text(exc_info[1]).rstrip("\n"))
         # The end of a traceback names the error.
         text = f"{text}\n{trace[-MAX_LINE_CHARACTERS:]}"[-MAX_LINE_CHARACTERS:]
-    level, name = record.levelname[:MAX_LOGGER_NAME_CHARACTERS], record.name[:MAX_LOGGER_NAME_CHARACTERS]
-    return LogLine(record.created, *map(_unicode, (level, name, text)))
+    level, name = (
+        _formatted(write)[:MAX_LOGGER_NAME_CHARACTERS] for write in (lambda: record.levelname, lambda: record.name)
+    )
+    return LogLine(float(record.created), *map(_unicode, (level, name, text)))
 
 
 def _formatted(write: Callable[[], object]) -> str:
     """A text that the task's own objects write. `logging` catches what they raise; a time limit of the task must pass."""
     try:
-        return str(write())
-    except SoftTimeLimitExceeded:
-        raise
-    except Exception as error:  # noqa: BLE001 - an object whose own __str__ raises must not fail the task
-        return f"<the message can't be formatted: {type(error).__name__}>"
+        return str.__str__(str(write()))
+    except BaseException as error:
+        if is_a(error, Interruption):
+            raise
+        return f"<the message can't be formatted: {type_name(error)}>"
 
 
 def _unicode(text: str) -> str:
@@ -133,7 +133,12 @@ class CaptureHandler(logging.Handler):
         """Keep the record for the task. Without the handler's lock, which all tasks would share while a message is formatted."""
         capture = running.get().log_capture
         if capture is not None:
-            capture.add(record)
+            try:
+                capture.add(record)
+            except BaseException as error:
+                if is_a(error, Interruption):
+                    raise
+                report_lost_line(__name__, "a line of a task was not kept for its page", (), error)
         if len(logging.root.handlers) == 1 and not _has_other_handlers(record.name):
             # Without this handler `logging` would have used its last resort.
             last = logging.lastResort

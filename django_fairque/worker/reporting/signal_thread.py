@@ -18,6 +18,7 @@ from django.conf import settings
 
 from django_fairque import signals
 from django_fairque.engine.model.errors import TaskNotFoundError
+from django_fairque.safely import is_a
 from django_fairque.webhook import WebhookSender
 from django_fairque.worker.execution import isolation
 from django_fairque.worker.reporting.log import log_ending, logger
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 def send_signal(signal: Signal, sender: str, **arguments: Any) -> None:
     """Send a signal; a receiver that fails is logged."""
     for receiver, answer in signal.send_robust(sender=sender, **arguments):
-        if isinstance(answer, Exception):
+        if is_a(answer, Exception):
             logger.error("the receiver %r failed", receiver, exc_info=answer)
 
 
@@ -176,8 +177,9 @@ def send_signals_of_outcome(queue: str, outcome: Outcome, status: str) -> None:
         about["error"] = outcome.body.decode("utf-8", "replace")
     if status == "canceled":
         about["task_id"] = outcome.lease.task_id
-    # A task that snoozed itself has not failed.
-    _send_task_signals(status, outcome.lease.name, about, outcome.delay, has_failed=outcome.kind != "later")
+    # A task that snoozed itself has not failed, unless that has ended it.
+    has_failed = status == "dead" or not outcome.is_put_off
+    _send_task_signals(status, outcome.lease.name, about, outcome.delay, has_failed=has_failed)
 
 
 def _send_task_signals(status: str, name: str, about: dict[str, Any], delay: float | None, *, has_failed: bool) -> None:
@@ -207,7 +209,7 @@ def report_alerts(alerts: Sequence[Alert], email: Sequence[str]) -> None:
 def call_safely(what: str, call: Callable[..., Any], *arguments: Any) -> None:
     try:
         call(*arguments)
-    except Exception:  # noqa: BLE001 - it is the application's code
+    except BaseException:  # noqa: BLE001 - it is the application's code, which may also raise SystemExit
         logger.exception("%s failed", what)
 
 

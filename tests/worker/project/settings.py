@@ -26,6 +26,8 @@ REDIS: dict[str, object] = {
 }
 if sentinels := os.environ.get("TEST_SENTINELS"):
     REDIS = {"SENTINEL": {"NODES": sentinels, "SERVICE": "main"}}
+if "TEST_HOSTILE_LOGGING" in os.environ:
+    from tests.hostile import LOGGING  # noqa: F401 - Django reads it
 FAIRQUE = {
     "REDIS": REDIS,
     "QUEUES": {"default": {}, "mail": {}},

@@ -26,6 +26,7 @@ from django_fairque.tasks.context import current_task
 from django_fairque.tasks.errors import Discard, Retry, SoftTimeLimitExceeded
 from django_fairque.tasks.execution import BatchResult
 from django_fairque.tasks.registry import task
+from tests.hostile import hostile_classes
 
 if "TEST_BREAK_CHILDREN" in os.environ and multiprocessing.parent_process() is not None:
     raise RuntimeError("this module can't be imported in a worker's child")
@@ -482,3 +483,45 @@ async def append_async(path: str) -> None:
 def fail_and_append(path: str) -> None:
     append(path)
     raise ValueError(path)
+
+
+@task(name="hostile")
+def hostile(index: int, *, returns: bool = False) -> Any:
+    """Raise, or return, an object of which special methods raise."""
+    value = list(hostile_classes())[index]("refused")
+    if returns:
+        return value
+    raise value
+
+
+@task(name="hostile_async")
+async def hostile_async(index: int, *, returns: bool = False) -> Any:
+    asyncio.get_running_loop().call_soon(hostile.function, index)
+    await asyncio.sleep(0)
+    return hostile.function(index, returns=returns)
+
+
+@task(name="hostile_log", capture_logs=True)
+def hostile_log(index: int) -> None:
+    logging.getLogger("tests.worker.project").info("%s", list(hostile_classes())[index]("refused"))
+    hostile.function(index)
+
+
+class Unreadable:
+    """Its values are sent as text, and can't be read again in a worker."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        serialization = core_schema.plain_serializer_function_ser_schema(str)
+        return core_schema.no_info_plain_validator_function(cls._read, serialization=serialization)
+
+    @staticmethod
+    def _read(_value: Any) -> Any:
+        raise SystemExit("a validator raised this")
+
+
+@task(name="unreadable")
+def unreadable(value: Unreadable) -> None:
+    record(STARTED, value)

@@ -9,7 +9,7 @@
 -- ARGV    options, n, then n × (id, token, kind, took us or '', delay us or '', body, trace),
 --         limit (0..1000), worker, lease (us), woken (0/1; 2: it has waited since it was sent, 3: and is sent again), begin,
 --         until, users, steal, batch sizes (as pop)
---         kind: finish fail later discard release crash poison overdue
+--         kind: finish fail later fault discard release crash poison overdue
 -- REPLY   now, look, virtual time, place and news as pop.lua, codes (one digit per outcome: 0 stale, 1 finished, 2 retried, 3 dead, 4 released,
 --         5 canceled), then the leases as pop.lua
 -- COST    3 commands per outcome and 3 per user, and those of a pop
@@ -62,13 +62,15 @@ if given_back then order_returning(ended) end
 -- end it is a dead letter: a task that does nothing else would take a worker for itself.
 local IMMEDIATE, FREE_RETRIES, MOST_IMMEDIATE = 1e6, 10, 1000
 
-local function schedule_retry(task, retries, ...)
+local function run_later(task, retries, deliveries, ...)
   remember(task.id, 'failed', task.worker, task.body, task.report, task)
   if task.is_suspect then redis.call('HSET', task.key, 'suspect', '') end -- its process outlived it
-  to_scheduled(task.owner, task, now + task.delay, 'retries', exact(retries), 'deliveries', 0, 'done', mark(task, RETRIED), ...)
+  to_scheduled(task.owner, task, now + task.delay, 'retries', exact(retries), 'deliveries', exact(deliveries), 'done', mark(task, RETRIED), ...)
   count('retried', 1)
   return RETRIED
 end
+
+local function schedule_retry(task, retries, ...) return run_later(task, retries, 0, ...) end
 
 local handlers = {}
 
@@ -106,6 +108,14 @@ function handlers.later(task)
   end
   if immediate > FREE_RETRIES then task.delay = IMMEDIATE end
   return schedule_retry(task, task.retries, 'immediate', exact(immediate))
+end
+
+-- The worker itself failed. The start counts as a delivery; after as many as allowed in a row, it is a failure of the task.
+function handlers.fault(task)
+  local most = tonumber(task.raw.max_deliveries) or max_deliveries
+  if task.deliveries >= most then return handlers.fail(task) end
+  end_lease(task.owner, task, task.took, true)
+  return run_later(task, task.retries, task.deliveries)
 end
 
 function handlers.discard(task)

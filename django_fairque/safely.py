@@ -1,0 +1,206 @@
+"""Describe errors and write log lines without raising, whatever the objects of a project do.
+
+Any special method of a project's exception may raise, also `SystemExit`, and so may the handlers, filters and formatters of its
+logging. So the functions here read what `BaseException` and `type` themselves keep of an object, and catch everything else.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import TypeIs
+
+T = TypeVar("T")
+
+MAX_CHAIN_ERRORS = 20
+"""Errors of a chain of causes that a plain traceback names."""
+MAX_PLAIN_FRAMES = 50
+"""Frames of one error in a plain traceback: the last ones."""
+LOST_LINE_SECONDS = 1.0
+"""Least seconds between two lines on standard error about log lines that could not be written."""
+
+
+class Interruption:
+    """Base of the exceptions with which a worker interrupts a running task. A guarded log call passes them on."""
+
+    __slots__ = ()
+
+
+# --- errors ---
+
+_qualname_of: Any = type.__dict__["__qualname__"].__get__
+_module_of: Any = type.__dict__["__module__"].__get__
+_traceback_of: Any = BaseException.__dict__["__traceback__"].__get__
+_cause_of: Any = BaseException.__dict__["__cause__"].__get__
+_context_of: Any = BaseException.__dict__["__context__"].__get__
+_suppresses_context: Any = BaseException.__dict__["__suppress_context__"].__get__
+
+
+def is_a(value: object, kinds: type[T] | tuple[type[T], ...]) -> TypeIs[T]:
+    """Return whether ``value`` is an instance of ``kinds`` by its type; `isinstance` may call code of the value's class."""
+    try:
+        return issubclass(type(value), kinds)
+    except BaseException:  # noqa: BLE001 - the metaclass of a kind may raise
+        return False
+
+
+def type_name(error: object) -> str:
+    """Return the dotted path of an object's class, without the module if that is ``builtins``."""
+    kind = type(error)
+    try:
+        name = str.__str__(_qualname_of(kind))
+        module = _module_of(kind)
+        return f"{str.__str__(module)}.{name}" if is_a(module, str) and module != "builtins" else name
+    except BaseException:  # noqa: BLE001 - a class may keep anything as its __module__
+        return "an exception"
+
+
+def message_of(error: BaseException) -> str:
+    """Return ``str(error)``; a note that names what that raised, if it did."""
+    try:
+        return str.__str__(str(error))
+    except BaseException as broken:  # noqa: BLE001 - an exception whose own __str__ raises must still be reported
+        return f"<its message can't be shown: its class raised {type_name(broken)}>"
+
+
+def traceback_of(error: BaseException) -> TracebackType | None:
+    """Return the traceback of an error."""
+    trace: TracebackType | None = _traceback_of(error)
+    return trace
+
+
+def traceback_text(error: BaseException) -> str:
+    """Return the traceback of an error and of its causes, as Python prints it; empty if it was never raised."""
+    trace = traceback_of(error)
+    if trace is None:
+        return ""
+    try:
+        return "".join(traceback.format_exception(type(error), error, trace))
+    except BaseException:  # noqa: BLE001 - attributes of the error, or of one of its causes, may raise
+        return _plain_traceback(error)
+
+
+def _plain_traceback(error: BaseException) -> str:
+    """Return a traceback without source lines, for which no code of the project is called but `str`."""
+    parts = []
+    for each in reversed(list(_chain(error))):
+        frames = [f"  File {name!r}, line {line}, in {function}\n" for name, line, function in _frames(each)]
+        parts.append(
+            "".join(["Traceback (most recent call last):\n", *frames, f"{type_name(each)}: {message_of(each)}\n"])
+        )
+    return "\nThe error above led to this one:\n\n".join(parts)
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield the error, its cause, the cause of that, and so on."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen and len(seen) < MAX_CHAIN_ERRORS:
+        seen.add(id(error))
+        yield error
+        cause = _cause_of(error)
+        error = cause if cause is not None or _suppresses_context(error) else _context_of(error)
+
+
+def _frames(error: BaseException) -> list[tuple[str, int, str]]:
+    found = []
+    trace = traceback_of(error)
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        found.append((code.co_filename, trace.tb_lineno, code.co_name))
+        trace = trace.tb_next
+    return found[-MAX_PLAIN_FRAMES:]
+
+
+# --- log lines ---
+
+if TYPE_CHECKING:
+    _Adapter = logging.LoggerAdapter[logging.Logger]
+else:
+    _Adapter = logging.LoggerAdapter
+
+
+class GuardedLogger(_Adapter):
+    """A logger whose calls never raise, unless a task is interrupted by its worker while it logs."""
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        """Write a line as `logging.Logger.log`. If that raises, the line goes to standard error, at most once a second."""
+        try:
+            if not self.logger.isEnabledFor(level):
+                return
+            msg, args = _formattable(msg, args)
+            if not any(kwargs.get("exc_info") is nothing for nothing in (None, False)):
+                msg, args = _with_error(msg, args, kwargs)
+            kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1
+            self.logger.log(level, msg, *args, **kwargs)
+        except BaseException as error:
+            if is_a(error, Interruption):
+                raise
+            report_lost_line(self.logger.name, msg, args, error)
+
+
+def get_logger(name: str) -> GuardedLogger:
+    """Return the logger of this name, guarded. The package writes all its log lines with such loggers."""
+    return GuardedLogger(logging.getLogger(name), {})
+
+
+def _formattable(msg: object, args: tuple[object, ...]) -> tuple[object, tuple[object, ...]]:
+    """Return the message and arguments that can be formatted: handlers leave out a line that can't."""
+    try:
+        str(msg) % args if args else str(msg)
+    except BaseException as error:
+        if is_a(error, Interruption):
+            raise
+        return f"{type_name(error)} was raised while this line was formatted: {_text(msg)}", ()
+    return msg, args
+
+
+def _with_error(msg: object, args: tuple[object, ...], kwargs: dict[str, Any]) -> tuple[object, tuple[object, ...]]:
+    """Have an error whose traceback can't be formatted written as a part of the message."""
+    given = kwargs["exc_info"]
+    error = given if is_a(given, BaseException) else given[1] if isinstance(given, tuple) else sys.exc_info()[1]
+    if error is None:
+        return msg, args
+    kwargs["exc_info"] = (type(error), error, traceback_of(error))
+    try:
+        traceback.format_exception(*kwargs["exc_info"])
+    except BaseException as broken:
+        if is_a(broken, Interruption):
+            raise
+        kwargs["exc_info"] = None
+        return "%s\n%s", (_text(str(msg) % args if args else msg), _plain_traceback(error))
+    return msg, args
+
+
+def _text(value: object) -> str:
+    try:
+        return str.__str__(str(value))
+    except BaseException as broken:  # noqa: BLE001 - this is for a line that could not be formatted
+        return f"<{type_name(value)}: {type_name(broken)} was raised>"
+
+
+_reported_at = -LOST_LINE_SECONDS
+
+
+def report_lost_line(name: str, msg: object, args: tuple[object, ...], error: BaseException) -> None:
+    """Write a log line that could not be written to standard error, with the ``error`` that was raised."""
+    global _reported_at  # noqa: PLW0603 - one limit for the process
+    now = time.monotonic()
+    if now - _reported_at < LOST_LINE_SECONDS:
+        return
+    _reported_at = now
+    with suppress(BaseException):  # there may be no standard error
+        msg, args = _formattable(msg, args)
+        line = str(msg) % args if args else str(msg)
+        sys.stderr.write(
+            f"{name}: the project's logging raised {type_name(error)}: {message_of(error)}. Check the handlers, filters and "
+            f"formatters of LOGGING. The line was: {line}\n"
+        )
