@@ -15,7 +15,7 @@ import types
 import typing
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -62,8 +62,8 @@ class ValueType:
             raise TaskUsageError(
                 f"{_of_type(value)} can't be sent as {self.text}: it would arrive as {_of_type(again)}"
             )
-        # A set has another order in each process; the same call must have the same key of `unique_for`.
-        return sorted(stored, key=json.dumps) if isinstance(value, (set, frozenset)) else stored
+        sorted_ = _with_sorted_sets(value, stored)
+        return sorted_ if sorted_ == stored or _is_same(value, self.load(sorted_)) else stored
 
     def load(self, stored: Any) -> Any:
         """Return the value of its JSON. Raises `TaskSerializationError`, which does not quote the value, if it is none."""
@@ -92,9 +92,58 @@ def _is_same(value: Any, again: Any) -> bool:
     if isinstance(value, tuple) and isinstance(again, list):  # both are a Sequence
         value = list(value)
     try:
-        return bool(value == again)
+        return bool(value == again) or bool(_in_utc(value) == _in_utc(again))
     except Exception:  # noqa: BLE001 - as comparing an aware and a naive time
         return False
+
+
+def _in_utc(value: Any) -> Any:
+    """The value with its moments in UTC, to compare it: in the hour that occurs twice, and in one that is left out, Python
+    takes no moment for equal to one of another zone (PEP 495)."""
+    if isinstance(value, datetime):
+        return value if value.tzinfo is None else value.astimezone(timezone.utc)
+    if isinstance(value, dict):
+        return {_in_utc(key): _in_utc(each) for key, each in value.items()}
+    if isinstance(value, (set, frozenset)):
+        return frozenset(map(_in_utc, value))
+    if isinstance(value, (list, tuple)):
+        return [_in_utc(each) for each in value] if isinstance(value, list) else tuple(map(_in_utc, value))
+    fields = _fields(value)
+    return value if fields is None else (type(value), tuple((name, _in_utc(each)) for name, each in fields.items()))
+
+
+def _with_sorted_sets(value: Any, stored: Any) -> Any:
+    """The JSON of a value, ``stored``, with the sets in it sorted by their JSON. The order of a set differs between processes,
+    and the same call must have the same key of `unique_for`."""
+    if getattr(type(value), "__pydantic_root_model__", False):
+        value = value.root
+    if isinstance(stored, list):
+        if not isinstance(value, (set, frozenset, list, tuple)) or len(value) != len(stored):
+            return stored
+        found = [_with_sorted_sets(*pair) for pair in zip(value, stored, strict=True)]
+        return sorted(found, key=_encoded) if isinstance(value, (set, frozenset)) else found
+    if not isinstance(stored, dict):
+        return stored
+    held = value if isinstance(value, dict) else _fields(value)
+    if held is None:
+        return stored
+    if len(held) == len(stored):  # in the same order; the names may be aliases
+        held = dict(zip(stored, held.values(), strict=True))
+    return {name: _with_sorted_sets(held[name], each) if name in held else each for name, each in stored.items()}
+
+
+def _encoded(stored: Any) -> str:
+    return json.dumps(stored, sort_keys=True)
+
+
+def _fields(value: Any) -> dict[str, Any] | None:
+    """The fields of a dataclass or a model of pydantic by their names; None of another value."""
+    kind = type(value)
+    if hasattr(kind, "__dataclass_fields__"):
+        return {name: getattr(value, name) for name in kind.__dataclass_fields__ if hasattr(value, name)}
+    if hasattr(kind, "__pydantic_fields__"):
+        return {**vars(value), **(value.__pydantic_extra__ or {})}
+    return None
 
 
 def _of_type(value: Any) -> str:
