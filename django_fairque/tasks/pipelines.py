@@ -193,7 +193,9 @@ class Step(Pipeline):
     def to_task(self) -> Task:
         """Return the engine's task for this call alone, as a schedule keeps it: the current user is not its user."""
         with as_user(None):
-            return self._call(self.options, self.args, self.kwargs)
+            task = self._call(self.options, self.args, self.kwargs)
+        sending.refuse_unimportable([task])
+        return task
 
     def to_send(self) -> Task:
         """Return the engine's task for this call, of its user or the current user."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from django_fairque.engine.model.errors import ConfigurationError, nearest, short
 
+from . import sending
 from .definition import AnyDefinition, BatchDefinition, Item, P, TaskDefinition
 from .errors import TaskNotRegisteredError, TaskUsageError
 from .options import DECLARABLE, DeclaredOptions, TaskOptions, changed
@@ -51,6 +52,8 @@ def register(definition: AnyDefinition) -> None:
     # A spec is made anew each time its module is imported or reloaded; there is none in a shell.
     spec = getattr(sys.modules.get(definition.function.__module__), "__spec__", None)
     before, _imports[name] = _imports.get(name), spec
+    if name.partition(".")[0] in sending.SHELL_MODULES:
+        sending.unimportable.add(name)
     if known is definition:
         for listener in _listeners:
             listener(name)

@@ -480,9 +480,27 @@ def send(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
     return _send(config, options, tasks)
 
 
+SHELL_MODULES = ("__main__", "__console__", "builtins", "None")
+"""Modules of functions that are written in a script, in a shell or in a notebook."""
+unimportable: set[str] = set()
+"""The names of this process's tasks that no worker can import, as their functions are in one of `SHELL_MODULES`."""
+
+
+def refuse_unimportable(tasks: Iterable[Task]) -> None:
+    """Raise `TaskUsageError` if one of the tasks can't be imported by a worker."""
+    for task in tasks:
+        if task.name in unimportable:
+            raise TaskUsageError(
+                f"task {task.name!r} is declared in a script or a shell, and no worker can import it, so nothing was sent: move "
+                "it into a module that workers import, such as tasks.py of an app; or give it the name of a worker's task"
+            )
+
+
 def _send(config: FairQueueConfig, options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
     if (interceptor := conf.current_interceptor()) is not None:
         return interceptor.intercept(options, tasks)
+    if unimportable:
+        refuse_unimportable(tasks)
     if may_wait(config, options) and (left := _leave_to_commit(options, tasks)) is not None:
         return left
     queue = conf.get_queue(options.queue)
@@ -514,6 +532,8 @@ async def asend(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]
 async def _asend(config: FairQueueConfig, options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
     if (interceptor := conf.current_interceptor()) is not None:
         return await sync_to_async(interceptor.intercept)(options, tasks)
+    if unimportable:
+        refuse_unimportable(tasks)
     if may_wait(config, options) and (left := await sync_to_async(_leave_to_commit)(options, tasks)) is not None:
         return left
     queue = await conf.aget_queue(options.queue)
@@ -617,6 +637,7 @@ def send_for_event(event: str, key: str, options: TaskOptions, make: Callable[[]
         task = make()
         with around_sending(conf.get_config(), options, [task]):
             if (interceptor := conf.current_interceptor()) is None:
+                refuse_unimportable([task])
                 return task
             interceptor.intercept(replace(options, on_commit=hook is not None), [task])  # an event always waits for it
             return None

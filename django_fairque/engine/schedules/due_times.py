@@ -6,6 +6,7 @@ hour run right after it; in the night that repeats one, they run once; jobs of e
 
 from __future__ import annotations
 
+import re
 import zoneinfo
 from collections import deque
 from collections.abc import Iterator
@@ -26,6 +27,8 @@ _SPANS = (3600.0, 86_400.0, 40 * 86_400.0, 400 * 86_400.0, 9 * 366 * 86_400.0)
 """Seconds before a moment in which to look for the last run time before it: the first that has one ends the search."""
 
 
+ABBREVIATION = re.compile(r"[A-Za-z]{3,5}")
+"""Names such as CEST, AEST, BST and IST. The known name that looks most like one is often on another continent."""
 MAX_ZONE_CHARACTERS = 100
 """Characters of a time zone's name; the longest known one has 32."""
 
@@ -119,6 +122,9 @@ def find_zone(name: str) -> zoneinfo.ZoneInfo:
             return zoneinfo.ZoneInfo(name)
     if not (known := zoneinfo.available_timezones()):
         raise TaskValidationError(f"no time zones are installed here, so {short(name)} is not known; install tzdata")
-    near = nearest(name, known) if isinstance(name, str) else ""
-    hint = f"; did you mean {near}?" if near else ", such as Europe/Berlin or UTC"
+    if isinstance(name, str) and ABBREVIATION.fullmatch(name) and name.lower() not in map(str.lower, known):
+        hint = ", an abbreviation, which several zones can have: give the zone of a city, such as Europe/Berlin, or UTC"
+    else:
+        near = nearest(name, known) if isinstance(name, str) else ""
+        hint = f"; did you mean {near}?" if near else ", such as Europe/Berlin or UTC"
     raise TaskValidationError(f"timezone must be the name of a time zone, got {short(name)}{hint}")

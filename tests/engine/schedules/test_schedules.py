@@ -119,6 +119,11 @@ class TestWhen:
             ({"every": 0.5}, "from 1 to ten years, got 0.5"),
             ({"every": "5"}, "number of seconds"),
             ({"every": 5, "timezone": "Europe/Berln"}, "did you mean Europe/Berlin"),
+            ({"every": 5, "timezone": "utc_"}, "did you mean UTC"),
+            *[
+                ({"every": 5, "timezone": name}, f"got '{name}', an abbreviation, .*: give the zone of a city")
+                for name in ("CEST", "AEST", "BST", "IST", "cest")
+            ],
             ({"every": 5, "timezone": "../etc/passwd"}, "name of a time zone"),
             ({"every": 5, "missed": "twice"}, "one of skip, one, all, got 'twice'"),
             ({"every": 5, "grace": -1}, "grace must be"),
