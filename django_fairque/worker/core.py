@@ -251,6 +251,8 @@ class Core:
             self.unknown_tasks = unknown
             self._on_unknown(unknown)
         self._check_memory()
+        if getattr(self.slot_pool.loop, "cannot_start", False) and not self.is_stopping:
+            self._retire("it can't start the thread for its event loop")
         self._reporter.summarize()
         self._sampler.update()
 

@@ -16,7 +16,13 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from django_fairque.admin.pages.base import Action, AdminPage
-from django_fairque.engine.inspection.worker_activity import ActivityReport, ProcessDeath, activity_of, deaths_of
+from django_fairque.engine.inspection.worker_activity import (
+    UNRESPONSIVE_FIELD,
+    ActivityReport,
+    ProcessDeath,
+    activity_of,
+    deaths_of,
+)
 from django_fairque.engine.model.ids import natural_order
 from django_fairque.monitoring.formatting import duration, number, share
 
@@ -60,7 +66,9 @@ class WorkerRow:
         if self.is_silent:
             return _("silent for %(time)s") % {"time": duration(self.age)}
         blocked_by = self.record.info.get("blocked_by", "")
-        return _("event loop blocked by %(task)s") % {"task": blocked_by} if blocked_by else ""
+        if blocked_by:
+            return _("event loop blocked by %(task)s") % {"task": blocked_by}
+        return _("process does not respond") if self.record.info.get(UNRESPONSIVE_FIELD) else ""
 
     @property
     def status(self) -> str:

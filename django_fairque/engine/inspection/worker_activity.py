@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 ACTIVITY_FIELD, DEATHS_FIELD, SENT_FIELD = "activity", "deaths", "sent"
 """Fields of a worker's record. The last one is the worker's time when it sent them: its clock may differ from the server's."""
+UNRESPONSIVE_FIELD = "unresponsive_since"
+"""Field of a worker's record: since when (Unix time) the process has not responded; empty if it responds again."""
 ACTIVITY_SECONDS = 60
 MAX_REPORTED_SLOTS = 16
 """Of a process; it reports how many it has in the field ``concurrency``."""

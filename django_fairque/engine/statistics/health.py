@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from django_fairque.engine.inspection import pages as listing
+from django_fairque.engine.inspection.worker_activity import UNRESPONSIVE_FIELD
 from django_fairque.engine.model.durations import check_integer
 from django_fairque.engine.model.ids import new_nonce
 from django_fairque.engine.model.payload import unpack
@@ -176,6 +177,16 @@ def blocked_loops(workers: Sequence[listing.WorkerRecord]) -> list[str]:
     return [*sentences[:MAX_NAMES_PER_REASON], *more]
 
 
+def unresponsive(workers: Sequence[listing.WorkerRecord]) -> list[str]:
+    """In a sentence each, the processes that do not respond to their supervisor."""
+    found = [worker.worker for worker in workers if worker.info.get(UNRESPONSIVE_FIELD)]
+    left = len(found) - MAX_NAMES_PER_REASON
+    more = [f"{left:,} more {'process does' if left == 1 else 'processes do'} not respond"] if left > 0 else []
+    return [
+        f"process {name} does not respond; the worker's log has the tasks" for name in found[:MAX_NAMES_PER_REASON]
+    ] + more
+
+
 def health(queue: Shards) -> Operation[Health]:
     """Return whether the server keeps tasks safe and work is being done. ``queue`` are the shards.
 
@@ -229,6 +240,6 @@ def health(queue: Shards) -> Operation[Health]:
         "eviction": info.get("maxmemory_policy"),
         "append_only_file": bool(info.get("aof_enabled")),
     }
-    reasons = [*refusals, *unknown_names(records), *blocked_loops(records), *reasons]
+    reasons = [*refusals, *unknown_names(records), *blocked_loops(records), *unresponsive(records), *reasons]
     status = "down" if is_down else "degraded" if reasons else "good"
     return Health(status, reasons, server, queue.missing)

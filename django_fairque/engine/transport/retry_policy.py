@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import random
 import re
-import time
 from collections.abc import Callable
+from time import monotonic
 
 from redis import exceptions as redis_errors
 
@@ -50,7 +50,7 @@ class RetryPolicy:
         self._is_futile = is_futile
         self._request = request
         self.what = request.script if isinstance(request, ScriptCall) else "a command"
-        self.deadline = time.monotonic() + seconds
+        self.deadline = monotonic() + seconds
         self.attempts = 0
         self.loads = 0
         self.loads_function = False
@@ -86,7 +86,7 @@ class RetryPolicy:
         is_refused = isinstance(error, (redis_errors.AuthenticationError, redis_errors.NoPermissionError))
         passing = (self.reloads_topology or code in PASSING_ERROR_CODES) and not (is_refused or is_untrusted)
         pause: float = min(0.5, 0.01 * 2.0 ** min(self.attempts, 10)) * random.uniform(0.5, 1.0)  # noqa: S311 - spreads retries, hides nothing
-        if passing and time.monotonic() + pause < self.deadline and not self._is_futile():
+        if passing and monotonic() + pause < self.deadline and not self._is_futile():
             return pause
         if isinstance(error, redis_errors.MovedError) and self.attempts == 1:
             return 0.0  # once more even after the deadline: the slot map, loaded again, names the right node

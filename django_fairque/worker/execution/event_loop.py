@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import _thread
 import asyncio
+import contextlib
 import sys
 import threading
 import traceback
@@ -520,6 +521,8 @@ class LoopThread(JobLoop, threading.Thread):
         threading.Thread.__init__(self, name="fairque-loop", daemon=True)
         JobLoop.__init__(self, asyncio.new_event_loop())
         self._loop.set_exception_handler(_report_loop_error)
+        with contextlib.suppress(AttributeError):  # of a loop that has its own clock
+            self._loop.time = monotonic  # type: ignore[method-assign] # also after a task has patched the module's function
         self._loop.set_default_executor(isolation.LoopExecutor(close_connections=close_connections))
         self._single = single
         self._is_ending = False
@@ -605,6 +608,8 @@ class EventLoop:
         self._close_connections = close_connections
         self._starting = threading.Lock()
         self._thread: LoopThread | None = None
+        self.cannot_start = False
+        """The process can start no thread for it, for example because a task has limited its memory."""
 
     def submit(self, job: Job) -> None:
         """Have the job begin."""
@@ -631,8 +636,13 @@ class EventLoop:
     def _start(self) -> LoopThread:
         with self._starting:
             if self._thread is None:
-                self._thread = LoopThread(close_connections=self._close_connections)
-                self._thread.start()
+                thread = LoopThread(close_connections=self._close_connections)
+                try:
+                    thread.start()
+                except RuntimeError:
+                    self.cannot_start = True
+                    raise
+                self._thread = thread
             return self._thread
 
     def end(self) -> None:

@@ -21,9 +21,9 @@ import os
 import resource
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from time import monotonic
 from typing import TypeVar
 
 from django_fairque.tasks.errors import SoftTimeLimitExceeded, TaskRevoked
@@ -125,7 +125,7 @@ class TimeLimitThread(threading.Thread):
 
     def run(self) -> None:
         while not self._ended:
-            now, next_limit = time.monotonic(), math.inf
+            now, next_limit = monotonic(), math.inf
             for guard in self._guards:
                 deadline = guard.deadline
                 if 0 < deadline <= now:
@@ -142,7 +142,7 @@ class TimeLimitThread(threading.Thread):
         try:
             self._on_tick()
         except BaseException:  # noqa: BLE001 - without this thread no time limit would count any more
-            now = time.monotonic()
+            now = monotonic()
             if now >= self._next_report:
                 self._next_report = now + TICK_REPORT_SECONDS
                 logger.exception("the checks of a worker process failed; its tasks go on, and the checks are repeated")

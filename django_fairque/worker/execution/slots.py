@@ -248,6 +248,7 @@ class Slot(threading.Thread):
 
     def run(self) -> None:
         slot_pool = self._slot_pool
+        self._status_board.set_thread(self.index, threading.get_native_id())
         try:
             while True:
                 if self._coroutine is not None:  # it is over, and the loop has left that to this thread
@@ -330,8 +331,11 @@ class Slot(threading.Thread):
                 # The task has ended, so no time limit counts any more; its lease has not, so the server takes the lines.
                 runs[0].log_capture.close()
             planner.outcomes.extend(outcomes)
+            self._status_board.record_outcomes(self.index, planner.index, len(outcomes))
         except BaseException:  # noqa: BLE001 - as above
-            planner.outcomes.extend(event_loop.outcomes_after_fault(work if isinstance(work, list) else [work]))
+            outcomes = event_loop.outcomes_after_fault(work if isinstance(work, list) else [work])
+            planner.outcomes.extend(outcomes)
+            self._status_board.record_outcomes(self.index, planner.index, len(outcomes))
         self._work = None
         wakeup = queue_context.wakeup if queue_context.wakeup.is_waiting else queue_context.second_wakeup
         if wakeup.is_waiting and planner.should_notify:

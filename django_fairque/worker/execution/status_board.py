@@ -2,8 +2,9 @@
 
 The supervisor must know this when the child is dead, or can't answer because something holds its interpreter lock. So the child
 sends no messages about it; the supervisor reads the memory: for each slot, which leases run, since when, and for how long they
-may; for each shard, when its fetch loop last made progress. Times are `time.monotonic()`, which is one clock for all processes of
-a machine.
+may; counts that grow while the process, and the fetch loop of each shard, make progress; and how many outcomes are not reported.
+Times are `time.monotonic()`, which is one clock for all processes of a machine. But a task may have patched it, so the supervisor
+judges by its own clock when a count last changed (`board_watch`).
 
 A slot's version is written last when a task starts and first when it ends. A reader that finds the same odd version before and
 after has read one consistent record.
@@ -177,6 +178,11 @@ class StatusBoard:
         self._activity_header = take(16).cast("q")
         """The version, which is odd while the report is replaced, and its length."""
         self._activity = take(ACTIVITY_BYTES)
+        self._settled = take(8 * shard_count).cast("q")
+        """For each shard the number of outcomes of slots that are reported."""
+        self._ended = [take(8 * shard_count).cast("q") for _ in range(slots)]
+        """For each slot and shard the number of outcomes."""
+        self._thread_ids = take(8 * slots).cast("q")
         self._versions = take(8 * slots).cast("q")
         self._started_tokens = [take(8 * STARTED_TOKENS_PER_SLOT).cast("q") for _ in range(slots)]
         self._records = [take(SLOT_BYTES) for _ in range(slots)]
@@ -208,8 +214,8 @@ class StatusBoard:
         return (
             32
             + ACTIVITY_BYTES
-            + 24 * shard_count
-            + (8 + SLOT_BYTES + 8 * STARTED_TOKENS_PER_SLOT + OutcomeLog.BYTES) * slots
+            + 32 * shard_count
+            + (16 + 8 * shard_count + SLOT_BYTES + 8 * STARTED_TOKENS_PER_SLOT + OutcomeLog.BYTES) * slots
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -255,11 +261,23 @@ class StatusBoard:
 
     def record_poll(self, shard_index: int) -> None:
         """The loop of this queue came round: it has the server's answer, or no question to ask."""
-        self._polled[shard_index] = monotonic()
+        self._polled[shard_index] += 1
 
     def record_tick(self) -> None:
         """The process responds: written 2 to 20 times a second."""
-        self._ticked[0] = math.inf if self._is_ending else monotonic()
+        self._ticked[0] = math.inf if self._is_ending else self._ticked[0] + 1
+
+    def set_thread(self, slot: int, thread_id: int) -> None:
+        """The system's number of the slot's thread."""
+        self._thread_ids[slot] = thread_id
+
+    def record_outcomes(self, slot: int, shard_index: int, count: int) -> None:
+        """Count outcomes of the slot that are to be reported. By who has the slot."""
+        self._ended[slot][shard_index] += count
+
+    def set_settled(self, shard_index: int, count: int) -> None:
+        """Set the number of reported outcomes of slots. By one thread at a time."""
+        self._settled[shard_index] = count
 
     def end_ticking(self) -> None:
         """The process ends; from here on it is not expected to respond."""
@@ -292,13 +310,30 @@ class StatusBoard:
         return self._done[0]
 
     @property
-    def last_tick_at(self) -> float:
-        """When the process last showed that it responds; 0 before it has begun, infinite when it ends."""
+    def ticks(self) -> float:
+        """Grows while the process responds; 0 before it has begun, infinite when it ends."""
         return self._ticked[0]
 
-    def last_poll_at(self, shard_index: int) -> float:
-        """When the loop of this queue last came round; 0 before that."""
+    def polls(self, shard_index: int) -> float:
+        """Grows when the loop of this queue comes round; 0 before that."""
         return self._polled[shard_index]
+
+    def unreported(self, shard_index: int) -> tuple[int, int]:
+        """How many outcomes of slots are not reported, and how many are."""
+        settled = self._settled[shard_index]
+        return sum(ended[shard_index] for ended in self._ended) - settled, settled
+
+    def versions(self) -> list[int]:
+        """Of each slot a number that changes when a task begins or ends there; odd while one runs."""
+        return self._versions.tolist()
+
+    def thread_id(self, slot: int) -> int:
+        """The system's number of the slot's thread; 0 before it has begun."""
+        return self._thread_ids[slot]
+
+    def running_in(self, slot: int) -> OccupiedSlot | None:
+        """Describe the task or batch of this slot; None while it runs nothing."""
+        return self._read(slot)
 
     def raise_fence(self, shard_index: int) -> int:
         """No lease that the child has received until now starts from here on, except those that have begun."""
@@ -324,10 +359,6 @@ class StatusBoard:
         found = [entry for log in self.outcome_logs for entry in log.read(shard_index, worker_id)]
         found.sort(key=itemgetter(0))
         return [outcome for _, outcome in found[-MAX_REPORTED_OUTCOMES:]]
-
-    def oldest_poll_at(self, without: Sequence[int] = ()) -> float:
-        """When the fetch loop that is furthest behind last made progress, without these shards; 0 before all have."""
-        return min((at for shard_index, at in enumerate(self._polled) if shard_index not in without), default=math.inf)
 
     def activity(self) -> bytes:
         """The process's last report about its slots; empty if there is none, or the process died while it replaced it."""

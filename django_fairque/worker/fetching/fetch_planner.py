@@ -208,6 +208,8 @@ class FetchPlanner:
         self.is_out_of_sync = False
         """The server may have recorded leases for this worker of which nothing is known here; nothing is fetched until
         they are given back."""
+        self.settled = 0
+        """Outcomes of slots that have been reported."""
         self.has_failed = False
         """Its last call failed: nothing is kept free for it."""
         self.turn = turn or ShardTurn(ShardScheduler([FairShardOrder(1)]), 0)
@@ -313,7 +315,7 @@ class FetchPlanner:
         self._add_batches(now)
         if self.is_stopping or self.is_draining:
             self._give_back()
-            self.outcomes += self._buffer.give_back_batches()
+            self._release(self._buffer.give_back_batches())
         elif self._buffer.has_waited(MAX_BUFFERED_SECONDS, now):
             self._give_back()
         if self.outcomes and self._outcome_since is None:
@@ -450,6 +452,7 @@ class FetchPlanner:
         """
         leases = reply.leases
         self.has_failed = False
+        self.settled += len(call.outcomes)
         self.turn.scheduler.served(self.turn.index, reply)
         # At most a hundred planners check each second.
         self._turn_check_due = now + max(TURN_CHECK_SECONDS, len(self._budget.planners) / 100)
@@ -476,7 +479,7 @@ class FetchPlanner:
             self._budget.events += 1
             if self.is_stopping or self.is_draining or call.fence != self._fence.number:
                 self._hold(leases)
-                self.outcomes += [Outcome.release(lease) for lease in leases]
+                self._release([Outcome.release(lease) for lease in leases])
                 return []
             self._distribute(leases, now)
         elif self.exhausted:
@@ -545,7 +548,7 @@ class FetchPlanner:
             return
         if self.buffer:
             self._give_back()
-        self.outcomes += self._buffer.give_back_batches()
+        self._release(self._buffer.give_back_batches())
         if self._fence.is_lowered:
             # Only now that the buffer is empty: a slot that has taken a lease before has read the old number.
             self.fence = number
@@ -599,9 +602,14 @@ class FetchPlanner:
             self._companions.difference_update(outcome.lease.token for outcome in some)
         return some
 
+    def _release(self, outcomes: list[Outcome]) -> None:
+        """Report these, which are not of slots."""
+        self.outcomes += outcomes
+        self.settled -= len(outcomes)
+
     def _give_back(self) -> None:
         self.pace.reset()
-        self.outcomes += self._buffer.give_back()
+        self._release(self._buffer.give_back())
 
 
 MAX_FETCH_LEASES = 300

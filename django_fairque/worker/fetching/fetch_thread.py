@@ -93,6 +93,7 @@ class FetchThread(threading.Thread):
             now = monotonic()
             with self._lock:
                 call = planner.next_call(now)
+                self._status_board.set_settled(planner.index, planner.settled)
                 seconds = planner.plan_wait(now) if call is None else None
                 seconds_until_due = planner.seconds_until_due(now)
             if call is not None:
@@ -158,6 +159,7 @@ class FetchThread(threading.Thread):
             return
         with self._lock:
             leases = self.planner.call_succeeded(call, reply, monotonic())
+            self._status_board.set_settled(self.planner.index, self.planner.settled)
         self._follow_reply(call, reply, leases)
 
     def take_over(self, key: LeaseKey) -> bool:

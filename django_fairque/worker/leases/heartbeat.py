@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.conf import get_config
 from django_fairque.engine.inspection.pages import UNKNOWN_TASKS_FIELD
-from django_fairque.engine.inspection.worker_activity import ACTIVITY_FIELD, DEATHS_FIELD, SENT_FIELD, encode_deaths
+from django_fairque.engine.inspection.worker_activity import (
+    ACTIVITY_FIELD,
+    DEATHS_FIELD,
+    SENT_FIELD,
+    UNRESPONSIVE_FIELD,
+    encode_deaths,
+)
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.statistics.deployments import CODE_VERSION_FIELD
 from django_fairque.engine.statistics.health import Alert, AlertKind
@@ -52,6 +58,7 @@ def worker_info(
     started: float | None = None,
     unknown_tasks: Sequence[str] | None = None,
     blocked_by: str | None = None,
+    unresponsive_since: float | None = None,
     activity: bytes = b"",
     deaths: Collection[ProcessDeath] = (),
 ) -> dict[str, str]:
@@ -59,6 +66,8 @@ def worker_info(
     slots, and ``deaths`` are those of its worker's processes."""
     # An empty list or text replaces one that was sent before: what is not sent stays in the record.
     blocked = {} if blocked_by is None else {"blocked_by": blocked_by}
+    if unresponsive_since is not None:
+        blocked[UNRESPONSIVE_FIELD] = f"{unresponsive_since:.3f}" if unresponsive_since else ""
     reported = {ACTIVITY_FIELD: activity.decode(errors="replace"), SENT_FIELD: f"{time.time():.3f}"} if activity else {}
     died = {DEATHS_FIELD: encode_deaths(deaths)} if deaths else {}
     unknown = {} if unknown_tasks is None else {UNKNOWN_TASKS_FIELD: json.dumps(unknown_tasks[:MAX_UNKNOWN_TASK_NAMES])}

@@ -37,6 +37,7 @@ from django_fairque.worker.execution.status_board import OccupiedSlot, partial_l
 from django_fairque.worker.leases.heartbeat import worker_info, worker_status
 from django_fairque.worker.leases.lease_renewal import LeaseReturn, Reconciliation, RenewedWorker
 from django_fairque.worker.reporting.log import logger, printable
+from django_fairque.worker.supervisor.board_watch import BoardWatch, is_stopped
 from django_fairque.worker.supervisor.child_main import STALLED_STACKS_SIGNAL
 from django_fairque.worker.supervisor.process_factory import ForkedProcess, ProcessFactory
 
@@ -92,7 +93,12 @@ class ChildProcess:
         """It has settled everything; all that is left for it is to exit."""
         self.deadline: float | None = None
         """When it will be killed if it has not ended."""
+        self.watch = BoardWatch(self.status_board, monotonic())
+        self.unresponsive_since: float | None = None
+        """Since when the process has not responded, as Unix time, if that was reported; 0 when it responds again; None before."""
         self.kill_reason = ""
+        self.counts_as_crash = False
+        """It was killed for a reason of which any of its tasks may be the cause."""
         self.is_blameless = False
         """It died for a reason that has nothing to do with its task."""
         self.overdue: list[OccupiedSlot] = []
@@ -141,10 +147,13 @@ class ChildProcess:
     def _is_held_up(self, running: OccupiedSlot) -> bool:
         return self.blocked is not None and (running.shard_index, running.tokens[0]) in self.blocked.others
 
-    def is_stalled(self, now: float, longest: float, unreachable: Sequence[int] = ()) -> bool:
+    def is_stalled(self, longest: float, unreachable: Sequence[int] = ()) -> bool:
         """Whether one of its loops has made no progress for ``longest`` seconds. Unreachable shards do not count."""
-        last = max(self.status_board.oldest_poll_at(unreachable), self.started_at)
-        return now - last > longest
+        return self.watch.longest_poll_seconds(unreachable) > longest
+
+    @property
+    def is_unresponsive(self) -> bool:
+        return self.watch.silent_seconds > STALLED_SECONDS
 
     def info(self) -> dict[str, str]:
         return worker_info(
@@ -156,6 +165,7 @@ class ChildProcess:
             started=self.started,
             unknown_tasks=self.unknown_tasks,
             blocked_by=self.blocked_by,
+            unresponsive_since=self.unresponsive_since,
             activity=self.status_board.activity(),
             deaths=self.deaths,
         )
@@ -210,9 +220,10 @@ class ChildProcess:
         """Have it write the stacks of its threads to its standard error, even if C code keeps its interpreter."""
         if not self.is_ready or self.exitcode is not None:
             return
-        is_stalled = 0.0 < self.status_board.last_tick_at < monotonic() - STALLED_SECONDS
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, STALLED_STACKS_SIGNAL if is_stalled and STALLED_STACKS_SIGNAL else signal.SIGUSR1)
+            os.kill(
+                self.pid, STALLED_STACKS_SIGNAL if self.is_unresponsive and STALLED_STACKS_SIGNAL else signal.SIGUSR1
+            )
 
     def kill(self, reason: str) -> None:
         """End it at once. Returns when it can do no more harm."""
@@ -228,26 +239,69 @@ class ChildProcess:
 
 STOPPED_REASON = "worker stopped"
 HARD_LIMIT_REASON = "another task ran beyond its hard time limit"
+STOPPED_PROCESS_REASON = "its process was stopped by a signal"
+UNRESPONSIVE_REASON = "its process did not respond until the time limits of its tasks"
 """Reasons for which a process is killed, as its other tasks' histories have them."""
+BEYOND_LIMIT_SECONDS = 5.0
+"""Seconds beyond the hard limit of a task after which the supervisor's own clock decides."""
+UNREPORTED_SECONDS = 5.0
+"""Seconds without a report of outcomes that wait for one, after which a process is unhealthy."""
+REPLACED_UNREPORTED_SECONDS = 15.0
+"""The same, after which it is replaced if it runs nothing."""
 MAX_DEATH_TASKS = 3
 """Tasks of a dead process that are reported."""
 
 
 class ChildLimits:
-    """Looks at the children; kills those that must not go on."""
+    """Looks at the children; kills those that must not go on.
 
-    def __init__(self, options: WorkerOptions, outages: Outages) -> None:
+    Args:
+        on_changed: called with the worker id of a child that stops to respond for long, or responds again.
+    """
+
+    def __init__(
+        self, options: WorkerOptions, outages: Outages, on_changed: Callable[[str], object] = lambda _: None
+    ) -> None:
         self._options = options
         self._outages = outages
+        self._on_changed = on_changed
 
     def enforce(self, children: Iterable[ChildProcess]) -> None:
         now = monotonic()
         for child in children:
             if child.exitcode is None:
+                child.watch.update(now)
                 self._enforce(child, now)
 
+    def _overdue(self, child: ChildProcess, now: float) -> list[OccupiedSlot]:
+        """What ran beyond its hard limit. If a process does not respond, this may be because of another task of it."""
+        found = [each for each in child.overdue_at(now) if child.watch.has_run(each)] or child.watch.beyond_limit(
+            self._options.hard_timeout_grace + BEYOND_LIMIT_SECONDS
+        )
+        if not child.is_unresponsive or not found:
+            return found
+        if is_stopped(child.pid):
+            return []
+        running, busy = child.status_board.running(), child.watch.busy_slots(child.pid)
+        late = [each.tokens for each in found]
+        if busy or len(running) == 1:
+            return found if all(each.tokens in late for each in busy or running) else []
+        if all(each.tokens in late for each in running):
+            child.counts_as_crash = True
+            logger.error(
+                "worker process %s is ended: it did not respond until the time limits of its tasks", child.worker_id
+            )
+            child.kill(UNRESPONSIVE_REASON)
+        return []
+
     def _enforce(self, child: ChildProcess, now: float) -> None:
-        if overdue := child.overdue_at(now):
+        overdue = self._overdue(child, now)
+        if child.kill_reason:
+            return
+        self._check_response(child)
+        if overdue:
+            busy = [each.tokens for each in child.watch.busy_slots(child.pid)] if child.is_unresponsive else []
+            overdue = [each for each in overdue if not busy or each.tokens in busy]
             child.overdue = overdue
             for running in overdue:
                 for _, _, task_id in running.tasks:
@@ -274,10 +328,24 @@ class ChildLimits:
             words = f"is ended; {count} running tasks are given back" if count else "is ended: it has not exited"
             logger.warning("worker process %s %s", child.worker_id, words)
             child.kill(STOPPED_REASON)
-        elif child.is_held_up_at(now):
+        else:
+            self._enforce_progress(child, now)
+
+    def _enforce_progress(self, child: ChildProcess, now: float) -> None:
+        if child.is_held_up_at(now):
             logger.error("restarting worker process %s: its event loop is blocked by an unknown task", child.worker_id)
             child.kill("its event loop was blocked")
-        elif self._is_stalled(child, now):
+        elif self._is_stopped_for_long(child):
+            logger.error(
+                "worker process %s is ended: a signal has stopped it for %.0f s, and it has %d running tasks",
+                *(child.worker_id, child.watch.silent_seconds, child.status_board.count_running()),
+            )
+            child.counts_as_crash = True
+            child.kill(STOPPED_PROCESS_REASON)
+        elif self._reports_nothing(child):
+            logger.error("restarting worker process %s: it does not report outcomes", child.worker_id)
+            child.kill("it did not report outcomes")
+        elif self._is_stalled(child):
             logger.error("restarting worker process %s: its fetch loop makes no progress", child.worker_id)
             child.kill("its fetch loop made no progress")
 
@@ -296,27 +364,81 @@ class ChildLimits:
         child.memory_used = used if used > limit else 0.0
         return used > limit
 
-    def _is_stalled(self, child: ChildProcess, now: float) -> bool:
-        longest = self._options.replaced_after
+    def _check_response(self, child: ChildProcess) -> None:
+        """Report a process that has not responded for a lease, once, and its return."""
+        silent = child.watch.silent_seconds
+        if child.is_unresponsive:
+            child.watch.sample(child.pid)
+        is_sampled = child.watch.sampled_seconds > STALLED_SECONDS
+        if silent > self._options.lease_seconds and is_sampled and not child.unresponsive_since:
+            child.unresponsive_since = time.time() - silent
+            busy = child.watch.busy_slots(child.pid)
+            tasks = [name for each in busy or child.status_board.running() for _, _, name in each.tasks]
+            ids = ", ".join(map(printable, tasks[:MAX_DEATH_TASKS])) or "none"
+            logger.error(
+                "worker process %s has not responded for %.0f s. It %s. Tasks that may be the cause: %s. It goes on until their "
+                "time limits, or for %g s if a signal has stopped it",
+                *(
+                    child.worker_id,
+                    silent,
+                    child.watch.describe_process(child.pid),
+                    ids,
+                    2 * self._options.lease_seconds,
+                ),
+            )
+            self._on_changed(child.worker_id)
+        elif child.unresponsive_since and not child.is_unresponsive:
+            child.unresponsive_since = 0.0
+            self._on_changed(child.worker_id)
+
+    def _is_stopped_for_long(self, child: ChildProcess) -> bool:
         return (
-            child.is_stalled(now, longest, self._outages.unreachable_shards())
-            and not child.status_board.count_running()
+            child.watch.silent_seconds > 2 * self._options.lease_seconds
+            and child.status_board.count_running() > 0
+            and is_stopped(child.pid)
         )
 
-    def unhealthy_reasons(self, children: Sequence[ChildProcess], now: float) -> list[str]:
+    def _reports_nothing(self, child: ChildProcess) -> bool:
+        """Whether its outcomes do not arrive although the server answers. Running tasks are given some time to end: their
+        outcomes are reported when the process is dead."""
+        longest = self._options.replaced_after if child.status_board.count_running() else REPLACED_UNREPORTED_SECONDS
+        return child.watch.unreported_seconds(self._outages.unreachable_shards()) > longest
+
+    def _is_stalled(self, child: ChildProcess) -> bool:
+        longest = self._options.replaced_after
+        return child.is_stalled(longest, self._outages.unreachable_shards()) and not child.status_board.count_running()
+
+    def unhealthy_reasons(self, children: Sequence[ChildProcess]) -> list[str]:
         """Why this worker is not healthy, in sentences."""
-        longest = self._options.unhealthy_after
-        return [
-            f"the event loop of process {child.worker_id} is blocked by {child.blocked_by}"
-            for child in children
-            if child.blocked_by
-        ] + [
-            f"the fetch loop of process {child.worker_id} has made no progress for {longest:g} s"
-            for child in children
-            if child.is_ready
-            and not child.is_stopping
-            and child.is_stalled(now, longest, self._outages.unreachable_shards())
-        ]
+        longest, unreachable = self._options.unhealthy_after, self._outages.unreachable_shards()
+        grace = self._options.hard_timeout_grace + BEYOND_LIMIT_SECONDS
+        return (
+            [
+                f"process {child.worker_id} has not responded for {self._options.lease_seconds:g} s"
+                for child in children
+                if child.unresponsive_since
+            ]
+            + [
+                f"a task of process {child.worker_id} has run for {grace:g} s beyond its time limit"
+                for child in children
+                if child.watch.beyond_limit(grace)
+            ]
+            + [
+                f"process {child.worker_id} has reported no outcome for {UNREPORTED_SECONDS:g} s, although some wait"
+                for child in children
+                if child.watch.unreported_seconds(unreachable) > UNREPORTED_SECONDS
+            ]
+            + [
+                f"the event loop of process {child.worker_id} is blocked by {child.blocked_by}"
+                for child in children
+                if child.blocked_by
+            ]
+            + [
+                f"the fetch loop of process {child.worker_id} has made no progress for {longest:g} s"
+                for child in children
+                if child.is_ready and not child.is_stopping and child.is_stalled(longest, unreachable)
+            ]
+        )
 
 
 def has_died_by_itself(child: ChildProcess) -> bool:
@@ -347,7 +469,7 @@ def leases_to_return(child: ChildProcess, shards: Sequence[FairQueue]) -> list[L
     Only if it died by itself do the tasks that ran in it count as crashed. Those beyond their hard limit have failed.
     """
     running = child.status_board.running()
-    died = has_died_by_itself(child) and not child.is_blameless
+    died = (has_died_by_itself(child) or child.counts_as_crash) and not child.is_blameless
     reason = child.kill_reason or (
         f"worker process died ({how_ended(child)})" if has_died_by_itself(child) else STOPPED_REASON
     )
@@ -428,7 +550,8 @@ class StalledProcesses:
     def update(self, children: Sequence[ChildProcess], now: float, unreachable: Collection[int] = ()) -> None:
         """Raise and lower the fences that are due. ``unreachable``: indexes of shards whose server can't be reached."""
         for child in children:
-            if child.exitcode is None and child.status_board.last_tick_at:
+            if child.exitcode is None:
+                child.watch.update(now)
                 self._update_child(child, now, unreachable)
         known = {child.worker_id for child in children}
         self._stalled &= known
@@ -436,15 +559,16 @@ class StalledProcesses:
             del self._rounds[key]
 
     def _update_child(self, child: ChildProcess, now: float, unreachable: Collection[int]) -> None:
-        is_stalled = now - child.status_board.last_tick_at > STALLED_SECONDS
-        self._log(child, now, is_stalled=is_stalled)
+        is_stalled = child.is_unresponsive
+        self._log(child, is_stalled=is_stalled)
         for shard_index in range(len(self._labels)):
             current = self._rounds.get((child.worker_id, shard_index))
             if current is not None and not current.is_over:
                 if not current.is_sent and now - current.raised_at >= FENCE_SETTLE_SECONDS:
                     self._send(current)
                 continue
-            is_silent = 0.0 < child.status_board.last_poll_at(shard_index) < now - SILENT_SECONDS
+            watch = child.watch
+            is_silent = watch.has_polled(shard_index) and watch.poll_seconds(shard_index) > SILENT_SECONDS
             is_silent = is_silent and not child.is_stopping and shard_index not in unreachable
             reason = STALLED_REASON if is_stalled else SILENT_REASON if is_silent else ""
             pause = STALL_REPEAT_SECONDS if reason == STALLED_REASON else SILENT_SECONDS
@@ -452,12 +576,12 @@ class StalledProcesses:
                 number = child.status_board.raise_fence(shard_index)
                 self._rounds[child.worker_id, shard_index] = _RaisedFence(child, shard_index, reason, number, now)
 
-    def _log(self, child: ChildProcess, now: float, *, is_stalled: bool) -> None:
+    def _log(self, child: ChildProcess, *, is_stalled: bool) -> None:
         if is_stalled and child.worker_id not in self._stalled:
             self._stalled.add(child.worker_id)
             logger.warning(
                 "worker process %s has not responded for %.1f s; its tasks that have not begun are given back",
-                *(child.worker_id, now - child.status_board.last_tick_at),
+                *(child.worker_id, child.watch.silent_seconds),
             )
         elif not is_stalled and child.worker_id in self._stalled:
             self._stalled.discard(child.worker_id)

@@ -279,7 +279,7 @@ class Supervisor:
         self._commands: deque[str] = deque()
         on_news = self._announcements.extend, self._receive_command, lambda: not self.is_stopping
         self._lease_renewal = LeaseRenewal(self._queues, options, self._outages, *on_news)
-        self._child_limits = ChildLimits(options, self._outages)
+        self._child_limits = ChildLimits(options, self._outages, self._lease_renewal.renew_now)
         self._leaving = threading.Event()
         """Set when this worker begins to stop: its declared schedules give way to others."""
         self._declared_schedules = DeclaredSchedules(options.worker_id, STARTUP_RETRY_SECONDS)
@@ -651,7 +651,7 @@ class Supervisor:
 
     def _report_health(self) -> None:
         now = monotonic()
-        reasons = self._child_limits.unhealthy_reasons(self._children, now)
+        reasons = self._child_limits.unhealthy_reasons(self._children)
         pause = min(self.options.renewal_interval, *(1.5 * queue.config.sweep_interval for queue in self._queues))
         pause += self._lease_renewal.max_silence(get_config().redis.socket_timeout)
         if now - self._lease_renewal.last_success_at > pause + MAX_RENEWAL_SILENCE_SECONDS or self._outages.is_ongoing:

@@ -41,9 +41,12 @@ def test_counts_and_rounds() -> None:
     status_board.add_done(4)
     assert status_board.done == 7
     status_board.record_poll(0)
-    assert status_board.oldest_poll_at() == 0
-    status_board.record_poll(1)
-    assert status_board.oldest_poll_at() > 0
+    status_board.record_tick()
+    assert (status_board.polls(0), status_board.polls(1), status_board.ticks) == (1, 0, 1)
+    status_board.record_outcomes(0, 1, 2)
+    assert (status_board.unreported(0), status_board.unreported(1)) == ((0, 0), (2, 0))
+    status_board.set_settled(1, 2)
+    assert status_board.unreported(1) == (0, 2)
 
 
 def test_a_reader_never_sees_half_a_record() -> None:

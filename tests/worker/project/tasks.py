@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import random
 import re
+import resource
 import signal
 import sys
 import threading
@@ -190,6 +191,19 @@ def ends_parent() -> None:
     record(STARTED)
     os.kill(os.getppid(), signal.SIGKILL)
     time.sleep(60)
+
+
+@task(name="damages_process")
+def damages_process(how: str) -> None:
+    """Leave the process with a clock that is wrong, or without memory for another thread."""
+    if how == "constant clock":
+        time.monotonic = lambda: 0.0
+    elif how == "raising clock":
+        time.monotonic = lambda: 1 / 0
+    else:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize(), hard))
 
 
 @task(name="eats")

@@ -1,0 +1,176 @@
+"""Judges a worker process from outside, by the supervisor's own clock.
+
+Code of a task can damage its process: patch its clock, take the memory that its threads need, keep its interpreter lock, or stop
+it. So the process writes counts to its status board, and the supervisor notes when each of them last changed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from django_fairque.worker.execution.status_board import OccupiedSlot, StatusBoard
+
+MAX_LOOK_SECONDS = 1.0
+"""Seconds between two looks that count. In a longer pause this process did not run either, for example with the whole machine."""
+BUSY_SHARE = 0.3
+"""Part of the processor time of all slots above which one of them counts as busy."""
+MIN_BUSY_SHARE = 0.02
+"""Part of a processor below which nothing counts as busy: on a machine with much other work a busy thread may get little."""
+
+
+class BoardWatch:
+    """When each value of a status board last changed. Seconds are those in which `update` was called regularly."""
+
+    def __init__(self, status_board: StatusBoard, now: float) -> None:
+        self._board = status_board
+        self._looked_at = now
+        self._time = 0.0
+        self._ticks = 0.0
+        self._ticked_at = 0.0
+        self._polls = [0.0] * status_board.shard_count
+        self._polled_at = [0.0] * status_board.shard_count
+        self._settled = [0] * status_board.shard_count
+        self._settled_at = [0.0] * status_board.shard_count
+        self._versions = [0] * status_board.slots
+        self._changed_at = [0.0] * status_board.slots
+        self._thread_seconds: dict[int, float] | None = None
+        """Processor time of the slots' threads when the process stopped to respond, by slot."""
+        self._sampled_at = 0.0
+        self._process_seconds: float | None = None
+
+    def update(self, now: float) -> None:
+        board = self._board
+        self._time += min(now - self._looked_at, MAX_LOOK_SECONDS)
+        self._looked_at = now
+        if board.ticks != self._ticks:
+            self._ticks, self._ticked_at, self._thread_seconds = board.ticks, self._time, None
+        for shard_index in range(board.shard_count):
+            if (polls := board.polls(shard_index)) != self._polls[shard_index]:
+                self._polls[shard_index], self._polled_at[shard_index] = polls, self._time
+            unreported, settled = board.unreported(shard_index)
+            if unreported <= 0 or settled != self._settled[shard_index]:
+                self._settled[shard_index], self._settled_at[shard_index] = settled, self._time
+        versions = board.versions()
+        if versions != self._versions:
+            for slot, version in enumerate(versions):
+                if version != self._versions[slot]:
+                    self._changed_at[slot] = self._time
+            self._versions = versions
+
+    @property
+    def silent_seconds(self) -> float:
+        """For how long the process has not responded; 0 before it has begun, and when it ends."""
+        return self._time - self._ticked_at if 0 < self._ticks < float("inf") else 0.0
+
+    def has_polled(self, shard_index: int) -> bool:
+        return self._polls[shard_index] > 0
+
+    def poll_seconds(self, shard_index: int) -> float:
+        """How long ago the shard's fetch loop made progress, or the process was started."""
+        return self._time - self._polled_at[shard_index]
+
+    def longest_poll_seconds(self, without: Collection[int] = ()) -> float:
+        """The same of the fetch loop that is furthest behind."""
+        shards = (each for each in range(len(self._polls)) if each not in without)
+        return max((self.poll_seconds(each) for each in shards), default=0.0)
+
+    def unreported_seconds(self, without: Collection[int] = ()) -> float:
+        """For how long outcomes have waited while none was reported, on the shard where that is longest."""
+        shards = (each for each in range(len(self._settled_at)) if each not in without)
+        return max((self._time - self._settled_at[each] for each in shards), default=0.0)
+
+    def beyond_limit(self, grace: float) -> list[OccupiedSlot]:
+        """What has run for more than ``grace`` seconds beyond its limit, whatever the process wrote about its start."""
+        found = []
+        for slot, version in enumerate(self._versions):
+            if version & 1 and self._time - self._changed_at[slot] > grace:
+                running = self._board.running_in(slot)
+                if running is not None and self._time - self._changed_at[slot] > running.timeout + grace:
+                    found.append(running)
+        return found
+
+    def has_run(self, running: OccupiedSlot) -> bool:
+        """Whether it ran for about as long as its time limit. If not, the process's clock is wrong."""
+        for slot, version in enumerate(self._versions):
+            if version & 1 and self._board.running_in(slot) == running:
+                return self._time - self._changed_at[slot] > running.timeout - 2 * MAX_LOOK_SECONDS
+        return True
+
+    # --- a process that does not respond ---
+
+    def sample(self, pid: int) -> None:
+        """Note the processor time of its slots' threads, once for each time that it does not respond."""
+        if self._thread_seconds is None:
+            self._thread_seconds, self._sampled_at = self._read_thread_seconds(pid), self._time
+            self._process_seconds = _processor_seconds(pid)
+
+    @property
+    def sampled_seconds(self) -> float:
+        """Seconds since `sample`."""
+        return self._time - self._sampled_at if self._thread_seconds is not None else 0.0
+
+    def describe_process(self, pid: int) -> str:
+        """In words what the process has done since `sample`."""
+        if is_stopped(pid):
+            return "is stopped by a signal"
+        before, now = self._process_seconds, _processor_seconds(pid)
+        if before is None or now is None:
+            return "runs code that does not let other threads run"
+        if now - before > MIN_BUSY_SHARE * self.sampled_seconds:
+            return "uses processor time: C code keeps the interpreter lock (often a regular expression)"
+        return "uses little processor time: C code waits and keeps the interpreter lock, or the system is overloaded"
+
+    def busy_slots(self, pid: int) -> list[OccupiedSlot]:
+        """The slots whose threads have computed since `sample`: one of them keeps the interpreter lock. Empty if that is
+        not known."""
+        elapsed = self.sampled_seconds
+        if not self._thread_seconds or not elapsed:
+            return []
+        before = self._thread_seconds
+        used = {slot: seconds - before.get(slot, 0.0) for slot, seconds in self._read_thread_seconds(pid).items()}
+        least = max(BUSY_SHARE * sum(used.values()), MIN_BUSY_SHARE * elapsed)
+        busy = [slot for slot, seconds in used.items() if seconds > least]
+        found = (self._board.running_in(slot) for slot in busy)
+        return [running for running in found if running is not None]
+
+    def _read_thread_seconds(self, pid: int) -> dict[int, float]:
+        found = {}
+        for slot, version in enumerate(self._versions):
+            if version & 1 and (thread_id := self._board.thread_id(slot)):
+                fields = _stat_fields(f"{pid}/task/{thread_id}")
+                if fields:
+                    found[slot] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return found
+
+
+def _stat_fields(process: str) -> list[bytes]:
+    """The fields of /proc/…/stat from the third one, the state, on; empty without /proc."""
+    try:
+        return Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return []
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a signal has stopped the process (state T). Without /proc, known of children of this process only."""
+    if fields := _stat_fields(str(pid)):
+        return fields[0] == b"T"
+    if not hasattr(os, "waitid"):
+        return False
+    try:
+        return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+    except OSError:
+        return False
+
+
+def _processor_seconds(pid: int) -> float | None:
+    """The processor time that the process has used; None if that is not known. Linux has a clock for each process."""
+    try:
+        return time.clock_gettime((~pid << 3) | 2)
+    except (OSError, OverflowError, ValueError):
+        return None
