@@ -93,16 +93,25 @@ class Fetch:
         lists = [*_user_list(self.users, "users"), *_user_list(self.steal if self.window.steals else (), "steal")]
         sizes = [pack(part for pair in self.batches.items() for part in pair)] if self.batches and self.limit else []
         places = ["" if place is None else repr(place) for place in (self.window.begin, self.window.until)]
+        places[1] = "+" * self.window.has_others + places[1]
         return [self.limit, self.worker, length, woken, *places, *lists, *sizes]
 
     def shard_heads(self, text: bytes, count: int) -> tuple[ShardHead, ...]:
         """What a reply with ``count`` leases says of whom it was for, in the order of the lists."""
         if self.users == "*":
-            return (ShardHead(float(text) if text else None, count),)
+            return (_shard_head(text, count),)
         if self.limit and not text:
             return (ShardHead(None, 0.0),) * 2
         parts = (one.partition(b"/") for one in text.split())
-        return tuple(ShardHead(float(place) if place else None, float(given)) for place, _, given in parts)
+        return tuple(_shard_head(place, float(given)) for place, _, given in parts)
+
+
+def _shard_head(text: bytes, given: float) -> ShardHead:
+    """``text`` is a place, or four values separated by colons (``place_in_ring`` in lua/lib/fetch.lua)."""
+    place, came, newcomer_place, others = (
+        float(part) if part else None for part in (*text.split(b":"), *[b""] * 3)[:4]
+    )
+    return ShardHead(place, given, came, newcomer_place, bool(others))
 
 
 def _lease_us(lease: float | None, default: float) -> int:
@@ -194,7 +203,7 @@ def _serving(shards: Shards, fetch: Fetch) -> list[int]:
 
 
 def _look(shards: Shards, order: ShardScheduler, among: Sequence[int], *, is_first: bool) -> Operation[list[int]]:
-    """Those that have somebody to serve, in one look, which tells where they stand."""
+    """Those that have somebody to serve, in one look, which says where they stand, or of newcomers when they came."""
     rings = yield Read([("ZRANGE", shards.all[index].keys("ring"), 0, 0, "WITHSCORES") for index in among])
     firsts = {index: parse_scores(ring) for index, ring in zip(among, rings, strict=True)}
     for index, first in firsts.items():

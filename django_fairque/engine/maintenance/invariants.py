@@ -69,8 +69,6 @@ class Snapshot:
     counters: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
     deps: dict[str, set[str]] = field(default_factory=dict)
     runs: dict[str, set[str]] = field(default_factory=dict)
-    results: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Of each user, the tasks whose results count against its limit."""
     remotes: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
     others: list[str] = field(default_factory=list)
     squatters: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -160,7 +158,7 @@ _TYPES = {
     **dict.fromkeys(("stats", "task", "user", "group", "worker", "xcom", "events", "logs"), "hash"),
     **dict.fromkeys(("schedules", "schedules:last", "schedules:versions", "schedules:retired"), "hash"),
     **dict.fromkeys((*_REGISTRIES, "state", "wake", "workers", "schedules:due", "code_versions"), "zset"),
-    **dict.fromkeys(("schedules:workers", "results"), "zset"),
+    "schedules:workers": "zset",
     **dict.fromkeys(("leases", "revoked", "deps", "run"), "set"),
     **dict.fromkeys(("history", "alerts", "deployments"), "list"),
     **dict.fromkeys(("payload", "reply", "unique", "delivered"), "string"),
@@ -195,7 +193,6 @@ def _place(snapshot: Snapshot, name: str) -> tuple[str, dict[str, Any], str] | N
         "run": ("set", snapshot.runs),
         "remote": ("hash", snapshot.remotes),
         "payload": ("head", snapshot.heads),
-        "results": ("zset", snapshot.results),
     }
     if kind in places:
         return (*places[kind], rest)
@@ -263,8 +260,9 @@ def violations(snapshot: Snapshot) -> Iterator[Violation]:
     yield from _users(snapshot, waiting)
     yield from _rings(snapshot, served)
     yield from _organizations(snapshot, sums)
+    yield from _newcomers(snapshot, served, sums)
     yield from _weights(snapshot, waiting, served, sums)
-    for check in (_held, _counters, _dependencies, _runs, _results, _owners):
+    for check in (_held, _counters, _dependencies, _runs, _owners):
         yield from check(snapshot)
 
 
@@ -390,10 +388,6 @@ def _waiting(snapshot: Snapshot) -> Waiting:
         field_name = {"scheduled": "sched", "deferred": "deferred", "started": "run"}.get(state)
         if state == "queued":
             field_name = "ready:" + name_of(record.get(b"priority", b""))
-        if state == "failed" or b"result_size" in record:
-            counter = waiting.setdefault(user, Counter())
-            counter["dead"] += state == "failed"
-            counter["result_bytes"] += int(number(record.get(b"result_size")))
         if field_name:
             counter = waiting.setdefault(user, Counter())
             counter[field_name] += 1
@@ -410,7 +404,7 @@ def _waiting(snapshot: Snapshot) -> Waiting:
 
 def _users(snapshot: Snapshot, waiting: Waiting) -> Iterator[Violation]:
     priorities = (f"ready:{priority}" for priority in range(1, 7))
-    counted = ("sched", "deferred", "run", "bytes", "dead", "result_bytes", *RUNNING_TASK_SUMS, *priorities)
+    counted = ("sched", "deferred", "run", "bytes", *RUNNING_TASK_SUMS, *priorities)
     for user in snapshot.users.keys() | waiting.keys():
         record, has = snapshot.users.get(user, {}), waiting.get(user, Counter())
         key, repair = f"user:{user}", ("place", user, "")
@@ -504,6 +498,35 @@ def _organizations(snapshot: Snapshot, sums: Mapping[str, Counter[str]]) -> Iter
             detail = "its record and the registry of organizations disagree"
             yield snapshot.violation("organizations", key, detail, *repair)
     yield from _wrong_stats(snapshot, {"groups": len(snapshot.organizations), "behind": behind}, "sum", "must be")
+
+
+def _newcomers(snapshot: Snapshot, served: set[str], sums: Mapping[str, Counter[str]]) -> Iterator[Violation]:
+    """A newcomer stands before all tags of its ring; ``others`` counts those in the ring who are no newcomers."""
+    entries = [
+        ("user", user, snapshot.organization_of(user), record, user in served)
+        for user, record in snapshot.users.items()
+    ]
+    for organization, record in snapshot.organizations.items():
+        has = sums[organization]
+        is_served = _is_served(record, has["ready"], has["run"])
+        entries.append(("group", organization, None, record, is_served))
+    others = Counter[str | None]()
+    for kind, name, ring, record, is_served in entries:
+        is_newcomer = number(record.get(b"came")) > 0
+        others[ring] += is_served and not is_newcomer
+        entry, fix = (name, "place") if kind == "user" else (ORGANIZATION_MARK + name, "standing")
+        place = (snapshot.registry("ring") if ring is None else snapshot.rings.get(ring, {})).get(entry)
+        if is_served and place is not None and (place < 0) != is_newcomer:
+            detail = (
+                "is a newcomer and stands among the others" if is_newcomer else "is none and stands among newcomers"
+            )
+            yield snapshot.violation("newcomers", f"{kind}:{name}", detail, fix, name, "")
+    for organization, record in snapshot.organizations.items():
+        if difference := others[organization] - int(number(record.get(b"others"))):
+            detail = f"the count of members in its ring who are no newcomers is off by {difference}"
+            correction = ("group", organization, f"others:{difference}")
+            yield snapshot.violation("newcomers", f"group:{organization}", detail, *correction)
+    yield from _wrong_stats(snapshot, {"others": others[None]}, "sum", "must be")
 
 
 def _weights(
@@ -630,19 +653,6 @@ def _runs(snapshot: Snapshot) -> Iterator[Violation]:
     members = {(run, task_id) for run, ids in snapshot.runs.items() for task_id in ids}
     for run, task_id in sorted(recorded ^ members):
         yield snapshot.violation("run", f"run:{run}", f"{task_id!r} and its run disagree", "run", run, task_id)
-
-
-def _results(snapshot: Snapshot) -> Iterator[Violation]:
-    """The tasks with a counted result are those that are listed for their users."""
-    counted = {
-        (name_of(record.get(b"user", b"")), task_id)
-        for task_id, record in snapshot.tasks.items()
-        if b"result_size" in record
-    }
-    listed = {(user, task_id) for user, members in snapshot.results.items() for task_id in members}
-    for user, task_id in sorted(counted ^ listed):
-        detail = f"{task_id!r} and the list of its user's results disagree"
-        yield snapshot.violation("results", f"results:{user}", detail, "result", user, task_id)
 
 
 def _owners(snapshot: Snapshot) -> Iterator[Violation]:

@@ -182,11 +182,16 @@ class ShardHead(NamedTuple):
 
     ``place`` is where the user stands whose turn it is next, of a list any number; None if no user can be served.
     ``given`` is how many tasks were handed out, of a list what those came to for each of its users (microseconds of
-    worker time, as expected).
+    worker time, as expected). ``came`` is the score of that user in the ring if it is a newcomer, lower for one who came
+    earlier; else None. ``newcomer_place`` is where a newcomer would stand; None of a list. ``has_others``: some wait who are no
+    newcomers.
     """
 
     place: float | None
     given: float
+    came: float | None = None
+    newcomer_place: float | None = None
+    has_others: bool = False
 
 
 @dataclass(frozen=True)

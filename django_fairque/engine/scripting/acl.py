@@ -39,19 +39,7 @@ CALL_COMMANDS: dict[CallMode, tuple[str, ...]] = {
 
 PRODUCER_KEYS = (
     *("stats", "stats:*", "ring", "ring:*", "groups", "grouped", "group:*", "wake", "users", "user:*", "throttled"),
-    *(
-        "due",
-        "queue:user:*",
-        "state:*",
-        "task:*",
-        "payload:*",
-        "history:*",
-        "deps:*",
-        "resolving",
-        "run:*",
-        "xcom:*",
-        "results:*",
-    ),
+    *("due", "queue:user:*", "state:*", "task:*", "payload:*", "history:*", "deps:*", "resolving", "run:*", "xcom:*"),
     *(
         "logs:*",
         "alerts",

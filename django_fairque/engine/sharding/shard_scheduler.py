@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from django_fairque.engine.model.ids import Users
-    from django_fairque.engine.model.outcome import Settled
+    from django_fairque.engine.model.outcome import Settled, ShardHead
 
 
 class Window(NamedTuple):
@@ -21,23 +21,33 @@ class Window(NamedTuple):
     place of the next of the other shards.
 
     Of a list of users there is only the second: how much each of them may get before. ``steals``: also users of the
-    second list.
+    second list. ``has_others``: on the other shards some wait who are no newcomers.
     """
 
     begin: float | None = None
     until: float | None = None
     steals: bool = True
+    has_others: bool = False
 
 
 NO_WINDOW = Window()
 
 
 class FairShardOrder:
-    """The order of ``size`` shards. Not thread-safe, and needs not be: at worst a shard is served once out of turn."""
+    """The order of ``size`` shards. Not thread-safe, and needs not be: at worst a shard is served once out of turn.
+
+    Whose turn it is on a shard is a newcomer, or has a tag. A newcomer's place is where the shard would serve an overdue user
+    before it. Of two newcomers the one that came first goes first.
+    """
 
     def __init__(self, size: int) -> None:
         self._places: list[float | None] = [None] * size
         """Where the next one stands; None: nobody was there at the last look."""
+        self._came: list[float | None] = [None] * size
+        """When the next one came, if it is a newcomer."""
+        self._newcomer_places = [0.0] * size
+        self._has_others = [False] * size
+        """Whether some wait who are no newcomers."""
         self._offsets: list[float | None] = [None] * size
         """How far its counting is behind the common one; None until it was served."""
         self._virtual_time = 0.0
@@ -45,14 +55,26 @@ class FairShardOrder:
 
     def turn(self, index: int) -> float:
         """The least is next. A shard that had nothing at its last look is not before the others for that."""
-        offset, place = self._offsets[index], self._places[index]
-        if offset is None:
+        if self._offsets[index] is None:
             return -math.inf
-        if place is not None:
-            return place + offset
-        others = zip(self._places, self._offsets, strict=True)
-        turns = (place + offset for place, offset in others if place is not None and offset is not None)
-        return min(turns, default=self._virtual_time)
+        if self._places[index] is not None:
+            return self._turn(index)
+        return min((self._turn(other) for other in self._known()), default=self._virtual_time)
+
+    def came(self, index: int) -> float:
+        """When the next one came, if it is a newcomer: it goes before others of the same turn."""
+        came = self._came[index]
+        return math.inf if came is None else came
+
+    def _known(self) -> list[int]:
+        """The shards that have somebody and a common counting."""
+        pairs = enumerate(zip(self._places, self._offsets, strict=True))
+        return [index for index, (place, offset) in pairs if place is not None and offset is not None]
+
+    def _turn(self, index: int) -> float:
+        """Where the next one stands in the common counting; a newcomer not before those that came earlier."""
+        earlier = [each for each in self._known() if self.came(each) < self.came(index) < math.inf]
+        return max((self._places[each] or 0.0) + (self._offsets[each] or 0.0) for each in (index, *earlier))
 
     def has(self, index: int) -> bool:
         """Whether somebody was there at the last look."""
@@ -63,21 +85,34 @@ class FairShardOrder:
         offset = self._offsets[index]
         if offset is None:
             return NO_WINDOW
-        first = min((self.turn(other) for other in others if self._offsets[other] is not None), default=None)
-        return Window(self._virtual_time - offset, None if first is None else first - offset)
+        known = [other for other in others if self._offsets[other] is not None]
+        first = min(map(self.turn, known), default=None)
+        has_others = any(self._has_others[other] for other in known)
+        return Window(self._virtual_time - offset, None if first is None else first - offset, has_others=has_others)
 
-    def seen(self, index: int, place: float | None) -> None:
+    def seen(self, index: int, place: float | None, came: float | None = None) -> None:
         """Somebody was seen to stand there, or nobody."""
-        self._places[index] = place
+        self._places[index], self._came[index] = place, came
+        self._has_others[index] = place is not None and (came is None or self._has_others[index])
 
-    def looked(self, index: int, place: float | None, *, is_first: bool) -> None:  # noqa: ARG002 - a look is as good as any
-        """Who is first in its ring was looked up."""
-        self.seen(index, place)
+    def looked(self, index: int, score: float | None, *, is_first: bool) -> None:  # noqa: ARG002 - a look is as good as any
+        """Who is first in its ring was looked up; ``score`` is below 0 for a newcomer."""
+        if score is None or score >= 0:
+            self.seen(index, score)
+        else:
+            tag = self._places[index] if self._came[index] is None else None
+            newcomer_place = self._newcomer_places[index]
+            if tag is None or tag >= newcomer_place:  # else the first of the others is overdue
+                self.seen(index, newcomer_place, score)
 
-    def served(self, index: int, virtual_time: float, place: float | None, given: float) -> None:
-        """It gave ``given`` tasks, and stands at ``place`` now."""
+    def served(
+        self, index: int, virtual_time: float, place: float | None, given: float, head: ShardHead | None = None
+    ) -> None:
+        """It gave ``given`` tasks, and stands at ``place`` now; ``head`` has the rest of what the reply says."""
         offset, is_back = self._offsets[index], self._places[index] is None
-        self._places[index] = place
+        self.seen(index, place, head and head.came)
+        if head is not None and head.newcomer_place is not None:
+            self._newcomer_places[index], self._has_others[index] = head.newcomer_place, head.has_others
         if given and (offset is None or is_back):  # what it did not use meanwhile is gone
             ahead = self._virtual_time - virtual_time
             self._offsets[index] = offset = ahead if offset is None else max(offset, ahead)
@@ -110,6 +145,9 @@ class ListShardOrder:
     def turn(self, index: int) -> float:
         return self._reached[index] if self._has[index] else self._virtual_time
 
+    def came(self, index: int) -> float:  # noqa: ARG002 - a shard's own list puts newcomers first
+        return math.inf
+
     def window(self, index: int, others: Iterable[int]) -> Window:
         """How much each of those on this shard may get until the next shard's turn comes."""
         first = min((self._reached[other] for other in others if self._has[other]), default=None)
@@ -121,12 +159,19 @@ class ListShardOrder:
             self._reached[index] = max(self._reached[index], self._virtual_time)
         self._has[index] = is_there
 
-    def looked(self, index: int, place: float | None, *, is_first: bool) -> None:
+    def looked(self, index: int, score: float | None, *, is_first: bool) -> None:
         """Somebody is in the shard's ring, of the list or not. Later calls know what replies have contained since."""
-        if is_first or place is None:
-            self.seen(index, place if index in self._homes else None)
+        if is_first or score is None:
+            self.seen(index, score if index in self._homes else None)
 
-    def served(self, index: int, virtual_time: float, place: float | None, given: float) -> None:  # noqa: ARG002 - a list has none
+    def served(
+        self,
+        index: int,
+        virtual_time: float,  # noqa: ARG002 - a list has none
+        place: float | None,
+        given: float,
+        head: ShardHead | None = None,  # noqa: ARG002
+    ) -> None:
         """It gave each of those of it who are there ``given`` microseconds of worker time, as expected."""
         if given:
             self.seen(index, 0.0)
@@ -145,17 +190,23 @@ class ShardScheduler:
         self._last = len(orders) - 1
 
     def turn(self, index: int) -> tuple[int, float]:
-        """Return the sort key of shard ``index``; the least is next: the first of the orders in which a user can be
-        served, and the turn in it.
-        """
-        rank = next((rank for rank in range(self._last) if self._orders[rank].has(index)), self._last)
+        """Return the first of the orders in which a user of shard ``index`` can be served, and the turn in it."""
+        rank = self._rank(index)
         return rank, self._orders[rank].turn(index)
+
+    def position(self, index: int) -> tuple[int, float, float]:
+        """Return the sort key of shard ``index``; the least is next: the turn, and of a newcomer when it came."""
+        rank = self._rank(index)
+        return rank, self._orders[rank].turn(index), self._orders[rank].came(index)
+
+    def _rank(self, index: int) -> int:
+        return next((rank for rank in range(self._last) if self._orders[rank].has(index)), self._last)
 
     def next(self, among: Iterable[int]) -> int:
         """Return the number of the shard whose turn it is, ``among`` these; of equals first one that had nothing,
         where a newcomer may be.
         """
-        return min(among, key=lambda index: (self.turn(index), self.has(index)))
+        return min(among, key=lambda index: (self.position(index), self.has(index)))
 
     def same_order_shards(self, index: int, among: Iterable[int]) -> list[int]:
         """Return the others of the shards ``among`` which serve the same list as shard ``index``."""
@@ -180,17 +231,17 @@ class ShardScheduler:
         for order in self._orders:
             order.seen(index, place)
 
-    def looked(self, index: int, place: float | None, *, is_first: bool) -> None:
-        """Record the ``place`` of the first user of shard ``index``, read for the first time for a request
+    def looked(self, index: int, score: float | None, *, is_first: bool) -> None:
+        """Record the ``score`` of the first user in the ring of shard ``index``, read for the first time for a request
         (``is_first``) or again.
         """
         for order in self._orders:
-            order.looked(index, place, is_first=is_first)
+            order.looked(index, score, is_first=is_first)
 
     def served(self, index: int, reply: Settled) -> None:
         """Record what the ``reply`` of shard ``index`` contains."""
-        for order, seen in zip(self._orders, reply.shard_heads, strict=False):  # the lists of its request
-            order.served(index, reply.virtual_time, seen.place, seen.given)
+        for order, head in zip(self._orders, reply.shard_heads, strict=False):  # the lists of its request
+            order.served(index, reply.virtual_time, head.place, head.given, head)
 
 
 class ShardSchedulers:

@@ -41,8 +41,8 @@ class ShardTurn:
     index: int
 
     @property
-    def position(self) -> tuple[int, float]:
-        return self.scheduler.turn(self.index)
+    def position(self) -> tuple[int, float, float]:
+        return self.scheduler.position(self.index)
 
 
 PREFETCH_SECONDS = 0.05

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import itertools
 import random
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,7 +15,6 @@ from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, MakeQueue, task
-from tests.engine.newcomers import Simulation
 from tests.engine.sharding.sharded import users_of
 
 if TYPE_CHECKING:
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.lease import Lease
 
 P = "fq:{default:0}:"
-ONE = {"waiting": Fraction(1)}
 by_either = pytest.mark.parametrize("fair_by", ["time", "tasks"])
 
 
@@ -115,31 +112,6 @@ class Stream:
                     assert sum(self.took[at] for at in later) <= bound, (user, first, last)
                 else:
                     assert len(later) <= bound, (user, first, last)
-
-
-class TestSimulation:
-    """The numbers that docs/contributing/decisions/0032-newcomers-move-the-virtual-time.md gives."""
-
-    def test_of_start_time_fair_queueing_a_stream_of_newcomers_starves_everybody_else(self) -> None:
-        simulation = Simulation(ONE, Fraction("1.1"), counts_newcomers=False)
-        simulation.run(600)
-        assert simulation.starts.count("waiting") == 1
-
-    @pytest.mark.parametrize(("load", "starts", "newcomers"), [("1.1", 22, 82), ("0.9", 67, 7), ("0.5", 300, 0)])
-    def test_counting_their_service_gives_the_others_turns(self, load: str, starts: int, newcomers: int) -> None:
-        simulation = Simulation(ONE, Fraction(load))
-        simulation.run(600)
-        assert (simulation.starts.count("waiting"), simulation.newcomers_waiting) == (starts, newcomers)
-
-
-@by_either
-@pytest.mark.parametrize("load", ["1.1", "0.9"])
-def test_the_engine_gives_as_many_turns_as_the_simulation(make_queue: MakeQueue, fair_by: str, load: str) -> None:
-    simulation = Simulation(ONE, Fraction(load))
-    simulation.run(150)
-    stream = Stream(make_queue(fair_by=fair_by), {"waiting": 1}, float(load))
-    stream.run(150)
-    assert abs(stream.starts.count("waiting") - simulation.starts.count("waiting")) <= 1
 
 
 seeds = given(seed=st.integers(0, 2**32))
@@ -240,20 +212,6 @@ def test_a_list_does_not_count_its_newcomers(queue: FairQueue) -> None:
         assert len(queue.pop_batch(1, "w", [f"listed{number}"], now=NOW)) == 1
     queue.push(task("new"), now=NOW)
     assert [lease.user_id for lease in queue.pop_batch(1, "w", now=NOW)] == ["new"]
-
-
-def test_a_queue_from_before_the_rule_is_counted_as_it_is_served(queue: FairQueue, redis: Redis) -> None:
-    """Its records lack the new fields. Nothing has to be repaired, and nobody is starved meanwhile."""
-    stream = Stream(queue, {"waiting": 1, "too": 2}, 1.1)
-    stream.run(30)
-    redis.hdel(P + "stats", "revision", "active", "active_users", "lead", "place")
-    for key in redis.scan_iter(P + "user:*"):
-        redis.hdel(key, "counted", "early")
-    assert queue.check_invariants() == []
-    stream.run(120)
-    stream.check()
-    assert queue.check_invariants() == []
-    assert int(redis.hget(P + "stats", "active") or 0) == 1_000_000 * stream.active_weight()
 
 
 def test_the_sum_of_the_weights_is_checked_and_repaired(queue: FairQueue, redis: Redis) -> None:

@@ -10,11 +10,10 @@
 --         stat field difference; place user '' (ring, rate, registry of users); key name '' (payload, history or logs);
 --         member organization user (does not belong there); organization id field:difference; standing organization '' (ring, registry of
 --         organizations); sum field difference (of the figures of organizations);
---         result user id (whether it is among the user's results);
 --         mirror id '' (of a task on another shard); watchers id '' (other shards were not notified of its end)
 -- REPLY   one digit each: 0 nothing to fix, 1 fixed, 2 can't be fixed by a program
 -- COST    25 commands each
--- include heads base ring organization recent_usage user bounds task dependents
+-- include heads base ring organization recent_usage user task dependents
 counters.read_again()
 
 local STATES = { 'scheduled', 'deferred', 'queued', 'started', 'finished', 'failed', 'canceled' }
@@ -182,13 +181,15 @@ end
 fix.sum = fix.stat
 
 local function repair_ring(one)
-  local ring = ring_of(one.ring_owner)
-  local is_there = redis.call('ZSCORE', ring, one.entry)
+  local key = ring_of(one.ring_owner)
+  local is_there = redis.call('ZSCORE', key, one.entry)
   if can_be_served(one) and not is_there then
-    join_ring(one)
+    ring.join(one)
     set(one, 'tag', one.tag)
   elseif is_there and not can_be_served(one) then
-    redis.call('ZREM', ring, one.entry)
+    redis.call('ZREM', key, one.entry)
+  elseif is_there and (tonumber(is_there) < 0) ~= (one.came > 0) then
+    redis.call('ZADD', key, exact(ring.place_of(one)), one.entry)
   end
 end
 
@@ -216,8 +217,6 @@ function fix.place(user_name)
   end
   return 1
 end
-
-function fix.result(user_name, id) return bounds.repair_result(user_name, id, read_task(id)) end
 
 function fix.member(organization_name, user_name)
   local user = load_user(user_name)

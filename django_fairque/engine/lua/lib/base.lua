@@ -97,7 +97,7 @@ do -- counters and the engine's time
 -- was kept, nobody has written since.
 local STATS = {
   'revision', -- a text, all others are numbers
-  'clock', 'token', 'stamp', 'arrival', 'vtime', 'lead', 'place', 'active', 'mean', 'look', 'paused',
+  'clock', 'token', 'stamp', 'arrival', 'vtime', 'lead', 'newest', 'others', 'active', 'mean', 'look', 'paused',
   'depth:1', 'depth:2', 'depth:3', 'depth:4', 'depth:5', 'depth:6',
   'pushed', 'started', 'finished', 'retried', 'spared', 'given', 'groups', 'behind', 'quarantine', 'resolve_turn',
   'replies', 'replies_before', 'replies_in', 'active_users', 'hour', 'recent:0', 'recent:1',

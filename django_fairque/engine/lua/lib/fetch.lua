@@ -5,10 +5,17 @@ do
 
 do
 
+-- Where the next one stands ('' for nobody), when it came if it is a newcomer, where a newcomer would stand, and 1 if others wait.
 local function place_in_ring(served_lists, limit)
-  local last = served_lists[#served_lists]
-  if limit > 0 and #taken < limit and not (last and last.is_held_back) then return '' end
-  return redis.call('ZRANGE', K.ring, 0, 0, 'WITHSCORES')[2] or ''
+  local last, place, came, turn = served_lists[#served_lists], '', '', ring.newcomers_turn(stat)
+  if limit == 0 or #taken >= limit or last and last.is_held_back then
+    place = redis.call('ZRANGE', K.ring, 0, 0, 'WITHSCORES')[2] or ''
+    if place ~= '' and tonumber(place) < 0 then
+      local first = turn > stat.vtime and redis.call('ZRANGEBYSCORE', K.ring, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+      if first and tonumber(first) < turn then place = first else place, came = exact(turn), place end
+    end
+  end
+  return table.concat({ place, came, exact(turn), stat.others > 0 and '1' or '' }, ':')
 end
 
 -- What the caller needs to decide which shard is next. If it serves all users: the position of the next one in the ring, '' if
@@ -31,7 +38,10 @@ end
 local NOTHING = {}
 local function marks_of(task)
   local marks = NOTHING
-  if task.charged_as > 0 or task.raw.charge then marks = { 'charge', exact(task.charged_as) } end
+  if task.is_listed or task.raw.listed then marks = { 'listed', task.is_listed and '1' or '0' } end
+  if task.lead + task.organization_lead > 0 or task.raw.lead then
+    marks = { 'lead', argument(task.lead), 'organization_lead', argument(task.organization_lead), unpack(marks) }
+  end
   if task.is_companion or task.raw.companion then
     marks = { 'companion', task.is_companion and '1' or '0', unpack(marks) }
   end

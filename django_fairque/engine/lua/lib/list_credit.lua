@@ -18,9 +18,9 @@ function list_credit.note(credit, one, position)
     credit.ring_owners[#credit.ring_owners + 1] = ring_owner
   end
   -- On several shards all that return to the ring stand `margin` before their tags. This has no meaning here and stays.
-  local margin = is_spread and ring_owner == stat and position < one.tag and step_at(one.tag) / 2 or 0
+  local margin = is_spread and ring_owner == stat and one.came == 0 and position < one.tag and step_at(one.tag) / 2 or 0
   if margin > 0 then one.margin = one.margin or margin end
-  has_come[ring_owner][one] = one.tag == one.was_tag and position < one.tag - 1.5 * margin
+  has_come[ring_owner][one] = one.came > 0 or one.tag == one.was_tag and position < one.tag - 1.5 * margin
 end
 
 function list_credit.has_come(credit, one) return credit.has_come[one.ring_owner][one] end

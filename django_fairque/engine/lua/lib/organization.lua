@@ -20,7 +20,7 @@ local function load_organization(name)
   organization = {
     name = name, entry = AS_ORGANIZATION .. name, key = P .. 'group:' .. name, ring = members_key(name), ring_owner = stat,
     weight = 1, tag = -math.huge, vtime = 0, arrival = 0, started = 0, members = 0, ready = 0, run = 0,
-    expected = 0, start = 0, over = 0, credit = 0, companions = 0, counted = 0, early = 0, active = 0, lead = 0, place = 0,
+    expected = 0, start = 0, over = 0, credit = 0, companions = 0, counted = 0, came = 0, active = 0, lead = 0, others = 0,
     changed = {},
   }
   local flat = attempt('HGETALL', organization.key)

@@ -1,23 +1,24 @@
 -- The rule of fairness, written once: start-time fair queueing (Goyal, Vin, Cheng 1996).
 --
--- A ring holds who can be served now, by position. Users and organizations stand in the shard's ring next to each other, an organization's
+-- A ring holds who can be served now. Users and organizations stand in the shard's ring next to each other, an organization's
 -- members in the organization's own. Who stands in a ring has a `tag` (its virtual start tag), a `weight`, an `entry` (its name
 -- there) and a `ring_owner`, whose ring it is: the shard's counters (`stat`), or the organization. A ring owner keeps its virtual time
--- (`vtime`), the last place in the order of arrival (`arrival`) and how much was started (`started`). The virtual time is the
+-- (`vtime`), the last tag in the order of arrival (`arrival`) and how much was started (`started`). The virtual time is the
 -- furthest that anyone had got to when its turn came: what was `expected` of running tasks counts as far as they have run, for
 -- a guess that was too high is taken back when they end, and the virtual time is not.
---   Coming back behind the virtual time, one starts at the virtual time (what it did not use is gone) and stands
---   one expected task before it: the next to be served. Newcomers stand in the order of their arrival.
 --   Corrected to before the virtual time, one takes it back along: nobody who can be served is behind it.
--- Newcomers are served before their tag, so their service does not move the virtual time, and an endless stream of them would
--- starve everybody else. It is counted in the ring owner's `lead`: expected cost / sum of the weights of those who have work (`active`, in
--- millionths). A newcomer is placed one expected task before virtual time + lead. The lead shrinks as the virtual time moves on.
--- It is counted as soon as the newcomer comes (`early`: how much, until it is served), because all who wait ahead of the others are
--- served before them. What was not used is taken off again. (WF2Q+, Bennett and Zhang 1997: the virtual time advances by service /
--- weights, and is at least the lowest tag. Who is served at its tag moves the lowest tag, so only newcomers need counting.)
--- Tasks that lists take are counted separately (lib/list_credit.lua). A user that stands before its tag has come since it was
--- served last. If the queue has several shards, a user that returns at its own tag stands slightly before it too (`margin`): the
--- virtual time of this shard may be behind that of the others, and the tag with it (lib/select_next.lua). A list keeps this margin.
+-- Two groups stand in a ring, and the scores of the first are below all tags:
+--   Newcomers, who come back behind the virtual time (what they did not use is gone), by when they came (`came`). They keep this place
+--   until they have a turn, and begin at the virtual time then.
+--   The others, by their tags.
+-- Newcomers are served first. Their service does not move the virtual time, and an endless stream of them would starve everybody
+-- else. So it is counted in the ring owner's `lead`, while any of the others wait (`others`: how many): cost / sum of the weights of those
+-- who have work (`active`, in millionths). The lead shrinks as the virtual time moves on. While virtual time + lead is more than an expected
+-- task beyond the first of the others, that one is overdue, and next. (WF2Q+, Bennett and Zhang 1997: the virtual time advances by
+-- service / weights, and is at least the lowest tag. Who is served at its tag moves the lowest tag, so only newcomers need counting.)
+-- Tasks that lists take are counted separately (lib/list_credit.lua). If the queue has several shards, a user that returns at its
+-- own tag stands slightly before it (`margin`): the virtual time of this shard may be behind that of the others, and the tag with it
+-- (lib/select_next.lua). A list keeps this margin.
 
 local TASK_COST = 1e6   -- charged by tasks: one task counts as one second
 local FIRST_COST = 1e5  -- expected of a task before any has been seen: 0.1 s
@@ -40,7 +41,9 @@ end
 local ring_grew -- someone can be served who could not before
 each_call(function() ring_grew = false end)
 
-local expected_cost, mean_cost, step_at, arrive, move_up, pending, begin_at, join_ring, take_place, elapsed, account, advance, correct
+local expected_cost, mean_cost, step_at, arrive, move_up, pending, begin_at, take_place, elapsed, account, advance, correct
+local ring = {} -- in one table: a script has room for 200 names. `others_elsewhere`: on other shards some wait who are no newcomers
+each_call(function() ring.others_elsewhere = false end)
 do
 
 local function set_ring_field(ring_owner, field, value)
@@ -56,7 +59,7 @@ function expected_cost(one)
   return math.floor(math.max(LEAST_COST, one.mean or (stat.mean > 0 and stat.mean) or FIRST_COST))
 end
 
--- The same for everybody, so that newcomers keep the order in which they came.
+-- By how much the first of the others may be late while newcomers are served: the same for everybody.
 function mean_cost()
   if fair_by_tasks then return TASK_COST end
   return math.max(LEAST_COST, stat.mean > 0 and stat.mean or FIRST_COST)
@@ -76,12 +79,9 @@ function arrive(ring_owner)
   return ring_owner.arrival
 end
 
--- Where a newcomer stands: behind all newcomers before it.
-local function place_newcomer(ring_owner)
-  local at = math.max(ring_owner.place, ring_owner.vtime + ring_owner.lead)
-  set_ring_field(ring_owner, 'place', at + step_at(at))
-  return ring_owner.place - mean_cost()
-end
+-- Whoever of the others has a lower tag is overdue. A difference by rounding does not count.
+local ROUNDING = 1e-5
+function ring.newcomers_turn(ring_owner) return ring_owner.vtime + ring_owner.lead - (1 + ROUNDING) * mean_cost() end
 
 -- The virtual time moves up to `place`, if it is not there yet; the lead is what newcomers are beyond it.
 function move_up(ring_owner, place)
@@ -91,15 +91,8 @@ function move_up(ring_owner, place)
   if ring_owner.lead > 0 then set_ring_field(ring_owner, 'lead', math.max(0, ring_owner.lead - step)) end
 end
 
--- What the service of one who is served early moves the lead by.
-local function early_share(one, cost) return cost * MICRO / math.max(one.ring_owner.active, micro(one.weight)) end
-
-local function change_lead(ring_owner, amount) set_ring_field(ring_owner, 'lead', math.max(0, ring_owner.lead + amount)) end
-
-local function forget_early(one, ring_owner)
-  if one.early == 0 then return end
-  change_lead(ring_owner, -one.early)
-  set(one, 'early', 0)
+local function change_lead(ring_owner, amount)
+  if amount ~= 0 then set_ring_field(ring_owner, 'lead', math.max(0, ring_owner.lead + amount)) end
 end
 
 -- What its tag holds for running tasks: what was expected of them, or what they had taken when one of them began or ended, if
@@ -112,22 +105,32 @@ function begin_at(one, tag)
   set(one, 'credit', fair_by_tasks and 0 or -pending(one) / one.weight)
 end
 
-function join_ring(one)
-  local ring_owner, position = one.ring_owner, one.tag
-  if one.tag < ring_owner.vtime then
-    local before, tag = one.tag, arrive(ring_owner)
-    position = tag
+-- Where it stands in its ring: a newcomer by when it came, before all tags.
+function ring.place_of(one)
+  if one.came > 0 then return one.came - NEVER end
+  return one.tag - (one.margin or 0)
+end
+
+function ring.join(one)
+  local ring_owner = one.ring_owner
+  if one.came == 0 and one.tag < ring_owner.vtime then
     if ring_owner.started > 0 then
-      position = math.max(before, place_newcomer(ring_owner))
-      tag = math.max(tag, position + LEAST_COST)
-      set(one, 'early', early_share(one, expected_cost(one)))
-      change_lead(ring_owner, one.early)
-    end -- else nobody is behind, so nobody is placed ahead
-    begin_at(one, tag)
+      set_stat('newest', math.max(now, stat.newest + 1))
+      set(one, 'came', stat.newest)
+    else
+      begin_at(one, arrive(ring_owner)) -- nobody has had a turn, so nobody is to wait for it
+    end
   end
-  if is_spread and ring_owner == stat then position = math.min(position, one.tag - step_at(one.tag) / 2) end
-  zadd(ring_of(ring_owner), position, one.entry)
+  one.margin = is_spread and ring_owner == stat and one.came == 0 and step_at(one.tag) / 2 or nil
+  zadd(ring_of(ring_owner), ring.place_of(one), one.entry)
   if ring_owner == stat or can_be_served(ring_owner) then ring_grew = true end
+end
+
+-- Those in its ring who are no newcomers, with it or without it.
+function ring.count_others(one, ring_owner, is_other)
+  if is_other == one.is_other then return end
+  set_ring_field(ring_owner, 'others', math.max(0, ring_owner.others + (is_other and 1 or -1)))
+  one.is_other = is_other
 end
 
 -- Its weight counts in its ring owner's sum while it has work: while it can be served, or tasks of it run. What it counts is kept with
@@ -153,20 +156,20 @@ function take_place(one)
   count_weight(one, served, moved)
   if was_served and (moved or not served) then
     if one.was_ring_owner ~= stat then add(one.was_ring_owner, 'ready', -1) end
-    forget_early(one, one.was_ring_owner)
+    ring.count_others(one, one.was_ring_owner, false)
     zrem(ring_of(one.was_ring_owner), one.entry)
   end
   if served and (moved or not was_served) then
     if one.ring_owner ~= stat then add(one.ring_owner, 'ready', 1) end
-    join_ring(one)
-  elseif served and one.tag ~= one.was_tag then
+    ring.join(one)
+  elseif served and one.came == 0 and one.tag ~= one.was_tag then
     if one.tag < one.ring_owner.vtime then
       set_ring_field(one.ring_owner, 'vtime', one.tag)
       set_ring_field(one.ring_owner, 'arrival', one.tag)
-      set_ring_field(one.ring_owner, 'place', one.tag)
     end
-    zadd(ring_of(one.ring_owner), one.tag - (one.margin or 0), one.entry)
+    zadd(ring_of(one.ring_owner), ring.place_of(one), one.entry)
   end
+  if served then ring.count_others(one, one.ring_owner, one.came == 0) end
 end
 
 -- What its running tasks have taken until now, all together.
@@ -193,27 +196,31 @@ function account(one, tasks, cost, start_sum, used, companions)
 end
 
 -- One task of this cost is handed out: at this position in its turn, or (nil) by a list to one who would not have been next.
--- Returns whether it was early.
+-- Returns its part of the lead, if it goes to a newcomer while others wait.
 function advance(one, cost, position, is_companion)
-  local early = position and one.early > 0
-  if position then
-    move_up(one.ring_owner, math.min(position, reached(one)))
-    if early then set(one, 'early', 0) end
-  else
-    forget_early(one, one.ring_owner)
+  local ring_owner, part = one.ring_owner, 0
+  if one.came > 0 then
+    set(one, 'came', 0)
+    if position then
+      begin_at(one, arrive(ring_owner))
+      if ring_owner.others > 0 or ring_owner == stat and ring.others_elsewhere then part = cost * MICRO / math.max(ring_owner.active, micro(one.weight)) end
+      change_lead(ring_owner, part)
+    end
+  elseif position then
+    move_up(ring_owner, math.min(position, reached(one)))
   end
   account(one, 1, cost, is_companion and 0 or now - EPOCH, 0, is_companion and 1 or 0)
   if fair_by_tasks and not position then add(one, 'credit', cost / one.weight) end
   add(one, 'started', 1)
-  return early
+  return part
 end
 
--- Tasks that were handed out have ended, and `used` is what they really cost; `sums` as in lib/user.lua. `early` is by how much
--- those that were handed out early cost more than was expected. Tasks that are given back have moved the virtual time, and other users
--- have begun there: the user comes back to the virtual time, and not before it.
-function correct(one, sums, early, is_given_back)
+-- Tasks that were handed out have ended, and `used` is what they really cost; `sums` as in lib/user.lua, `lead` by how much they change the
+-- lead. Tasks that are given back have moved the virtual time, and other users have begun there: the user comes back to the virtual
+-- time, and not before it.
+function correct(one, sums, lead, is_given_back)
   local tag = one.tag
-  if early ~= 0 then change_lead(one.ring_owner, early_share(one, early)) end
+  change_lead(one.ring_owner, lead)
   account(one, -sums.tasks, -sums.cost, sums.start, sums.used, -sums.companions)
   if sums.listed ~= 0 then add(one, 'credit', sums.listed / one.weight) end
   if is_given_back and one.tag < one.ring_owner.vtime then set(one, 'tag', math.min(tag, arrive(one.ring_owner))) end
@@ -229,6 +236,7 @@ end
 
 local function note_place(one)
   one.was_served, one.was_tag, one.was_ring_owner = can_be_served(one), one.tag, one.ring_owner
+  one.is_other = one.was_served and one.came == 0
 end
 
 local function forget_changes(one)

@@ -1,13 +1,13 @@
--- Select the next tasks: the user with the lowest position in the ring (in an organization's ring, if the lowest is an
--- organization), then that user's most urgent task. Everything is read and decided here; nothing is written. Used by lib/fetch.lua.
+-- Select the next tasks: the user that is next in the ring (in an organization's ring, if the next is an organization), then that
+-- user's most urgent task. Everything is read and decided here; nothing is written. Used by lib/fetch.lua.
 --
--- The calls: `take_for`, `take_from`, then `take_from_ring` or `take_from_list`, `take`, `take_turn` (a user), `take_one` (its task).
+-- The calls: `take_for`, `take_from`, for a list `take_from_list`, `take`, `take_turn` (a user), `take_one` (its task).
 --
 -- Of several shards each keeps its virtual time, which stands still while the shard has nobody to serve or those whom
 -- it has are far ahead. So the caller, which knows all shards, passes two positions (as this shard counts): `begin`, the virtual
 -- time of the queue, at which a user starts that has come since its last turn and would start before it; and `until_then`, the
--- position of the next user on another shard: users beyond it wait until that one was served. A list has no position among shards;
--- the callers count what it took on each.
+-- position of the next user on another shard: users beyond it wait until that one was served. It begins with `+` if others than newcomers
+-- wait there. A list has no position among shards; the callers count what it took on each.
 
 local taken, expired, dropped_ids
 local turns -- how many users' turns gave a task; a turn of a batch task takes many
@@ -186,6 +186,11 @@ end
 
 end
 
+-- Those of a ring who are to be served: newcomers, and the others. They stand there as their entries in the ring until their turn comes:
+-- most calls serve few of them.
+local lines = {} -- in one table: a script has room for 200 names
+do
+
 -- A binary heap by position.
 local function new_heap() return { size = 0, position = {}, item = {} } end
 local function heap_push(heap, position, item)
@@ -199,7 +204,7 @@ local function heap_push(heap, position, item)
   end
   positions[i], items[i] = position, item
 end
-local function heap_pop(heap)
+function lines.pop(heap)
   local positions, items, size = heap.position, heap.item, heap.size - 1
   local item, at, position, last = items[1], positions[1], positions[size + 1], items[size + 1]
   heap.size = size
@@ -216,38 +221,79 @@ local function heap_pop(heap)
   return item, at
 end
 
--- The list of users that is served, or all users (`is_in_turn`): made in `take_from` and passed to the functions below. `begins`, by ring
--- owner: where a user begins that has come since its last turn and would begin before it. `heap`: users and organizations by their
--- position in the shard's ring. `is_held_back`: by `until_then`. `credit`: of a list, what lib/list_credit.lua keeps. `given`: what its tasks
--- are charged; `weights` of its users; how much is `allowed`.
-local function new_list(is_in_turn, begin, until_then, batch_sizes)
+-- They are read in pages of `step`. A page in the ring's order has newcomers first, and most often the first of the others. `at`: how
+-- many were read in this order, `others_read`: how many of the others, `last`: the tag of the last one. Without a key nothing is read.
+function lines.new(key, step)
   return {
-    is_in_turn = is_in_turn, until_then = until_then, batch_sizes = batch_sizes, begins = { [stat] = begin }, heap = new_heap(),
-    is_held_back = false, credit = not is_in_turn and list_credit.new(), given = 0, weights = 0, allowed = math.huge,
+    key = key, step = step, newcomers = new_heap(), others = new_heap(), at = 0, others_read = 0, last = -math.huge,
+    has_all_newcomers = not key, has_all = not key,
   }
+end
+
+function lines.push(line, position, item) heap_push(position < 0 and line.newcomers or line.others, position, item) end
+
+local function read_page(line, of_others)
+  local call, found, others = line.key == K.ring and redis.call or attempt, nil, 0
+  if of_others then
+    found, others = call('ZRANGEBYSCORE', line.key, 0, '+inf', 'WITHSCORES', 'LIMIT', line.others_read, line.step) or {}, line.others_read
+  else
+    found = call('ZRANGE', line.key, line.at, line.at + line.step - 1, 'WITHSCORES') or {}
+    line.at = line.at + line.step
+  end
+  for i = 1, #found, 2 do
+    local position = tonumber(found[i + 1])
+    if position >= 0 then others = others + 1 end
+    if position < 0 then
+      heap_push(line.newcomers, position, found[i])
+    elseif others > line.others_read then
+      line.others_read, line.last = others, position
+      heap_push(line.others, position, found[i])
+    end
+  end
+  local is_end = #found < 2 * line.step
+  line.has_all = line.has_all or is_end
+  line.has_all_newcomers = line.has_all_newcomers or others > 0 or is_end
+end
+
+-- The group of which the first is next, and where that one stands: the tag, or of a newcomer the tag up to which others go first.
+-- Without `is_in_turn` (a list) nobody is overdue.
+function lines.next(line, ring_owner, is_in_turn)
+  local newcomers, others, turn = line.newcomers, line.others, nil
+  if newcomers.size == 0 and not line.has_all_newcomers then read_page(line) end
+  if newcomers.size > 0 then
+    turn = ring.newcomers_turn(ring_owner)
+    if not is_in_turn or turn <= ring_owner.vtime then return newcomers, turn end
+  end
+  while not line.has_all and (others.size == 0 or others.position[1] > line.last) do read_page(line, true) end
+  local first = others.size > 0 and others.position[1]
+  if turn and not (first and first < turn) then return newcomers, turn end
+  if first then return others, first end
+end
+
+end
+
+-- The list of users that is served, or all users (`is_in_turn`): made in `take_from` and passed to the functions below. `begins`, by ring
+-- owner: where a user begins that has come since its last turn and would begin before it. `line`: users and organizations of the shard's
+-- ring. `is_held_back`: by `until_then`. `credit`: of a list, what lib/list_credit.lua keeps. `given`: what its tasks are charged;
+-- `weights` of its users; how much is `allowed`.
+local function new_list(is_in_turn, begin, until_then, batch_sizes, limit)
+  return {
+    is_in_turn = is_in_turn, until_then = until_then, batch_sizes = batch_sizes, begins = { [stat] = begin },
+    line = lines.new(is_in_turn and K.ring, limit), is_held_back = false, credit = not is_in_turn and list_credit.new(), given = 0,
+    weights = 0, allowed = math.huge,
+  }
+end
+
+-- Where one stands who was read at this position, after what this call has changed.
+local function place_since(one, position)
+  return one.came == 0 and one.tag ~= one.was_tag and ring.place_of(one) or position
 end
 
 local stale -- entries of rings that were found to be wrong
 each_call(function() stale = 0 end)
 
-local function line_of(organization, limit)
-  organization.line = { heap = new_heap(), at = 0, step = math.min(limit, 4), last = -math.huge, is_read = false }
-end
-
 local next_member
 do
-
--- More of an organization's ring, in order: names, for whom nothing is read before their turn.
-local function read_line(organization)
-  local line = organization.line
-  local found = attempt('ZRANGE', organization.ring, line.at, line.at + line.step - 1, 'WITHSCORES') or {}
-  for i = 1, #found, 2 do
-    line.last = tonumber(found[i + 1])
-    heap_push(line.heap, line.last, found[i])
-  end
-  line.is_read = #found < 2 * line.step
-  line.at, line.step = line.at + line.step, math.min(line.step * 4, 256)
-end
 
 -- Nobody is left who could be served: then `ready` counts those who could when the call began and leave the ring with it.
 local function set_ready_right(organization)
@@ -259,22 +305,26 @@ local function set_ready_right(organization)
 end
 
 -- Whose turn it is in the organization; nil when nobody of those that are to be served can be.
-function next_member(organization)
+function next_member(organization, is_in_turn)
   local line = organization.line
   while stale < sweep_limit do
-    if not line.is_read and (line.heap.size == 0 or line.heap.position[1] > line.last) then
-      read_line(organization)
-    elseif line.heap.size == 0 then
+    local group = lines.next(line, organization, is_in_turn)
+    if not group then
       if line.at > 0 then set_ready_right(organization) end
       return nil
-    else
-      local name, position = heap_pop(line.heap)
-      local user = load_user(name)
-      if user.ring_owner == organization and can_be_served(user) then return user, position end
+    end
+    local name, position = lines.pop(group)
+    local user = load_user(name)
+    local place = place_since(user, position)
+    if user.ring_owner ~= organization or not can_be_served(user) then
       if user.ring_owner ~= organization or not user.was_served then
         zrem(organization.ring, user.entry)
         stale = stale + 1
       end
+    elseif place ~= position then
+      lines.push(line, place, name)
+    else
+      return user, position
     end
   end
 end
@@ -285,29 +335,29 @@ local take
 do
 
 -- A user that has left the ring since its last turn and came back must not start before the users that it competes with now: its
--- tag is raised to `begin`.
+-- tag is raised to `begin`, of a newcomer the virtual time, where it begins.
 local function raise_late_start(list, one, position)
   local begin = list.begins[one.ring_owner]
   local is_late = begin and one.tag < begin
   if list.is_in_turn then
-    if is_late and position < one.tag then
+    if is_late and position < one.tag or begin and one.came > 0 then
       move_up(stat, begin)
-      begin_at(one, arrive(stat))
+      if one.came == 0 then begin_at(one, arrive(stat)) end
     end
     one.margin = nil
     return
   end
-  if begin and (is_late or one.early > 0) and list_credit.has_come(list.credit, one) then
-    begin_at(one, begin)
-    list.begins[one.ring_owner] = begin + step_at(begin)
+  if one.came > 0 or is_late and list_credit.has_come(list.credit, one) then
+    begin_at(one, begin or arrive(one.ring_owner))
+    if begin then list.begins[one.ring_owner] = begin + step_at(begin) end
   end
   list_credit.served(list.credit, one)
 end
 
 -- `place` is where the user stood, `position` where it or its organization stood in the shard's ring.
 local function hand_out(list, user, task, place, position, is_companion)
-  task.cost, task.charged_as = charge(user, list.is_in_turn and place, list.is_in_turn and position, is_companion)
-  task.is_companion = is_companion
+  task.cost, task.lead, task.organization_lead = charge(user, list.is_in_turn and place, list.is_in_turn and position, is_companion)
+  task.is_listed, task.is_companion = not list.is_in_turn, is_companion
   list.given = list.given + task.cost
   note_wait(user, now - task.ready)
   taken[#taken + 1] = task
@@ -329,11 +379,12 @@ end
 -- short tasks then reads and writes few users: that is half of its time with a hundred users who have work. Other users wait up to
 -- one short turn of each user longer, which is less than a task of 1 ms of each would take.
 --
--- Not of a user of whom no task has ended, of a newcomer (its service before its tag is counted for one task), of lists, of users with a rate, and for workers with batch tasks.
+-- Not of a user of whom no task has ended, of a newcomer (one task of it is counted in the lead), of lists, of users with a rate, and for
+-- workers with batch tasks.
 local SHORT_TURN = 1e3
 local function take_short(list, user, task, limit)
   local cost = task.cost
-  if not user.mean or cost > SHORT_TURN / 2 or task.charged_as > 0 or user.gap or not list.is_in_turn or next(list.batch_sizes) then return end
+  if not user.mean or cost > SHORT_TURN / 2 or user.gap or not list.is_in_turn or next(list.batch_sizes) then return end
   local most, tasks = math.min(math.floor(SHORT_TURN / cost) - 1, limit - turns), 0
   most = math.min(most, user.cap and user.cap - user.run or most)
   if user.group then most = math.min(most, user.ring_owner.cap and user.ring_owner.cap - user.ring_owner.run or most) end
@@ -341,7 +392,7 @@ local function take_short(list, user, task, limit)
     local another = user.ready > 0 and take_one(user)
     if not another then break end
     tasks = tasks + 1
-    another.cost, another.charged_as, another.is_companion = cost, 0, false
+    another.cost, another.lead, another.organization_lead, another.is_listed, another.is_companion = cost, 0, 0, false, false
     note_wait(user, now - another.ready)
     taken[#taken + 1] = another
   end
@@ -350,12 +401,12 @@ local function take_short(list, user, task, limit)
   charge_more(user, tasks, cost)
 end
 
--- Users and organizations stand in the heap as their entries in the ring until their turn comes: most calls serve few of them.
+-- Who has this entry in the shard's ring, or nil.
 local function load_entry(entry, limit)
   local one
   if string.byte(entry) == string.byte(AS_ORGANIZATION) then
     one = load_organization(string.sub(entry, 2))
-    line_of(one, limit)
+    one.line = lines.new(one.ring, math.min(limit, 4))
   else
     one = load_user(entry)
   end
@@ -364,105 +415,87 @@ local function load_entry(entry, limit)
   return nil
 end
 
--- One turn of the next user: a task, a batch, or some short tasks.
-local function take_turn(list, limit)
-  local heap = list.heap
-  local one, position = heap_pop(heap)
-  if type(one) == 'string' then one = load_entry(one, limit) end
-  if not one then return end
+-- After its turn.
+local function stand_again(line, one, position, item)
+  local is_left = can_be_served(one)
+  ring.count_others(one, one.ring_owner, is_left and one.came == 0)
+  if is_left and not one.is_skipped then lines.push(line, place_since(one, position), item) end
+end
+
+-- One turn of the first of this group: a task, a batch, or some short tasks.
+local function take_turn(list, group, limit)
+  local line = list.line
+  local one, position = lines.pop(group)
+  if type(one) == 'string' then
+    one = load_entry(one, limit)
+    if not one then return end
+    local place_now = place_since(one, position)
+    if place_now ~= position then return lines.push(line, place_now, one) end -- an earlier list has served it in this call
+  end
   raise_late_start(list, one, position)
   local user, organization, place = one, nil, position
   if one.members then
-    user, place = next_member(one)
+    user, place = next_member(one, list.is_in_turn)
     if user then raise_late_start(list, user, place) end
     organization = one
   end
   if not user then return end
+  local is_newcomer = user.came > 0 or one.came > 0
   local task, priority = take_one(user)
   if task then
     turns = turns + 1
     hand_out(list, user, task, place, position)
     take_companions(list, user, task, priority, place, position)
-    take_short(list, user, task, limit)
+    if not is_newcomer then take_short(list, user, task, limit) end
   else
     set(user, 'tag', user.tag) -- to be saved
   end
-  if can_be_served(user) and not user.is_skipped then heap_push(organization and organization.line.heap or heap, user.tag, organization and user.name or user) end
-  if organization and can_be_served(organization) then heap_push(heap, task and organization.tag or position, organization) end
-end
-
--- Users with a position up to `horizon`: beyond it others that were not read may come first.
-function take(list, limit, horizon)
-  local heap, until_then = list.heap, list.until_then
-  horizon = math.min(horizon or math.huge, until_then)
-  while not is_full(limit) and heap.size > 0 and heap.position[1] <= horizon and list.given <= list.allowed
-    and skipped < sweep_limit do
-    take_turn(list, limit)
+  if organization then
+    stand_again(organization.line, user, place, user.name)
+    stand_again(line, organization, position, organization)
+  else
+    stand_again(line, user, position, user)
   end
-  list.is_held_back = list.is_held_back or skipped > 0 or (not is_full(limit) and heap.size > 0 and heap.position[1] > until_then)
 end
 
-end
-
--- A user or an organization, and its place in the ring, as long as it is to be served at all.
-local function line_up(heap, one, position)
-  if not can_be_served(one) then return false end
-  heap_push(heap, one.tag == one.was_tag and position or one.tag - (one.margin or 0), one)
-  return true
-end
-
-local function take_from_ring(list, limit)
-  local first = 0
-  while not is_full(limit) and skipped < sweep_limit do
-    local found = redis.call('ZRANGE', K.ring, first, first + limit - 1, 'WITHSCORES')
-    for i = 1, #found, 2 do
-      local entry, position = found[i], tonumber(found[i + 1])
-      if position > list.until_then then
-        list.is_held_back = true
-        found = {}
-        break
-      end
-      local one = users[entry] or organizations[string.sub(entry, 2)]
-      if one and one.entry == entry then -- loaded before, and its tag may have changed in this call
-        if one.members then line_of(one, limit) end
-        if not line_up(list.heap, one, position) then zrem(K.ring, entry) end
-      else
-        heap_push(list.heap, position, entry)
-      end
+-- Users up to `until_then`.
+function take(list, limit)
+  while not is_full(limit) and list.given <= list.allowed and skipped < sweep_limit do
+    local group, position = lines.next(list.line, stat, list.is_in_turn)
+    if not group then break end
+    if position > list.until_then then
+      list.is_held_back = true
+      break
     end
-    if #found < 2 * limit then return take(list, limit) end
-    take(list, limit, tonumber(found[#found]))
-    first = first + limit
+    take_turn(list, group, limit)
   end
+  list.is_held_back = list.is_held_back or skipped > 0
+end
+
 end
 
 local take_from_list
 do
 
--- A list's newcomers are next: what it serves moves no virtual time, so they would wait for ever behind others' newcomers.
-local function before_others(one, position)
-  return one.early > 0 and math.min(position, one.tag - mean_cost(), one.ring_owner.vtime - mean_cost()) or position
-end
-
-local function line_up_listed(list, one, position)
-  if line_up(list.heap, one, before_others(one, position)) then
-    list_credit.note(list.credit, one, position)
-    list.weights = list.weights + one.weight
-  end
+local function line_up(list, one, position)
+  if not can_be_served(one) then return end
+  lines.push(list.line, place_since(one, position), one)
+  list_credit.note(list.credit, one, position)
+  list.weights = list.weights + one.weight
 end
 
 -- Members of organizations that are in a list: each behind its organization, which stands where it always does.
 local function line_up_members(list, names)
-  local lines, standing, entries = {}, {}, {}
+  local members_of, standing, entries = {}, {}, {}
   for _, name in ipairs(names) do
     local user = load_user(name)
     local organization = user.ring_owner
     if user.group and can_be_served(user) and can_be_served(organization) then
-      if not lines[organization] then
-        lines[organization] = {}
+      if not members_of[organization] then
+        members_of[organization] = {}
         standing[#standing + 1], entries[#entries + 1] = organization, organization.entry
       end
-      lines[organization][#lines[organization] + 1] = name
+      members_of[organization][#members_of[organization] + 1] = name
     end
   end
   if #standing == 0 then return end
@@ -470,17 +503,16 @@ local function line_up_members(list, names)
   for i, organization in ipairs(standing) do
     local is_new = not organization.line -- or other parts of the list have stood up already
     if is_new then
-      line_of(organization, 1)
-      organization.line.is_read = true
+      organization.line = lines.new(nil, 1)
     end
-    for n, at in ipairs(attempt('ZMSCORE', organization.ring, unpack(lines[organization])) or {}) do
+    for n, at in ipairs(attempt('ZMSCORE', organization.ring, unpack(members_of[organization])) or {}) do
       if at then
-        local user = load_user(lines[organization][n])
-        heap_push(organization.line.heap, before_others(user, tonumber(at)), lines[organization][n])
+        local user = load_user(members_of[organization][n])
+        lines.push(organization.line, tonumber(at), members_of[organization][n])
         list_credit.note(list.credit, user, tonumber(at))
       end
     end
-    if is_new and positions[i] then line_up_listed(list, organization, tonumber(positions[i])) end
+    if is_new and positions[i] then line_up(list, organization, tonumber(positions[i])) end
   end
 end
 
@@ -490,8 +522,8 @@ local function line_up_list(list, at, size, is_look)
     local last = math.min(first + CHUNK - 1, at + size - 1)
     local positions = redis.call('ZMSCORE', K.ring, unpack(ARGV, first, last))
     for i, position in ipairs(positions) do
-      if position then line_up_listed(list, load_user(ARGV[first + i - 1]), tonumber(position)) end
-      if is_look and list.heap.size > 0 then return end
+      if position then line_up(list, load_user(ARGV[first + i - 1]), tonumber(position)) end
+      if is_look and lines.next(list.line, stat) then return end
     end
     if stat.groups > 0 then
       local members = {}
@@ -520,18 +552,20 @@ end
 -- `is_held_back`; nil if nobody was looked at.
 local function take_from(limit, at, begin_text, until_text, batch_sizes)
   -- Half a second further, or 30 tasks: calls would be twice as many, and fetch a task or two of each user.
-  local further = until_text ~= '' and tonumber(until_text) + (fair_by_tasks and 30 * TASK_COST or 5 * FIRST_COST) or math.huge
+  local waiting, until_then = string.match(until_text, '^(%+?)(.*)$')
+  local further = until_then ~= '' and tonumber(until_then) + (fair_by_tasks and 30 * TASK_COST or 5 * FIRST_COST) or math.huge
   local begin, size, before = tonumber(begin_text), tonumber(ARGV[at]) or 0, #taken
   if ARGV[at] == '*' then
-    local list = new_list(true, begin, further, batch_sizes)
-    if not is_full(limit) then take_from_ring(list, limit) end
+    local list = new_list(true, begin, further, batch_sizes, limit)
+    ring.others_elsewhere = waiting == '+'
+    take(list, limit)
     return { is_held_back = list.is_held_back, got = #taken - before }
   end
   if size == 0 or (limit > 0 and is_full(limit)) then return nil end
   local list = new_list(false, begin, math.huge, batch_sizes)
   take_from_list(list, limit, at + 1, size, further)
   for _, organization in ipairs(organization_order) do organization.line = nil end
-  return { is_left = list.heap.size > 0 or skipped > 0, got = list.weights > 0 and list.given / list.weights or 0 }
+  return { is_left = lines.next(list.line, stat) ~= nil or skipped > 0, got = list.weights > 0 and list.given / list.weights or 0 }
 end
 
 -- Two lists, one after the other; the places are those of the last that there is: it is served while other shards have nobody of

@@ -1,10 +1,10 @@
 -- A task's record (`read_task`), and its moves between states. A move reads nothing: the caller has read the task and its user
 -- before the first write. Used by all commands that change tasks.
 
+local PRIORITIES = { ['1'] = 1, ['2'] = 2, ['3'] = 3, ['4'] = 4, ['5'] = 5, ['6'] = 6 }
+
 local read_task
 do
-
-local PRIORITIES = { ['1'] = 1, ['2'] = 2, ['3'] = 3, ['4'] = 4, ['5'] = 5, ['6'] = 6 }
 
 -- What is needed of the record of a task that runs, ran before or was a dead letter: not of most tasks when they are handed out.
 local function read_past(task, raw)
@@ -15,7 +15,8 @@ local function read_past(task, raw)
   task.token, task.token_text = raw.token and number(raw.token) or 0, raw.token
   task.died = raw.died and number(raw.died) or 0
   task.started = raw.started and number(raw.started)
-  task.cost, task.charged_as = raw.cost and number(raw.cost), raw.charge and number(raw.charge) or 0
+  task.cost, task.is_listed = raw.cost and number(raw.cost), raw.listed == '1' -- handed out by a list
+  task.lead, task.organization_lead = raw.lead and number(raw.lead) or 0, raw.organization_lead and number(raw.organization_lead) or 0
   task.is_suspect = raw.suspect == '1' -- it was running when its process died
   task.is_companion = raw.companion == '1' -- it runs in one call with another task
 end
@@ -46,7 +47,7 @@ function read_task(id)
     size = raw.size and number(raw.size), -- of one that counts against its user's limit on bytes
     -- Of one that has begun it says nothing any more.
     expires = raw.expires and not raw.started and number(raw.expires) or nil,
-    worker = '', retries = 0, max_retries = 0, deliveries = 0, token = 0, died = 0, charged_as = 0, is_suspect = false, is_companion = false,
+    worker = '', retries = 0, max_retries = 0, deliveries = 0, token = 0, died = 0, is_listed = false, lead = 0, organization_lead = 0, is_suspect = false, is_companion = false,
   }
   if raw.token or raw.died or task.state ~= 'queued' then read_past(task, raw) end
   return task
@@ -202,11 +203,9 @@ end
 
 -- A dead letter of one of the three types; `kind` is what the history calls it.
 local function to_dead(user, task, failure, reason, trace, ...)
-  if bounds.is_full(user) then reason, trace = bounds.shorten(task, reason), '' end
   to_ended(task, 'failed', failed_ttl, 'failure', failure, 'reason', reason, 'died', exact(task.died + 1), ...)
   remember(task.id, failure, task.worker, reason, trace, failure ~= 'expired' and task)
   add(user, 'failed', 1)
-  add(user, 'dead', 1)
   count('dead:' .. failure, 1)
   count('lying:' .. failure, 1)
   count('died', 1)

@@ -8,7 +8,6 @@ local users, user_order
 
 local function is_idle(user)
   return user.ready == 0 and user.sched == 0 and user.deferred == 0 and user.run == 0
-    and user.dead == 0 and user.result_bytes == 0
     and not (user.paused or user.cap or user.gap or user.backlog or user.max_bytes or user.sla or user.group or user.weight ~= 1)
 end
 
@@ -44,10 +43,10 @@ local function read_record(name, key)
   local user = { -- written out at its full size: a table that grows field by field is moved six times
     name = name, entry = name, key = key, windows = {}, weight = 1, tag = -math.huge, -- never served: before everyone
     ['ready:1'] = 0, ['ready:2'] = 0, ['ready:3'] = 0, ['ready:4'] = 0, ['ready:5'] = 0, ['ready:6'] = 0, ready = 0,
-    sched = 0, deferred = 0, bytes = 0, dead = 0, result_bytes = 0, started = 0, finished = 0, failed = 0, busy = 0, waited = 0,
-    run = 0, expected = 0, start = 0, over = 0, credit = 0, companions = 0, counted = 0, early = 0,
+    sched = 0, deferred = 0, bytes = 0, started = 0, finished = 0, failed = 0, busy = 0, waited = 0,
+    run = 0, expected = 0, start = 0, over = 0, credit = 0, companions = 0, counted = 0, came = 0,
     ring_owner = false, was_ring_owner = false,
-    is_new = true, was_served = false, was_idle = false, was_tag = 0, changed = {}, version = 0, read_with = stat,
+    is_new = true, was_served = false, was_idle = false, is_other = false, was_tag = 0, changed = {}, version = 0, read_with = stat,
   }
   local flat = attempt('HGETALL', key)
   user.is_damaged = not flat -- never served, and not written
@@ -203,22 +202,19 @@ end
 local charge, charge_more, settle_charge, apply_charges
 do
 
--- How a task was handed out, kept with it until it has ended: by a list, or early in the shard's ring, in the organization's, or in both.
-local BY_LIST, EARLY, EARLY_IN_ORGANIZATION = 1, 2, 4
-
 -- One task handed out at this position, and its organization's at that one (both nil: by a list): the user's place, its organization's and its
--- rate tokens move on. Returns the cost charged and how the task was handed out. By tasks, a batch counts as one.
+-- rate tokens move on. Returns the cost charged, and its parts of the lead in the shard's ring and in the organization's. By tasks, a
+-- batch counts as one.
 function charge(user, position, organization_position, is_companion)
   local cost = fair_by_tasks and is_companion and 0 or expected_cost(user)
   rate.forget_step(user)
-  local charged_as, early = position and 0 or BY_LIST, advance(user, cost, position, is_companion)
-  if early then charged_as = user.group and EARLY_IN_ORGANIZATION or EARLY end
-  if user.group and advance(user.ring_owner, cost, organization_position, is_companion) then charged_as = charged_as + EARLY end
+  local part, organization_part = advance(user, cost, position, is_companion), 0
+  if user.group then organization_part, part = part, advance(user.ring_owner, cost, organization_position, is_companion) end
   if user.gap then -- a token bucket kept as one number, the "theoretical arrival time" of the GCRA
     set(user, 'tat', math.max(user.tat or 0, now) + user.gap)
     rate.hold_if_out_of_tokens(user)
   end
-  return cost, charged_as
+  return cost, part, organization_part
 end
 
 -- More tasks in the turn of a user that was charged for one. No other user waits for its turn meanwhile, so the virtual time stays.
@@ -236,7 +232,7 @@ function settle_charge(user, task, took, waited, is_run)
   local sums = user[which]
   if not sums then
     sums = {
-      tasks = 0, cost = 0, start = 0, used = 0, companions = 0, listed = 0, early = 0, early_in_organization = 0, busy = 0, waited = 0,
+      tasks = 0, cost = 0, start = 0, used = 0, companions = 0, listed = 0, lead = 0, organization_lead = 0, busy = 0, waited = 0,
       finished = 0,
     }
     user[which], user.changed.run = sums, true
@@ -259,12 +255,11 @@ function settle_charge(user, task, took, waited, is_run)
   else
     sums.start = sums.start + EPOCH - (task.started or now)
   end
-  local charged_as = task.charged_as
-  if charged_as == BY_LIST then
+  if task.is_listed then
     sums.listed = sums.listed + (fair_by_tasks and used - cost or used)
-  elseif charged_as > 0 then
-    if charged_as % 4 >= EARLY then sums.early = sums.early + used - cost end
-    if charged_as >= EARLY_IN_ORGANIZATION then sums.early_in_organization = sums.early_in_organization + used - cost end
+  elseif used ~= cost and cost > 0 then
+    sums.lead = sums.lead + task.lead * (used - cost) / cost
+    sums.organization_lead = sums.organization_lead + task.organization_lead * (used - cost) / cost
   end
   return sums
 end
@@ -273,8 +268,8 @@ local function apply_sums(user, which)
   local sums, is_given_back = user[which], which == 'given_back'
   if not sums then return end
   user[which] = nil
-  correct(user, sums, user.group and sums.early_in_organization or sums.early, is_given_back)
-  if user.group then correct(user.ring_owner, sums, sums.early, is_given_back) end
+  correct(user, sums, user.group and sums.organization_lead or sums.lead, is_given_back)
+  if user.group then correct(user.ring_owner, sums, sums.lead, is_given_back) end
   if sums.busy ~= 0 then
     add(user, 'busy', sums.busy)
     note_work(user, sums.busy)
