@@ -147,6 +147,16 @@ class SlotPool:
     def has_work(self) -> bool:
         return self.ended or any(queue_context.planner.buffer for queue_context in self.queue_contexts)
 
+    def add_idle(self, slot: Slot) -> bool:
+        """Let the slot wait for work, and planners fetch some. False if there is work already."""
+        if not self.idle_slots.add(slot, self.has_work):
+            return False
+        if len(self.queue_contexts) > 1:  # the planner of the slot's last task may leave the slot to another one
+            for context in self.queue_contexts:
+                if context.planner.wants_tasks:
+                    context.wakeup.notify()
+        return True
+
     def wake(self, planner: FetchPlanner) -> None:
         """The planner's buffer has new leases."""
         waiting = planner.waiting()
@@ -258,7 +268,7 @@ class Slot(threading.Thread):
                 elif slot_pool.ended:
                     return
                 else:
-                    must_wait = slot_pool.idle_slots.add(self, slot_pool.has_work)
+                    must_wait = slot_pool.add_idle(self)
                 if must_wait:
                     self._lock.acquire()
         finally:
@@ -282,7 +292,7 @@ class Slot(threading.Thread):
             elif slot_pool.ended:
                 self.wake()
                 return
-            elif slot_pool.idle_slots.add(self, slot_pool.has_work):
+            elif slot_pool.add_idle(self):
                 return
 
     def _take(self) -> bool:

@@ -17,10 +17,8 @@ time.
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from django_fairque.engine.model.outcome import Outcome, Settled
@@ -29,6 +27,8 @@ from django_fairque.worker.execution.status_board import Fence
 from django_fairque.worker.fetching.buffer import LeaseBuffer, Work
 
 if TYPE_CHECKING:
+    from collections import deque
+
     from django_fairque.engine.model.lease import Lease
     from django_fairque.worker.options import WorkerOptions
 
@@ -142,8 +142,8 @@ FIRST_SELECTIVE_PAUSE_SECONDS = 0.005
 MAX_SELECTIVE_PAUSE_SECONDS = 0.25
 """Seconds between looks of a worker for some users only, while there is work for others only."""
 
-SHARD_TURN_TIMEOUT_SECONDS = 0.25
-"""Seconds after which a shard that has not answered is no longer waited for by the others."""
+ANSWER_TIMEOUT_SECONDS = 0.25
+"""Seconds after which a planner whose call was not answered is no longer waited for by the others."""
 
 
 @dataclass(eq=False)
@@ -176,6 +176,9 @@ class FetchPlanner:
 
     The planner of a worker that is for one task requests none, and has the one that it is given (`add_lease`).
     """
+
+    share = 0
+    """Slots that the worker last gave to the queue. Always 0 in a worker with one planner."""
 
     def __init__(
         self,
@@ -235,6 +238,8 @@ class FetchPlanner:
         self._empty_check_at = -math.inf
         self._pause = 0.0
         self._paused_until = 0.0
+        self._was_woken = False
+        """A wait has ended with work, and nothing was fetched since."""
         self._empty_fetches = 0
         self._empty_at_event = -1
         self._turn_check_due = 0.0
@@ -249,7 +254,9 @@ class FetchPlanner:
     @property
     def should_notify(self) -> bool:
         """Whether to call `next_call` now that an outcome was added."""
-        return self._is_free and (len(self.buffer) <= self.pace.low_mark or self.is_stopping or self.is_draining)
+        if len(self.buffer) > self.pace.low_mark and not (self.is_stopping or self.is_draining):
+            return self._is_free and self.occupied_slots < self.share
+        return self._is_free
 
     @property
     def wants_tasks(self) -> bool:
@@ -259,10 +266,10 @@ class FetchPlanner:
         return not (self.exhausted or self.is_stopping or self.is_draining or self.has_failed)
 
     def comes_first(self, now: float) -> bool:
-        """Whether others of its queue must wait for it: not if its server does not answer."""
+        """Whether free slots are kept for it: not if its server does not answer."""
         if not self.wants_tasks or self.is_out_of_sync or self._is_fenced:
             return False
-        return all(now - call.made_at < SHARD_TURN_TIMEOUT_SECONDS for call in self.pending_calls if call.fetch)
+        return all(now - call.made_at < ANSWER_TIMEOUT_SECONDS for call in self.pending_calls)
 
     @property
     def is_empty(self) -> bool:
@@ -323,7 +330,10 @@ class FetchPlanner:
         if not self._is_free:
             return None
         wait_result = self._wait_results.pop() if self._wait_results else None
-        if wait_result:  # there is work, if not for this call: another shard may come first
+        self._was_woken = self._was_woken or bool(wait_result)
+        if wait_result or ((wait_result is not None or now >= self._next_check_due) and not self._fetch_size(now)):
+            # There is work or may be, if not for this call: another shard may come first, or no slot is free. From now on the
+            # other planners leave it its share of the slots.
             self.exhausted = False
         report = bool(self.outcomes) and (
             self.should_notify or now - (self._outcome_since or now) >= OUTCOME_FLUSH_SECONDS
@@ -331,7 +341,7 @@ class FetchPlanner:
         changed = (
             not self.exhausted or wait_result is not None or now >= self._next_check_due or self._repeats_empty_fetch
         )
-        look = changed and not self.is_stopping and len(self.buffer) <= self.pace.low_mark
+        look = changed and not self.is_stopping and not self._has_enough(now)
         if not (
             report or look or wait_result or len(self.outcomes) >= MAX_OUTCOMES_PER_CALL or self._is_turn_check_due(now)
         ):
@@ -339,7 +349,7 @@ class FetchPlanner:
         # Several outcomes of a batch stand for one task, which is what the pace counts.
         most = MAX_OUTCOMES_PER_CALL if self._companions else self.pace.call_size
         outcomes = self._collect(now, most)
-        room = 0 if self.is_stopping or len(self.buffer) > self.pace.low_mark else self._fetch_size()
+        room = 0 if self.is_stopping or self._has_enough(now) else self._fetch_size(now)
         if len(outcomes) == most and self.outcomes:
             room = min(room, most)  # the next call, which reports the other outcomes, fetches as many
         if not (outcomes or room or wait_result or self._is_turn_check_due(now)):
@@ -350,7 +360,9 @@ class FetchPlanner:
             bool(wait_result),
             now,
             self._budget.events,
-            window=self.turn.scheduler.window(self.turn.index, [each.turn.index for each in self._budget.rivals(self)]),
+            window=self.turn.scheduler.window(
+                self.turn.index, [other.turn.index for other in self._budget.rivals(self, now)]
+            ),
             fence=self.fence,
         )
         self.pending_calls.append(call)
@@ -370,13 +382,12 @@ class FetchPlanner:
 
     def _is_turn_check_due(self, now: float) -> bool:
         """Whether to see who is next on this shard while others of its queue come first: somebody may have come since."""
-        return now >= self._turn_check_due and self._waits_for_turn
+        return now >= self._turn_check_due and self._waits_for_turn(now)
 
-    @property
-    def _waits_for_turn(self) -> bool:
+    def _waits_for_turn(self, now: float) -> bool:
         if self.is_out_of_sync or self._is_fenced:
             return False
-        return self.wants_tasks and not self._budget.has_turn(self)
+        return self.wants_tasks and not self._budget.has_turn(self, now)
 
     def seconds_until_due(self, now: float) -> float:
         """Return the seconds until `next_call` may return a call by itself."""
@@ -390,9 +401,11 @@ class FetchPlanner:
         moments.extend(batch.due for batch in self._buffer.open_batches.values())
         if self._paused_until > now:
             moments.append(self._paused_until)
-        if self._waits_for_turn:
+        if self._waits_for_turn(now):
             moments.append(self._turn_check_due)
-        if self._next_check_due < moments[0] and not self.is_stopping and self._fetch_size():
+        if self.wants_tasks and self._budget.is_shared:
+            moments.append(now + ANSWER_TIMEOUT_SECONDS)  # a slot is kept for a planner whose server may not answer
+        if self.exhausted and self._next_check_due < moments[0] and not self.is_stopping and self._can_use_slots(now):
             moments.append(self._next_check_due)
         return max(0.0, min(moments) - now)
 
@@ -403,13 +416,13 @@ class FetchPlanner:
         """
         if self._is_waiting or self.is_stopping or not self.exhausted or self._wait_results:
             return None
-        if now < self._paused_until or not self._fetch_size():
+        if now < self._paused_until or not self._can_use_slots(now):
             return None
         self._is_waiting = True
         self._wait_until = min(now + self._options.poll_interval, max(now + MIN_WAIT_SECONDS, self._next_check_due))
         return self._wait_until - now
 
-    def plan_fetch_ahead(self) -> FetchCall | None:
+    def plan_fetch_ahead(self, now: float) -> FetchCall | None:
         """Return the fetch to send behind the wait in progress, so that its leases come with the wakeup; None for
         none.
 
@@ -424,7 +437,7 @@ class FetchPlanner:
             or self._next_check_due < self._wait_until - MIN_WAIT_SECONDS  # both would bring tasks
         ):
             return None
-        room = self._fetch_size()
+        room = self._fetch_size(now)
         if room:
             self.fetch_ahead = FetchCall(
                 fetch=min(FETCH_AHEAD_LEASES, room),
@@ -465,7 +478,8 @@ class FetchPlanner:
             return leases
         self.exhausted = len(leases) < call.fetch and not reply.has_more and call.window.steals
         selection = self._options.users, self._options.steal
-        if call.woken and not leases and "*" not in selection:  # the work may be for other workers only
+        woken, self._was_woken = call.woken or self._was_woken, False
+        if woken and not leases and "*" not in selection:  # the work may be for other workers only
             self._pause = min(
                 MAX_SELECTIVE_PAUSE_SECONDS,
                 self._options.poll_interval,
@@ -476,7 +490,7 @@ class FetchPlanner:
             self._pause = 0.0
         self._set_next_check(leases, reply, now)
         if leases:
-            self._budget.events += 1
+            self._budget.record_leases(self)
             if self.is_stopping or self.is_draining or call.fence != self._fence.number:
                 self._hold(leases)
                 self._release([Outcome.release(lease) for lease in leases])
@@ -513,14 +527,25 @@ class FetchPlanner:
 
     # --- fetching ---
 
-    def _fetch_size(self) -> int:
-        if self._options.one_task:
-            return 0
-        if self.is_out_of_sync or self.is_draining or self._is_fenced:
+    def _fetch_size(self, now: float) -> int:
+        if not self._may_fetch:
             return 0
         missing = len(self._buffer.open_batches)  # one turn brings all that wait of a user
         pending = sum(call.fetch for call in self.pending_calls)
-        return max(0, self._budget.fetch_size(self, self.pace.prefetch, missing) - pending)
+        return max(0, self._budget.fetch_size(self, missing, now) - pending)
+
+    def _has_enough(self, now: float) -> bool:
+        return len(self.buffer) > self.pace.low_mark and not self._budget.is_below_share(self, now)
+
+    def _can_use_slots(self, now: float) -> bool:
+        """Whether it could run a task now, or at the next end of a task of another planner."""
+        return self._may_fetch and (self._fetch_size(now) > 0 or self._budget.is_below_share(self, now))
+
+    @property
+    def _may_fetch(self) -> bool:
+        if self._options.one_task:
+            return False
+        return not (self.is_out_of_sync or self.is_draining or self._is_fenced)
 
     def add_lease(self, lease: Lease, now: float) -> None:
         """Add a ``lease`` that was not fetched here. If it is of a batch task it is a batch alone."""
@@ -619,8 +644,23 @@ TURN_CHECK_SECONDS = 0.1
 """Seconds between looks at a shard while others of its queue come first: a newcomer there waits no longer for that."""
 
 
+@dataclass(eq=False)
+class _QueueUse:
+    """The slots that the planners of a queue use, and those that they may use."""
+
+    last_leases: int
+    """`SlotBudget.last_leases` of the queue."""
+    occupied: int = 0
+    """Slots that run its tasks, and its leases that wait for a slot."""
+    wants_tasks: bool = False
+    share: int = 0
+
+
 class SlotBudget:
     """Divides the slots of a worker between its planners.
+
+    Queues that want tasks get equal shares; what a queue does not use is divided between the others. A queue below its share
+    is the next to get a slot. A slot that can't be divided goes to the queue that has received no lease for longest.
 
     Planners call it from several threads and see each other's figures unlocked: two that call at the same moment may
     both get one slot. The lease that is one too many waits in a buffer for a moment.
@@ -633,42 +673,86 @@ class SlotBudget:
         """Tasks that were run and are reported, or being so."""
         self.events = 0
         """Grows whenever tasks come or end."""
+        self.last_leases: dict[ShardScheduler, int] = {}
+        """The value of `events` when a queue's last leases came. Each queue has one scheduler."""
 
-    def fetch_size(self, planner: FetchPlanner, prefetch: int, for_batches: int) -> int:
-        """Return how many leases the ``planner`` may fetch: for free slots, ``prefetch`` for its buffer,
-        ``for_batches`` for batches.
+    @property
+    def is_shared(self) -> bool:
+        """Whether there are several planners."""
+        return len(self.planners) > 1
+
+    def record_leases(self, planner: FetchPlanner) -> None:
+        """Record that leases came for the ``planner``."""
+        self.events += 1
+        self.last_leases[planner.turn.scheduler] = self.events
+
+    def fetch_size(self, planner: FetchPlanner, for_batches: int, now: float) -> int:
+        """Return how many leases the ``planner`` may fetch: for free slots, for its buffer, and ``for_batches``."""
+        if not self.is_shared:
+            free = self.options.concurrency - planner.occupied_slots
+        elif self.has_turn(planner, now):
+            free = self._free_for(planner, now)
+        else:
+            return 0
+        return min(max(0, free + planner.pace.prefetch) + for_batches, MAX_FETCH_LEASES, self._remaining)
+
+    def is_below_share(self, planner: FetchPlanner, now: float) -> bool:
+        """Whether the next slot to be free would be for the ``planner`` if it wanted tasks.
+
+        Of several shards of a queue, any may be next.
         """
-        free = self.options.concurrency - sum(other.occupied_slots for other in self.planners)
-        if len(self.planners) > 1:
-            if not self.has_turn(planner):
-                return 0
-            free -= self._reserved_for_others(planner)
-        room = min(max(0, free + prefetch) + for_batches, MAX_FETCH_LEASES)
-        if self.options.max_tasks:
-            held = sum(other.held for other in self.planners)
-            room = min(room, max(0, self.options.max_tasks - self.finished - held))
-        return room
+        if not (self.is_shared and self._remaining):
+            return False
+        planner.share = self._uses(now, also_wants=planner)[planner.turn.scheduler].share
+        return planner.occupied_slots < planner.share
 
-    def _reserved_for_others(self, planner: FetchPlanner) -> int:
-        """Slots that other queues, which want tasks, lack to an equal share, if this queue has its share."""
-        occupied: Counter[ShardScheduler] = Counter()  # each queue has one
-        for other in self.planners:
-            occupied[other.turn.scheduler] += other.occupied_slots
-        mine = planner.turn.scheduler
-        rivals = {other.turn.scheduler for other in self.planners if other.wants_tasks} - {mine}
-        share = max(1, self.options.concurrency // (len(rivals) + 1))
-        return sum(max(0, share - occupied[rival]) for rival in rivals) if occupied[mine] >= share else 0
+    @property
+    def _remaining(self) -> int:
+        """Tasks that the worker may fetch until it is replaced."""
+        if not self.options.max_tasks:
+            return MAX_FETCH_LEASES
+        return max(0, self.options.max_tasks - self.finished - sum(planner.held for planner in self.planners))
 
-    def has_turn(self, planner: FetchPlanner) -> bool:
+    def _free_for(self, planner: FetchPlanner, now: float) -> int:
+        """Slots that the ``planner`` may fill. Negative if its queue has leases beyond its share."""
+        uses = self._uses(now, also_wants=planner)
+        mine = uses[planner.turn.scheduler]
+        planner.share = mine.share
+        free = self.options.concurrency - sum(use.occupied for use in uses.values())
+        if free < 0:  # leases wait in buffers, and slots take them from each queue in turn
+            free = self.options.concurrency - sum(min(use.occupied, use.share) for use in uses.values())
+        return min(mine.share - mine.occupied, free)
+
+    def _uses(self, now: float, also_wants: FetchPlanner) -> dict[ShardScheduler, _QueueUse]:
+        """Return the slots that each queue uses, and its share."""
+        uses: dict[ShardScheduler, _QueueUse] = {}
+        for planner in self.planners:
+            queue = planner.turn.scheduler
+            use = uses.setdefault(queue, _QueueUse(self.last_leases.get(queue, -1)))
+            use.occupied += planner.occupied_slots
+            use.wants_tasks = use.wants_tasks or planner is also_wants or planner.comes_first(now)
+        left, wanting = self.options.concurrency, list(uses.values())
+        # First a queue that needs less than an equal part gets what it needs.
+        for use in sorted((use for use in uses.values() if not use.wants_tasks), key=lambda use: use.occupied):
+            if use.occupied * len(wanting) > left:
+                break
+            use.share = use.occupied
+            left -= use.share
+            wanting.remove(use)
+        for number, use in enumerate(sorted(wanting, key=lambda use: use.last_leases)):
+            use.share = left // len(wanting) + (number < left % len(wanting))
+        return uses
+
+    def has_turn(self, planner: FetchPlanner, now: float) -> bool:
         """Whether no other shard of the ``planner``'s queue, which wants more too, comes first."""
         turn = planner.turn.position
-        return all(turn <= other.turn.position for other in self.rivals(planner))
+        return all(turn <= other.turn.position for other in self.rivals(planner, now))
 
-    def rivals(self, planner: FetchPlanner) -> list[FetchPlanner]:
+    def rivals(self, planner: FetchPlanner, now: float) -> list[FetchPlanner]:
         """Return those of other shards of the ``planner``'s queue that want more tasks, too."""
-        if len(self.planners) == 1:
+        if not self.is_shared:
             return []
-        among, now = planner.turn.scheduler, monotonic()
+        among = planner.turn.scheduler
         return [
             other
             for other in self.planners

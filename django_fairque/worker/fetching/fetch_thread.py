@@ -246,7 +246,7 @@ class FetchThread(threading.Thread):
     def _fetch_ahead(self) -> None:
         options = self._options
         with self._lock:
-            call = self.planner.plan_fetch_ahead()
+            call = self.planner.plan_fetch_ahead(monotonic())
         if call is None:
             return
         fetch = Fetch(

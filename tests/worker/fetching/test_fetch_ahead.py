@@ -25,18 +25,18 @@ def watched(planner: FetchPlanner, now: float) -> None:
 
 
 def ahead(planner: FetchPlanner) -> FetchCall:
-    call = planner.plan_fetch_ahead()
+    call = planner.plan_fetch_ahead(0.0)
     assert call is not None
     return call
 
 
 def test_who_has_nothing_to_do_asks_before_there_is_anything() -> None:
     planner = planner_of(4)
-    assert planner.plan_fetch_ahead() is None, "nobody waits"
+    assert planner.plan_fetch_ahead(0.0) is None, "nobody waits"
     watched(planner, 0.0)
     call = ahead(planner)
     assert call.fetch == 2
-    assert planner.plan_fetch_ahead() is None, "once"
+    assert planner.plan_fetch_ahead(0.0) is None, "once"
     call.woken = True
     answer(planner, call, [lease()], 1.0)
     assert len(planner.buffer) == 1
@@ -58,9 +58,9 @@ def test_who_runs_something_waits_and_does_not_ask() -> None:
     planner = planner_of(4)
     answer(planner, planned(planner, 0.0), [lease()], 0.0)
     assert planner.plan_wait(0.0) == 5.0
-    assert planner.plan_fetch_ahead() is None
+    assert planner.plan_fetch_ahead(0.0) is None
     run_all(planner)
-    assert planner.plan_fetch_ahead() is None, "what ended is not reported yet"
+    assert planner.plan_fetch_ahead(0.0) is None, "what ended is not reported yet"
     answer(planner, planned(planner, 0.1), [], 0.2)
     assert ahead(planner).fetch == 2, "the same wait, now that it has nothing to do"
 
@@ -69,13 +69,13 @@ def test_nothing_is_fetched_ahead_that_others_could_start_or_nobody_wants() -> N
     budget = budget_of(4)
     first, second = (FetchPlanner(index, budget) for index in range(2))
     watched(first, 0.0)
-    assert first.plan_fetch_ahead() is None, "each of two would be handed some"
-    assert second.plan_fetch_ahead() is None
+    assert first.plan_fetch_ahead(0.0) is None, "each of two would be handed some"
+    assert second.plan_fetch_ahead(0.0) is None
     for change in ("is_stopping", "is_draining", "is_out_of_sync"):
         planner = planner_of()
         watched(planner, 0.0)
         setattr(planner, change, True)
-        assert planner.plan_fetch_ahead() is None, change
+        assert planner.plan_fetch_ahead(0.0) is None, change
 
 
 @pytest.mark.parametrize("seconds", [0.1, 0.7, 1 / 3, 3.0])
@@ -114,7 +114,7 @@ def test_no_fetch_is_sent_behind_a_wait_that_ends_after_something_is_due() -> No
     assert planner.plan_wait(0.0) == 5.0
     run_all(planner)
     answer(planner, planned(planner, 0.1), [], 0.2, look_at=1.0)
-    assert planner.plan_fetch_ahead() is None, "due in the middle of the wait"
+    assert planner.plan_fetch_ahead(0.0) is None, "due in the middle of the wait"
 
 
 def test_a_wakeup_without_leases_leads_to_a_fetch() -> None:
