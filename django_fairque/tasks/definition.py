@@ -392,7 +392,8 @@ class Sendable(Composable, Generic[P, R_co]):
             if type(value) is str and value.isascii() and 0 < len(value) <= MAX_ID_BYTES:
                 return value  # almost always; of another value `user_id` explains what is wrong with it
             return user_id(value, f"the user (argument {options.user!r})")
-        return user_id(options.user(*args, **kwargs), "what the user function returns")
+        user = options.user(*args, **kwargs)
+        return DEFAULT_USER if user is None else user_id(user, "what the user function returns")
 
     def _check_times(self, options: TaskOptions) -> None:
         """Raise `TaskUsageError` if it would expire before it may start. A moment and a length of time are compared by this

@@ -14,11 +14,17 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.translation import gettext
 
-from django_fairque.admin.pages.base import in_form
 from django_fairque.monitoring import formatting, redaction, translations
 
 register = template.Library()
 NOTHING = "–"
+_WRITTEN_OUT = str.maketrans({char: f"%{ord(char):02X}" for char in "%\r\n\0"})
+
+
+def in_form(value: str) -> str:
+    """Return the ``value`` for a hidden field or a checkbox."""
+    # Not imported from the admin: Django imports this module in projects without it, too.
+    return value.translate(_WRITTEN_OUT)
 
 
 def _register_figure(write: Callable[[float], str]) -> None:

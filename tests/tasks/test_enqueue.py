@@ -50,9 +50,11 @@ def test_the_user_is_an_argument_a_function_of_them_or_given(queue: FairQueue) -
         declare(user="n").enqueue("acme", 5),
         declare(user="n").enqueue("acme"),
         declare(user=lambda customer, n=0: customer[:2]).enqueue("acme"),
+        declare(user=lambda customer, n=0: None).enqueue("acme"),
         declare(user="customer").using(user_id="other").enqueue("acme"),
     ]
-    assert [queue.get_task(result.id).user_id for result in users] == ["default", "5", "0", "ac", "other"]
+    found = [queue.get_task(result.id).user_id for result in users]
+    assert found == ["default", "5", "0", "ac", "default", "other"]
 
 
 def test_options_of_one_call_reach_the_queue(queue: FairQueue) -> None:

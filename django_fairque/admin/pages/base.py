@@ -348,14 +348,6 @@ class AdminPage(View):
         return pages
 
 
-_WRITTEN_OUT = str.maketrans({char: f"%{ord(char):02X}" for char in "%\r\n\0"})
-
-
-def in_form(value: str) -> str:
-    """As the value of a hidden field or a checkbox."""
-    return value.translate(_WRITTEN_OUT)
-
-
 def refusal(error: errors.FairQueueError) -> forms.ValidationError:
     """What a form shows at a field whose value the engine refuses."""
     return forms.ValidationError(_("This can't be used: %(error)s") % {"error": error})
