@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.worker.execution.event_loop import RunningLoop
 from django_fairque.worker.options import WorkerArguments, unique_queues
 
-from .worker import Worker
+from .worker import Worker, stop_at_signals
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -53,11 +54,19 @@ class AsyncWorker:
         if self.options.max_memory_mb:
             raise ConfigurationError("max_memory_mb is for Worker: a coroutine can't give its process up")
 
-    async def run(self) -> None:
-        """Work until `stop`, or until a limit or the end of a burst is reached. Call it once."""
+    async def run(self, *, handle_signals: bool = True) -> None:
+        """Work until `stop`, or until a limit or the end of a burst is reached. Call it once.
+
+        ``handle_signals`` (default: True) calls `stop` at SIGTERM and SIGINT, and at a second one gives back running tasks at
+        once. Signals are handled only in the main thread, and a handler that the program has set stays.
+        """
+        with stop_at_signals(self._worker.stop_at_signal) if handle_signals else nullcontext():
+            await self._run()
+
+    async def _run(self) -> None:
         self._worker.use_loop(RunningLoop())
         loop, threads = asyncio.get_running_loop(), ThreadPoolExecutor(1, "fairque-worker")
-        end = loop.run_in_executor(threads, self._worker.run)
+        end = loop.run_in_executor(threads, partial(self._worker.run, handle_signals=False))
         threads.shutdown(wait=False)
         waiting = _WaitForEnd(_wait_for(end), loop=loop)
         waiting.on_cancel = self._worker.cancel
@@ -114,6 +123,9 @@ class _WorkerThreads(Worker):
 
     def use_loop(self, loop: RunningLoop) -> None:
         self._loop = self._core.slot_pool.loop = loop
+
+    def stop_at_signal(self) -> None:
+        self._stop_at_signal()
 
     def cancel(self) -> None:
         """On the loop: give back everything, now."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.errors import FairQueueError
@@ -22,6 +25,31 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from django_fairque.engine.queue.queue import FairQueue
+
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+@contextmanager
+def stop_at_signals(stop: Callable[[], object]) -> Iterator[None]:
+    """Call ``stop`` at SIGTERM and SIGINT, in place of handlers that Python and asyncio have set; in the main thread only."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = {number: handler for number in STOP_SIGNALS if _is_default(handler := signal.getsignal(number))}
+    for number in previous:
+        signal.signal(number, lambda *_: stop())
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _is_default(handler: Any) -> bool:
+    if handler in (signal.SIG_DFL, signal.default_int_handler):
+        return True
+    return getattr(getattr(handler, "func", None), "__module__", None) == "asyncio.runners"
 
 
 class Worker:
@@ -70,8 +98,16 @@ class Worker:
         )
         self._deadline: float | None = None
 
-    def run(self) -> None:
-        """Work until `stop`, or until a limit or the end of a burst is reached. Call it once."""
+    def run(self, *, handle_signals: bool = True) -> None:
+        """Work until `stop`, or until a limit or the end of a burst is reached. Call it once.
+
+        ``handle_signals`` (default: True) calls `stop` at SIGTERM and SIGINT, and at a second one gives back running tasks at
+        once. Signals are handled only in the main thread, and a handler that the program has set stays.
+        """
+        with stop_at_signals(self._stop_at_signal) if handle_signals else nullcontext():
+            self._run()
+
+    def _run(self) -> None:
         core, options = self._core, self.options
         logger.debug("worker %s serves users %s", options.worker_id, describe_users(options.users))
         warn_about_isolated_tasks()
@@ -93,6 +129,12 @@ class Worker:
         thread.
         """
         self._core.stop()
+
+    def _stop_at_signal(self) -> None:
+        """Begin to stop at the first signal; give back running tasks at the second one."""
+        if self._core.is_stopping:
+            self._deadline = monotonic() - 1
+        self.stop()
 
     def _execute_command(self, command: str) -> None:
         """Execute an operator's command."""
