@@ -27,16 +27,17 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
 
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
-
 @contextmanager
 def stop_at_signals(stop: Callable[[], object]) -> Iterator[None]:
     """Call ``stop`` at SIGTERM and SIGINT, in place of handlers that Python and asyncio have set; in the main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    previous = {number: handler for number in STOP_SIGNALS if _is_default(handler := signal.getsignal(number))}
+    previous = {
+        number: handler
+        for number in (signal.SIGTERM, signal.SIGINT)
+        if _is_default(handler := signal.getsignal(number))
+    }
     for number in previous:
         signal.signal(number, lambda *_: stop())
     try:

@@ -75,7 +75,13 @@ def test_a_project_without_the_admin_checks_migrates_renders_and_runs_tasks(serv
             "TEST_SERVER": server.url,
         }
         done = subprocess.run(
-            [sys.executable, *command], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+            [sys.executable, *command],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

@@ -32,7 +32,9 @@ print("the program goes on")
 CALLS = {"threads": 'Worker(["default"]).run()', "loop": 'asyncio.run(AsyncWorker(["default"]).run())'}
 
 
-@pytest.mark.parametrize(("kind", "number"), [("threads", signal.SIGTERM), ("loop", signal.SIGTERM), ("loop", signal.SIGINT)])
+@pytest.mark.parametrize(
+    ("kind", "number"), [("threads", signal.SIGTERM), ("loop", signal.SIGTERM), ("loop", signal.SIGINT)]
+)
 def test_a_signal_lets_running_tasks_end(
     server: Server, redis: Redis, queue: FairQueue, push: Push, kind: str, number: signal.Signals
 ) -> None:

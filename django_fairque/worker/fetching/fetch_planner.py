@@ -142,7 +142,7 @@ FIRST_SELECTIVE_PAUSE_SECONDS = 0.005
 MAX_SELECTIVE_PAUSE_SECONDS = 0.25
 """Seconds between looks of a worker for some users only, while there is work for others only."""
 
-ANSWER_TIMEOUT_SECONDS = 0.25
+UNANSWERED_CALL_SECONDS = 0.25
 """Seconds after which a planner whose call was not answered is no longer waited for by the others."""
 
 
@@ -269,7 +269,7 @@ class FetchPlanner:
         """Whether free slots are kept for it: not if its server does not answer."""
         if not self.wants_tasks or self.is_out_of_sync or self._is_fenced:
             return False
-        return all(now - call.made_at < ANSWER_TIMEOUT_SECONDS for call in self.pending_calls)
+        return all(now - call.made_at < UNANSWERED_CALL_SECONDS for call in self.pending_calls)
 
     @property
     def is_empty(self) -> bool:
@@ -404,7 +404,7 @@ class FetchPlanner:
         if self._waits_for_turn(now):
             moments.append(self._turn_check_due)
         if self.wants_tasks and self._budget.is_shared:
-            moments.append(now + ANSWER_TIMEOUT_SECONDS)  # a slot is kept for a planner whose server may not answer
+            moments.append(now + UNANSWERED_CALL_SECONDS)  # a slot is kept for a planner whose server may not answer
         if self.exhausted and self._next_check_due < moments[0] and not self.is_stopping and self._can_use_slots(now):
             moments.append(self._next_check_due)
         return max(0.0, min(moments) - now)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from django_fairque.engine.model.lease import Lease
 from django_fairque.engine.model.outcome import Outcome, Settled, ShardHead
 from django_fairque.engine.sharding.shard_scheduler import FairShardOrder, ShardScheduler
-from django_fairque.worker.fetching.fetch_planner import ANSWER_TIMEOUT_SECONDS, FetchCall, FetchPlanner, ShardTurn
+from django_fairque.worker.fetching.fetch_planner import UNANSWERED_CALL_SECONDS, FetchCall, FetchPlanner, ShardTurn
 from tests.worker.fetching.planners import answer, budget_of, lease, planned
 
 ROUND_TRIP = 0.001
@@ -322,8 +322,8 @@ def test_no_slot_is_kept_for_a_queue_whose_server_does_not_answer() -> None:
     assert report.fetch == 0
     answer(first, report, [], 1.1)
     assert first.next_call(1.1) is None
-    assert first.seconds_until_due(1.1) <= ANSWER_TIMEOUT_SECONDS
-    assert planned(first, 1.0 + ANSWER_TIMEOUT_SECONDS).fetch == 1
+    assert first.seconds_until_due(1.1) <= UNANSWERED_CALL_SECONDS
+    assert planned(first, 1.0 + UNANSWERED_CALL_SECONDS).fetch == 1
 
 
 def test_a_worker_for_some_users_does_not_try_the_other_queue_at_each_end() -> None:
