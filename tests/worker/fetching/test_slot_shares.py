@@ -98,7 +98,7 @@ class World:
         self._wake_waiting(queue)
 
     def _serve(self, queue: SimulatedQueue, call: FetchCall) -> None:
-        leases = []
+        leases: list[Lease] = []
         while len(leases) < call.fetch and (queue.tasks or queue.endless is not None):
             task = queue.tasks.popleft() if queue.tasks else QueuedTask(next(queue.endless or iter(())))
             leases.append(lease(user=f"user of {queue.planner.index}"))
