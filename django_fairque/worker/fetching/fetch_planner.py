@@ -179,6 +179,8 @@ class FetchPlanner:
 
     share = 0
     """Slots that the worker last gave to the queue. Always 0 in a worker with one planner."""
+    _was_woken = False
+    """A wait has ended with work, and nothing was fetched since."""
 
     def __init__(
         self,
@@ -238,8 +240,6 @@ class FetchPlanner:
         self._empty_check_at = -math.inf
         self._pause = 0.0
         self._paused_until = 0.0
-        self._was_woken = False
-        """A wait has ended with work, and nothing was fetched since."""
         self._empty_fetches = 0
         self._empty_at_event = -1
         self._turn_check_due = 0.0
