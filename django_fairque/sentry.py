@@ -25,7 +25,15 @@ from sentry_sdk.utils import capture_internal_exceptions, event_from_exception
 from django_fairque import signals
 from django_fairque.conf.current import install_middleware
 from django_fairque.safely import is_a, traceback_of
-from django_fairque.tasks.errors import Discard, Retry, SoftTimeLimitExceeded, TaskRevoked, TaskTimeoutError, stopped
+from django_fairque.tasks.errors import (
+    Discard,
+    Retry,
+    SoftTimeLimitExceeded,
+    TaskRevoked,
+    TaskTimeoutError,
+    is_last_retry,
+    stopped,
+)
 from django_fairque.tasks.middleware import NO_MIDDLEWARE, TaskMiddleware, TaskRun, TaskSend
 from django_fairque.tasks.tracing import BAGGAGE_HEADER
 from django_fairque.worker.reporting.log import printable
@@ -222,13 +230,14 @@ class _Running:
         for manager in reversed(self._open):
             _leave(manager, leaving)
 
-    @staticmethod
-    def _failure(error: BaseException | None) -> BaseException | None:
+    def _failure(self, error: BaseException | None) -> BaseException | None:
         """The error that is to be reported, if there is one. A coroutine whose time is over is canceled."""
         if is_a(error, asyncio.CancelledError):
             stop = stopped.get()
             if stop is not None and stop.kind is SoftTimeLimitExceeded:
                 return SoftTimeLimitExceeded().with_traceback(error.__traceback__)
+        if is_last_retry(error, max(task.retries_left for task in self._run.tasks)):
+            return error
         return None if is_a(error, CONTROL_FLOW) else error
 
     def _report(self, error: BaseException) -> None:

@@ -20,7 +20,7 @@ from django_fairque.engine.model.errors import RedisConnectionError
 from django_fairque.safely import get_logger, is_a, traceback_text, type_name
 from django_fairque.tasks import registry
 from django_fairque.tasks.context import RunningTask, current_task
-from django_fairque.tasks.errors import Discard, Retry, SoftTimeLimitExceeded, TaskRevoked, stopped
+from django_fairque.tasks.errors import Discard, Retry, SoftTimeLimitExceeded, TaskRevoked, is_last_retry, stopped
 from django_fairque.tasks.results import aqueue_for, queue_for
 
 from . import results
@@ -131,7 +131,8 @@ class _Attempt:
 
     def ended_with(self, error: BaseException) -> bool:
         """Whether the error ends the task: not if it will be tried again, or is not this worker's any more."""
-        if is_a(error, Retry) or (_running().retries_left and self._is_worth_retrying(error)):
+        left = _running().retries_left
+        if (is_a(error, Retry) and not is_last_retry(error, left)) or (left and self._is_worth_retrying(error)):
             return False
         # The worker has stopped it because it was canceled or lost, or is given back.
         if is_a(error, TaskRevoked) or (is_a(error, asyncio.CancelledError) and stopped.get().kind):

@@ -19,14 +19,12 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from datetime import datetime, timedelta
+from typing import TypedDict
 
-from django_fairque.engine.model.durations import duration
+from django_fairque.engine.model.durations import check_integer, duration, moment
 from django_fairque.engine.model.errors import FairQueueError, TaskValidationError, short
-from django_fairque.safely import Interruption
-
-if TYPE_CHECKING:
-    from datetime import timedelta
+from django_fairque.safely import Interruption, is_a
 
 
 class TaskUsageError(TaskValidationError, TypeError):
@@ -85,18 +83,42 @@ class SoftTimeLimitExceeded(TaskTimeoutError, Interruption):  # noqa: N818 - the
     """
 
 
+class RetryOptions(TypedDict, total=False):
+    """The limits of a `Retry`."""
+
+    counts: bool
+    max: int | None
+    deadline: float | timedelta | datetime | None
+
+
 class Retry(Exception):  # noqa: N818 - an instruction, not an error
-    """Raise it in a task to run it again in ``delay`` seconds (or a timedelta), without using up its retries.
+    """Raise it in a task to run it again in ``delay`` seconds (or a timedelta).
 
     ``reason`` is a text for the task's history, empty by default. Without a delay it waits as long as after an error.
-    With delays of 1 second and more a task may do this without limit; it ends when its ``expires`` has passed. Of
-    retries with shorter delays, only ten in a row are that short: further ones wait 1 second, and after 1,000 in a row
-    the task becomes a dead letter.
 
-    Raises `TaskUsageError` if ``delay`` is a text.
+    - ``counts``: whether it uses up one of the task's retries, as an error does; False by default. When none is left, the
+      task fails.
+    - ``max``: how often the task may raise a `Retry` with ``max`` in all; the next one fails the task. None (the default)
+      for no limit.
+    - ``deadline``: seconds (or a timedelta) from when the task was enqueued, or an aware datetime. If the next attempt would
+      start later, the task fails. None (the default) for no deadline.
+
+    Whatever these say, a task with ``expires`` becomes a dead letter of type ``expired`` if its next attempt would start
+    after that. Of retries with delays below 1 second that do not count, only ten in a row are that short: further ones wait
+    1 second, and after 1,000 in a row the task becomes a dead letter.
+
+    Raises `TaskUsageError` if ``delay`` is a text, and `TaskValidationError` if a limit is none.
     """
 
-    def __init__(self, delay: float | timedelta | None = None, reason: str = "") -> None:
+    def __init__(
+        self,
+        delay: float | timedelta | None = None,
+        reason: str = "",
+        *,
+        counts: bool = False,
+        max: int | None = None,  # noqa: A002 - the word that the field uses
+        deadline: float | timedelta | datetime | None = None,
+    ) -> None:
         super().__init__(delay, reason)
         if isinstance(delay, str):
             raise TaskUsageError(
@@ -105,9 +127,29 @@ class Retry(Exception):  # noqa: N818 - an instruction, not an error
             )
         self.delay = None if delay is None else duration(delay, "the delay of Retry")
         self.reason = _text(reason, "Retry")
+        self.counts = bool(counts)
+        self.max = None if max is None else check_integer(max, "the max of Retry", 0)
+        self.deadline = _deadline(deadline)
 
     def __str__(self) -> str:
         return self.reason or "the task raised Retry"
+
+
+def _deadline(given: float | timedelta | datetime | None) -> float | datetime | None:
+    if given is None:
+        return None
+    if isinstance(given, datetime):
+        moment(given, "the deadline of Retry")
+        return given
+    return duration(given, "the deadline of Retry")
+
+
+def is_last_retry(error: object, retries_left: int) -> bool:
+    """Return whether this is a `Retry` that counts while no retry is left: a failure of the task."""
+    try:
+        return is_a(error, Retry) and bool(error.counts) and not retries_left
+    except BaseException:  # noqa: BLE001 - attributes of a subclass may raise
+        return False
 
 
 class Discard(Exception):  # noqa: N818 - an instruction, not an error

@@ -26,7 +26,7 @@ from asgiref.sync import async_to_sync
 
 from django_fairque import conf, signals
 from django_fairque.conf.current import signing_mode
-from django_fairque.engine.model.durations import duration, retry_delay
+from django_fairque.engine.model.durations import duration, moment, retry_delay, to_us
 from django_fairque.engine.model.errors import TaskSerializationError, short
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.safely import Interruption, get_logger, is_a, message_of, traceback_of, type_name
@@ -34,7 +34,15 @@ from django_fairque.tasks import registry, signing
 
 from .context import CapturesLogs, RunningTask, running
 from .definition import AnyDefinition, handler_definition
-from .errors import Discard, Retry, TaskNotRegisteredError, TaskSignatureError, TaskTimeoutError, TaskUsageError
+from .errors import (
+    Discard,
+    Retry,
+    RetryOptions,
+    TaskNotRegisteredError,
+    TaskSignatureError,
+    TaskTimeoutError,
+    TaskUsageError,
+)
 from .middleware import TaskMiddleware, TaskRun, around_function, load_all
 from .tracing import BAGGAGE_HEADER, NO_SPAN, run_span
 from .value_types import load_result
@@ -43,6 +51,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from datetime import timedelta
     from types import TracebackType
+
+    from typing_extensions import Unpack
 
     from django_fairque.engine.dependencies.dependencies import XCom
     from django_fairque.engine.model.lease import Lease, LeaseKey
@@ -434,9 +444,14 @@ class BatchResult:
             raise TaskUsageError(f"BatchResult.fail: expected an exception or text, got {short(error)}")
         self._set_outcome(index, RuntimeError(error) if is_a(error, str) else error)
 
-    def retry(self, index: int, delay: float | timedelta | None = None, reason: str = "") -> None:
-        """Run item ``index`` again in ``delay`` seconds, for a ``reason``, as `Retry` does, with the same defaults."""
-        self._set_outcome(index, Retry(delay, reason))
+    def retry(
+        self, index: int, delay: float | timedelta | None = None, reason: str = "", **options: Unpack[RetryOptions]
+    ) -> None:
+        """Run item ``index`` again in ``delay`` seconds, for a ``reason``, as `Retry` does, with the same defaults.
+
+        ``options`` are ``counts``, ``max`` and ``deadline`` of `Retry`.
+        """
+        self._set_outcome(index, Retry(delay, reason, **options))
 
     def discard(self, index: int, reason: str = "") -> None:
         """End item ``index`` as CANCELED, for a ``reason`` (empty by default), as `Discard` does."""
@@ -517,21 +532,39 @@ def failed_outcome(run: Run, error: BaseException, took: float | None = None) ->
     ``run`` is the attempt, ``took`` the worker time in seconds that is charged; by default that since the lease began.
     """
     if is_a(error, Retry):
-        delay = _delay_of(error)
-        delay = _default_delay(run) if delay is None else delay
-        return Outcome.retry(run.lease, message_of(error), delay=delay, took=took)
+        return _retry_outcome(run, error, took)
     if is_a(error, Discard):
         return Outcome.discard(run.lease, message_of(error), took=took)
     return Outcome.fail(run.lease, error, delay=_delay_after(run, error), took=took)
 
 
-def _delay_of(retry: Retry) -> float | None:
-    """The seconds that it names; none if a subclass has anything else there."""
+def _retry_outcome(run: Run, retry: Retry, took: float | None) -> Outcome:
+    """What a task gets that raised Retry; without its options if a subclass has anything else there."""
     try:
-        return None if retry.delay is None else duration(retry.delay, "the delay of Retry")
+        delay = None if retry.delay is None else duration(retry.delay, "the delay of Retry")
+        counts, limits = bool(retry.counts), _limits_of(run, retry)
     except BaseException:
-        logger.exception("the delay of a Retry can't be used; using the default delay")
-        return None
+        logger.exception("the options of a Retry can't be used; using the default delay")
+        delay, counts, limits = None, False, ""
+    delay = _default_delay(run) if delay is None else delay
+    if counts:
+        outcome = Outcome.fail(run.lease, retry, delay=delay, took=took)
+    else:
+        outcome = Outcome.retry(run.lease, message_of(retry), delay=delay, took=took)
+    outcome.limits = limits
+    return outcome
+
+
+def _limits_of(run: Run, retry: Retry) -> str:
+    """The limits of a Retry, as an outcome has them."""
+    if retry.max is None and retry.deadline is None:
+        return ""
+    last = retry.deadline
+    if isinstance(last, float):
+        last = run.lease.task.created_at + last
+    elif last is not None:
+        last = moment(last, "the deadline of Retry")
+    return f":{'' if retry.max is None else int(retry.max)}:{'' if last is None else to_us(last)}"
 
 
 def _delay_after(run: Run, error: BaseException) -> float | None:

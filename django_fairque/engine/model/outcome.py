@@ -42,6 +42,8 @@ class Outcome:
     """Seconds until the next attempt; None for none."""
     uses_queue_backoff: bool = False
     """The delay is computed from the queue's settings when the outcome is sent; ``delay`` is ignored."""
+    limits: str = ""
+    """Of a task that raised `Retry` with limits: ``:max:deadline`` (a number, µs since the epoch), each may be empty."""
 
     def __post_init__(self) -> None:
         """Raise `TaskValidationError` for what can't be: before any of several outcomes is sent."""
@@ -164,7 +166,7 @@ class Outcome:
         return [
             self.lease.task_id,
             self.lease.token,
-            self.kind,
+            self.kind + self.limits,
             "" if self.took is None else duration_us(self.took, "took"),
             "" if delay is None else duration_us(delay, "delay"),
             self.body,

@@ -129,7 +129,7 @@ class OutcomeLog:
         entry = marshal.dumps(
             (
                 *(shard_index, monotonic(), lease.task_id, lease.token, retries, outcome.kind, outcome.body),
-                *(outcome.trace, outcome.took, outcome.delay, outcome.uses_queue_backoff),
+                *(outcome.trace, outcome.took, outcome.delay, outcome.uses_queue_backoff, outcome.limits),
             ),
             2,  # this version takes half the time of later ones
         )

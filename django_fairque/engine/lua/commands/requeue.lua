@@ -35,7 +35,7 @@ for _, task in ipairs(tasks) do
   task.expires = nil -- its expiry has passed or may pass again, and a requeued task is to run
   -- First what it is no more: left over in a queued task, a moment that has passed would end it again.
   redis.call('HDEL', task_key(task.id), 'expires', 'failure', 'reason', 'ended', 'due', 'delay', 'warn',
-    'immediate')
+    'immediate', 'snoozes')
   if task.size then
     redis.call('HSET', task.key, 'size', exact(task.size))
     add(task.owner, 'bytes', task.size)

@@ -9,7 +9,7 @@
 -- ARGV    options, n, then n × (id, token, kind, took us or '', delay us or '', body, trace),
 --         limit (0..1000), worker, lease (us), woken (0/1; 2: it has waited since it was sent, 3: and is sent again), begin,
 --         until, users, steal, batch sizes (as pop)
---         kind: finish fail later fault discard release crash poison overdue
+--         kind: finish fail later fault discard release crash poison overdue; of a Retry with limits kind:max:deadline (us), each may be ''
 -- REPLY   now, look, virtual time, place and news as pop.lua, codes (one digit per outcome: 0 stale, 1 finished, 2 retried, 3 dead, 4 released,
 --         5 canceled), then the leases as pop.lua
 -- COST    3 commands per outcome and 3 per user, and those of a pop
@@ -36,7 +36,8 @@ end
 for i = 1, size do
   local at = FIRST_ARG + 1 + (i - 1) * STRIDE
   local id, token_text, kind = ARGV[at], ARGV[at + 1], ARGV[at + 2]
-  local is_finish = kind == 'finish'
+  local is_finish, most, last = kind == 'finish', nil, nil
+  if string.find(kind, ':', 1, true) then kind, most, last = kind:match('^(%a+):(%d*):(%d*)$') end
   local task = not seen[id] and (is_finish and runs.read or read_task)(id)
   if task and task.state == 'started' and task.token_text == token_text then
     seen[id] = true -- not of a stale one: it may be of another run of that id, before this one
@@ -45,6 +46,7 @@ for i = 1, size do
       touch_lease(task)
     else
       task.kind, task.delay, task.report = kind, tonumber(ARGV[at + 4]), ARGV[at + 6]
+      task.most, task.last = tonumber(most), tonumber(last)
       given_back = given_back or kind == 'release' or kind == 'crash'
       if kind == 'overdue' or kind == 'crash' then quarantine.touch() end
       touch_moves(task)
@@ -62,7 +64,31 @@ if given_back then order_returning(ended) end
 -- end it is a dead letter: a task that does nothing else would take a worker for itself.
 local IMMEDIATE, FREE_RETRIES, MOST_IMMEDIATE = 1e6, 10, 1000
 
+-- A dead letter although retries may be left; `why` comes before the error.
+local function give_up(task, failure, why)
+  if not task.is_counted then
+    count('failed', 1)
+    tally('failed', 1)
+  end
+  to_dead(task.owner, task, failure, why .. ': ' .. task.body, task.report, 'done', mark(task, DEAD))
+  return DEAD
+end
+
+-- The limit of a Retry that it has reached, in words; nil if it has reached none.
+local function limit_of_retry(task)
+  if task.most and (number(task.raw.snoozes) or 0) >= task.most then
+    return 'Retry was raised more often than its max allows, ' .. exact(task.most)
+  end
+  if task.last and now + task.delay > task.last then return 'the next attempt would start after the deadline of Retry' end
+  return nil
+end
+
+-- The next attempt begins after the delay of the task, unless the task expires before that.
 local function run_later(task, retries, deliveries, ...)
+  if task.raw.expires and now + task.delay >= number(task.raw.expires) then
+    return give_up(task, 'expired', 'the next attempt would start after expires')
+  end
+  if task.most then redis.call('HSET', task.key, 'snoozes', exact((number(task.raw.snoozes) or 0) + 1)) end
   remember(task.id, 'failed', task.worker, task.body, task.report, task)
   if task.is_suspect then redis.call('HSET', task.key, 'suspect', '') end -- its process outlived it
   to_scheduled(task.owner, task, now + task.delay, 'retries', exact(retries), 'deliveries', exact(deliveries), 'done', mark(task, RETRIED), ...)
@@ -78,6 +104,9 @@ function handlers.fail(task)
   end_lease(task.owner, task, task.took, true)
   count('failed', 1)
   tally('failed', 1)
+  task.is_counted = true
+  local limit = limit_of_retry(task)
+  if limit then return give_up(task, 'failed', limit) end
   -- No delay: the worker decided that this error is not retried. Else it is, as long as retries are left.
   if task.delay and task.retries < task.max_retries then return schedule_retry(task, task.retries + 1) end
   to_dead(task.owner, task, 'failed', task.body, task.report, 'done', mark(task, DEAD))
@@ -93,6 +122,8 @@ end
 -- The task raised Retry: this uses up none of its retries.
 function handlers.later(task)
   end_lease(task.owner, task, task.took, true)
+  local limit = limit_of_retry(task)
+  if limit then return give_up(task, 'failed', limit) end
   local before = tonumber(task.raw.immediate)
   if task.delay >= IMMEDIATE then
     if not before then return schedule_retry(task, task.retries) end
@@ -100,11 +131,7 @@ function handlers.later(task)
   end
   local immediate = (before or 0) + 1
   if immediate > MOST_IMMEDIATE then
-    local reason = 'Retry was raised ' .. MOST_IMMEDIATE .. ' times in a row with a delay below 1 second: ' .. task.body
-    to_dead(task.owner, task, 'failed', reason, task.report, 'done', mark(task, DEAD))
-    count('failed', 1)
-    tally('failed', 1)
-    return DEAD
+    return give_up(task, 'failed', 'Retry was raised ' .. MOST_IMMEDIATE .. ' times in a row with a delay below 1 second')
   end
   if immediate > FREE_RETRIES then task.delay = IMMEDIATE end
   return schedule_retry(task, task.retries, 'immediate', exact(immediate))

@@ -21,6 +21,11 @@ local function read_past(task, raw)
   task.is_companion = raw.companion == '1' -- it runs in one call with another task
 end
 
+-- Whether its last attempt was reported, so that it waits for the next one. Given back, it has no token.
+local function waits_for_retry(raw)
+  return raw.state ~= 'started' and raw.done and raw.token and raw.token ~= '0' and raw.done:match('^%d+') == raw.token
+end
+
 -- The task's record and its head, or nil when there is nothing that can be used (no state, no user, no known priority; or a record of
 -- another type).
 -- One HGETALL: a record has some eight fields, and reading all is cheaper than asking for sixteen by name. Most payloads are read with
@@ -45,8 +50,8 @@ function read_task(id)
     ready = raw.ready and number(raw.ready) or created, waited = raw.waited,
     sla = raw.sla and number(raw.sla),
     size = raw.size and number(raw.size), -- of one that counts against its user's limit on bytes
-    -- Of one that has begun it says nothing any more.
-    expires = raw.expires and not raw.started and number(raw.expires) or nil,
+    -- A task that was given back, or whose process died, has started in time. One that waits for a retry must start again in time.
+    expires = raw.expires and (not raw.started or waits_for_retry(raw)) and number(raw.expires) or nil,
     worker = '', retries = 0, max_retries = 0, deliveries = 0, token = 0, died = 0, is_listed = false, lead = 0, organization_lead = 0, is_suspect = false, is_companion = false,
   }
   if raw.token or raw.died or task.state ~= 'queued' then read_past(task, raw) end
@@ -204,7 +209,7 @@ end
 -- A dead letter of one of the three types; `kind` is what the history calls it.
 local function to_dead(user, task, failure, reason, trace, ...)
   to_ended(task, 'failed', failed_ttl, 'failure', failure, 'reason', reason, 'died', exact(task.died + 1), ...)
-  remember(task.id, failure, task.worker, reason, trace, failure ~= 'expired' and task)
+  remember(task.id, failure, task.worker, reason, trace, (failure ~= 'expired' or task.kind) and task)
   add(user, 'failed', 1)
   count('dead:' .. failure, 1)
   count('lying:' .. failure, 1)
@@ -214,8 +219,9 @@ end
 
 -- For a task that ended without its worker: the worker's report of an outcome is then answered with the task's state.
 local function expire(task)
-  to_dead(task.owner, task, 'expired', 'not started in time', '')
-  alert('died', task, 'not started in time')
+  local reason = task.raw.started and 'not started again in time' or 'not started in time'
+  to_dead(task.owner, task, 'expired', reason, '')
+  alert('died', task, reason)
 end
 
 -- Leave the state of waiting that the task is in (not STARTED, see `end_lease`).
