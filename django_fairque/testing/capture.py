@@ -32,7 +32,7 @@ from django_fairque.engine.model.records import Attempt, PushResult, TaskState
 from django_fairque.tasks import registry, sending
 from django_fairque.tasks import sending as on_commit
 from django_fairque.tasks.errors import Discard, Retry
-from django_fairque.tasks.execution import Call, Run, Services, limit_of, load_arguments
+from django_fairque.tasks.execution import Call, Run, Services, failed_outcome, limit_of, load_arguments
 from django_fairque.tasks.middleware import load_all
 from django_fairque.tasks.results import TaskResult
 from django_fairque.tasks.value_types import load_result
@@ -52,7 +52,8 @@ class Captured:
     ``task`` is the engine's task, ``queue`` the name of its queue, ``hook`` the transaction that it waits for.
     ``state`` is its state; ``started_at`` and ``ended_at`` are Unix times, ``worker`` is the worker's id, ``result``
     is what it returned, ``progress`` is its last report, ``attempts`` is its history (as `TaskResult.errors`), and
-    ``error`` is the last exception that it raised.
+    ``error`` is the last exception that it raised. With ``retries``, ``waited`` is the number of seconds for which a
+    worker would have put it off, and ``snoozes`` is how often it has raised `Retry` with ``max``.
     """
 
     task: Task
@@ -66,6 +67,8 @@ class Captured:
     error: BaseException | None = None
     progress: tuple[float, float, str] | None = None
     attempts: list[Attempt] = field(default_factory=list)
+    waited: float = 0.0
+    snoozes: int = 0
     args: list[Any] = field(init=False)
     kwargs: dict[str, Any] = field(init=False)
 
@@ -77,6 +80,23 @@ class Captured:
     def __repr__(self) -> str:
         given = [*map(repr, self.args), *(f"{key}={value!r}" for key, value in self.kwargs.items())]
         return f"<{self.name}({', '.join(given)}) for {self.user_id!r}, {self.priority.name}, queue {self.queue}>"
+
+    def is_to_run_again(self, run: Run, error: BaseException) -> bool:
+        """Count an attempt that ended with ``error``. Return whether a worker would run the task again. ``run`` is it."""
+        outcome = failed_outcome(run, error)
+        if outcome.delay is None or (outcome.kind == "fail" and self.task.retry_count >= self.task.max_retries):
+            return False
+        most, last = (outcome.limits or "::").split(":")[1:]
+        self.waited += outcome.delay
+        moment = (self.started_at or 0.0) + self.waited
+        if (most and self.snoozes >= int(most)) or (last and moment > int(last) / 1_000_000):
+            return False
+        if self.task.expires_at is not None and moment >= self.task.expires_at:
+            return False
+        self.snoozes += 1 if most else 0
+        if outcome.kind == "fail":
+            self.task = self.task.model_copy(update={"retry_count": self.task.retry_count + 1})
+        return True
 
     def become(self, state: TaskState) -> None:
         """Change to this ``state``, now."""
@@ -332,8 +352,15 @@ class Capture:
     `eager`, for a block; `enqueued` is that of the whole test.
     """
 
-    def __init__(self, around: Capture | None = None, *, runs_at_once: bool = False, raise_errors: bool = True) -> None:
-        self._runs_at_once, self._raise_errors = runs_at_once, raise_errors
+    def __init__(
+        self,
+        around: Capture | None = None,
+        *,
+        runs_at_once: bool = False,
+        raise_errors: bool = True,
+        retries: bool = False,
+    ) -> None:
+        self._runs_at_once, self._raise_errors, self._retries = runs_at_once, raise_errors, retries
         self.store = Store()
         self.begin(around)
 
@@ -388,7 +415,7 @@ class Capture:
         with _keeping:
             results = [self._keep(Captured(task, queue, hook)) for task in tasks]
         if self._runs_at_once:
-            self.run(raise_errors=self._raise_errors)
+            self.run(raise_errors=self._raise_errors, retries=self._retries)
         return results
 
     def queue(self, name: str) -> Any:
@@ -415,12 +442,13 @@ class Capture:
         self.store.add(made)
         return PushResult(made.id, "accepted")
 
-    def run(self, *queues: str, raise_errors: bool = True) -> int:
+    def run(self, *queues: str, raise_errors: bool = True, retries: bool = False) -> int:
         """Run the captured tasks, and the tasks that they enqueue, in this thread. Returns how many tasks ran.
 
         ``queues`` are names of queues; all by default. A task runs when those that it depends on have, and a batch
-        task is called with what a worker would give it at once. Nothing is tried again. ``raise_errors`` raises the
-        error of a task, as by default; if False it is kept in ``Captured.error``.
+        task is called with what a worker would give it at once. ``retries`` runs a task again at once where a worker
+        would do so later, as often as a worker would; False by default: nothing is tried again. ``raise_errors`` raises the
+        error of a task that has failed, as by default; if False it is kept in ``Captured.error``.
 
         Raises `RuntimeError` if more than 10,000 tasks run, and `TaskNotRegisteredError` if one is not registered.
         """
@@ -437,7 +465,7 @@ class Capture:
                         f"{MAX_RUN_TASKS} tasks have run and there are more: do they enqueue each other?"
                     )
                 if together:
-                    run_captured(self, together, raise_errors=raise_errors)
+                    run_captured(self, together, raise_errors=raise_errors, retries=retries)
         return count
 
     def _ready(self, queues: Sequence[str]) -> list[Captured]:
@@ -490,12 +518,14 @@ def capture_tasks() -> Iterator[Capture]:
 
 
 @contextmanager
-def eager(*, raise_errors: bool = True) -> Iterator[Capture]:
+def eager(*, raise_errors: bool = True, retries: bool = False) -> Iterator[Capture]:
     """Run each task where it is enqueued, before `enqueue` returns. Yields the capture.
 
-    ``raise_errors`` raises a task's error there, as by default; if False its result is FAILED.
+    ``raise_errors`` raises a task's error there, as by default; if False its result is FAILED. ``retries`` runs a task
+    again at once where a worker would do so later, as often as a worker would, and only its last error is raised; False
+    by default: nothing is tried again.
     """
-    capture = Capture(innermost(), runs_at_once=True, raise_errors=raise_errors)
+    capture = Capture(innermost(), runs_at_once=True, raise_errors=raise_errors, retries=retries)
     with intercepting(capture):
         yield capture
 
@@ -577,7 +607,7 @@ class CapturedServices(Services):
         return Values(self.capture.xcom.setdefault(namespace, {}), namespace, self.config.max_payload_bytes)
 
 
-def run_captured(capture: Capture, together: Sequence[Captured], *, raise_errors: bool) -> None:
+def run_captured(capture: Capture, together: Sequence[Captured], *, raise_errors: bool, retries: bool) -> None:
     """Call the function once, for one task or for several of a batch task; the first error of theirs is raised."""
     definition = registry.get(together[0].name)
     runs = [_run_of(capture, captured, definition) for captured in together]
@@ -586,7 +616,7 @@ def run_captured(capture: Capture, together: Sequence[Captured], *, raise_errors
         captured.become(TaskState.STARTED)
     for captured, run, value in zip(together, runs, _called(runs), strict=True):
         if captured.state is TaskState.STARTED:  # else it was canceled while it ran: its outcome does not count
-            _end_task(captured, run, value)
+            _end_task(captured, run, value, retries=retries)
     errors = [captured.error for captured in together if captured.state is TaskState.FAILED]
     if raise_errors and errors and errors[0] is not None:
         raise errors[0]
@@ -626,7 +656,7 @@ def _called(runs: Sequence[Run]) -> Sequence[Any]:
     return call.values
 
 
-def _end_task(captured: Captured, run: Run, value: Any) -> None:
+def _end_task(captured: Captured, run: Run, value: Any, *, retries: bool) -> None:
     if not isinstance(value, BaseException):
         try:
             if run.definition.types is not None:
@@ -644,6 +674,10 @@ def _end_task(captured: Captured, run: Run, value: Any) -> None:
     else:
         state, kind, text = TaskState.FAILED, "failed", describe(value)
         captured.error = value
+    if retries and captured.is_to_run_again(run, value):
+        state = TaskState.QUEUED
+    elif retries and state is TaskState.SCHEDULED:
+        state, captured.error = TaskState.FAILED, value
     captured.become(state)
     reason, trace = (part.decode() for part in text)
     captured.attempts.append(Attempt(time.time(), kind, run.lease.worker, reason, trace))
@@ -662,7 +696,7 @@ def lease_of(task: Task) -> Lease:
         "priority": int(task.priority),
         "created": to_us(task.created_at),
         "ready": to_us(task.created_at),
-        "retries": 0,
+        "retries": task.retry_count,
         "max_retries": task.max_retries,
         "timeout": "" if task.timeout is None else to_us(task.timeout),
         "deadline": to_us(now + 3600),

@@ -15,11 +15,15 @@ from django.test import override_settings
 from django_fairque.conf import close_queues, get_queue
 from django_fairque.conf.current import intercepting, overriding
 from django_fairque.embedded import EmbeddedServer
+from django_fairque.engine.scripting.commands import skipped_time
 
-from .capture import innermost
+from .capture import MAX_RUN_TASKS, innermost
 
 if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
+
+CLOCK_STEP_SECONDS = 0.001
+"""Seconds after the moment at which a task is due, to which the clock is set."""
 
 _running: list[EmbeddedServer] = []
 
@@ -46,6 +50,7 @@ def private_server(**fairque: Any) -> Iterator[FairQueue]:
             close_queues()
     finally:
         _running.remove(server)
+        skipped_time.seconds = 0.0
         server.retire()  # threads may be using it still, such as a worker's that has just ended
         _remove(directory)
 
@@ -59,24 +64,44 @@ def _remove(directory: str) -> None:
         time.sleep(0.01)
 
 
-def run_tasks(*queues: str) -> int:
+def run_tasks(*queues: str, skip_delays: bool = False) -> int:
     """Run the tasks that are ready with a worker in this process. Returns how many tasks ran.
 
     ``queues`` are names of queues; the default one if none is named. It ends when nothing is ready: tasks that these
-    tasks enqueue run too, those that are scheduled for later do not.
+    tasks enqueue run too, those that are scheduled for later do not. With ``skip_delays`` they do: whenever nothing is
+    ready, the queue's clock goes to the moment at which the next task of these queues is due, until none is scheduled.
+    So delays and retries need no waiting, and ``expires`` and deadlines count as they would. Default: False. The clock of
+    the `private_server` stays there until the block ends; `time.time` is not changed.
 
     In a test without a `private_server` nothing is in a queue: it runs the captured tasks instead (of every queue if none
     is named), as `Capture.run` does, which raises the tasks' errors.
     """
     capture = innermost()
     if capture is not None and not _running:
-        return capture.run(*queues)
+        return capture.run(*queues, retries=skip_delays)
     from django_fairque.worker import Worker
 
     names = list(queues) or ["default"]
     before = sum(_ended(name) for name in names)
     Worker(names, burst=True, concurrency=1).run()
+    rounds = 1
+    while skip_delays and _skip_to_next(names):
+        if rounds == MAX_RUN_TASKS:
+            raise RuntimeError(
+                f"tasks were due at {MAX_RUN_TASKS} moments and there are more: do they retry without end?"
+            )
+        Worker(names, burst=True, concurrency=1).run()
+        rounds += 1
     return sum(_ended(name) for name in names) - before
+
+
+def _skip_to_next(names: list[str]) -> bool:
+    """Set the clock to the moment at which the next task of these queues is due. Return whether there is one."""
+    scheduled = [task for name in names for task in get_queue(name).tasks("scheduled").items]
+    due = min((task.execute_after for task in scheduled if task.execute_after is not None), default=None)
+    if due is not None:
+        skipped_time.seconds = max(skipped_time.seconds, due - time.time() + CLOCK_STEP_SECONDS)
+    return due is not None
 
 
 def _ended(name: str) -> int:

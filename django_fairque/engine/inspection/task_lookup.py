@@ -17,7 +17,7 @@ from django_fairque.engine.model.payload import unpack
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import Attempt, TaskState
 from django_fairque.engine.model.task import Task
-from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands
+from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands, skipped_time
 from django_fairque.engine.scripting.operations import Operation, Read, read_sound, slices
 from django_fairque.engine.scripting.task_fields import read_fields_of
 from django_fairque.engine.sharding.shards import Shards, sum_over_shards
@@ -177,7 +177,7 @@ def server_time(now: float | None) -> Operation[float]:
     if now is not None:
         return now_us(now) / 1_000_000
     (clock,) = yield Read([("TIME",)])
-    return int(clock[0]) + int(clock[1]) / 1_000_000
+    return int(clock[0]) + int(clock[1]) / 1_000_000 + skipped_time.seconds
 
 
 def history(shards: Shards, task_id: str) -> Operation[list[Attempt]]:

@@ -6,7 +6,9 @@ names without any change: the tag is the first pair of braces, and the bytes beh
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from django_fairque.engine.model.durations import now_us, to_us
@@ -127,6 +129,16 @@ NEVER_MICROSECONDS = 9_000_000_000_000_000
 """The scripts' moment that does not come (``NEVER`` in lua/lib/base.lua)."""
 
 
+@dataclass
+class SkippedTime:
+    """The seconds that tests have skipped: calls of this process then name their time, this machine's and these seconds."""
+
+    seconds: float = 0.0
+
+
+skipped_time = SkippedTime()
+
+
 class Commands:
     """One shard of a queue as the operations see it; does no I/O."""
 
@@ -160,6 +172,8 @@ class Commands:
         keys = [self.keys.first] if len(declared.own_keys) < len(declared.keys) else []
         for name in declared.own_keys:
             keys.append(getattr(self.keys, name)(names[name]) if name in names else self.keys(name))
+        if now is None and skipped_time.seconds:
+            now = time.time() + skipped_time.seconds
         arguments = ["" if now is None else now_us(now), self._options, *args]
         if script in REPLICATED_SCRIPTS and self.config.replicas_to_confirm:
             return ScriptCall(script, keys, arguments, self.config.replicas_to_confirm, self.config.replication_timeout)
