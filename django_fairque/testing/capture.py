@@ -91,7 +91,10 @@ class Captured:
         moment = (self.started_at or 0.0) + self.waited
         if (most and self.snoozes >= int(most)) or (last and moment > int(last) / 1_000_000):
             return False
-        if self.task.expires_at is not None and moment >= self.task.expires_at:
+        expiry = self.task.expires_at
+        if self.task.expires is not None:
+            expiry = self.task.created_at + self.task.expires
+        if expiry is not None and moment >= expiry:
             return False
         self.snoozes += 1 if most else 0
         if outcome.kind == "fail":

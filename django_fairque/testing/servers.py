@@ -74,7 +74,8 @@ def run_tasks(*queues: str, skip_delays: bool = False) -> int:
     the `private_server` stays there until the block ends; `time.time` is not changed.
 
     In a test without a `private_server` nothing is in a queue: it runs the captured tasks instead (of every queue if none
-    is named), as `Capture.run` does, which raises the tasks' errors.
+    is named), as `Capture.run` does, which raises the tasks' errors. Raises `RuntimeError` if tasks are due at more than
+    10,000 moments.
     """
     capture = innermost()
     if capture is not None and not _running:
