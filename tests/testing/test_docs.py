@@ -65,7 +65,15 @@ def test_capturing_with_djangos_test_cases(names: dict[str, Any], name: str, tes
     assert (result.testsRun, result.errors, result.failures) == (tests, [], [])
 
 
-@pytest.mark.parametrize("name", ["test_a_block", "test_the_answer_names_the_receipt", "test_a_wrong_order"])
+BLOCKS = (
+    "test_a_block",
+    "test_the_answer_names_the_receipt",
+    "test_a_wrong_order",
+    "test_a_failure_is_retried_at_once",
+)
+
+
+@pytest.mark.parametrize("name", BLOCKS)
 def test_blocks(names: dict[str, Any], name: str) -> None:
     names[name]()
 
