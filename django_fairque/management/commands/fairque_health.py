@@ -10,12 +10,14 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from django_fairque.conf import get_queue
+from django_fairque.conf import get_config
+from django_fairque.conf.redis import close_client
 from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.engine.statistics.health import Health
 from django_fairque.management.base import Parser, QueueCommand
 from django_fairque.monitoring.formatting import counted, size
 from django_fairque.monitoring.health import examined, worker_health
+from django_fairque.monitoring.probe import ANSWER_TIMEOUT_SECONDS, client_with_timeout, queue_without_retries
 from django_fairque.webhook import send_test_alert
 
 EXIT = {"good": 0, "degraded": 1, "down": 2}
@@ -62,7 +64,12 @@ class Command(QueueCommand):
 
 def _of_queue(name: str) -> Health:
     try:
-        return examined(get_queue(name))
+        config = get_config()
+        client = client_with_timeout(config, ANSWER_TIMEOUT_SECONDS)
+        try:
+            return examined(queue_without_retries(config, client, name))
+        finally:
+            close_client(client)
     except FairQueueError as error:
         return Health("down", [str(error)], {})
 
