@@ -10,13 +10,17 @@ from django_fairque.engine.leasing import lease_ops as leasing
 from django_fairque.engine.model.ids import new_nonce
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.records import EventCount
+from django_fairque.engine.model.task import Task
 from django_fairque.engine.pushing.push import push_args
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.schedules.declarations import DeclaredSchedule
 from django_fairque.engine.statistics.task_names import AttemptCounts
 from tests.proof.blocked_fetch import fetched_ahead
 from tests.proof.random_history import LEASE
 from tests.proof.scenario import P
 
 if TYPE_CHECKING:
+    from django_fairque.engine.schedules.declarations import VersionAction
     from tests.proof.scenario import Act, Scene
 
 
@@ -405,3 +409,55 @@ def a_rate_that_is_changed_while_it_holds_a_user(scene: Scene) -> Act:
     scene.push("one", "two")
     scene.pop()
     return lambda queue: queue.user("a").set_rate("2/m", now=scene.now)
+
+
+def a_declared_schedule_of_a_newer_version(scene: Scene) -> Act:
+    kept = DeclaredSchedule(scene.task(None), {"every": 30}, "1")
+    changed = DeclaredSchedule(scene.task(None), {"every": 60}, "2")
+
+    def declare(queue: FairQueue, version: str, action: VersionAction, **declared: DeclaredSchedule) -> None:
+        counting = queue.schedules.report_version(version, "w", action=action, now=scene.now)
+        queue.schedules.declare(declared, counting, now=scene.now)
+
+    declare(scene.queue, "old 1", "start", a=kept, b=kept)
+    scene.queue.schedules.fire_due(10, now=scene.now + 31)
+
+    def act(queue: FairQueue) -> None:
+        declare(queue, "new 2", "start", a=changed)
+        queue.schedules.report_version("new 2", "w", action="leave", now=scene.now)
+        declare(queue, "old 1", "adopt", a=kept, b=kept)
+        for later in (1, 2, 900):
+            for version in ("new 2", "old 1"):
+                queue.schedules.report_version(version, "w", now=scene.now + later)
+        queue.schedules.report_version("later 3", "w", now=scene.now + 40 * 86_400)
+
+    return act
+
+
+def results_beyond_the_bound(scene: Scene) -> Act:
+    scene.config = scene.config.model_copy(update={"max_result_bytes": 5000})
+    scene.queue = FairQueue(scene.redis, config=scene.config)
+    scene.push("first", "second", "third")
+    first, second, third = scene.pop(3)
+    scene.queue.finish(first, "x" * 2000, now=scene.now)
+    scene.queue.finish(second, "x" * 2000, now=scene.now)
+    return lambda queue: queue.finish(third, "x" * 2000, now=scene.now)
+
+
+def a_dead_letter_beyond_the_bound(scene: Scene) -> Act:
+    scene.config = scene.config.model_copy(update={"max_dead_letters": 1})
+    scene.queue = FairQueue(scene.redis, config=scene.config)
+    scene.push("dead", max_retries=0)
+    scene.end("dead", how="failed")
+    scene.queue.push(Task.create("a", 3, "p" * 3000, task_id="large", max_retries=1), now=scene.now)
+    (lease,) = scene.pop()
+    return lambda queue: queue.settle([Outcome.fail(lease, "x" * 900, delay=None)], now=scene.now)
+
+
+def a_list_of_results_that_is_repaired(scene: Scene) -> Act:
+    scene.push("one")
+    (lease,) = scene.pop()
+    scene.queue.finish(lease, "x" * 2000, now=scene.now)
+    scene.redis.delete(f"{P}results:a")
+    scene.redis.zadd(f"{P}results:a", {"gone": 1})
+    return lambda queue: queue.repair(now=scene.now)

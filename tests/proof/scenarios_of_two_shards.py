@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.model.errors import ConfigurationError
 from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.schedules.declarations import DeclaredSchedule
 
 if TYPE_CHECKING:
     from tests.proof.scenario import Act, Scene
@@ -157,5 +158,15 @@ def a_queue_that_is_used_without_shards(scene: Scene) -> Act:
     def act(queue: FairQueue) -> None:
         with suppress(ConfigurationError):
             FairQueue(queue.client, config=scene.config.model_copy(update={"shards": 2})).get_stats()
+
+    return act
+
+
+def declared_schedules_of_several_shards(scene: Scene) -> Act:
+    declared = {"a": DeclaredSchedule(scene.task(None, scene.user_of(1)), {"every": 30}, "1")}
+
+    def act(queue: FairQueue) -> None:
+        counting = queue.schedules.report_version("1 1", now=scene.now)
+        queue.schedules.declare(declared, counting, now=scene.now)
 
     return act
