@@ -123,8 +123,8 @@ end
 
 local function bury_expired()
   for _, task in ipairs(expired) do
-    zrem(K['state:queued'], task.id)
-    expire(task)
+    zrem(K['state:queued'], task.id);
+    (task.bury or expire)(task)
   end
   for _, id in ipairs(dropped_ids) do zrem(K['state:queued'], id) end
 end

@@ -125,6 +125,28 @@ function remove_taken(user)
   user.windows = {}
 end
 
+local UNREADABLE = 'its payload was overwritten or removed on the server, and with it the task\'s name and its options'
+local function bury_unreadable(task)
+  local created = task.raw.created or now_text
+  redis.call('HSET', task.key, 'user', task.user, 'created', created, 'priority', exact(task.priority))
+  to_dead(task.owner, task, 'poisoned', UNREADABLE, '')
+  alert('died', task, UNREADABLE)
+end
+
+-- A queued task that `read_task` can't read: its head is gone, because something else has written or removed its payload. Known of it are
+-- its place in its user's queue, and the changes in its record. Nil if nothing is left of it, or its record is of another type.
+local function unreadable_task(id, user, priority)
+  local key = task_key(id)
+  local flat, raw = attempt('HGETALL', key), {}
+  if not flat or #flat == 0 and redis.call('EXISTS', payload_key(id)) == 0 then return nil end
+  for i = 1, #flat, 2 do raw[flat[i]] = flat[i + 1] end
+  if raw.state and raw.state ~= 'queued' or raw.user and raw.user ~= user.name then return nil end
+  return {
+    id = id, key = key, raw = raw, state = 'queued', user = user.name, owner = user, priority = priority,
+    ready = now, bury = bury_unreadable, waited = raw.waited, size = raw.size and number(raw.size), died = raw.died and number(raw.died) or 0,
+  }
+end
+
 -- One task of this user, or nil: when it has none after all (then its counters are set right), or when it is skipped. Of one
 -- user a quarter of what a call may bury is buried, so that many users who have only expired tasks don't hold up the others.
 function take_one(user)
@@ -152,8 +174,9 @@ function take_one(user)
       add_ready(user, priority, -1)
       if is_queued then task.owner = user end
       if is_live then return task, priority end
-      if is_queued then
-        expired[#expired + 1] = task
+      local unreadable = not task and unreadable_task(id, user, priority)
+      if is_queued or unreadable then
+        expired[#expired + 1] = unreadable or task
       else
         dropped_ids[#dropped_ids + 1] = id -- an entry without its task: it is removed
       end
