@@ -18,7 +18,7 @@ FORMAT = 2
 """The format that this version reads and writes."""
 FORMAT_VERSIONS = {1: "0.1.0", 2: "0.1.0"}
 """For each format the first version of the package that uses it."""
-UNNUMBERED_FORMAT = 2
+UNNUMBERED_FORMAT = 1
 """The format of data without a number: checkouts that are older than the number wrote them."""
 FORMAT_FIELDS = ("format", "format_version", "clock")
 """Fields of a shard's counters: the format, the first version of the package that uses it, and the time of the last call."""

@@ -452,7 +452,7 @@ LONGEST_WAITS_READ = 1
 INTERNAL_STAT_FIELDS = {
     *("clock", "token", "stamp", "arrival", "vtime", "mean", "look", *PAUSE_FIELDS, "minute", "edges"),
     *("epoch", "confirmations", "sampled", "spared", "given", "groups", "behind", "resolve_turn", "signed"),
-    *("active", "active_users", "hour"),
+    *("active", "active_users", "hour", "revision", "format", "format_version"),
 }
 """What the stats hash holds in addition to totals."""
 NON_TOTAL_PREFIXES = ("depth:", "lying:", "wait:", "run:", "recent:")

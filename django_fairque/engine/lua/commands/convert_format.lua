@@ -1,0 +1,84 @@
+#!lua flags=allow-oom
+-- Convert the shard's data to another format (engine/model/data_format.py), all of it in this call. Nobody may work on them meanwhile.
+--
+-- It includes nothing that reads or writes data, because all of that refuses data of another format.
+--
+-- KEYS    base workers
+-- ARGV    now (us) or '', options, the format to have ('' only reads), the first version of the package that uses it
+-- REPLY   the format before, how many workers live, how many tasks the other format can't express (if any: nothing is changed), and
+--         the workers' ids
+-- COST    6 commands, and 4 for each user that can be served; on the way back 1 for each waiting task
+-- include heads
+local wanted, version = tonumber(ARGV[3]), ARGV[4]
+local FIRST_FORMAT, NEVER = 1, 9e15
+local stats = redis.call('HMGET', K.stats, 'format', 'clock')
+local found = tonumber(stats[1] or nil) or stats[2] and FIRST_FORMAT
+if not found then return { '', 0, 0 } end
+local now = tonumber(ARGV[1])
+if not now then
+  local time = redis.call('TIME')
+  now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+end
+local function text_of(number) return string.format('%.17g', number) end
+local living = redis.call('ZRANGEBYSCORE', K.workers, '(' .. text_of(now), '+inf', 'LIMIT', 0, 100)
+if not wanted or found == wanted or #living > 0 then return { string.format('%d', found), #living, 0, unpack(living) } end
+
+-- A damaged record costs its user or organization, and nobody else.
+local function attempt(command, key, ...)
+  local reply = redis.pcall(command, key, ...)
+  if type(reply) == 'table' and reply.err then return nil end
+  return reply
+end
+
+local function numbers(key, ...)
+  local values = attempt('HMGET', key, ...) or {}
+  for i = 1, select('#', ...) do values[i] = tonumber(values[i] or nil) or 0 end
+  return values
+end
+
+-- Calls `change` with the key of each ring, the key of its owner (the counters, or an organization), and its entries and scores in turns.
+local AS_ORGANIZATION = '\255'
+local function each_ring(change)
+  change(K.ring, K.stats, redis.call('ZRANGE', K.ring, 0, -1, 'WITHSCORES'))
+  for _, name in ipairs(redis.call('ZRANGE', K.groups, 0, -1)) do
+    local ring = P .. 'ring:' .. name
+    local entries = attempt('ZRANGE', ring, 0, -1, 'WITHSCORES')
+    if entries then change(ring, P .. 'group:' .. name, entries) end
+  end
+end
+local function record_of(entry)
+  if string.sub(entry, 1, 1) == AS_ORGANIZATION then return P .. 'group:' .. string.sub(entry, 2) end
+  return P .. 'user:' .. entry
+end
+
+local conversions = {} -- by the higher format: `up` to it from the one before, and `down`
+
+-- Format 1 has no signature that covers a delay or an expiry: its workers would take one for a forgery. Such a signature is longer than
+-- the others, by the lengths of time behind it.
+local SEPARATOR, SIGNATURE, LONGEST = '\30', 23, 64
+local function signed_spans(id)
+  local tail = attempt('GETRANGE', P .. 'payload:' .. id, -LONGEST, -1) or ''
+  local signature = string.match(tail, SEPARATOR .. '([^' .. SEPARATOR .. ']*)$')
+  return signature and #signature > SIGNATURE
+end
+
+conversions[2] = { up = function() end, down = function() end }
+
+conversions[2].unknown_before = function()
+  local count = 0
+  for _, state in ipairs({ 'scheduled', 'queued', 'deferred', 'started' }) do
+    for _, id in ipairs(redis.call('ZRANGE', K['state:' .. state], 0, -1)) do
+      if signed_spans(id) then count = count + 1 end
+    end
+  end
+  return count
+end
+
+for step = found, wanted + 1, -1 do
+  local count = conversions[step].unknown_before()
+  if count > 0 then return { string.format('%d', found), 0, count } end
+end
+for step = found + 1, wanted do conversions[step].up() end
+for step = found, wanted + 1, -1 do conversions[step].down() end
+redis.call('HSET', K.stats, 'format', string.format('%d', wanted), 'format_version', version, 'revision', '')
+return { string.format('%d', found), 0, 0 }

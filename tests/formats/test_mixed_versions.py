@@ -1,0 +1,196 @@
+"""Processes of two versions on one server: an upgrade, a rollback, and a version from before the format number."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import zipfile
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from django_fairque import Task
+from django_fairque.conf import get_queue
+from django_fairque.engine.model.data_format import FORMAT
+from django_fairque.engine.model.errors import DataFormatError
+from tests.topologies import wait_for
+
+from .make_wheel import HERE, WHEEL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_django import Settings
+    from redis import Redis
+
+    from tests.servers import Server
+
+OLDER = 1
+NEW_PACKAGE = Path(__file__).parents[2]
+SETTINGS = """
+SECRET_KEY = "the key of the project, long enough to be one"
+INSTALLED_APPS = ["django_fairque", "shop"]
+USE_TZ = True
+FAIRQUE = {{"REDIS": {{"URL": {url!r}}}}}
+"""
+TASKS = """
+import redis
+from django_fairque import task
+server = redis.Redis.from_url({url!r})
+
+@task(user="user")
+def note(user, text):
+    server.rpush("ran", text)
+"""
+SEND = """
+import sys, django
+django.setup()
+from django_fairque import FairQueueError
+from shop.tasks import note
+try:
+    for text in sys.argv[2:]:
+        note.using(delay=float(sys.argv[1]) or None).enqueue("user-" + text, text)
+except FairQueueError as error:
+    sys.exit(str(error))
+"""
+UNNUMBERED = {
+    "engine/lua/lib/base.lua": [("\n  check_format()\n", "\n"), ("if stat.format == 0 then", "if false then")],
+    "engine/sharding/resharding.py": [("check_format(shards.name, values)", "pass")],
+}
+"""The changes that make of the oldest wheel the commit before the format number."""
+
+
+class Version:
+    """The processes of one version of the package, which lies in ``package``."""
+
+    def __init__(self, package: Path, project: Path) -> None:
+        path = os.pathsep.join(map(str, (package, project)))
+        self._environment = {**os.environ, "PYTHONPATH": path, "DJANGO_SETTINGS_MODULE": "shop.settings"}
+        self._project = project
+        self.workers: list[subprocess.Popen[str]] = []
+
+    def _run(self, *words: str) -> str:
+        """Return what the process printed, with its last line if it failed."""
+        ended = subprocess.run(
+            [sys.executable, *words],
+            env=self._environment,
+            cwd=self._project,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        return ended.stdout if ended.returncode == 0 else f"FAILED {ended.stdout[-1500:]}{ended.stderr[-1500:]}"
+
+    def send(self, *texts: str, delay: float = 0.0) -> str:
+        return self._run("-c", SEND, str(delay), *texts)
+
+    def manage(self, *words: str) -> str:
+        return self._run("-m", "django", *words)
+
+    def work(self) -> str:
+        """Run the tasks that wait."""
+        return self.manage("fairque_worker", "--burst", "--concurrency", "1", "--processes", "1")
+
+    def start_worker(self) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "django", "fairque_worker", "--concurrency", "1", "--processes", "1"]
+        worker = subprocess.Popen(
+            command,
+            env=self._environment,
+            cwd=self._project,
+            stderr=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            text=True,
+        )
+        self.workers.append(worker)
+        return worker
+
+
+@pytest.fixture
+def project(server: Server, redis: Redis, tmp_path: Path) -> Path:
+    shop = tmp_path / "project" / "shop"
+    shop.mkdir(parents=True)
+    (shop / "__init__.py").touch()
+    (shop / "settings.py").write_text(SETTINGS.format(url=server.url))
+    (shop / "tasks.py").write_text(TASKS.format(url=server.url))
+    return shop.parent
+
+
+@pytest.fixture
+def versions(project: Path, tmp_path: Path) -> Iterator[tuple[Version, Version, Version]]:
+    """The version before the number, the oldest one with a number, and the present one."""
+    for name in ("unnumbered", "old"):
+        with zipfile.ZipFile(HERE / WHEEL.format(number=OLDER)) as wheel:
+            wheel.extractall(tmp_path / name)
+    for file, changes in UNNUMBERED.items():
+        path = tmp_path / "unnumbered" / "django_fairque" / file
+        text = path.read_text()
+        for before, after in changes:
+            assert before in text
+            text = text.replace(before, after)
+        path.write_text(text)
+    found = tuple(Version(path, project) for path in (tmp_path / "unnumbered", tmp_path / "old", NEW_PACKAGE))
+    yield found[0], found[1], found[2]
+    for version in found:
+        for worker in version.workers:
+            worker.kill()
+            worker.wait()
+
+
+def ran(redis: Redis) -> list[str]:
+    return sorted(str(text, "ascii") for text in redis.lrange("ran", 0, -1))
+
+
+def manage(*words: str) -> str:
+    """Run a command of the present version."""
+    out = StringIO()
+    try:
+        call_command(*words, stdout=out, stderr=out, no_color=True)
+    except CommandError as error:
+        return f"FAILED {error}"
+    return out.getvalue()
+
+
+def test_an_upgrade_and_a_rollback_lose_nothing(
+    versions: tuple[Version, Version, Version], server: Server, redis: Redis, settings: Settings
+) -> None:
+    unnumbered, old, new = versions
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}}
+    assert unnumbered.send("a") == old.send("b") == ""
+    worker = old.start_worker()
+    wait_for(lambda: ran(redis) == ["a", "b"])
+    assert "while workers live" in manage("fairque_format", "--to", str(FORMAT))
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(60) in (0, -signal.SIGTERM)
+
+    assert old.send("c", "d", "e", delay=0.01) == ""
+    refusal = f"have format {OLDER} (from django_fairque 0.1.0 on), and this process uses format {FORMAT}"
+    assert refusal in new.send("refused")
+    assert refusal in new.work()
+    assert f"the data of queue 'default' have format {OLDER}\n" in manage("fairque_format")
+    assert f"have format {FORMAT} now (before: {OLDER})" in manage("fairque_format", "--to", str(FORMAT))
+    refusal = f"have format {FORMAT} (from django_fairque 0.1.0 on), and this process uses format {OLDER}"
+    assert refusal in old.send("refused")
+    assert refusal in old.work()
+    assert new.send("f") == unnumbered.send("g") == ""
+    assert "FAILED" not in new.work()
+    assert ran(redis) == list("abcdefg")
+    assert "FAILED" not in manage("fairque_check", "--repair")
+
+    assert new.send("h", "i") == ""
+    late = get_queue().push(Task.create("user-late", 3, {}, name="shop.tasks.note", delay=3600))
+    assert "1 task with a delay or an expiry" in manage("fairque_format", "--to", str(OLDER))
+    get_queue().cancel(late.task_id)
+    assert f"have format {OLDER} now (before: {FORMAT})" in manage("fairque_format", "--to", str(OLDER))
+    with pytest.raises(DataFormatError):
+        get_queue().push(Task.create("user-refused", 3, {}))
+    assert old.send("j") == ""
+    assert "FAILED" not in old.work()
+    assert ran(redis) == list("abcdefghij")
+    redis.delete("fq:{default:0}:schedules:workers")  # the older checker does not know this key, and names it
+    assert "FAILED" not in old.manage("fairque_check")
