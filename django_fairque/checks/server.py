@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.conf import settings
 
@@ -22,11 +22,12 @@ from django_fairque.engine.model import errors
 if TYPE_CHECKING:
     from django.core.checks import CheckMessage
 
-    from django_fairque.conf import RedisConfig
+    from django_fairque.conf import FairQueueConfig, RedisConfig
 
     Infos = Mapping[str, Mapping[str, Any]]
     """What each node says, by its name; a single server has none."""
 
+T = TypeVar("T")
 DEADLINE = 2.5
 """Seconds for all questions together."""
 TIMEOUT = 1.0
@@ -74,7 +75,36 @@ def check_server(**_: Any) -> list[CheckMessage]:
     except errors.RedisConnectionError as failed:
         hint = "It could not be checked; check again from where it can be reached."
         return [message("fairque.W006", f"{mine.address} was not checked: {failed}", hint)]
-    return [*_findings(mine, infos), *_hidden_caches(config.redis.cache, mine, infos, until)]
+    caches = _hidden_caches(config.redis.cache, mine, infos, until)
+    return [*_findings(mine, infos), *caches, *_missing_keys(config, mine, until)]
+
+
+def _missing_keys(config: FairQueueConfig, mine: RedisConfig, until: float) -> Iterator[CheckMessage]:
+    """Keys that producers of a queue have signed with, and that this project's settings do not have."""
+    from django_fairque.engine.model.signature import fingerprint
+    from django_fairque.engine.pushing.signing_keys import used_keys
+    from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.tasks.signing import project_keys
+
+    def read(client: Any) -> dict[str, set[str]]:
+        return {name: used_keys(FairQueue(client, name, config.queue_config(name))) for name in config.queues}
+
+    if config.signing == "off":
+        return
+    try:
+        used = _ask_in_time(mine, until, read)
+    except errors.FairQueueError:  # the other checks, and the queue itself, report that
+        return
+    own = set(map(fingerprint, project_keys()))
+    for name, keys in used.items():
+        if keys - own:
+            yield message(
+                "fairque.W055",
+                f"producers of queue {name!r} have signed with a key that is neither SECRET_KEY nor in SECRET_KEY_FALLBACKS: "
+                f"fingerprint {', '.join(sorted(keys - own))}",
+                "Workers with these settings give such tasks back. Use the SECRET_KEY of the producers, or put their key into "
+                "SECRET_KEY_FALLBACKS. If no producer uses it any more, run manage.py fairque_keys replace.",
+            )
 
 
 def _findings(redis: RedisConfig, infos: Infos) -> Iterator[CheckMessage]:
@@ -131,8 +161,15 @@ def _runs(infos: Infos) -> set[object]:
 
 def _infos(redis: RedisConfig, until: float) -> Infos:
     """``INFO`` of a server; `FairQueueError` when it can't be had in time."""
-    answers: SimpleQueue[Infos | Exception] = SimpleQueue()
-    threading.Thread(target=_ask, args=(redis, answers), name="fairque-check", daemon=True).start()
+    from django_fairque.engine.transport.server_checks import read_server_info
+
+    return _ask_in_time(redis, until, read_server_info)
+
+
+def _ask_in_time(redis: RedisConfig, until: float, read: Callable[[Any], T]) -> T:
+    """The result of ``read`` with a client of the server; `FairQueueError` when it can't be had in time."""
+    answers: SimpleQueue[T | Exception] = SimpleQueue()
+    threading.Thread(target=_ask, args=(redis, answers, read), name="fairque-check", daemon=True).start()
     try:
         answer = answers.get(timeout=max(0.0, until - time.monotonic()))
     except Empty:
@@ -142,15 +179,14 @@ def _infos(redis: RedisConfig, until: float) -> Infos:
     return answer
 
 
-def _ask(redis: RedisConfig, answers: SimpleQueue[Infos | Exception]) -> None:
+def _ask(redis: RedisConfig, answers: SimpleQueue[T | Exception], read: Callable[[Any], T]) -> None:
     from django_fairque.conf.redis import close_client
-    from django_fairque.engine.transport.server_checks import read_server_info
 
     quick = redis.model_copy(update={"socket_timeout": TIMEOUT, "socket_connect_timeout": TIMEOUT})
     try:
         client = quick.create_redis_client()
         try:
-            answers.put(read_server_info(client))
+            answers.put(read(client))
         finally:
             close_client(client)
     except Exception as failed:  # noqa: BLE001 - raised again by the one who asks

@@ -32,7 +32,13 @@ class TaskUsageError(TaskValidationError, TypeError):
 
 
 class TaskSignatureError(FairQueueError):
-    """A task on the server has no valid signature: it is not run, and becomes a dead letter of type ``poisoned``."""
+    """A task on the server has no valid signature: it is not run, and becomes a dead letter of type ``poisoned``.
+
+    If producers use a key that the worker does not have, the worker gives the task back instead.
+    """
+
+    is_missing = False
+    """Whether the task has no signature at all."""
 
 
 class TaskNotRegisteredError(FairQueueError, LookupError):

@@ -44,6 +44,7 @@ from .errors import (
     TaskUsageError,
 )
 from .middleware import TaskMiddleware, TaskRun, around_function, load_all
+from .signing import KeyWatch
 from .tracing import BAGGAGE_HEADER, NO_SPAN, run_span
 from .value_types import load_result
 
@@ -75,14 +76,21 @@ def prepare(lease: Lease, services: Services) -> Run | Outcome:
     try:
         lease.check()
         if services.signing != "off":
-            signing.check(lease, queue=services.queue, prefix=services.config.prefix, mode=services.signing)
+            keys = services.key_watch.keys
+            signing.check(lease, queue=services.queue, prefix=services.config.prefix, mode=services.signing, keys=keys)
+            services.key_watch.matched()
         name = lease.name
         definition = registry.find(name) if name else services.bare
         if definition is None:
             return _snooze(lease, name, services)
         args, kwargs = _arguments(lease, definition)
         timeout = lease.timeout
-    except (TaskSerializationError, TaskSignatureError, ValueError) as error:  # a damaged record: see Lease
+    except TaskSignatureError as error:
+        if not error.is_missing and services.key_watch.is_of_another_key(services.queue_to_read):
+            return Outcome.release(lease, delay=signing.MISMATCH_DELAY_SECONDS)
+        signing.log_refused(services.queue, lease.task_id, error)
+        return Outcome.poison(lease, error.with_traceback(None))
+    except (TaskSerializationError, ValueError) as error:  # a damaged record: see Lease
         return Outcome.poison(lease, error.with_traceback(None))
     return Run(lease, definition, services, args, kwargs, limit_of(timeout, definition, services))
 
@@ -377,6 +385,7 @@ class Services:
         tracing: whether each run has a span of OpenTelemetry.
         middleware: that of the setting ``MIDDLEWARE``.
         signing: how signatures are used: on, off or verify-only.
+        key_watch: the keys that sign tasks, taken when the worker began.
         capture_logs: begins to keep what an attempt logs, from a level on; None outside of a worker.
         revoked: the leases of tasks canceled under this worker; may change at any time, from any thread.
     """
@@ -393,6 +402,7 @@ class Services:
     signing: str = field(default_factory=signing_mode)
     capture_logs: Callable[[Lease, int], CapturesLogs] | None = None
     unknown: UnknownTasks = field(default_factory=UnknownTasks)
+    key_watch: KeyWatch = field(default_factory=KeyWatch)
 
     @cached_property
     def bare(self) -> AnyDefinition | None:
@@ -401,13 +411,14 @@ class Services:
 
     def parent_results(self, task_id: str) -> dict[str, Any]:
         """What the tasks that this one depends on returned; blocks."""
-        return self._reader.parent_results(task_id, load_result)
+        return self.queue_to_read.parent_results(task_id, load_result)
 
     def xcom(self, namespace: str) -> XCom:
-        return self._reader.xcom(namespace)
+        return self.queue_to_read.xcom(namespace)
 
     @property
-    def _reader(self) -> FairQueue:
+    def queue_to_read(self) -> FairQueue:
+        """The queue that the tasks come from; its calls block."""
         return self.own_queue or conf.get_queue(self.queue)
 
 

@@ -12,13 +12,26 @@ from typing import TYPE_CHECKING
 
 from django.conf import settings
 
-from django_fairque.engine.model.signature import DEFAULT_KEY, MAC_END, ONE_TASK, SignedFields, prepared_key, sign
+from django_fairque.engine.model.errors import FairQueueError
+from django_fairque.engine.model.signature import (
+    DEFAULT_KEY,
+    MAC_END,
+    ONE_TASK,
+    SignedFields,
+    fingerprint,
+    prepared_key,
+    sign,
+)
+from django_fairque.engine.pushing.signing_keys import used_keys
 from django_fairque.safely import get_logger
 
 from .errors import TaskSignatureError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from django_fairque.engine.model.lease import Lease
+    from django_fairque.engine.queue.queue import FairQueue
 
 SIGNATURE_LOG_SECONDS = 1.0
 """Seconds between two lines in the log: somebody who forges tasks can forge many."""
@@ -35,12 +48,24 @@ def sign_with(key: str | bytes) -> None:
     DEFAULT_KEY.read = lambda: key
 
 
-def check(lease: Lease, *, queue: str, prefix: str, mode: str) -> None:
+def project_keys() -> tuple[str | bytes, ...]:
+    """``SECRET_KEY`` and ``SECRET_KEY_FALLBACKS``, as they are now."""
+    return (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
+
+
+def keep_key() -> None:
+    """Sign with the present key until this process ends: a task may assign ``settings.SECRET_KEY``. For worker processes."""
+    key = DEFAULT_KEY.read()
+    DEFAULT_KEY.read, DEFAULT_KEY.is_producer = (lambda: key), False
+
+
+def check(lease: Lease, *, queue: str, prefix: str, mode: str, keys: Sequence[str | bytes] | None = None) -> None:
     """`TaskSignatureError` if the application has not made this task as it lies before us.
 
     Args:
         queue, prefix: the name and the prefix of the queue that it came from.
         mode: ``SIGNING``: on, off or verify-only.
+        keys: `project_keys` when the worker began; by default those of now.
 
     With verify-only a task without a signature passes.
     """
@@ -55,16 +80,86 @@ def check(lease: Lease, *, queue: str, prefix: str, mode: str) -> None:
         *((lease.task_id, lease.run_id) if is_bound else ("", "")),
         signature[MAC_END:],
     )
-    if signature and (
-        hmac.compare_digest(sign(prepared_key(settings.SECRET_KEY), *fields), signature)
-        or any(
-            hmac.compare_digest(sign(prepared_key(key), *fields), signature) for key in settings.SECRET_KEY_FALLBACKS
-        )
-    ):
+    known = project_keys() if keys is None else keys
+    if signature and any(hmac.compare_digest(sign(prepared_key(key), *fields), signature) for key in known):
         return
     error = TaskSignatureError(_WRONG if signature else _MISSING)
-    _signature_errors.log(queue, lease.task_id, error)
+    error.is_missing = not signature
     raise error
+
+
+def log_refused(queue: str, task_id: str, error: TaskSignatureError) -> None:
+    """Log that a task was not run, at most once a second."""
+    _signature_errors.log(queue, task_id, error)
+
+
+KEYS_READ_SECONDS = 5.0
+"""Seconds for which a worker keeps the fingerprints that it has read."""
+MISMATCHES_BEFORE_PAUSE = 3
+"""Tasks in a row with a signature by another key, after which a worker that is not for them stops fetching."""
+MISMATCH_PAUSE_SECONDS = 60.0
+"""Seconds for which it fetches nothing. Afterwards one such task is enough for the next pause."""
+MISMATCH_DELAY_SECONDS = 30.0
+"""Seconds until a task that was given back is offered again, perhaps to a worker with its key."""
+
+
+class KeyWatch:
+    """Decides what a wrong signature means for a worker: a forgery, or a producer whose key the worker does not have.
+
+    The server has the fingerprints of the producers' keys, and each worker's record has those of its keys. A signature is a
+    forgery if the worker has all keys that producers use, or nothing is known of them. Otherwise the task is given back. After a
+    few such tasks in a row the worker stops fetching, if it has no key of the producers at all, or if another worker has the
+    missing one. Thread-safe.
+    """
+
+    def __init__(self, keys: Sequence[str | bytes] | None = None, clock: Callable[[], float] = monotonic) -> None:
+        self.keys = tuple(project_keys() if keys is None else keys)
+        self._own = {fingerprint(key) for key in self.keys}
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._read_at = -KEYS_READ_SECONDS
+        self._used: set[str] = set()
+        self._has_better_worker = False
+        self._in_a_row = 0
+        self._paused_until = -1.0
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether to fetch nothing: other workers have the key."""
+        return self._paused_until > self._clock()
+
+    def matched(self) -> None:
+        """A signature was right."""
+        if self._in_a_row:
+            self._in_a_row = 0
+
+    def is_of_another_key(self, queue: FairQueue) -> bool:
+        """Whether a wrong signature may be by the key of a producer that this worker does not have. Reads the server, not
+        more often than every `KEYS_READ_SECONDS`."""
+        with self._lock:
+            now = self._clock()
+            if now - self._read_at >= KEYS_READ_SECONDS:
+                self._read_at = now
+                try:
+                    self._used = used_keys(queue)
+                    missing = self._used - self._own
+                    self._has_better_worker = bool(missing) and any(missing & each.keys for each in queue.workers())
+                except FairQueueError:  # the server does not answer, so nothing is decided about the task
+                    return True
+            if not self._used - self._own:
+                return False
+            self._in_a_row += 1
+            is_odd = self._has_better_worker or not self._used & self._own
+            if is_odd and self._in_a_row >= MISMATCHES_BEFORE_PAUSE and now >= self._paused_until:
+                self._paused_until = now + MISMATCH_PAUSE_SECONDS
+                self._in_a_row = MISMATCHES_BEFORE_PAUSE - 1
+                logger.error(
+                    "queue %s: this worker stops fetching for %g s, because producers sign with a key that it does not have "
+                    "(fingerprint %s). The tasks wait for a worker that has it. Give this worker the SECRET_KEY of the "
+                    "producers, or put their key into its SECRET_KEY_FALLBACKS",
+                    *(queue.name, MISMATCH_PAUSE_SECONDS, ", ".join(sorted(self._used - self._own))),
+                )
+            return True
 
 
 _MISSING = (

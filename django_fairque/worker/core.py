@@ -176,7 +176,8 @@ class Core:
 
     def _apply_draining(self) -> None:
         for thread in self._fetch_threads:
-            thread.planner.set_draining(is_draining=self.is_draining or self._blocked_at is not None)
+            is_held = self.is_draining or self._blocked_at is not None or thread.has_other_key
+            thread.planner.set_draining(is_draining=is_held)
             thread.wakeup.notify()
 
     def reconcile(self, shard_index: int) -> None:
@@ -250,6 +251,11 @@ class Core:
         if unknown != (self.unknown_tasks or []):
             self.unknown_tasks = unknown
             self._on_unknown(unknown)
+        paused = [context.services.key_watch.is_paused for context in self.slot_pool.queue_contexts]
+        if paused != [thread.has_other_key for thread in self._fetch_threads]:
+            for thread, is_paused in zip(self._fetch_threads, paused, strict=True):
+                thread.has_other_key = is_paused
+            self._apply_draining()
         self._check_memory()
         if getattr(self.slot_pool.loop, "cannot_start", False) and not self.is_stopping:
             self._retire("it can't start the thread for its event loop")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.core.management import CommandError, call_command
 
+from django_fairque import FairQueue, Task
 from django_fairque.checks.server import DEADLINE, _findings
 from django_fairque.conf import RedisConfig
 from django_fairque.engine.transport.server_checks import check_server_info
@@ -56,6 +57,16 @@ def test_how_it_is_set(check: Check, fit: Server, option: str, value: str, numbe
     assert ids([message]) == [number]
     assert message.msg.startswith(f"unix://{fit.socket}?db=0: ")
     assert check(at(fit)) == []  # nothing is asked
+
+
+def test_a_key_of_producers_that_the_settings_do_not_have(check: Check, fit: Server, settings: Settings) -> None:
+    with fit.client() as client:
+        FairQueue(client).push(Task.create("u", 3, {}))
+        assert check(at(fit), deploy=True) == []
+        settings.SECRET_KEY = "another key of the project, which is long enough to be one, 0123456789"
+        (message,) = check(at(fit), deploy=True)
+        client.delete("fq:{default:0}:signing_keys")
+    assert ids([message]) == ["W055"]
 
 
 def test_a_log_that_is_declared_is_instead_of_the_file(check: Check, fit: Server) -> None:

@@ -192,5 +192,6 @@ def test_an_upgrade_and_a_rollback_lose_nothing(
     assert old.send("j") == ""
     assert "FAILED" not in old.work()
     assert ran(redis) == list("abcdefghij")
-    redis.delete("fq:{default:0}:schedules:workers")  # the older checker does not know this key, and names it
+    for key in ("schedules:workers", "signing_keys"):  # the older checker does not know them, and names them
+        redis.delete(f"fq:{{default:0}}:{key}")
     assert "FAILED" not in old.manage("fairque_check")

@@ -88,6 +88,8 @@ class Sizes:
         return self.ready + self.scheduled + self.deferred + self.running
 
 
+SIGNING_KEYS_FIELD = "signing_keys"
+"""The field of a worker's record with the fingerprints of its keys, separated by commas."""
 UNKNOWN_TASKS_FIELD = "unknown_tasks"
 """The field of a worker's record with a JSON list of names; absent when there are none."""
 
@@ -105,6 +107,11 @@ class WorkerRecord:
     leases: int
     info: dict[str, str]
     command: str = ""
+
+    @property
+    def keys(self) -> set[str]:
+        """Fingerprints of the keys with which it checks signatures; empty if it checks none, or is older than this field."""
+        return set(filter(None, self.info.get(SIGNING_KEYS_FIELD, "").split(",")))
 
     @property
     def unknown_tasks(self) -> list[str]:

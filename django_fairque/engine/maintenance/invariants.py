@@ -149,6 +149,7 @@ _OWNERLESS = (
         "crashed_alone",
         "shards",
         "code_versions",
+        "signing_keys",
         "deployments",
     ),
 )

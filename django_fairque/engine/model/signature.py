@@ -27,6 +27,8 @@ MAX_SIGNATURE_BYTES = 64
 SALT = "django_fairque.tasks.signing"
 SIZE = 16
 """Bytes of a signature: 128 bits are as hard to guess as a key of AES-128, and take 22 characters."""
+FINGERPRINT_LABEL = b"fingerprint of a signing key"
+"""The message for a fingerprint. No task's message begins like this: theirs begin with lengths."""
 ONE_TASK, ANY_TASK = b"1", b"*"
 """The first byte of a signature: of one task; or made before the task had its id (schedules, debounce)."""
 MAC_END = 23
@@ -57,6 +59,9 @@ class SigningKey:
 
     read: Callable[[], str | bytes | None] = lambda: None
     """Returns the key, or None if nothing is to be signed. It is called for each push, so that a new key takes effect at once."""
+    is_producer: bool = True
+    """Whether queues write the key's fingerprint to the server. Worker processes do not: a worker with another key would count as
+    a producer then."""
 
 
 DEFAULT_KEY = SigningKey()
@@ -108,6 +113,14 @@ def prepared_key(key: str | bytes) -> hmac.HMAC:
     made = hmac.new(derived, digestmod="sha256")
     found: hmac.HMAC = getattr(made, "_hmac", made)  # OpenSSL's object has the same methods, without a layer of Python
     return found
+
+
+@lru_cache(maxsize=16)
+def fingerprint(key: str | bytes) -> str:
+    """16 characters by which processes recognize the key. They do not reveal it, nor can they sign anything."""
+    digest = prepared_key(key).copy()
+    digest.update(FINGERPRINT_LABEL)
+    return binascii.b2a_base64(digest.digest()[:12], newline=False).translate(_URL_SAFE).decode()
 
 
 def split_signature(raw: bytes) -> tuple[bytes, bytes]:

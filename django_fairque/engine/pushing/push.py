@@ -18,7 +18,7 @@ from django_fairque.engine.model.payload import pack
 from django_fairque.engine.model.records import REFUSED_STATUSES, EventCount, PushResult, push_refused
 from django_fairque.engine.model.signature import SIGNATURE_SEPARATOR, prepared_key, sign, signed_spans
 from django_fairque.engine.model.task import PushTemplate, Task, check_tasks
-from django_fairque.engine.pushing import batching
+from django_fairque.engine.pushing import batching, signing_keys
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands
 from django_fairque.engine.scripting.operations import Operation, Read, Stream, slices
 from django_fairque.engine.scripting.task_fields import read_fields
@@ -158,6 +158,8 @@ def deliver(
         args: list[Any] = [to_us(DELIVERY_RECORD_SECONDS) if from_outbox else 0, len(its_counts)]
         for event, count in its_counts.items():
             args += [event, count.fired, count.coalesced, count.failed, count.error[:MAX_EVENT_ERROR_CHARACTERS]]
+        if not shard.has_written_fingerprint:
+            yield from signing_keys.write_fingerprint(shard)
         _kept, *rest = push_args(shard, some, its_graph)
         reply = yield shard.call("deliver", [*args, 1, *rest], now, reply=new_nonce())
         results.update(zip(indexes, push_results(shard, some, reply, its_graph), strict=True))
@@ -280,6 +282,8 @@ def _push_in_slices(
     size = commands.config.pipeline_batch_size
     if not tasks:
         return []
+    if not commands.has_written_fingerprint:
+        yield from signing_keys.write_fingerprint(commands)
     if graph.mode or len(tasks) <= size:
         reply = yield commands.call("push", push_args(commands, tasks, graph), now, reply=new_nonce())
         return push_results(commands, tasks, reply, graph)

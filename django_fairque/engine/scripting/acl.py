@@ -52,7 +52,7 @@ PRODUCER_KEYS = (
         "revoked:*",
         "probe",
     ),
-    *("outbox", "mirrors", "remote:*", "shards", "absent"),
+    *("outbox", "mirrors", "remote:*", "shards", "absent", "signing_keys"),
 )
 """A shard's keys that pushing, looking and canceling may write: all but leases and workers."""
 WORKER_RECORD_KEYS = ("workers", "worker:*")

@@ -144,6 +144,8 @@ class Commands:
 
     def __init__(self, name: str, config: QueueConfig, shard: int = 0) -> None:
         self.name = name
+        self.has_written_fingerprint = False
+        """Whether the shard has the fingerprint of the key that signs what this process pushes."""
         self.config = config
         self.keys = Keys(config.prefix, name, shard)
         sla = [config.sla[priority.name] for priority in Priority]

@@ -7,7 +7,7 @@ a missed SLA, a promotion, a dead letter or lost data; each is delivered once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -17,6 +17,7 @@ from django_fairque.engine.model.durations import check_integer
 from django_fairque.engine.model.ids import new_nonce
 from django_fairque.engine.model.payload import unpack
 from django_fairque.engine.model.priority import Priority
+from django_fairque.engine.pushing.signing_keys import SIGNING_KEYS
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, Commands
 from django_fairque.engine.scripting.operations import Operation, Read, read_each, read_together
 from django_fairque.engine.sharding.shards import Shards, change_each, describe_shards
@@ -164,6 +165,21 @@ def unknown_names(workers: Sequence[listing.WorkerRecord]) -> list[str]:
     return [*sentences[:MAX_NAMES_PER_REASON], *more]
 
 
+def missing_keys(used: Iterable[bytes], workers: Sequence[listing.WorkerRecord]) -> list[str]:
+    """In a sentence each, the keys that producers sign with and that workers do not have."""
+    sentences, checking = [], [worker for worker in workers if worker.keys]
+    for key in sorted(each.decode(errors="replace") for each in used):
+        without = [worker.worker for worker in checking if key not in worker.keys]
+        if without:
+            names = ", ".join(sorted(without)[:MAX_NAMES_PER_REASON])
+            sentences.append(
+                f"{len(without):,} of {len(checking):,} workers ({names}) can't check tasks that are signed with the key {key}, "
+                "and give them back: give them the SECRET_KEY of the producers, or, if no producer has that key any more, "
+                "run 'manage.py fairque_keys replace'"
+            )
+    return sentences
+
+
 def blocked_loops(workers: Sequence[listing.WorkerRecord]) -> list[str]:
     """In a sentence each, the processes whose event loop is blocked by a task."""
     sentences = [
@@ -203,8 +219,9 @@ def health(queue: Shards) -> Operation[Health]:
     parts: list[Operation[Any]] = [
         read_each([attendance_reads(shard, now) for shard in shards]),
         listing.workers_of_shard(shards[0]),
+        read_each([[("SMEMBERS", shard.keys(SIGNING_KEYS)) for shard in shards]]),
     ]
-    attended, records = yield from read_together(parts)
+    attended, records, (keys,) = yield from read_together(parts)
     workers, due = attendance(attended)
     ring, dead = (sum(int(each[index]) for each in found_in) for index in (0, 1))
     look = min(float(each[2] or NEVER_MICROSECONDS) for each in found_in)
@@ -241,5 +258,6 @@ def health(queue: Shards) -> Operation[Health]:
         "append_only_file": bool(info.get("aof_enabled")),
     }
     reasons = [*refusals, *unknown_names(records), *blocked_loops(records), *unresponsive(records), *reasons]
+    reasons += missing_keys({key for reply in keys for key in reply}, records)
     status = "down" if is_down else "degraded" if reasons else "good"
     return Health(status, reasons, server, queue.missing)

@@ -79,6 +79,8 @@ class FetchThread(threading.Thread):
         self._name_figures = services.name_figures[queue.name]
         self._shard_name = queue.display_name
         self._outage = services.outages.for_shard(queue.display_name)
+        self.has_other_key = False
+        """It fetches nothing for a while, because producers sign with a key that this worker does not have."""
         self._wakeup_thread = WakeupThread(self, queue, self._outage)
         self._second_wakeup = context.second_wakeup
         self._second_thread = SecondFetchThread(self, self._second_wakeup)

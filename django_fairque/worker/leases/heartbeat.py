@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.conf import get_config
-from django_fairque.engine.inspection.pages import UNKNOWN_TASKS_FIELD
+from django_fairque.conf.current import signing_mode
+from django_fairque.engine.inspection.pages import SIGNING_KEYS_FIELD, UNKNOWN_TASKS_FIELD
 from django_fairque.engine.inspection.worker_activity import (
     ACTIVITY_FIELD,
     DEATHS_FIELD,
@@ -26,9 +27,11 @@ from django_fairque.engine.inspection.worker_activity import (
     encode_deaths,
 )
 from django_fairque.engine.model.priority import Priority
+from django_fairque.engine.model.signature import fingerprint
 from django_fairque.engine.statistics.deployments import CODE_VERSION_FIELD
 from django_fairque.engine.statistics.health import Alert, AlertKind
 from django_fairque.tasks import registry
+from django_fairque.tasks.signing import project_keys
 from django_fairque.version import __version__
 from django_fairque.worker.execution.limits import resident_mb
 from django_fairque.worker.options import WorkerOptions, describe_users
@@ -86,12 +89,17 @@ def worker_info(
         "memory_mb": f"{resident_mb(pid):.0f}",
         "python": platform.python_version(),
         "version": __version__,
+        SIGNING_KEYS_FIELD: _key_fingerprints(),
         CODE_VERSION_FIELD: get_config().code_version or _digest_of_tasks(),
         **unknown,
         **blocked,
         **reported,
         **died,
     }
+
+
+def _key_fingerprints() -> str:
+    return "" if signing_mode() == "off" else ",".join(map(fingerprint, project_keys()))
 
 
 @cache

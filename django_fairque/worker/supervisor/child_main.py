@@ -128,9 +128,11 @@ def run_child(
     try:
         load(options)
         from django_fairque.conf import get_queue
+        from django_fairque.tasks.signing import keep_key
         from django_fairque.worker.core import Core
         from django_fairque.worker.leases.outage import startup_timeout_of
 
+        keep_key()
         queues = [get_queue(name) for name in options.queues]
         core = Core(
             options,
