@@ -143,7 +143,7 @@ def versions(project: Path, tmp_path: Path) -> Iterator[tuple[Version, Version, 
 
 
 def ran(redis: Redis) -> list[str]:
-    return sorted(str(text, "ascii") for text in redis.lrange("ran", 0, -1))
+    return sorted(text.decode() if isinstance(text, bytes) else text for text in redis.lrange("ran", 0, -1))
 
 
 def manage(*words: str) -> str:
