@@ -62,7 +62,53 @@ local function signed_spans(id)
   return signature and #signature > SIGNATURE
 end
 
-conversions[2] = { up = function() end, down = function() end }
+conversions[2] = {}
+
+-- In format 1 a newcomer stands before its tag, and has a part of the lead (`early`). In format 2 newcomers stand before all tags, by when they
+-- came (`came`), and the ring's owner counts the others.
+conversions[2].up = function()
+  local newest = now
+  each_ring(function(ring, owner, entries)
+    local others = 0
+    for i = 1, #entries, 2 do
+      local key = record_of(entries[i])
+      local early, tag = unpack(numbers(key, 'early', 'tag'))
+      if early > 0 then
+        newest = newest + 1
+        attempt('HSET', key, 'came', text_of(newest))
+        redis.call('ZADD', ring, text_of(newest - NEVER), entries[i])
+      else
+        others = others + 1
+        redis.call('ZADD', ring, text_of(math.max(0, tag)), entries[i])
+      end
+      attempt('HDEL', key, 'early')
+    end
+    attempt('HSET', owner, 'lead', 0, 'others', others)
+    attempt('HDEL', owner, 'place')
+  end)
+  redis.call('HSET', K.stats, 'newest', text_of(newest))
+end
+
+-- Newcomers stand at the virtual time, in their order, and the others by their tags, which are not before it.
+conversions[2].down = function()
+  each_ring(function(ring, owner, entries)
+    local vtime, arrival = unpack(numbers(owner, 'vtime', 'arrival'))
+    local tag = math.max(vtime, arrival)
+    local _, exponent = math.frexp(math.max(tag, 2 ^ 38))
+    local step = math.ldexp(1, exponent - 50)
+    for i = 1, #entries, 2 do
+      if tonumber(entries[i + 1]) < 0 then
+        local key = record_of(entries[i])
+        tag = tag + step
+        attempt('HSET', key, 'tag', text_of(tag))
+        attempt('HDEL', key, 'came')
+        redis.call('ZADD', ring, text_of(tag), entries[i])
+      end
+    end
+    attempt('HSET', owner, 'arrival', text_of(tag), 'lead', 0, 'place', text_of(vtime))
+    attempt('HDEL', owner, 'others', 'newest')
+  end)
+end
 
 conversions[2].unknown_before = function()
   local count = 0
