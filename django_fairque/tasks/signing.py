@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from django.conf import settings
 
+from django_fairque.engine.maintenance.used_keys import used_keys
 from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.engine.model.signature import (
     DEFAULT_KEY,
@@ -22,7 +23,6 @@ from django_fairque.engine.model.signature import (
     prepared_key,
     sign,
 )
-from django_fairque.engine.pushing.signing_keys import used_keys
 from django_fairque.safely import get_logger
 
 from .errors import TaskSignatureError
