@@ -15,7 +15,7 @@ from django_fairque.engine.model.durations import MAX_DURATION_SECONDS, check_in
 from django_fairque.engine.model.errors import StaleLeaseError, TaskValidationError, short
 from django_fairque.engine.model.ids import MAX_LISTED_USERS, Users, check_id, check_text, new_nonce
 from django_fairque.engine.model.lease import Lease, LeaseKey, check_lease, leases_of_reply
-from django_fairque.engine.model.outcome import Outcome, Settled, ShardHead
+from django_fairque.engine.model.outcome import NewcomerHead, Outcome, Settled, ShardHead
 from django_fairque.engine.model.payload import pack
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, NEVER_MICROSECONDS, Commands
 from django_fairque.engine.scripting.operations import BlockingCommand, Operation, Read, ScriptCall, parse_scores
@@ -93,7 +93,7 @@ class Fetch:
         lists = [*_user_list(self.users, "users"), *_user_list(self.steal if self.window.steals else (), "steal")]
         sizes = [pack(part for pair in self.batches.items() for part in pair)] if self.batches and self.limit else []
         places = ["" if place is None else repr(place) for place in (self.window.begin, self.window.until)]
-        places[1] = "+" * self.window.has_others + places[1]
+        places[1] = "+" * self.window.only_newcomers + places[1]
         return [self.limit, self.worker, length, woken, *places, *lists, *sizes]
 
     def shard_heads(self, text: bytes, count: int) -> tuple[ShardHead, ...]:
@@ -107,11 +107,17 @@ class Fetch:
 
 
 def _shard_head(text: bytes, given: float) -> ShardHead:
-    """``text`` is a place, or four values separated by colons (``place_in_ring`` in lua/lib/fetch.lua)."""
-    place, came, newcomer_place, others = (
-        float(part) if part else None for part in (*text.split(b":"), *[b""] * 3)[:4]
-    )
-    return ShardHead(place, given, came, newcomer_place, bool(others))
+    place = text.partition(b":")[0]
+    return ShardHead(float(place) if place else None, given)
+
+
+def _newcomer_head(text: bytes) -> NewcomerHead | None:
+    """What stands behind the place of all users (``place_in_ring`` in lua/lib/fetch.lua); None if there are lists only."""
+    for one in text.split():
+        if b":" in one:
+            _, came, place, others = one.partition(b"/")[0].split(b":")
+            return NewcomerHead(float(came) if came else None, float(place), others == b"1")
+    return None
 
 
 def _lease_us(lease: float | None, default: float) -> int:
@@ -388,6 +394,7 @@ def settle_on_shard(
         float(virtual_time),
         fetch.shard_heads(place, len(leases)),
         news == b"1",
+        _newcomer_head(place),
     )
 
 

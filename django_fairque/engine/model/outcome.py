@@ -184,16 +184,23 @@ class ShardHead(NamedTuple):
 
     ``place`` is where the user stands whose turn it is next, of a list any number; None if no user can be served.
     ``given`` is how many tasks were handed out, of a list what those came to for each of its users (microseconds of
-    worker time, as expected). ``came`` is the score of that user in the ring if it is a newcomer, lower for one who came
-    earlier; else None. ``newcomer_place`` is where a newcomer would stand; None of a list. ``has_others``: some wait who are no
-    newcomers.
+    worker time, as expected).
     """
 
     place: float | None
     given: float
-    came: float | None = None
-    newcomer_place: float | None = None
-    has_others: bool = False
+
+
+class NewcomerHead(NamedTuple):
+    """What the reply of a shard contains about newcomers in its ring.
+
+    ``came`` is the score of the next user in the ring if it is a newcomer, lower for one who came earlier; else None.
+    ``place`` is where a newcomer would stand. ``has_others``: some wait who are no newcomers.
+    """
+
+    came: float | None
+    place: float
+    has_others: bool
 
 
 @dataclass(frozen=True)
@@ -206,6 +213,7 @@ class Settled:
     with constant work has been served so far (microseconds of worker time), on this shard; ``shard_heads`` are the
     users that are left to be served: of all, or of each list of users that was read, the first list first (empty if
     the queue has one shard). ``has_messages`` is whether there are messages for other shards.
+    ``newcomers`` is about all users of the shard, if all were asked for.
     """
 
     statuses: list[str]
@@ -215,6 +223,7 @@ class Settled:
     virtual_time: float = 0.0
     shard_heads: tuple[ShardHead, ...] = ()
     has_messages: bool = False
+    newcomers: NewcomerHead | None = None
 
     @property
     def has_more(self) -> bool:

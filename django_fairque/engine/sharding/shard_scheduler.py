@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from django_fairque.engine.model.ids import Users
-    from django_fairque.engine.model.outcome import Settled, ShardHead
+    from django_fairque.engine.model.outcome import NewcomerHead, Settled
 
 
 class Window(NamedTuple):
@@ -21,13 +21,13 @@ class Window(NamedTuple):
     place of the next of the other shards.
 
     Of a list of users there is only the second: how much each of them may get before. ``steals``: also users of the
-    second list. ``has_others``: on the other shards some wait who are no newcomers.
+    second list. ``only_newcomers``: on the other shards nobody else waits.
     """
 
     begin: float | None = None
     until: float | None = None
     steals: bool = True
-    has_others: bool = False
+    only_newcomers: bool = False
 
 
 NO_WINDOW = Window()
@@ -87,8 +87,12 @@ class FairShardOrder:
             return NO_WINDOW
         known = [other for other in others if self._offsets[other] is not None]
         first = min(map(self.turn, known), default=None)
-        has_others = any(self._has_others[other] for other in known)
-        return Window(self._virtual_time - offset, None if first is None else first - offset, has_others=has_others)
+        only_newcomers = bool(known) and not any(self._has_others[other] for other in known)
+        return Window(
+            self._virtual_time - offset,
+            None if first is None else first - offset,
+            only_newcomers=only_newcomers,
+        )
 
     def seen(self, index: int, place: float | None, came: float | None = None) -> None:
         """Somebody was seen to stand there, or nobody."""
@@ -106,13 +110,13 @@ class FairShardOrder:
                 self.seen(index, newcomer_place, score)
 
     def served(
-        self, index: int, virtual_time: float, place: float | None, given: float, head: ShardHead | None = None
+        self, index: int, virtual_time: float, place: float | None, given: float, head: NewcomerHead | None = None
     ) -> None:
-        """It gave ``given`` tasks, and stands at ``place`` now; ``head`` has the rest of what the reply says."""
+        """It gave ``given`` tasks, and stands at ``place`` now; ``head`` is about newcomers."""
         offset, is_back = self._offsets[index], self._places[index] is None
         self.seen(index, place, head and head.came)
-        if head is not None and head.newcomer_place is not None:
-            self._newcomer_places[index], self._has_others[index] = head.newcomer_place, head.has_others
+        if head is not None:
+            self._newcomer_places[index], self._has_others[index] = head.place, head.has_others
         if given and (offset is None or is_back):  # what it did not use meanwhile is gone
             ahead = self._virtual_time - virtual_time
             self._offsets[index] = offset = ahead if offset is None else max(offset, ahead)
@@ -170,7 +174,7 @@ class ListShardOrder:
         virtual_time: float,  # noqa: ARG002 - a list has none
         place: float | None,
         given: float,
-        head: ShardHead | None = None,  # noqa: ARG002
+        head: NewcomerHead | None = None,  # noqa: ARG002
     ) -> None:
         """It gave each of those of it who are there ``given`` microseconds of worker time, as expected."""
         if given:
@@ -241,7 +245,7 @@ class ShardScheduler:
     def served(self, index: int, reply: Settled) -> None:
         """Record what the ``reply`` of shard ``index`` contains."""
         for order, head in zip(self._orders, reply.shard_heads, strict=False):  # the lists of its request
-            order.served(index, reply.virtual_time, head.place, head.given, head)
+            order.served(index, reply.virtual_time, head.place, head.given, reply.newcomers)
 
 
 class ShardSchedulers:

@@ -6,7 +6,7 @@
 -- Of several shards each keeps its virtual time, which stands still while the shard has nobody to serve or those whom
 -- it has are far ahead. So the caller, which knows all shards, passes two positions (as this shard counts): `begin`, the virtual
 -- time of the queue, at which a user starts that has come since its last turn and would start before it; and `until_then`, the
--- position of the next user on another shard: users beyond it wait until that one was served. It begins with `+` if others than newcomers
+-- position of the next user on another shard: users beyond it wait until that one was served. It begins with `+` if only newcomers
 -- wait there. A list has no position among shards; the callers count what it took on each.
 
 local taken, expired, dropped_ids
@@ -575,12 +575,12 @@ end
 -- `is_held_back`; nil if nobody was looked at.
 local function take_from(limit, at, begin_text, until_text, batch_sizes)
   -- Half a second further, or 30 tasks: calls would be twice as many, and fetch a task or two of each user.
-  local waiting, until_then = string.match(until_text, '^(%+?)(.*)$')
+  local only_newcomers, until_then = string.match(until_text, '^(%+?)(.*)$')
   local further = until_then ~= '' and tonumber(until_then) + (fair_by_tasks and 30 * TASK_COST or 5 * FIRST_COST) or math.huge
   local begin, size, before = tonumber(begin_text), tonumber(ARGV[at]) or 0, #taken
   if ARGV[at] == '*' then
     local list = new_list(true, begin, further, batch_sizes, limit)
-    ring.others_elsewhere = waiting == '+'
+    ring.others_elsewhere = until_then ~= '' and only_newcomers == ''
     take(list, limit)
     return { is_held_back = list.is_held_back, got = #taken - before }
   end
