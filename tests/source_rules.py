@@ -94,6 +94,20 @@ def registration_hooks(package: Path) -> list[str]:
     ]
 
 
+HOOKED_FILES = {"django_fairque/engine/model/ids.py", "django_fairque/worker/execution/process_copies.py"}
+
+
+def fork_hooks(package: Path) -> list[str]:
+    """Hooks of forks outside of the modules for them: forks that C code makes, as uWSGI does, call no hook."""
+    return [
+        f"{_name(file, package)}:{node.lineno}: forks of C code call no hook: use PerProcess (engine/model/ids.py)"
+        for file in sorted(package.rglob("*.py"))
+        if _name(file, package) not in HOOKED_FILES
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr == "register_at_fork"
+    ]
+
+
 def long_files(package: Path) -> list[str]:
     found = []
     for file in sorted(package.rglob("*")):

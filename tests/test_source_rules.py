@@ -21,6 +21,7 @@ PACKAGE = ROOT / source_rules.PACKAGE
 RULES = [
     source_rules.misplaced_imports,
     source_rules.registration_hooks,
+    source_rules.fork_hooks,
     source_rules.long_files,
     source_rules.swallowed_exceptions,
     source_rules.unsorted_exports,
@@ -107,6 +108,13 @@ class TestTheRulesThemselves:
         self.write(package, "conf/current.py", hook)
         (complaint,) = source_rules.registration_hooks(package)
         assert complaint.startswith(f"{source_rules.PACKAGE}/engine/model/signature.py:3: ")
+
+    def test_a_fork_hook_is_found(self, package: Path) -> None:
+        hook = "import os\nos.register_at_fork(after_in_child=print)\n"
+        self.write(package, "conf/current.py", hook)
+        self.write(package, "engine/model/ids.py", hook)
+        (complaint,) = source_rules.fork_hooks(package)
+        assert complaint.startswith(f"{source_rules.PACKAGE}/conf/current.py:2: ")
 
     def test_a_long_file_is_found(self, package: Path) -> None:
         self.write(package, "engine/fits.py", "x = 1\n" * source_rules.MAX_LINES)

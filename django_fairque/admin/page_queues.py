@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.conf import get_config
 from django_fairque.conf.current import on_reset
 from django_fairque.conf.redis import close_client
+from django_fairque.engine.model.ids import PerProcess
 from django_fairque.monitoring.probe import client_with_timeout, queue_without_retries
 
 if TYPE_CHECKING:
@@ -18,21 +17,21 @@ PAGE_TIMEOUT_SECONDS = 1.0
 """Seconds for an answer, and for a connection; nothing is repeated."""
 
 
-@cache
+_clients = PerProcess(lambda: client_with_timeout(get_config(), PAGE_TIMEOUT_SECONDS))
+
+
 def page_client() -> Any:
-    """The client of this process's pages. Another one after a change of the configuration, and in a forked child."""
-    return client_with_timeout(get_config(), PAGE_TIMEOUT_SECONDS)
+    """The client of this process's pages. Another one after a change of the configuration."""
+    return _clients.get()
 
 
 def close_connections() -> None:
     """Close the connections of this process's pages; the next page opens others."""
-    if page_client.cache_info().currsize:
-        client = page_client()
-        page_client.cache_clear()
+    client = _clients.take()
+    if client is not None:
         close_client(client)
 
 
-os.register_at_fork(after_in_child=page_client.cache_clear)
 on_reset(close_connections)
 
 

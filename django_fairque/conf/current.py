@@ -9,7 +9,6 @@ and stands in for the queues.
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from weakref import WeakKeyDictionary
 
 from django_fairque.conf.layers import NO_SERVER_URL, WATCHED_SETTINGS
 from django_fairque.engine.model.errors import ConfigurationError
+from django_fairque.engine.model.ids import PerProcess
 
 from .models import FairQueueConfig, load
 from .redis import aclose_client, close_client
@@ -38,16 +38,13 @@ class _Current:
         """What takes the tasks of a test run; made when it is first needed."""
         self.on_reset: list[Callable[[], None]] = []
         self.installed_middleware: list[str] = []
-        self.renew_lock()
-
-    def renew_lock(self) -> None:
-        """Make the lock; again in a forked child, where a thread that exists only in the parent may hold it."""
-        self.lock = threading.RLock()
+        self.locks = PerProcess(threading.RLock)
+        """One for each process: in a fork, a thread that exists only in the parent may hold the parent's."""
 
     def load(self) -> FairQueueConfig:
         from django.core.signals import setting_changed
 
-        with self.lock:
+        with self.locks.get():
             if self.config is None:
                 setting_changed.connect(_setting_changed, dispatch_uid="django_fairque.conf")
                 is_captured = bool(interceptors) and interceptors[-1] is not None
@@ -68,7 +65,6 @@ class _Current:
 
 
 _current = _Current()
-os.register_at_fork(after_in_child=_current.renew_lock)
 
 
 def get_config(overrides: Mapping[str, Any] | None = None) -> FairQueueConfig:
@@ -88,7 +84,7 @@ def set_overrides(overrides: Mapping[str, Any]) -> None:
 
     ``overrides`` are nested as in settings. They replace those of an earlier call.
     """
-    with _current.lock:
+    with _current.locks.get():
         _current.overrides = dict(overrides)
     reset_config()
 
@@ -116,7 +112,7 @@ def install_middleware(path: str) -> None:
 
 def reset_config() -> None:
     """Forget the configuration, and close the clients made from it. Both are made again when they are used next."""
-    with _current.lock:
+    with _current.locks.get():
         _current.config, _current.signing = None, ""
     for callback in _current.on_reset:
         callback()
@@ -248,20 +244,15 @@ class _OpenClient:
 
 
 class _OpenClients:
-    """The clients that this process has open: its own, and one for each event loop."""
+    """The clients that this process has open: one for all threads, and one for each event loop."""
 
     def __init__(self) -> None:
-        self.forget()
-
-    def forget(self) -> None:
-        """Begin anew; in a forked child, where the connections and perhaps a held lock are the parent's."""
         self.lock = threading.Lock()
         self.opened: _OpenClient | None = None
         self.on_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _OpenClient] = WeakKeyDictionary()
 
 
-_open_clients = _OpenClients()
-os.register_at_fork(after_in_child=_open_clients.forget)
+_open_clients = PerProcess(_OpenClients)
 
 
 def get_queue(name: str = "default") -> FairQueue:
@@ -272,7 +263,7 @@ def get_queue(name: str = "default") -> FairQueue:
     """
     if is_test_run() and (stand_in := _stand_in(name)) is not None:
         return stand_in.queue(name)
-    config, opened = get_config(), _open_clients.opened
+    config, opened = get_config(), _open_clients.get().opened
     if opened is None or opened.config is not config:
         opened = _open(config)
     queue: FairQueue = opened.queue(name)
@@ -282,10 +273,11 @@ def get_queue(name: str = "default") -> FairQueue:
 def _open(config: FairQueueConfig) -> _OpenClient:
     from django_fairque.engine.queue.queue import FairQueue
 
-    with _open_clients.lock:
-        if _open_clients.opened is None or _open_clients.opened.config is not config:
-            _open_clients.opened = _OpenClient(config, config.redis.create_redis_client(), FairQueue)
-        return _open_clients.opened
+    clients = _open_clients.get()
+    with clients.lock:
+        if clients.opened is None or clients.opened.config is not config:
+            clients.opened = _OpenClient(config, config.redis.create_redis_client(), FairQueue)
+        return clients.opened
 
 
 async def aget_queue(name: str = "default") -> AsyncFairQueue:
@@ -296,7 +288,7 @@ async def aget_queue(name: str = "default") -> AsyncFairQueue:
     if is_test_run() and (stand_in := _stand_in(name)) is not None:
         return stand_in.aqueue(name)
     config, loop = get_config(), asyncio.get_running_loop()
-    opened = _open_clients.on_loops.get(loop)
+    opened = _open_clients.get().on_loops.get(loop)
     if opened is None or opened.config is not config:
         opened = await _open_on(loop, config)
     queue: AsyncFairQueue = opened.queue(name)
@@ -307,12 +299,13 @@ async def _open_on(loop: asyncio.AbstractEventLoop, config: FairQueueConfig) -> 
     from django_fairque.engine.queue.async_queue import AsyncFairQueue
 
     opened = _OpenClient(config, config.redis.create_async_redis_client(), AsyncFairQueue)
-    with _open_clients.lock:
+    clients = _open_clients.get()
+    with clients.lock:
         # An open connection refers to its loop, so a loop that ended without aclose_queues() is never collected by itself.
-        for closed in [each for each in _open_clients.on_loops if each.is_closed()]:
-            del _open_clients.on_loops[closed]
-        outdated = _open_clients.on_loops.get(loop)
-        _open_clients.on_loops[loop] = opened  # before the await, so that no other task opens one too
+        for closed in [each for each in clients.on_loops if each.is_closed()]:
+            del clients.on_loops[closed]
+        outdated = clients.on_loops.get(loop)
+        clients.on_loops[loop] = opened  # before the await, so that no other task opens one too
     if outdated is not None:
         await aclose_client(outdated.client)
     return opened
@@ -320,15 +313,16 @@ async def _open_on(loop: asyncio.AbstractEventLoop, config: FairQueueConfig) -> 
 
 def close_queues() -> None:
     """Close the process's client. The next `get_queue` makes a new one."""
-    with _open_clients.lock:
-        opened, _open_clients.opened = _open_clients.opened, None
+    clients = _open_clients.get()
+    with clients.lock:
+        opened, clients.opened = clients.opened, None
     if opened is not None:
         close_client(opened.client)
 
 
 async def aclose_queues() -> None:
     """Close the running event loop's client, for example before the loop ends."""
-    opened = _open_clients.on_loops.pop(asyncio.get_running_loop(), None)
+    opened = _open_clients.get().on_loops.pop(asyncio.get_running_loop(), None)
     if opened is not None:
         await aclose_client(opened.client)
 

@@ -30,6 +30,7 @@ from pydantic import (
 
 from django_fairque.conf import urls
 from django_fairque.engine.model.errors import ConfigurationError, short
+from django_fairque.engine.model.ids import PerProcess
 from django_fairque.engine.model.options import (
     InvalidOptionsError,
     Mistake,
@@ -370,13 +371,16 @@ class Credentials:
         return f"the credential provider {self._name} failed: {type(error).__name__}: {error}"
 
 
-@cache
 def load_credentials(given: Any) -> Credentials:
     """Return the provider that ``CREDENTIAL_PROVIDER`` names; the same one for all connections of a process.
 
     ``given`` is a dotted path of a provider, or of a class or function that returns one when it is called without arguments; or
     one of these objects. Raises `ConfigurationError` if it can't be imported, fails, or is no provider.
     """
+    return _credential_loaders.get()(given)
+
+
+def _load_credentials(given: Any) -> Credentials:
     name = given if isinstance(given, str) else getattr(given, "__qualname__", type(given).__qualname__)
     try:
         found = _import(given) if isinstance(given, str) else given
@@ -394,8 +398,8 @@ def load_credentials(given: Any) -> Credentials:
     return Credentials(provider, name)
 
 
-# A provider may have a thread that renews its credentials, which a copy of the process does not have.
-os.register_at_fork(after_in_child=load_credentials.cache_clear)
+# A provider may have a thread that renews its credentials, which a fork of the process does not have.
+_credential_loaders = PerProcess(lambda: cache(_load_credentials))
 
 
 def _import(path: str) -> Any:

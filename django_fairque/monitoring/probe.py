@@ -8,7 +8,6 @@ each probe. Errors have our own texts, because the client's texts contain host n
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -27,6 +26,7 @@ from django_fairque.engine.model.errors import (
     ServerRefusedError,
     UnsupportedServerError,
 )
+from django_fairque.engine.model.ids import PerProcess
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.safely import get_logger
 
@@ -55,6 +55,16 @@ class ProbeResult(Generic[T]):
     troubles: dict[str, str] = field(default_factory=dict)
 
 
+class _ProbeState(Generic[T]):
+    """The state of a probe in one process: the thread that looks is this process's."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.under_way: tuple[FairQueueConfig, Future[ProbeResult[T]]] | None = None
+        self.kept: tuple[FairQueueConfig, float, ProbeResult[T]] | None = None
+        self.logged: dict[str, str] = {}
+
+
 class Probe(Generic[T]):
     """Reads something of every declared queue. One for each kind of reading in a process; thread-safe.
 
@@ -76,15 +86,11 @@ class Probe(Generic[T]):
         self._shared_client = shared_client
         self._read = read_together or partial(map, read)
         self.keep_seconds = keep_seconds
-        self.forget()
-        os.register_at_fork(after_in_child=self.forget)
+        self._states: PerProcess[_ProbeState[T]] = PerProcess(_ProbeState)
 
     def forget(self) -> None:
-        """Begin anew; in a forked child, where the thread that looks, and perhaps holds the lock, is the parent's."""
-        self._lock = threading.Lock()
-        self._under_way: tuple[FairQueueConfig, Future[ProbeResult[T]]] | None = None
-        self._kept: tuple[FairQueueConfig, float, ProbeResult[T]] | None = None
-        self._logged: dict[str, str] = {}
+        """Begin anew: the next `read` looks."""
+        self._states.take()
 
     def read(self, within: float = PROBE_TIMEOUT_SECONDS) -> ProbeResult[T]:
         """Look, or share the look that is under way. Never raises, and never takes much longer than ``within``."""
@@ -94,7 +100,7 @@ class Probe(Generic[T]):
             result: ProbeResult[T] = ProbeResult(troubles={"default": MISCONFIGURED})
             self._log_changes(result.troubles, error)
             return result
-        if (kept := self._kept) and kept[0] is config and time.monotonic() - kept[1] < self.keep_seconds:
+        if (kept := self._states.get().kept) and kept[0] is config and time.monotonic() - kept[1] < self.keep_seconds:
             return kept[2]
         try:
             return self._current_read(config).result(within)
@@ -104,14 +110,16 @@ class Probe(Generic[T]):
             return result
 
     def _current_read(self, config: FairQueueConfig) -> Future[ProbeResult[T]]:
-        with self._lock:
-            if self._under_way is None or self._under_way[0] is not config:
+        state = self._states.get()
+        with state.lock:
+            if state.under_way is None or state.under_way[0] is not config:
                 future: Future[ProbeResult[T]] = Future()
-                threading.Thread(target=self._run, args=(config, future), name="fairque-probe", daemon=True).start()
-                self._under_way = config, future  # only once it runs: or nobody would ever end it
-            return self._under_way[1]
+                arguments = (state, config, future)
+                threading.Thread(target=self._run, args=arguments, name="fairque-probe", daemon=True).start()
+                state.under_way = config, future  # only once it runs: or nobody would ever end it
+            return state.under_way[1]
 
-    def _run(self, config: FairQueueConfig, future: Future[ProbeResult[T]]) -> None:
+    def _run(self, state: _ProbeState[T], config: FairQueueConfig, future: Future[ProbeResult[T]]) -> None:
         result: ProbeResult[T] = ProbeResult()
         error: Exception | None = None
         try:
@@ -132,22 +140,23 @@ class Probe(Generic[T]):
         # All queues are on one server: what ends the look at one would end it at the next.
         result.troubles.update((name, _words(error)) for name in config.queues if name not in result.readings)
         self._log_changes(result.troubles, error)
-        self._kept = config, time.monotonic(), result
-        with self._lock:
-            if self._under_way is not None and self._under_way[1] is future:
-                self._under_way = None  # who comes now wants to know how it is now
+        state.kept = config, time.monotonic(), result
+        with state.lock:
+            if state.under_way is not None and state.under_way[1] is future:
+                state.under_way = None  # who comes now wants to know how it is now
         future.set_result(result)
 
     def _log_changes(self, troubles: dict[str, str], why: object) -> None:
         """Log each change once: probes come every few seconds."""
-        if troubles != self._logged:
+        state = self._states.get()
+        if troubles != state.logged:
             for name, words in troubles.items():
-                if self._logged.get(name) != words:
+                if state.logged.get(name) != words:
                     reason = str(why)
                     logger.warning("queue %s: %s", name, reason if reason.startswith(words) else f"{words}: {reason}")
             if not troubles:
                 logger.info("all queues can be read again")
-            self._logged = dict(troubles)
+            state.logged = dict(troubles)
 
 
 def client_with_timeout(config: FairQueueConfig, seconds: float) -> Any:

@@ -12,6 +12,7 @@ from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from django_fairque.engine.model.errors import StaleLeaseError, short
+from django_fairque.engine.model.ids import PerProcess
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.trace_context import NO_TRACE, Trace
 from django_fairque.safely import get_logger
@@ -53,7 +54,7 @@ class Reports:
 
     def put(self, report: tuple[float, float, str]) -> None:
         self._newest = report
-        report_sender.add(self)
+        report_senders.get().add(self)
 
     @property
     def is_waiting(self) -> bool:
@@ -97,7 +98,7 @@ class ReportSender:
             if reports in self._waiting:
                 return
             self._waiting.add(reports)
-            if self._thread is None or not self._thread.is_alive():  # a forked child has no threads
+            if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="fairque-progress", daemon=True)
                 self._thread.start()
             self._changed.notify()
@@ -120,7 +121,8 @@ class ReportSender:
                 self._changed.wait(None if soonest is None else soonest - now)
 
 
-report_sender = ReportSender()
+report_senders = PerProcess(ReportSender)
+"""A fork has none of its parent's threads."""
 
 
 def check_progress(current: object, total: object, message: object) -> tuple[float, float, str]:

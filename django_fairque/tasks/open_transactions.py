@@ -12,6 +12,8 @@ from weakref import ref
 
 from django.db.backends.signals import connection_created
 
+from django_fairque.engine.model.ids import PerProcess
+
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -21,7 +23,7 @@ class _Connections:
 
     def __init__(self) -> None:
         self.is_complete = False
-        self.lock = threading.Lock()
+        self.locks = PerProcess(threading.Lock)
         self.known: tuple[ref[BaseDatabaseWrapper], ...] = ()
 
 
@@ -35,7 +37,7 @@ def watch_connections() -> None:
 
 
 def _add(connection: BaseDatabaseWrapper, **_: Any) -> None:
-    with _connections.lock:
+    with _connections.locks.get():
         if all(each() is not connection for each in _connections.known):
             living = (each for each in _connections.known if each() is not None)
             _connections.known = (*living, ref(connection))

@@ -31,6 +31,7 @@ from django_fairque.engine.model.errors import (
     TaskValidationError,
     short,
 )
+from django_fairque.engine.model.ids import PerProcess
 from django_fairque.engine.model.records import EventCount, PushResult, push_refused
 from django_fairque.engine.pushing.batching import parts_of
 from django_fairque.otel_metrics import around_push
@@ -372,32 +373,30 @@ def _log_lost(queue: str, ids: Sequence[str], error: Exception) -> None:
 
 class _UnsentCounts:
     def __init__(self) -> None:
-        self.forget()
-
-    def forget(self) -> None:
-        """Begin anew; in a forked child its parent reports the counts."""
         self.lock = threading.Lock()
         self.counts: dict[str, dict[str, EventCount]] = {}
 
 
-_unsent_counts = _UnsentCounts()
-os.register_at_fork(after_in_child=_unsent_counts.forget)
+_unsent_counts = PerProcess(_UnsentCounts)
+"""A fork begins with none: its parent reports what it has counted."""
 
 
 def keep_event_counts(queue: str, counts: Mapping[str, EventCount]) -> None:
     """Add to what is to be sent."""
     if not counts:
         return
-    with _unsent_counts.lock:
-        known = _unsent_counts.counts.setdefault(queue, {})
+    unsent = _unsent_counts.get()
+    with unsent.lock:
+        known = unsent.counts.setdefault(queue, {})
         for event, count in counts.items():
             known.setdefault(event, EventCount()).add(count)
 
 
 def take_event_counts(queue: str) -> dict[str, EventCount]:
     """All that is to be sent to a queue; the caller sends it, or keeps it again."""
-    with _unsent_counts.lock:
-        return _unsent_counts.counts.pop(queue, {})
+    unsent = _unsent_counts.get()
+    with unsent.lock:
+        return unsent.counts.pop(queue, {})
 
 
 _queues_for_commits: WeakKeyDictionary[FairQueue, FairQueue] = WeakKeyDictionary()

@@ -11,7 +11,13 @@ from redis.credentials import CredentialProvider, UsernamePasswordCredentialProv
 
 from django_fairque import ConfigurationError, RedisConnectionError
 from django_fairque.conf import RedisConfig, aclose_queues, aget_queue, get_queue
-from django_fairque.conf.redis import aclose_client, close_client, create_synchronous_client, load_credentials
+from django_fairque.conf.redis import (
+    _credential_loaders,
+    aclose_client,
+    close_client,
+    create_synchronous_client,
+    load_credentials,
+)
 from django_fairque.engine.model.errors import ServerRefusedError
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
@@ -55,9 +61,9 @@ class AwaitedTokens(Tokens):
 def afresh() -> Iterator[None]:
     Tokens.token, Tokens.calls, Tokens.error = "first", 0, None
     Tokens.threads.clear()
-    load_credentials.cache_clear()
+    _credential_loaders.take()
     yield
-    load_credentials.cache_clear()
+    _credential_loaders.take()
 
 
 def permit(admin: redis.Redis, *tokens: str) -> None:

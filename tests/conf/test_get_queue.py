@@ -160,5 +160,5 @@ def test_a_loop_that_ended_unclosed_is_forgotten() -> None:
 
     first = asyncio.run(get())  # kept alive here, as an open connection would keep it
     second = asyncio.run(get())
-    assert first not in _open_clients.on_loops
-    assert second in _open_clients.on_loops
+    assert first not in _open_clients.get().on_loops
+    assert second in _open_clients.get().on_loops

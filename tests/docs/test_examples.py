@@ -58,7 +58,7 @@ def queue(server: Server, redis: Redis, settings: Settings, monkeypatch: pytest.
     activation.ready()
     settings.FAIRQUE = {"REDIS": {"URL": server.url}}
     yield get_queue()
-    on_commit._unsent_counts.forget()
+    on_commit._unsent_counts.take()
 
 
 @pytest.mark.django_db(transaction=True)

@@ -221,7 +221,7 @@ def no_events(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(field_tracker, "tracked", {})
     activation.ready()
     yield
-    sending._unsent_counts.forget()
+    sending._unsent_counts.take()
 
 
 def test_model_events(project: Project, queue: FairQueue, no_events: None) -> None:

@@ -29,7 +29,7 @@ def own_rules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(field_tracker, "tracked", {})
     activation.ready()
     yield
-    on_commit._unsent_counts.forget()
+    on_commit._unsent_counts.take()
 
 
 @pytest.fixture

@@ -1,9 +1,14 @@
-"""Identifiers: of tasks (they say where their user lives) and of calls (nonces).
+"""Identifiers: of tasks (they say where their user lives), of calls (nonces) and of processes.
 
 A task id is ``{process}{count:08x}-{bucket:03x}``: 60 random bits drawn once per process, a counter, and the bucket of
 its user, 24 characters. Two processes share a prefix with probability 2^-60 a pair, and the ids of one process sort in
 the order they were made, so tasks that become due at the same moment keep their order. A user's bucket decides its
 shard, whatever their number: who makes an id need not know how the queue is spread.
+
+A fork must repeat no ids of its parent, and share none of its clients, locks and threads (`PerProcess`). It is noticed at the
+next use, by its process id. Hooks of `os.register_at_fork` alone would miss forks that are not made by Python: uWSGI loads an
+application and then forks in C. In such a process no hook was called, and `threading` still lists the threads of the parent
+as living.
 """
 
 from __future__ import annotations
@@ -12,9 +17,11 @@ import itertools
 import os
 import re
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import Any, Union
+from os import getpid
+from typing import Any, Generic, TypeVar, Union
+from weakref import WeakSet
 from zlib import crc32
 
 from django_fairque.engine.model.errors import TaskValidationError, short
@@ -44,18 +51,69 @@ def natural_order(text: str) -> tuple[list[Any], str]:
     return parts, text
 
 
+T = TypeVar("T")
+
+_all: WeakSet[PerProcess[Any]] = WeakSet()
+
+
+class PerProcess(Generic[T]):
+    """A value that every process makes when it first needs it; thread-safe.
+
+    Args:
+        make: makes the value. Of two threads that need it at once both may call this, and both get the same value.
+    """
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._values: dict[int, T] = {}
+        _all.add(self)
+
+    def get(self) -> T:
+        """Return the value of this process."""
+        try:
+            return self._values[getpid()]
+        except KeyError:
+            return self._make_value()
+
+    def take(self) -> T | None:
+        """Forget the value of this process, so that the next `get` makes another. Returns it, or None if there was none."""
+        return self._values.pop(getpid(), None)
+
+    def forget(self) -> None:
+        """Forget the values of all processes."""
+        self._values = {}
+
+    def _make_value(self) -> T:
+        process = getpid()
+        value = self._values.setdefault(process, self._make())
+        for other in [known for known in list(self._values) if known != process]:  # this is a fork of it
+            self._values.pop(other, None)
+        return value
+
+
+this_process: PerProcess[object] = PerProcess(object)
+"""An object that stands for this process: its forks have others."""
+
+
+def _forget_parent() -> None:
+    """A process id may come back: process 1 can have a child that is process 1 of another namespace."""
+    for value in _all:
+        value.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_parent)
+
+
 class _Source:
     def __init__(self) -> None:
-        self.renew()
-
-    def renew(self) -> None:
         bits = secrets.randbits(60)
         self.prefix = "".join(_ALPHABET[bits >> shift & 31] for shift in range(55, -1, -5))
         self.next = itertools.count().__next__
 
 
-_source = _Source()
-os.register_at_fork(after_in_child=_source.renew)  # a forked child must not repeat its parent's ids
+_sources = PerProcess(_Source)
+"""Two processes with one source would make the same ids: the second push would count as a repetition of the first."""
 
 
 @lru_cache(maxsize=4096)
@@ -66,7 +124,8 @@ def bucket_of(name: str) -> int:
 
 def new_task_id(user_id: str | None = None) -> str:
     """A new id for a task of this user; one without a user is found by asking every shard."""
-    return f"{_source.prefix}{_source.next():08x}{'' if user_id is None else _suffix_of(user_id)}"
+    source = _sources.get()
+    return f"{source.prefix}{source.next():08x}{'' if user_id is None else _suffix_of(user_id)}"
 
 
 @lru_cache(maxsize=4096)
@@ -81,7 +140,8 @@ def bucket_in(task_id: str) -> int | None:
 
 
 def new_nonce() -> str:
-    return f"{_source.prefix}{_source.next():x}"
+    source = _sources.get()
+    return f"{source.prefix}{source.next():x}"
 
 
 def check_ids(values: object, what: str) -> list[str]:

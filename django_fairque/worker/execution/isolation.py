@@ -22,6 +22,7 @@ from django.core.cache import caches
 from django.db import close_old_connections, connections, reset_queries
 from django.db.backends.signals import connection_created
 
+from django_fairque.engine.model.ids import this_process
 from django_fairque.worker.execution import process_copies as copies
 from django_fairque.worker.reporting.log import logger
 
@@ -101,7 +102,7 @@ class CopyEndingExecutor(ThreadPoolExecutor):
 
     def __init__(self, threads: int | None, name: str) -> None:
         super().__init__(threads, name)
-        self._generation = copies.generation()
+        self._process = this_process.get()
 
     def submit(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         return super().submit(self._call, partial(function, *args, **kwargs))
@@ -110,7 +111,7 @@ class CopyEndingExecutor(ThreadPoolExecutor):
         try:
             return function()
         finally:
-            copies.end_if_copied(self._generation)
+            copies.end_if_copied(self._process)
 
 
 class LoopExecutor(CopyEndingExecutor):

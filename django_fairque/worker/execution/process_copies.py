@@ -19,6 +19,8 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from django_fairque.engine.model.ids import this_process
+
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
@@ -27,23 +29,16 @@ F_SETSIG = 10
 
 
 class _CopyState:
-    generation = 0
-    """Grows in each copy."""
     ends: tuple[int, int] | None = None
     """Of the pipe: read, write (-1 in copies)."""
     loop: AbstractEventLoop | None = None
     """The event loop that ran in the thread which is making a copy."""
 
 
-def generation() -> int:
-    """How many forks this process is away from the first one."""
-    return _CopyState.generation
-
-
-def end_if_copied(made_in: int) -> None:
-    """End this process if it is a copy of the one in which the caller was made (`generation`): a task has forked, and its
+def end_if_copied(made_in: object) -> None:
+    """End this process if it is a copy of the one in which the caller was made (`this_process`): a task has forked, and its
     function has returned in the copy too."""
-    if made_in != _CopyState.generation:
+    if made_in is not this_process.get():
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):
                 stream.flush()
@@ -66,7 +61,6 @@ def _after_in_parent() -> None:
 
 
 def _after_in_child() -> None:
-    _CopyState.generation += 1
     loop, _CopyState.loop = _CopyState.loop, None
     if loop is not None:
         # The coroutine that has forked goes on until it waits; then the copy ends, before another coroutine goes on in it.

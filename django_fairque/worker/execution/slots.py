@@ -17,6 +17,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from django_fairque.engine.model.ids import this_process
 from django_fairque.engine.model.lease import Lease, LeaseKey
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.tasks import registry
@@ -242,7 +243,7 @@ class Slot(threading.Thread):
         self._interrupt: Callable[[type[BaseException]], object] | None = None
         """Interrupts the coroutine that it runs."""
         self._last_queue = index
-        self._generation = process_copies.generation()
+        self._process = this_process.get()
         self._fence = 0
         """The planner's fence number before the work was taken."""
 
@@ -409,7 +410,7 @@ class Slot(threading.Thread):
     def _unless_copied(self, body: Callable[[], list[Outcome]]) -> list[Outcome]:
         """Run it in a new context; if it has forked, the copy of this process ends here."""
         outcomes = self._contexts.run(body)
-        process_copies.end_if_copied(self._generation)
+        process_copies.end_if_copied(self._process)
         return outcomes
 
     # --- coroutines ---

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from django_fairque.engine.inspection.task_logs import LogLine
 from django_fairque.engine.model.errors import FairQueueError, StaleLeaseError
 from django_fairque.safely import Interruption, is_a, report_lost_line, traceback_text, type_name
-from django_fairque.tasks.context import report_sender, running
+from django_fairque.tasks.context import report_senders, running
 from django_fairque.worker.reporting.log import logger, printable
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class LogCapture:
                 self._size -= self._lines.popleft()[1]
             is_first, self.due = not self.due, self.due or monotonic() + FIRST_SEND_SECONDS
         if is_first:
-            report_sender.add(self)
+            report_senders.get().add(self)
 
     def close(self) -> None:
         """The attempt has ended: keep nothing more, and send what was not sent. Blocks."""
@@ -95,7 +95,7 @@ class LogCapture:
                 )
         if not self._is_closed:
             self.due = monotonic() + SEND_SECONDS
-            report_sender.add(self)
+            report_senders.get().add(self)
 
 
 def _line_of(record: logging.LogRecord) -> LogLine:
