@@ -6,6 +6,10 @@ for what it uses, and the package can be imported before Django is set up.
 
 from typing import TYPE_CHECKING
 
+from django_fairque.early_signals import install as _install_early_signals
+
+_install_early_signals()  # as early as possible: settings and the project's modules may take seconds
+
 if TYPE_CHECKING:
     from django_fairque.engine.maintenance.invariants import Violation as Violation
 

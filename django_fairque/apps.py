@@ -6,10 +6,8 @@ from django.apps import AppConfig
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
-from django_fairque.early_signals import install
 from django_fairque.tasks.open_transactions import watch_connections
 
-install()  # as early as possible: the project's own modules may take seconds
 watch_connections()
 
 

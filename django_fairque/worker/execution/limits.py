@@ -161,11 +161,18 @@ BYTES_PER_MB = 2**20
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
+def has_proc() -> bool:
+    """Whether /proc shows this process: containers may be without it."""
+    return Path("/proc/self/statm").exists()
+
+
 def resident_mb(pid: int | None = None) -> float:
-    """Megabytes in RAM, of this process by default. Where /proc is missing: this process's highest so far."""
+    """Megabytes in RAM, of this process by default. Where /proc is missing: this process's highest so far, and 0 for another."""
     try:
         pages = int(Path(f"/proc/{pid or 'self'}/statm").read_bytes().split()[1])
     except OSError:
+        if pid not in (None, os.getpid()):
+            return 0.0
         highest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return highest / (2**20 if sys.platform == "darwin" else 2**10)
     return pages * _PAGE_BYTES / 2**20

@@ -32,6 +32,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from django_fairque.worker.execution.limits import has_proc
 from django_fairque.worker.execution.status_board import StatusBoard
 from django_fairque.worker.reporting.log import logger
 from django_fairque.worker.supervisor import child_main
@@ -396,7 +397,13 @@ class ProcessFactory:
         self._former: list[ForkServer] = []
         if copied:
             child_main.freeze_loaded_objects()
-        if self._forks and not can_fork():
+        if sys.platform == "linux" and not has_proc():
+            self._forks = False
+            logger.warning(
+                "/proc can't be read: processes are spawned, not forked, their memory is unknown and not limited, and "
+                "copies that a task makes with os.fork() may outlive the worker; mount /proc in the worker's container"
+            )
+        elif self._forks and not can_fork():
             self._spawn_instead(
                 "this system can't tell processes apart safely enough (Linux has been able to since 5.3)"
             )

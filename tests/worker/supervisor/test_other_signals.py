@@ -92,14 +92,22 @@ def test_stacks_of_a_process_that_does_not_respond_are_shown(
     child.kill()
 
 
-def test_a_worker_that_is_stopped_while_its_project_loads_exits_with_0(server: Server, tmp_path: Path) -> None:
+@pytest.mark.parametrize("slow", ["app", "settings"])
+def test_a_worker_that_is_stopped_while_its_project_loads_exits_with_0(
+    server: Server, tmp_path: Path, slow: str
+) -> None:
+    """Settings are read before Django imports the app: there ``manage.py`` has imported the package."""
     (tmp_path / "slow_project.py").write_text(
         "import os, time\nfrom pathlib import Path\nPath(os.environ['LOADING']).touch()\n"
         # Not one long sleep: Python calls no handler in it if the signal came just before the sleep began.
         "for _ in range(6000):\n    time.sleep(0.01)\n"
     )
-    (tmp_path / "slow_settings.py").write_text(
-        "from tests.worker.project.settings import *\nINSTALLED_APPS = [*INSTALLED_APPS, 'slow_project']\n"
+    loads = "import slow_project" if slow == "settings" else "INSTALLED_APPS = [*INSTALLED_APPS, 'slow_project']"
+    (tmp_path / "slow_settings.py").write_text(f"from tests.worker.project.settings import *\n{loads}\n")
+    first = "import django_fairque\n" if slow == "settings" else ""
+    (tmp_path / "manage.py").write_text(
+        f"{first}import sys\nfrom django.core.management import execute_from_command_line\n"
+        "if __name__ == '__main__':\n    execute_from_command_line(sys.argv)\n"
     )
     environment = {
         **os.environ,
@@ -108,7 +116,7 @@ def test_a_worker_that_is_stopped_while_its_project_loads_exits_with_0(server: S
         "TEST_SERVER": server.url,
         "LOADING": str(tmp_path / "loading"),
     }
-    worker = subprocess.Popen([sys.executable, "-m", "django", "fairque_worker"], env=environment, cwd=tmp_path)
+    worker = subprocess.Popen([sys.executable, "manage.py", "fairque_worker"], env=environment, cwd=tmp_path)
     try:
         eventually((tmp_path / "loading").exists)
         worker.send_signal(signal.SIGTERM)
