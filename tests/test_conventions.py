@@ -43,7 +43,7 @@ BANNED_PHRASES_IN_THE_PACKAGE, BANNED_PHRASES_IN_THE_DOCUMENTATION = 45, 134
 ENQUEUE = {"files": 18, "functions": 66, "depth": 11}
 POP = {"files": 8, "functions": 31, "depth": 8}
 RUN = {"files": 9, "functions": 37, "depth": 9}
-FINISH = {"files": 10, "functions": 34, "depth": 8}
+FINISH = {"files": 10, "functions": 37, "depth": 8}
 """Of the package, in the calling thread, the second time. Python before 3.12 counts a comprehension as a function."""
 
 
