@@ -78,7 +78,7 @@ def prepare(lease: Lease, services: Services) -> Run | Outcome:
         if services.signing != "off":
             keys = services.key_watch.keys
             signing.check(lease, queue=services.queue, prefix=services.config.prefix, mode=services.signing, keys=keys)
-            services.key_watch.matched()
+            services.key_watch.in_a_row = 0
         name = lease.name
         definition = registry.find(name) if name else services.bare
         if definition is None:

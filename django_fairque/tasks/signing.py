@@ -80,9 +80,9 @@ def check(lease: Lease, *, queue: str, prefix: str, mode: str, keys: Sequence[st
         *((lease.task_id, lease.run_id) if is_bound else ("", "")),
         signature[MAC_END:],
     )
-    known = project_keys() if keys is None else keys
-    if signature and any(hmac.compare_digest(sign(prepared_key(key), *fields), signature) for key in known):
-        return
+    for key in project_keys() if keys is None else keys:
+        if signature and hmac.compare_digest(sign(prepared_key(key), *fields), signature):
+            return
     error = TaskSignatureError(_WRONG if signature else _MISSING)
     error.is_missing = not signature
     raise error
@@ -120,18 +120,14 @@ class KeyWatch:
         self._read_at = -KEYS_READ_SECONDS
         self._used: set[str] = set()
         self._has_better_worker = False
-        self._in_a_row = 0
+        self.in_a_row = 0
+        """Tasks of another key since the last signature that was right."""
         self._paused_until = -1.0
 
     @property
     def is_paused(self) -> bool:
         """Whether to fetch nothing: other workers have the key."""
         return self._paused_until > self._clock()
-
-    def matched(self) -> None:
-        """A signature was right."""
-        if self._in_a_row:
-            self._in_a_row = 0
 
     def is_of_another_key(self, queue: FairQueue) -> bool:
         """Whether a wrong signature may be by the key of a producer that this worker does not have. Reads the server, not
@@ -148,11 +144,11 @@ class KeyWatch:
                     return True
             if not self._used - self._own:
                 return False
-            self._in_a_row += 1
+            self.in_a_row += 1
             is_odd = self._has_better_worker or not self._used & self._own
-            if is_odd and self._in_a_row >= MISMATCHES_BEFORE_PAUSE and now >= self._paused_until:
+            if is_odd and self.in_a_row >= MISMATCHES_BEFORE_PAUSE and now >= self._paused_until:
                 self._paused_until = now + MISMATCH_PAUSE_SECONDS
-                self._in_a_row = MISMATCHES_BEFORE_PAUSE - 1
+                self.in_a_row = MISMATCHES_BEFORE_PAUSE - 1
                 logger.error(
                     "queue %s: this worker stops fetching for %g s, because producers sign with a key that it does not have "
                     "(fingerprint %s). The tasks wait for a worker that has it. Give this worker the SECRET_KEY of the "
