@@ -285,6 +285,12 @@ class TaskResult(Handle, Generic[R_co]):
         task = self._task
         if task is None:
             raise self._not_there()
+        if task.state is TaskState.FINISHED and task.result_bytes_removed:
+            raise TaskNotFoundError(
+                f"task {self.id!r} has finished, and its result ({task.result_bytes_removed:,} bytes) was removed, because the "
+                "results of its user exceed max_result_bytes; read results sooner, return references to large values, or raise "
+                "the limit"
+            )
         if task.state is TaskState.FINISHED:
             value: R_co = load_result(task.name, task.result)
             return value

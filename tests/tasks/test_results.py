@@ -156,3 +156,14 @@ async def test_coroutines_wait_as_long_and_no_longer(queue: FairQueue) -> None:
     with pytest.raises(TaskNotFoundError):
         await TaskResult("nothing").await_()
     await aclose_queues()
+
+
+def test_a_result_that_was_removed_says_so(queue: FairQueue) -> None:
+    config = queue.config.model_copy(update={"max_result_bytes": 3000})
+    limited = type(queue)(queue.client, queue.name, config)
+    first, second = enqueue(), enqueue()
+    for lease in limited.pop_batch(2, "w"):
+        limited.finish(lease, "x" * 2000)
+    assert second.result() == "x" * 2000
+    with pytest.raises(TaskNotFoundError, match=r"its result \(2,002 bytes\) was removed, because .* max_result_bytes"):
+        first.result()

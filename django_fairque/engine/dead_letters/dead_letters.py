@@ -125,7 +125,8 @@ class DeadLetterQueue:
         ``entry_id`` is the entry's id. ``payload`` replaces the task's payload: any JSON value, or JSON as text in
         bytes (``b"null"`` for a null); by default the payload stays.
 
-        Returns the task's id. Raises `TaskNotFoundError` if the entry was requeued, discarded or forgotten.
+        Returns the task's id. Raises `TaskNotFoundError` if the entry was requeued, discarded or forgotten, and
+        `TaskValidationError` if no ``payload`` is given and that of the entry was removed (``max_dead_letters``).
         """
         return self._run(requeue(self._shards, entry_id, payload, now))
 
@@ -247,9 +248,17 @@ def of_task(shards: Shards, task_id: str) -> Operation[DLQEntry | None]:
 
 
 def requeue(shards: Shards, entry_id: str, payload: Any, now: float | None) -> Operation[str]:
+    task_id, died = _key(entry_id)
     if not (yield from requeue_some(shards, [entry_id], payload, now)):
+        shard = yield from shards.of_task(task_id)
+        ((state, deaths, removed),) = yield from read_fields_of(shard.keys, [task_id], "state", "died", "short")
+        if payload is None and (size := int(removed or 0)) and (state, int(deaths or 0)) == (b"failed", died):
+            raise TaskValidationError(
+                f"dead letter {entry_id!r} can't be requeued as it was: its payload ({size:,} bytes) was removed because "
+                "its user had max_dead_letters dead letters; give requeue() the payload, or enqueue the task again"
+            )
         raise _gone(shards, entry_id)
-    return _key(entry_id)[0]
+    return task_id
 
 
 def discard(shards: Shards, entry_id: str, now: float | None) -> Operation[None]:

@@ -69,6 +69,8 @@ class Snapshot:
     counters: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
     deps: dict[str, set[str]] = field(default_factory=dict)
     runs: dict[str, set[str]] = field(default_factory=dict)
+    results: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Of each user, the tasks whose results count against its limit."""
     remotes: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
     others: list[str] = field(default_factory=list)
     squatters: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -159,7 +161,7 @@ _TYPES = {
     **dict.fromkeys(("stats", "task", "user", "group", "worker", "xcom", "events", "logs"), "hash"),
     **dict.fromkeys(("schedules", "schedules:last", "schedules:versions", "schedules:retired"), "hash"),
     **dict.fromkeys((*_REGISTRIES, "state", "wake", "workers", "schedules:due", "code_versions"), "zset"),
-    "schedules:workers": "zset",
+    **dict.fromkeys(("schedules:workers", "results"), "zset"),
     **dict.fromkeys(("leases", "revoked", "deps", "run"), "set"),
     **dict.fromkeys(("history", "alerts", "deployments"), "list"),
     **dict.fromkeys(("payload", "reply", "unique", "delivered"), "string"),
@@ -194,6 +196,7 @@ def _place(snapshot: Snapshot, name: str) -> tuple[str, dict[str, Any], str] | N
         "run": ("set", snapshot.runs),
         "remote": ("hash", snapshot.remotes),
         "payload": ("head", snapshot.heads),
+        "results": ("zset", snapshot.results),
     }
     if kind in places:
         return (*places[kind], rest)
@@ -263,7 +266,7 @@ def violations(snapshot: Snapshot) -> Iterator[Violation]:
     yield from _organizations(snapshot, sums)
     yield from _newcomers(snapshot, served, sums)
     yield from _weights(snapshot, waiting, served, sums)
-    for check in (_held, _counters, _dependencies, _runs, _owners):
+    for check in (_held, _counters, _dependencies, _runs, _results, _owners):
         yield from check(snapshot)
 
 
@@ -389,6 +392,10 @@ def _waiting(snapshot: Snapshot) -> Waiting:
         field_name = {"scheduled": "sched", "deferred": "deferred", "started": "run"}.get(state)
         if state == "queued":
             field_name = "ready:" + name_of(record.get(b"priority", b""))
+        if state == "failed" or b"result_size" in record:
+            counter = waiting.setdefault(user, Counter())
+            counter["dead"] += state == "failed"
+            counter["result_bytes"] += int(number(record.get(b"result_size")))
         if field_name:
             counter = waiting.setdefault(user, Counter())
             counter[field_name] += 1
@@ -405,7 +412,7 @@ def _waiting(snapshot: Snapshot) -> Waiting:
 
 def _users(snapshot: Snapshot, waiting: Waiting) -> Iterator[Violation]:
     priorities = (f"ready:{priority}" for priority in range(1, 7))
-    counted = ("sched", "deferred", "run", "bytes", *RUNNING_TASK_SUMS, *priorities)
+    counted = ("sched", "deferred", "run", "bytes", "dead", "result_bytes", *RUNNING_TASK_SUMS, *priorities)
     for user in snapshot.users.keys() | waiting.keys():
         record, has = snapshot.users.get(user, {}), waiting.get(user, Counter())
         key, repair = f"user:{user}", ("place", user, "")
@@ -654,6 +661,19 @@ def _runs(snapshot: Snapshot) -> Iterator[Violation]:
     members = {(run, task_id) for run, ids in snapshot.runs.items() for task_id in ids}
     for run, task_id in sorted(recorded ^ members):
         yield snapshot.violation("run", f"run:{run}", f"{task_id!r} and its run disagree", "run", run, task_id)
+
+
+def _results(snapshot: Snapshot) -> Iterator[Violation]:
+    """The tasks with a counted result are those that are listed for their users."""
+    counted = {
+        (name_of(record.get(b"user", b"")), task_id)
+        for task_id, record in snapshot.tasks.items()
+        if b"result_size" in record
+    }
+    listed = {(user, task_id) for user, members in snapshot.results.items() for task_id in members}
+    for user, task_id in sorted(counted ^ listed):
+        detail = f"{task_id!r} and the list of its user's results disagree"
+        yield snapshot.violation("results", f"results:{user}", detail, "result", user, task_id)
 
 
 def _owners(snapshot: Snapshot) -> Iterator[Violation]:

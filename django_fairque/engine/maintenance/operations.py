@@ -102,7 +102,7 @@ def is_paused(shards: Shards) -> Operation[bool]:
 MAX_REPAIR_ROUNDS = 12
 REPAIRS_PER_CALL = 100
 REPAIR_ORDER = (
-    ("task", "index", "queue", "lease", "run", "key", "mirror", "watchers"),
+    ("task", "index", "queue", "lease", "run", "key", "mirror", "watchers", "result"),
     ("edge",),
     ("user", "stat"),
     ("place", "member"),

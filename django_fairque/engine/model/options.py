@@ -250,9 +250,9 @@ def whole(default: int, *, least: int, most: int, is_setting: bool = True) -> An
     return Field(default=default, ge=least, le=most, description=words, exclude=not is_setting or None)
 
 
-def limit(unit: str, *, most: int) -> Any:
-    """A field that is a whole number of a unit, by default 0, which means no limit."""
-    return Field(default=0, ge=0, le=most, description=f"a whole number of {unit}, at least 0 (0: no limit)")
+def limit(unit: str, *, most: int, default: int = 0) -> Any:
+    """A field that is a whole number of a unit; 0, the usual default, means no limit."""
+    return Field(default=default, ge=0, le=most, description=f"a whole number of {unit}, at least 0 (0: no limit)")
 
 
 def seconds(default: float | None, *, least: float | None = None, is_setting: bool = True) -> Any:
@@ -338,6 +338,14 @@ class QueueConfig(Options):
     max_backlog_bytes: Whole = limit("bytes per user", most=10**15)
     """The largest number of bytes of a user's tasks that have not ended, each with its payload and 500 bytes.
     Default: 0, for no limit.
+    """
+    max_result_bytes: Whole = limit("bytes per user", most=10**15, default=100_000_000)
+    """The largest number of bytes of a user's results, each of more than 1,000 bytes. Beyond it the user's oldest results
+    are removed; their tasks stay. Default: 100,000,000; 0: no limit.
+    """
+    max_dead_letters: Whole = limit("dead letters per user", most=10**12, default=10_000)
+    """The largest number of a user's complete dead letters. Further ones are kept in a short form, without a large
+    payload. Default: 10,000; 0: no limit.
     """
     result_ttl: Number = seconds(86400, least=60)
     """How long finished and canceled tasks are kept, at least 60. Default: 86,400."""

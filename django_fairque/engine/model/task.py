@@ -120,6 +120,10 @@ class Task(BaseModel):
     """When it ended; None if it has not."""
     result: Any = None
     """What it returned, as a JSON value."""
+    result_bytes_removed: int = 0
+    """The bytes of its result, if it was removed because its user's results exceed ``max_result_bytes``; else 0."""
+    payload_bytes_removed: int = 0
+    """The bytes of its payload, if it was removed because its user has ``max_dead_letters`` dead letters; else 0."""
     worker: str = ""
     """The worker that had it last; empty for none."""
     delivery: int = 0
@@ -687,6 +691,8 @@ NUMBER_FIELDS = {
     "given_back": "returned",
     "max_deliveries": "max_deliveries",
     "promoted_from": "promoted",
+    "result_bytes_removed": "result_removed",
+    "payload_bytes_removed": "short",
 }
 CHOSEN_ID_FIELD = "chosen"
 

@@ -913,7 +913,8 @@ class AsyncDeadLetterQueue:
         ``entry_id`` is the entry's id. ``payload`` replaces the task's payload: any JSON value, or JSON as text in
         bytes (``b"null"`` for a null); by default the payload stays.
 
-        Returns the task's id. Raises `TaskNotFoundError` if the entry was requeued, discarded or forgotten.
+        Returns the task's id. Raises `TaskNotFoundError` if the entry was requeued, discarded or forgotten, and
+        `TaskValidationError` if no ``payload`` is given and that of the entry was removed (``max_dead_letters``).
         """
         return await self._run(sync_dead_letters.requeue(self._shards, entry_id, payload, now))
 

@@ -39,7 +39,19 @@ CALL_COMMANDS: dict[CallMode, tuple[str, ...]] = {
 
 PRODUCER_KEYS = (
     *("stats", "stats:*", "ring", "ring:*", "groups", "grouped", "group:*", "wake", "users", "user:*", "throttled"),
-    *("due", "queue:user:*", "state:*", "task:*", "payload:*", "history:*", "deps:*", "resolving", "run:*", "xcom:*"),
+    *(
+        "due",
+        "queue:user:*",
+        "state:*",
+        "task:*",
+        "payload:*",
+        "history:*",
+        "deps:*",
+        "resolving",
+        "run:*",
+        "xcom:*",
+        "results:*",
+    ),
     *(
         "logs:*",
         "alerts",

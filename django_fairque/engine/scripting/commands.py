@@ -165,6 +165,8 @@ class Commands:
             int(config.shards > 1),
             config.max_backlog_bytes,
             to_us(2 * config.request_timeout),
+            config.max_result_bytes,  # `bounds.lua` reads these two from the end
+            config.max_dead_letters,
         ]
         self._options = " ".join(map(str, options))
 

@@ -79,7 +79,7 @@ class Command(QueueCommand):
             ("run", task.run_id),
             ("trace", task.traceparent),
             ("payload", raw if self.options["unredacted"] else as_line(task)),
-            ("result", "" if task.result is None else self._json(task.result)),
+            ("result", _removed_result(task) if task.result is None else self._json(task.result)),
         ):
             if value:
                 yield f"{name:9} {value}"
@@ -150,6 +150,12 @@ def _fields(task: Task) -> dict[str, Any]:
         "name": task.name,
         "run": task.run_id,
     }
+
+
+def _removed_result(task: Task) -> str:
+    if not task.result_bytes_removed:
+        return ""
+    return f"removed ({task.result_bytes_removed:,} bytes): its user's results exceed max_result_bytes"
 
 
 TASK_LIST: Listing[Task] = Listing(

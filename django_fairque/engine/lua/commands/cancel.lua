@@ -5,7 +5,7 @@
 -- ARGV    options, reason, n (1..1000), then n ids
 -- REPLY   one digit per task: 0 unknown, 1 canceled, 2 ended before
 -- COST    9 commands a task
--- include heads base ring organization recent_usage user task dependents removal
+-- include heads base ring organization recent_usage user bounds task dependents removal
 local stored = redis.call('GET', K.reply)
 if stored then return stored end
 local reason, size = ARGV[FIRST_ARG], tonumber(ARGV[FIRST_ARG + 1])

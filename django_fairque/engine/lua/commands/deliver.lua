@@ -8,7 +8,7 @@
 --         what push.lua takes from "nonce kept" on, kept being 1 (its n may be 0)
 -- REPLY   as push.lua; a task that was delivered before is accepted
 -- COST    those of a push, 1 more a task of an outbox, 2 to 5 an event
--- include heads base ring organization recent_usage user task push_decide push_dependencies push_write
+-- include heads base ring organization recent_usage user bounds task push_decide push_dependencies push_write
 local remembered, events = tonumber(ARGV[FIRST_ARG]), tonumber(ARGV[FIRST_ARG + 1])
 local at = FIRST_ARG + 2 + 5 * events
 local size = tonumber(ARGV[at + 3])

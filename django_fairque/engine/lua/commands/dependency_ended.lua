@@ -5,7 +5,7 @@
 -- ARGV    options, n (0..1000), then n × (id, finished failed or canceled)
 -- REPLY   how many were news
 -- COST    3 commands each, and those of telling at most 50 dependents
--- include heads base ring organization recent_usage user task dependents
+-- include heads base ring organization recent_usage user bounds task dependents
 local news = {}
 for i = 1, tonumber(ARGV[FIRST_ARG]) do
   local mirror, state = read_mirror(ARGV[FIRST_ARG + 2 * i - 1]), ARGV[FIRST_ARG + 2 * i]

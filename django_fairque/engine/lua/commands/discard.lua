@@ -5,7 +5,7 @@
 -- ARGV    options, n (1..1000), then n × (id, how many times it had died)
 -- REPLY   one digit per entry: 0 no such dead letter (any more), 1 discarded
 -- COST    5 commands an entry
--- include heads base ring organization recent_usage user task dependents
+-- include heads base ring organization recent_usage user bounds task dependents
 local stored = redis.call('GET', K.reply)
 if stored then return stored end
 local size, codes, tasks, seen = tonumber(ARGV[FIRST_ARG]), {}, {}, {}
@@ -16,7 +16,7 @@ for i = 1, size do
   if codes[i] == 1 then
     seen[id] = true -- not of an old letter: it may stand before the present one
     touch(history_key(task.id))
-    if task.waited then task.owner = load_user(task.user) end
+    task.owner = load_user(task.user)
     tasks[#tasks + 1] = task
   end
 end
@@ -26,6 +26,7 @@ for _, task in ipairs(tasks) do
   to_ended(task, 'canceled', result_ttl)
   zrem(K['state:failed'], task.id)
   count('lying:' .. (task.raw.failure or 'failed'), -1)
+  add(task.owner, 'dead', -1)
   count('discarded', 1)
 end
 commit()

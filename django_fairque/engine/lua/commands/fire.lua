@@ -7,7 +7,7 @@
 --         (opaque; '' to remember nothing), then what push.lua takes from "nonce kept" on (n may be 0)
 -- REPLY   1 fired, 0 not this run time's turn (any more), 2 not now: the user's backlog is full
 -- COST    6 commands, and those of a push
--- include heads base ring organization recent_usage user task push_decide push_dependencies push_write
+-- include heads base ring organization recent_usage user bounds task push_decide push_dependencies push_write
 local name, run_time = ARGV[FIRST_ARG], ARGV[FIRST_ARG + 2]
 local due = redis.call('ZSCORE', K['schedules:due'], name)
 if not due or tonumber(due) ~= tonumber(run_time) then return 0 end

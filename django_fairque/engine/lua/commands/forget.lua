@@ -4,8 +4,8 @@
 -- KEYS    base
 -- ARGV    options, n (1..1000), then n ids
 -- REPLY   how many were removed (tasks that have not ended are left alone)
--- COST    1 command a task and 2
--- include heads base ring organization recent_usage user task removal
+-- COST    1 command a task and 2; 4 more for a dead letter or a task with a large result
+-- include heads base ring organization recent_usage user bounds task removal
 local ended, removed = { finished = {}, failed = {}, canceled = {} }, 0
 for i = 1, tonumber(ARGV[FIRST_ARG]) do
   local id = ARGV[FIRST_ARG + i]
@@ -20,6 +20,5 @@ for i = 1, tonumber(ARGV[FIRST_ARG]) do
 end
 touch_all()
 for state, ids in pairs(ended) do forget(state, ids) end
-flush()
-flush_stats()
+commit()
 return removed

@@ -14,7 +14,7 @@
 -- COST    16 commands for one task, 6 a task in a batch over many users; with organizations of users 4 more for one, and for each
 --         organization of a batch; the same for any number of users and organizations. Of a list one more to read each user of it who can be
 --         served, and some eight to write of what it has given (lib/list_credit.lua)
--- include heads base ring organization recent_usage user task dependents due_work list_credit select_next fetch
+-- include heads base ring organization recent_usage user bounds task dependents due_work list_credit select_next fetch
 local limit = tonumber(ARGV[FIRST_ARG])
 
 start_due_if_needed()

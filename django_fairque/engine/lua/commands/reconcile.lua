@@ -8,7 +8,7 @@
 -- ARGV    options, worker, reason, limit (1..1000), n, then the n tokens that it keeps
 -- REPLY   leases given back, 1 if there may be more
 -- COST    4 commands, 1 for each lease that the worker holds (as many as it has fetched), 10 more for each that is given back
--- include heads base ring organization recent_usage user task
+-- include heads base ring organization recent_usage user bounds task
 local worker, reason, limit = ARGV[FIRST_ARG], ARGV[FIRST_ARG + 1], tonumber(ARGV[FIRST_ARG + 2])
 local stored = redis.call('GET', K.reply)
 if stored then

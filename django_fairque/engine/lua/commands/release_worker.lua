@@ -9,7 +9,7 @@
 --         itself, m, then m tokens that it was running when it was ended for another reason
 -- REPLY   leases given back, 1 if there may be more
 -- COST    10 commands a lease
--- include heads base ring organization recent_usage user task
+-- include heads base ring organization recent_usage user bounds task
 local worker, reason, limit = ARGV[FIRST_ARG], ARGV[FIRST_ARG + 1], tonumber(ARGV[FIRST_ARG + 3])
 local crashed = {}
 for i = 1, tonumber(ARGV[FIRST_ARG + 4]) do crashed[tonumber(ARGV[FIRST_ARG + 4 + i])] = true end

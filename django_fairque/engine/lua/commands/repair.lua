@@ -10,10 +10,11 @@
 --         stat field difference; place user '' (ring, rate, registry of users); key name '' (payload, history or logs);
 --         member organization user (does not belong there); organization id field:difference; standing organization '' (ring, registry of
 --         organizations); sum field difference (of the figures of organizations);
+--         result user id (whether it is among the user's results);
 --         mirror id '' (of a task on another shard); watchers id '' (other shards were not notified of its end)
 -- REPLY   one digit each: 0 nothing to fix, 1 fixed, 2 can't be fixed by a program
 -- COST    25 commands each
--- include heads base ring organization recent_usage user task dependents
+-- include heads base ring organization recent_usage user bounds task dependents
 counters.read_again()
 
 local STATES = { 'scheduled', 'deferred', 'queued', 'started', 'finished', 'failed', 'canceled' }
@@ -217,6 +218,8 @@ function fix.place(user_name)
   end
   return 1
 end
+
+function fix.result(user_name, id) return bounds.repair_result(user_name, id, read_task(id)) end
 
 function fix.member(organization_name, user_name)
   local user = load_user(user_name)

@@ -3,9 +3,9 @@
 --
 -- KEYS    base reply
 -- ARGV    options, n (1..1000), then n × (id, how many times it had died, has a new payload (0/1), payload)
--- REPLY   one digit per entry: 0 no such dead letter (any more), 1 requeued
+-- REPLY   one digit per entry: 0 no such dead letter (any more), or its payload was removed (`short`) and there is no new one; 1 requeued
 -- COST    8 commands an entry
--- include heads base ring organization recent_usage user task
+-- include heads base ring organization recent_usage user bounds task
 local stored = redis.call('GET', K.reply)
 if stored then return stored end
 local function head_of(task) return task.payload_at and string.sub(task.text, 1, task.payload_at - 1) or '' end
@@ -13,7 +13,8 @@ local size, codes, tasks, seen = tonumber(ARGV[FIRST_ARG]), {}, {}, {}
 for i = 1, size do
   local at = FIRST_ARG + 1 + (i - 1) * 4
   local task = not seen[ARGV[at]] and read_task(ARGV[at])
-  codes[i] = task and task.state == 'failed' and task.died == tonumber(ARGV[at + 1]) and 1 or 0
+  local has_payload = task and (ARGV[at + 2] == '1' or (tonumber(task.raw.short) or 0) == 0)
+  codes[i] = has_payload and task.state == 'failed' and task.died == tonumber(ARGV[at + 1]) and 1 or 0
   if codes[i] == 1 then
     seen[ARGV[at]] = true -- not of an old letter: it may stand before the present one
     task.owner = load_user(task.user)
@@ -35,7 +36,7 @@ for _, task in ipairs(tasks) do
   task.expires = nil -- its expiry has passed or may pass again, and a requeued task is to run
   -- First what it is no more: left over in a queued task, a moment that has passed would end it again.
   redis.call('HDEL', task_key(task.id), 'expires', 'failure', 'reason', 'ended', 'due', 'delay', 'warn',
-    'immediate', 'snoozes')
+    'immediate', 'snoozes', 'short')
   if task.size then
     redis.call('HSET', task.key, 'size', exact(task.size))
     add(task.owner, 'bytes', task.size)
@@ -43,6 +44,7 @@ for _, task in ipairs(tasks) do
   to_queued(task.owner, task, false, 'retries', 0, 'deliveries', 0, 'token', 0)
   zrem(K['state:failed'], task.id)
   count('lying:' .. (task.raw.failure or 'failed'), -1)
+  add(task.owner, 'dead', -1)
   count('requeued', 1)
 end
 commit()

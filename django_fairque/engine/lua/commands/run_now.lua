@@ -6,7 +6,7 @@
 -- ARGV    options, the state that they are taken from (scheduled or deferred), n (1..1000), then n ids
 -- REPLY   one digit per task: 0 unknown, 1 hastened, 2 not in that state (any more)
 -- COST    10 commands a task, and 3 for each of its dependencies
--- include heads base ring organization recent_usage user task dependents
+-- include heads base ring organization recent_usage user bounds task dependents
 local stored = redis.call('GET', K.reply)
 if stored then return stored end
 local state, size = ARGV[FIRST_ARG], tonumber(ARGV[FIRST_ARG + 1])

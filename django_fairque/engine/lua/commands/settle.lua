@@ -13,7 +13,7 @@
 -- REPLY   now, look, virtual time, place and news as pop.lua, codes (one digit per outcome: 0 stale, 1 finished, 2 retried, 3 dead, 4 released,
 --         5 canceled), then the leases as pop.lua
 -- COST    3 commands per outcome and 3 per user, and those of a pop
--- include heads base ring organization recent_usage user task dependents due_work list_credit select_next fetch runs
+-- include heads base ring organization recent_usage user bounds task dependents due_work list_credit select_next fetch runs
 local STRIDE = 7
 local size = tonumber(ARGV[FIRST_ARG])
 local ended, codes, seen, given_back = {}, {}, {}, false
@@ -44,6 +44,7 @@ for i = 1, size do
     task.owner, task.index, task.took, task.body = load_user(task.user), i, tonumber(ARGV[at + 3]), ARGV[at + 5]
     if is_finish then
       touch_lease(task)
+      bounds.note_result(task.owner, task.body)
     else
       task.kind, task.delay, task.report = kind, tonumber(ARGV[at + 4]), ARGV[at + 6]
       task.most, task.last = tonumber(most), tonumber(last)
@@ -57,7 +58,9 @@ for i = 1, size do
   end
 end
 if #ended > 0 then touch_minute() end
+bounds.plan()
 touch_all()
+bounds.remove_planned()
 if given_back then order_returning(ended) end
 
 -- A task that asks for another run in less than a second is rerun at once this often in a row, then once a second, and in the
@@ -173,11 +176,7 @@ local finished = 0
 local function finish(task)
   local sums = end_lease(task.owner, task, task.took, true)
   sums.finished, finished = sums.finished + 1, finished + 1
-  if task.body ~= '' then
-    to_ended(task, 'finished', result_ttl, 'done', mark(task, FINISHED), 'result', task.body)
-  else
-    to_ended(task, 'finished', result_ttl, 'done', mark(task, FINISHED))
-  end
+  to_ended(task, 'finished', result_ttl, 'done', mark(task, FINISHED), bounds.result_fields(task.owner, task, task.body))
   return FINISHED
 end
 

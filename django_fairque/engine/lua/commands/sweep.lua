@@ -8,7 +8,7 @@
 --         at risk, promoted, alerts to fetch, when the next schedule is due (us), messages
 --         for other shards, 1 if this minute has no sample yet
 -- COST    18 commands when nothing is due; at most the options' sweep limit of each kind
--- include heads base ring organization recent_usage user task dependents removal due_work
+-- include heads base ring organization recent_usage user bounds task dependents removal due_work
 if ARGV[FIRST_ARG] then
   if stat.sampled ~= math.floor(now / 60e6) then
     touch(P .. 'stats:hours')
@@ -36,7 +36,7 @@ for _, state in ipairs({ 'finished', 'failed', 'canceled' }) do
   touch_all()
   forget(state, ids)
   swept.forgotten = swept.forgotten + #ids
-  flush()
+  if #ids > 0 then commit() end
 end
 for _, name in ipairs(due_members(K.users, sweep_limit)) do
   local user = load_user(name)

@@ -6,7 +6,7 @@
 -- ARGV    options, id, token, worker that takes it over, lease (us)
 -- REPLY   now (us), then the end of the lease and its values as pop.lua; nothing else if it is not the task's current one
 -- COST    9 commands
--- include heads base ring organization recent_usage user task dependents due_work list_credit select_next fetch
+-- include heads base ring organization recent_usage user bounds task dependents due_work list_credit select_next fetch
 local id, token, worker = ARGV[FIRST_ARG], tonumber(ARGV[FIRST_ARG + 1]), ARGV[FIRST_ARG + 2]
 local lease_end = now + tonumber(ARGV[FIRST_ARG + 3])
 local task = read_task(id)

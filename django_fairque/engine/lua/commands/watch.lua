@@ -5,7 +5,7 @@
 -- ARGV    options, the shard that asks, n (0..1000), n ids
 -- REPLY   for each: open, finished, failed, canceled, or '' when it is not known
 -- COST    2 commands each, 2 more for one that has not ended
--- include heads base ring organization recent_usage user task
+-- include heads base ring organization recent_usage user bounds task
 local shard, size = ARGV[FIRST_ARG], tonumber(ARGV[FIRST_ARG + 1])
 local states, tasks = {}, {}
 for i = 1, size do

@@ -57,6 +57,7 @@ local function is_duplicate(item, some_exist)
   -- Ended: the id is free again and what is kept of the old task goes; but not while its dependents are being resolved.
   if task.waited and redis.call('ZSCORE', K.resolving, task.id) then return true end
   item.before = task
+  if task.raw.result_size then bounds.touch_result(user_name) end
   return false
 end
 

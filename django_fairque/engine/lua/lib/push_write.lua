@@ -88,7 +88,7 @@ end
 
 -- The new record in place of an ended one, if there is one. What would hold for the new task too goes first (an old expiry
 -- would end it), the facts of the old one's end last: without them a dead letter could be neither requeued nor discarded.
-local OF_AN_END = { failure = 1, reason = 1, ended = 1, result = 1, done = 1, worker = 1, token = 1, started = 1 }
+local OF_AN_END = { failure = 1, reason = 1, ended = 1, result = 1, result_size = 1, short = 1, done = 1, worker = 1, token = 1, started = 1 }
 local function write_record(item, run, state, due)
   local key, fields, size = record_keys[item.index], fields_of(item, run, state, due)
   if not item.before then
@@ -137,7 +137,12 @@ local function write_item(item, run)
   set_stat('stamp', math.max(now - EPOCH, stat.stamp + 1)) -- strictly growing: exact FIFO within one bulk push
   item.ready = EPOCH + stat.stamp
   if item.before then
-    if item.before.state == 'failed' then count('lying:' .. (item.before.raw.failure or 'failed'), -1) end
+    local size = item.before.raw.result_size and number(item.before.raw.result_size)
+    if size then bounds.forget_result(user, item.id, size) end
+    if item.before.state == 'failed' then
+      count('lying:' .. (item.before.raw.failure or 'failed'), -1)
+      add(user, 'dead', -1)
+    end
     -- One that is canceled again stays where it is: removals are written after additions.
     if not (item.dropped and item.before.state == 'canceled') then zrem(K['state:' .. item.before.state], item.id) end
   end

@@ -1,10 +1,10 @@
 -- A task's record (`read_task`), and its moves between states. A move reads nothing: the caller has read the task and its user
 -- before the first write. Used by all commands that change tasks.
 
-local PRIORITIES = { ['1'] = 1, ['2'] = 2, ['3'] = 3, ['4'] = 4, ['5'] = 5, ['6'] = 6 }
-
 local read_task
 do
+
+local PRIORITIES = { ['1'] = 1, ['2'] = 2, ['3'] = 3, ['4'] = 4, ['5'] = 5, ['6'] = 6 }
 
 -- What is needed of the record of a task that runs, ran before or was a dead letter: not of most tasks when they are handed out.
 local function read_past(task, raw)
@@ -208,9 +208,11 @@ end
 
 -- A dead letter of one of the three types; `kind` is what the history calls it.
 local function to_dead(user, task, failure, reason, trace, ...)
+  if bounds.is_full(user) then reason, trace = bounds.shorten(task, reason), '' end
   to_ended(task, 'failed', failed_ttl, 'failure', failure, 'reason', reason, 'died', exact(task.died + 1), ...)
   remember(task.id, failure, task.worker, reason, trace, (failure ~= 'expired' or task.kind) and task)
   add(user, 'failed', 1)
+  add(user, 'dead', 1)
   count('dead:' .. failure, 1)
   count('lying:' .. failure, 1)
   count('died', 1)
