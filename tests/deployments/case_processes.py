@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import psutil
 
 from django_fairque.engine.model.records import TaskState
-from tests.worker.conftest import ROOT, eventually
+from tests.worker.conftest import ROOT, eventually, is_alive, recorded
+from tests.worker.project.tasks import STARTED
 
 from .cases import Outcome, case, require_namespaces
 
@@ -142,3 +143,69 @@ def no_proc(world: World) -> Outcome:
         raised = "Traceback" in worker.log
     text = f"{count} tasks ran; {lines} log line{'' if lines == 1 else 's'}; exit code {code}"
     return Outcome(text + ("; a traceback" if raised else ""), lines == 1 and code == 0 and not raised)
+
+
+ALONE = """
+import sys, django
+django.setup()
+from django_fairque import Worker
+Worker(["default"], concurrency=2).run()
+"""
+
+
+@case(
+    "a worker without supervisor: `Worker([...]).run()` in a program, stopped by SIGTERM",
+    expected="the running task ends, and the program with 0; the task that waits is queued",
+)
+def without_supervisor(world: World) -> Outcome:
+    log = world.directory / "alone.log"
+    with log.open("wb") as output:
+        program = subprocess.Popen(
+            [sys.executable, "-c", ALONE],
+            cwd=ROOT,
+            env={
+                **os.environ,
+                "DJANGO_SETTINGS_MODULE": "tests.worker.project.settings",
+                "PYTHONPATH": str(ROOT),
+                "TEST_SERVER": world.server.url,
+            },
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        running = world.push_many("ann", "nap", 2, 2.0)
+        world.wait_for(running, TaskState.STARTED)
+        waiting = world.push("ann", "nap", 2.0)
+        program.send_signal(signal.SIGTERM)
+        code = program.wait(30)
+    finally:
+        program.kill()
+        program.wait()
+    ended = {state.name.lower() for state in world.states(running)}
+    left = world.queue.get_task(waiting).state.name.lower()
+    text = f"running tasks: {', '.join(sorted(ended))}; the other one: {left}; exit code {code}"
+    return Outcome(text, ended == {"finished"} and left == "queued" and code == 0)
+
+
+LEASE_SECONDS = 3
+
+
+@case(
+    "a process that is frozen (SIGSTOP) while it runs a task of 1 s",
+    expected=f"it is ended after twice the lease of {LEASE_SECONDS} s, and the task runs again within 15 s",
+)
+def frozen_process(world: World) -> Outcome:
+    worker = world.start_worker(
+        "--processes", "2", "--concurrency", "1", ready=2, FAIRQUE_WORKER__LEASE_SECONDS=str(LEASE_SECONDS)
+    )
+    task = world.push("ann", "nap", 1.0)
+    (_, pid), *_ = eventually(lambda: recorded(world.redis, STARTED))
+    frozen = next(child for child in worker.children() if child.pid == pid)
+    frozen.send_signal(signal.SIGSTOP)
+    began = world.now()
+    world.wait_for([task], TaskState.FINISHED, 30)
+    seconds, starts = world.now() - began, world.starts()[task]
+    text = (
+        f"finished {seconds:.1f} s later, in start {starts}; the process {'lives' if is_alive(frozen) else 'was ended'}"
+    )
+    return Outcome(text, seconds <= 15 and starts == 2 and not is_alive(frozen))

@@ -1,4 +1,4 @@
-"""Processes of different versions on one server."""
+"""Processes of different versions, or with different keys, on one server."""
 
 from __future__ import annotations
 
@@ -45,3 +45,19 @@ def mixed_formats(world: World) -> Outcome:
         f"push refused{' with a command' if is_clear else ''}; tasks meanwhile: {names}; then all ran; exit code {code}"
     )
     return Outcome(text, is_clear and states == {"queued"} and code == 0)
+
+
+@case(
+    "a worker with another signing key beside one with the right key",
+    expected="300 tasks of 5 users run; 0 dead letters, 0 second attempts; the other worker's log names the key",
+)
+def mixed_keys(world: World) -> Outcome:
+    other = world.start_worker("--processes", "1", DJANGO_SETTINGS_MODULE="tests.deployments.other_key")
+    tasks = [each for number in range(5) for each in world.push_many(f"user{number}", "add", 60, 1, 2)]
+    eventually(lambda: "with a key that it does not have" in other.log)
+    world.start_worker("--processes", "1")
+    world.wait_for(tasks, TaskState.FINISHED, 60)
+    dead = world.queue.dlq.count()
+    again = sum(len(world.queue.history(each)) > 1 for each in tasks)
+    text = f"{len(tasks)} tasks ran; {dead} dead letters; {again} tasks with a second attempt"
+    return Outcome(text, dead == again == 0)
