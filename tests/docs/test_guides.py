@@ -66,7 +66,12 @@ class Project:
         self._server = settings.FAIRQUE["REDIS"]
         self.shell: dict[str, Any] = {"__name__": "shell"}
         self._module("shop")
-        self._module("shop.settings").__dict__.update(FAIRQUE={"REDIS": self._server}, INSTALLED_APPS=[], MIDDLEWARE=[])
+        self._module("shop.settings").__dict__.update(
+            FAIRQUE={"REDIS": self._server},
+            INSTALLED_APPS=[],
+            MIDDLEWARE=[],
+            TASKS={"default": {"BACKEND": "django.tasks.backends.immediate.ImmediateBackend"}},
+        )
 
     def read(self, page: str) -> dict[str, Any]:
         """Type the blocks of a page, one after the other. Returns the names of the shell."""
@@ -84,7 +89,7 @@ class Project:
         module = self._module(named["path"].replace("/", "."))
         if module.__name__ == "shop.settings":
             example.run(module.__dict__)
-            if "TASKS" in module.__dict__:
+            if "TASKS" in example.code:
                 self._settings.TASKS = module.__dict__["TASKS"]
             return self._configure(module.__dict__["FAIRQUE"])
         before = sent()
