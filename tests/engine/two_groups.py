@@ -53,7 +53,7 @@ class TwoGroups:
         if self.newcomers and (first is None or self.tags[first].value >= overdue_from):
             user = self.newcomers.pop(0)
             if self.others:
-                self.lead += 1 / sum(self.weight(each) for each, number in self.left.items() if number)
+                self.lead += 1 / sum((self.weight(each) for each, number in self.left.items() if number), Fraction(0))
             last = max(self.arrival, self.virtual_time)
             self.tags[user] = self.arrival = Tag(last.value, last.order + 1)
         elif first is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from django_fairque.engine.maintenance.formats import convert_queue, queue_format
 from django_fairque.engine.model.data_format import FORMAT
@@ -39,8 +39,8 @@ def test_there_and_back_keeps_all_tasks_and_newcomers_come_first(redis: Redis) -
     fill(queue)
     assert convert_queue(queue, 1) == FORMAT
     assert queue_format(queue) == 1
-    scores = [score for _, score in redis.zrange("fq:{default:0}:ring", 0, -1, withscores=True)]
-    assert min(scores) >= 0
+    ring = cast("list[tuple[bytes, float]]", redis.zrange("fq:{default:0}:ring", 0, -1, withscores=True))
+    assert min(score for _, score in ring) >= 0
     assert convert_queue(queue, FORMAT) == 1
     assert queue.check_invariants() == []
     order = served(queue)
