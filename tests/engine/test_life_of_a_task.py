@@ -90,6 +90,7 @@ WALKS: list[tuple[str, str, Callable[[FairQueue], object]]] = [
     ("STARTED", "QUEUED", ends(lambda lease: Outcome.crash(lease, "gone"))),
     ("STARTED", "QUEUED", never_renewed),
     ("STARTED", "FAILED failed", ends(lambda lease: Outcome.fail(lease, "no", delay=None))),
+    ("STARTED", "FAILED expired", ends(lambda lease: Outcome.fail(lease, "no", delay=101))),
     ("STARTED", "FAILED poisoned", ends(lambda lease: Outcome.poison(lease, "can't be read"))),
     ("STARTED", "FAILED poisoned", lambda queue: never_renewed(queue, 3)),
     ("STARTED", "CANCELED", ends(lambda lease: Outcome.discard(lease, "not wanted"))),

@@ -158,9 +158,9 @@ def deliver(
         args: list[Any] = [to_us(DELIVERY_RECORD_SECONDS) if from_outbox else 0, len(its_counts)]
         for event, count in its_counts.items():
             args += [event, count.fired, count.coalesced, count.failed, count.error[:MAX_EVENT_ERROR_CHARACTERS]]
+        _kept, *rest = push_args(shard, some, its_graph)
         if not shard.has_written_fingerprint:
             yield from signing_keys.write_fingerprint(shard)
-        _kept, *rest = push_args(shard, some, its_graph)
         reply = yield shard.call("deliver", [*args, 1, *rest], now, reply=new_nonce())
         results.update(zip(indexes, push_results(shard, some, reply, its_graph), strict=True))
     return [results[index] for index in range(len(tasks))]
@@ -282,12 +282,15 @@ def _push_in_slices(
     size = commands.config.pipeline_batch_size
     if not tasks:
         return []
-    if not commands.has_written_fingerprint:
-        yield from signing_keys.write_fingerprint(commands)
     if graph.mode or len(tasks) <= size:
-        reply = yield commands.call("push", push_args(commands, tasks, graph), now, reply=new_nonce())
+        args = push_args(commands, tasks, graph)
+        if not commands.has_written_fingerprint:
+            yield from signing_keys.write_fingerprint(commands)
+        reply = yield commands.call("push", args, now, reply=new_nonce())
         return push_results(commands, tasks, reply, graph)
     check_limits(commands.config, tasks)  # before any of them is sent
+    if not commands.has_written_fingerprint:
+        yield from signing_keys.write_fingerprint(commands)
     order = _user_by_user(tasks)
     parts = list(slices([tasks[index] for index in order], size))
     calls = (commands.call("push", push_args(commands, part), now, reply=new_nonce()) for part in parts)

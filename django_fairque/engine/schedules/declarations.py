@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from django_fairque.engine.inspection.task_lookup import server_time
 from django_fairque.engine.model.durations import to_us
+from django_fairque.engine.model.ids import check_text
 from django_fairque.engine.model.signature import sign_payload
 from django_fairque.engine.schedules import schedule_ops
 from django_fairque.engine.scripting.operations import Operation, Read
@@ -84,6 +85,8 @@ def have_equal_declarations(first: str, second: str) -> bool:
 def report_version(
     shards: Shards, action: VersionAction, version: str, worker: str, now: float | None
 ) -> Operation[DeclaredVersion]:
+    check_text(version, "version")
+    check_text(worker, "worker")
     seconds = ADOPTED_SECONDS if action == "adopt" else WORKER_SECONDS
     number, current = yield shards.home.call("declare", [action, version, worker, to_us(seconds)], now)
     return DeclaredVersion(current.decode(), int(number))

@@ -337,8 +337,9 @@ def test_nothing_is_left_after_retention(queue: FairQueue, redis: Redis) -> None
     queue.sweep(now=NOW + 86_401)
     assert queue.get_stats().states["failed"] == 11
     queue.sweep(now=NOW + 7 * 86_400 + 1)
+    queue.sweep(now=NOW + 7 * 86_400 + 3602)  # a user without dead letters is kept for an hour
     redis.delete(*redis.keys("*:reply:*"), *redis.keys("*:stats:*"))  # these end by their own TTL
-    assert sorted(redis.keys()) == [b"fq:{default:0}:stats"]
+    assert sorted(redis.keys()) == [b"fq:{default:0}:signing_keys", b"fq:{default:0}:stats"]
 
 
 def test_a_user_with_limits_is_not_forgotten(queue: FairQueue) -> None:

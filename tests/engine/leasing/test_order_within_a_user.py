@@ -186,15 +186,13 @@ def test_what_was_not_started_in_time_is_a_dead_letter(queue: FairQueue, how: st
     assert queue.dlq.list().items[0].failure_type.value == "expired"
 
 
-@pytest.mark.parametrize("how", ["released", "tried again", "its lease ended"])
+@pytest.mark.parametrize("how", ["released", "its lease ended"])
 def test_what_was_started_in_time_does_not_expire(queue: FairQueue, how: str) -> None:
     queue.push(task("a", task_id="t", expires_at=NOW + 10), now=NOW)
     lease = queue.pop("w", lease=5, now=NOW + 1)
     assert lease is not None
     if how == "released":
         queue.release(lease, now=NOW + 11)
-    elif how == "tried again":
-        queue.fail(lease, "no", delay=20, now=NOW + 2)
     queue.sweep(now=NOW + 40)
     assert queue.get_task("t").state is TaskState.QUEUED
     assert queue.pop("w", now=NOW + 41) is not None

@@ -43,7 +43,9 @@ def contents(redis: Redis) -> dict[bytes, Any]:
         b"zset": lambda key: redis.zrange(key, 0, -1, withscores=True),
     }
     keys: Any = redis.scan_iter()
-    found = {key: read[redis.type(key)](key) for key in keys if b":reply:" not in key}
+    found = {
+        key: read[redis.type(key)](key) for key in keys if not key.endswith(b":signing_keys") and b":reply:" not in key
+    }
     for field in (b"replies", b"revision"):
         found[b"fq:{default:0}:stats"].pop(field, None)
     for key, content in found.items():

@@ -45,7 +45,7 @@ def test_a_client_with_a_way_of_its_own_is_called_that_way(server: Server, redis
     with Watched(unix_socket_path=server.socket) as client:
         client.seen = []
         FairQueue(client).push(task())
-        assert client.seen == ["INFO", "GET", "FCALL"]
+        assert client.seen == ["INFO", "SADD", "FCALL"]
 
 
 def test_a_tracer_that_replaces_the_method_sees_every_call(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:

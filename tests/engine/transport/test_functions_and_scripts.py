@@ -136,6 +136,6 @@ def test_a_full_server_drains_although_nothing_can_be_loaded(redis: Redis) -> No
 
 def test_a_mistake_in_a_command_is_named(redis: Redis) -> None:
     queue = FairQueue(redis)
-    redis.set("fq:{default:0}:stats", "no hash")
+    redis.set("fq:{default:0}:user:u", "no hash")
     with pytest.raises(LuaScriptError, match="script 'push' failed"):
-        queue.push(task(), now=NOW)
+        queue.push(task("u"), now=NOW)

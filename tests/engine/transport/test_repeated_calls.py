@@ -43,6 +43,7 @@ def counts(queue: FairQueue) -> dict[str, int]:
 
 def test_push(queue: FairQueue) -> None:
     commands = queue._shards.home
+    commands.has_written_fingerprint = True  # else the first push writes it before its call
     for made in (task("a"), task("a", task_id="chosen"), task("a", unique_key="k", unique_for=9)):
         first, second, result = repeated(queue, pushing.push_to_shard(commands, made, NOW))
         assert first == second
