@@ -48,7 +48,7 @@ def mixed_formats(world: World) -> Outcome:
 
 
 @case(
-    "a worker with another signing key beside one with the right key",
+    "a worker with another signing key and one with the right key",
     expected="300 tasks of 5 users run; 0 dead letters, 0 second attempts; the other worker's log names the key",
 )
 def mixed_keys(world: World) -> Outcome:

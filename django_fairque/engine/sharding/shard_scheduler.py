@@ -99,7 +99,7 @@ class FairShardOrder:
         self._places[index], self._came[index] = place, came
         self._has_others[index] = place is not None and (came is None or self._has_others[index])
 
-    def looked(self, index: int, score: float | None, *, is_first: bool) -> None:  # noqa: ARG002 - as every order of shards is called
+    def looked(self, index: int, score: float | None, *, is_first: bool) -> None:  # noqa: ARG002 - the same call for each order of shards
         """Who is first in its ring was looked up; ``score`` is below 0 for a newcomer."""
         if score is None or score >= 0:
             self.seen(index, score)
