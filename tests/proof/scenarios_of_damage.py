@@ -83,6 +83,24 @@ def users_that_are_mended(scene: Scene) -> Act:
     )
 
 
+def a_newcomer_at_the_place_of_others(scene: Scene) -> Act:
+    scene.push("one", "two")
+    (lease,) = scene.pop()
+    scene.queue.finish(lease, took=1, now=scene.now)
+    (lease,) = scene.pop()
+    scene.queue.finish(lease, took=1, now=scene.now)
+    scene.push("three", user="b")
+    assert (scene.redis.zscore(f"{P}ring", "b") or 0) < 0
+    return damaged(scene, ("ZADD", "ring", 1, "b"))
+
+
+def payloads_that_were_overwritten(scene: Scene) -> Act:
+    scene.push("overwritten", "removed", "sound")
+    for name, key, *rest in (("SET", "payload:overwritten", "x"), ("DEL", "payload:removed")):
+        scene.redis.execute_command(name, P + key, *rest)
+    return lambda queue: queue.pop_batch(3, "w1", lease=LEASE, now=scene.now)
+
+
 def edges_that_are_mended(scene: Scene) -> Act:
     scene.graph(
         *(scene.task("f"), scene.task("g"), scene.task("half", "b", depends_on=["f"], on_dependency_failure="cancel")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.inspection.task_logs import LogLine
@@ -88,6 +89,13 @@ def one_dependent_more_than_a_slice(scene: Scene) -> Act:
     )
     another = scene.task("another", "c", depends_on=["f"])
     return lambda queue: queue.push(another, now=scene.now)
+
+
+def a_retry_with_a_limit(scene: Scene) -> Act:
+    scene.push("one")
+    (lease,) = scene.pop()
+    outcome = replace(Outcome.retry(lease, "x", delay=5), limits=":3:")
+    return lambda queue: queue.settle([outcome], now=scene.now)
 
 
 def a_fetch_that_has_waited(scene: Scene) -> Act:

@@ -9,8 +9,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.model.errors import ConfigurationError
+from django_fairque.engine.model.ids import bucket_of
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.schedules.declarations import DeclaredSchedule
+from tests.proof.random_history import LEASE
 
 if TYPE_CHECKING:
     from tests.proof.scenario import Act, Scene
@@ -141,6 +143,21 @@ def an_end_that_was_not_told(scene: Scene) -> Act:
     scene.redis.delete(f"{HERE}outbox")
     scene.redis.sadd(f"{HERE}deps:remote:f", "1")
     return lambda queue: queue.repair(now=scene.now)
+
+
+def newcomers_while_another_is_far_ahead(scene: Scene) -> Act:
+    """The lead is more than a task, so a reply contains where the first of the others stands too."""
+    names = [name for name in map("user-{}".format, range(1000)) if bucket_of(name) % scene.config.shards == 0]
+    ahead, *newcomers, last, next_to_last = names[:8]
+    scene.push("a1", "a2", user=ahead)
+    (lease,) = scene.pop()
+    scene.queue.finish(lease, took=60, now=scene.now)
+    for user in newcomers:
+        scene.push(f"of-{user}", user=user)
+        assert [lease.user_id for lease in scene.pop()] == [user]
+    for user in (last, next_to_last):
+        scene.push(f"of-{user}", user=user)
+    return lambda queue: queue.shards[0].settle([], 1, worker="w1", lease=LEASE, now=scene.now)
 
 
 def a_new_queue(scene: Scene) -> Act:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from django_fairque.engine.maintenance.formats import convert_queue, queue_format
+from django_fairque.engine.model.data_format import FORMAT
 from django_fairque.engine.model.errors import LuaScriptError
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
@@ -16,8 +18,9 @@ from django_fairque.engine.scripting import scripts
 from tests.proof.budget import SEED, logger, times
 from tests.proof.call_sites import FailingClient, all_places
 from tests.proof.failing_calls import START, Breaking
-from tests.proof.random_history import EXPECTED, NOW, Walk
-from tests.proof.scenarios import NOT_REACHED, SCENARIOS, Scene
+from tests.proof.final_state import drain
+from tests.proof.random_history import EXPECTED, NOW, PREFIX, Walk
+from tests.proof.scenarios import CONVERSION, NOT_REACHED, SCENARIOS, Scene
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -138,6 +141,56 @@ def test_a_scenario_that_ends_anywhere_loses_nothing(
         order=scene.order,
     )
     logger.info("%s", {"scenario": str(scenario), "injections": breaking.broken.total(), "states": breaking.distinct})
+
+
+def test_a_conversion_asked_for_again_after_an_error_is_whole(redis: Redis, config: QueueConfig) -> None:
+    """Nobody may work on the queue meanwhile: its format is written last, so nobody can use data that are half converted."""
+    client = FailingClient(redis)
+
+    def prepare() -> FairQueue:
+        redis.flushdb()
+        queue = FairQueue(redis, config=config)
+        queue.user("m").set_organization("acme", now=NOW)
+        for user in ("a", "m"):
+            queue.push_batch([Task.create(user, 3, "x", task_id=f"{user}{n}") for n in range(3)], now=NOW)
+        for _ in range(4):
+            lease = queue.pop("w", now=NOW)
+            assert lease is not None
+            queue.finish(lease, took=1, now=NOW)
+        queue.push(Task.create("new", 3, "x", task_id="new"), now=NOW)
+        return FairQueue(client, config=config)
+
+    reached: set[str] = set()
+    for before, after in ((FORMAT, 1), (1, FORMAT)):
+
+        def convert(queue: FairQueue, number: int = after) -> int | None:
+            return convert_queue(queue, number)
+
+        def begin(number: int = before) -> FairQueue:
+            queue = prepare()
+            client.begin()
+            convert(queue, number)
+            if number == 1:  # as the versions of that format keep a newcomer's part of the lead
+                redis.hset(f"{PREFIX}user:new", "early", 1)
+            return queue
+
+        queue = begin()
+        client.begin()
+        convert(queue)
+        reached |= {place for _, place in client.seen}
+        calls = len(client.seen)
+        for fail_at in range(1, calls + 1):
+            queue = begin()
+            client.begin(fail_at)
+            with pytest.raises(LuaScriptError, match="injected"):
+                convert(queue)
+            assert queue_format(queue) == before
+            convert(queue)
+            assert queue_format(queue) == after
+            convert(queue, FORMAT)
+            assert queue.check_invariants() == []
+            assert len(drain(queue, NOW)) == 3
+    assert reached >= {place for place in all_places() if place.startswith(CONVERSION)}
 
 
 def test_another_number_of_shards_asked_for_again_after_an_error_holds(redis: Redis, config: QueueConfig) -> None:

@@ -73,7 +73,7 @@ conversions[2].up = function()
     for i = 1, #entries, 2 do
       local key = record_of(entries[i])
       local early, tag = unpack(numbers(key, 'early', 'tag'))
-      if early > 0 then
+      if early > 0 or tonumber(entries[i + 1]) < 0 then -- below 0: a call before has failed after it
         newest = newest + 1
         attempt('HSET', key, 'came', text_of(newest))
         redis.call('ZADD', ring, text_of(newest - NEVER), entries[i])
