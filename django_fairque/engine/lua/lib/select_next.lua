@@ -128,8 +128,7 @@ end
 local UNREADABLE = 'its payload was overwritten or removed on the server, and with it the task\'s name and its options'
 local function bury_unreadable(task)
   local created = task.raw.created or now_text
-  redis.call('HSET', task.key, 'user', task.user, 'created', created, 'priority', exact(task.priority))
-  to_dead(task.owner, task, 'poisoned', UNREADABLE, '')
+  to_dead(task.owner, task, 'poisoned', UNREADABLE, '', 'user', task.user, 'created', created, 'priority', exact(task.priority))
   alert('died', task, UNREADABLE)
 end
 
