@@ -106,6 +106,7 @@ SET_BY_LOAD_USER = {
         "group",
         "is_damaged",
         "is_new",
+        "is_other",
         "ready",
         "ring_owner",
         "was_idle",

@@ -19,8 +19,8 @@ if not now then
   local time = redis.call('TIME')
   now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 end
-local function text_of(number) return string.format('%.17g', number) end
-local living = redis.call('ZRANGEBYSCORE', K.workers, '(' .. text_of(now), '+inf', 'LIMIT', 0, 100)
+local function exact(number) return string.format('%.17g', number) end
+local living = redis.call('ZRANGEBYSCORE', K.workers, '(' .. exact(now), '+inf', 'LIMIT', 0, 100)
 if not wanted or found == wanted or #living > 0 then return { string.format('%d', found), #living, 0, unpack(living) } end
 
 -- A damaged record costs its user or organization, and nobody else.
@@ -75,18 +75,18 @@ conversions[2].up = function()
       local early, tag = unpack(numbers(key, 'early', 'tag'))
       if early > 0 or tonumber(entries[i + 1]) < 0 then -- below 0: a call before has failed after it
         newest = newest + 1
-        attempt('HSET', key, 'came', text_of(newest))
-        redis.call('ZADD', ring, text_of(newest - NEVER), entries[i])
+        attempt('HSET', key, 'came', exact(newest))
+        redis.call('ZADD', ring, exact(newest - NEVER), entries[i])
       else
         others = others + 1
-        redis.call('ZADD', ring, text_of(math.max(0, tag)), entries[i])
+        redis.call('ZADD', ring, exact(math.max(0, tag)), entries[i])
       end
       attempt('HDEL', key, 'early')
     end
     attempt('HSET', owner, 'lead', 0, 'others', others)
     attempt('HDEL', owner, 'place')
   end)
-  redis.call('HSET', K.stats, 'newest', text_of(newest))
+  redis.call('HSET', K.stats, 'newest', exact(newest))
 end
 
 -- Newcomers stand at the virtual time, in their order, and the others by their tags, which are not before it.
@@ -100,12 +100,12 @@ conversions[2].down = function()
       if tonumber(entries[i + 1]) < 0 then
         local key = record_of(entries[i])
         tag = tag + step
-        attempt('HSET', key, 'tag', text_of(tag))
+        attempt('HSET', key, 'tag', exact(tag))
         attempt('HDEL', key, 'came')
-        redis.call('ZADD', ring, text_of(tag), entries[i])
+        redis.call('ZADD', ring, exact(tag), entries[i])
       end
     end
-    attempt('HSET', owner, 'arrival', text_of(tag), 'lead', 0, 'place', text_of(vtime))
+    attempt('HSET', owner, 'arrival', exact(tag), 'lead', 0, 'place', exact(vtime))
     attempt('HDEL', owner, 'others', 'newest')
   end)
 end

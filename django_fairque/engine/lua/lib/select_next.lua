@@ -425,13 +425,9 @@ end
 
 -- Who has this entry in the shard's ring, or nil.
 local function load_entry(entry, limit)
-  local one
-  if string.byte(entry) == string.byte(AS_ORGANIZATION) then
-    one = load_organization(string.sub(entry, 2))
-    one.line = lines.new(one.ring, math.min(limit, 4))
-  else
-    one = load_user(entry)
-  end
+  local organization = string.byte(entry) == string.byte(AS_ORGANIZATION) and load_organization(string.sub(entry, 2))
+  if organization then organization.line = lines.new(organization.ring, math.min(limit, 4)) end
+  local one = organization or load_user(entry)
   if can_be_served(one) then return one end
   zrem(K.ring, entry)
   return nil
