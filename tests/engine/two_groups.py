@@ -43,6 +43,8 @@ class TwoGroups:
             is_behind = self.tags.get(user, Tag(Fraction(-1), 0)) < self.virtual_time
             if is_behind:
                 self.newcomers.append(user)
+                last = max(self.arrival, self.virtual_time)
+                self.tags[user] = self.arrival = Tag(last.value, last.order + 1)
             else:
                 self.others.add(user)
         self.left[user] += number
@@ -54,8 +56,6 @@ class TwoGroups:
             user = self.newcomers.pop(0)
             if self.others:
                 self.lead += 1 / sum((self.weight(each) for each, number in self.left.items() if number), Fraction(0))
-            last = max(self.arrival, self.virtual_time)
-            self.tags[user] = self.arrival = Tag(last.value, last.order + 1)
         elif first is not None:
             user = first
             self.others.remove(user)

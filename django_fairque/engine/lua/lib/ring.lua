@@ -6,10 +6,10 @@
 -- (`vtime`), the last tag in the order of arrival (`arrival`) and how much was started (`started`). The virtual time is the
 -- furthest that anyone had got to when its turn came: what was `expected` of running tasks counts as far as they have run, for
 -- a guess that was too high is taken back when they end, and the virtual time is not.
---   Corrected to before the virtual time, one takes it back along: nobody who can be served is behind it.
+--   Corrected to before the virtual time, one takes it back along. Behind it are only users who waited as newcomers while it moved.
 -- Two groups stand in a ring, and the scores of the first are below all tags:
---   Newcomers, who come back behind the virtual time (what they did not use is gone), by when they came (`came`). They keep this place
---   until they have a turn, and begin at the virtual time then.
+--   Newcomers, who come back behind the virtual time (what they did not use is gone), by when they came (`came`). They begin at the
+--   virtual time of that moment, and keep this place until they have a turn.
 --   The others, by their tags.
 -- Newcomers are served first. Their service does not move the virtual time, and an endless stream of them would starve everybody
 -- else. So it is counted in the ring owner's `lead`, while any of the others wait (`others`: how many): cost / sum of the weights of those
@@ -113,13 +113,12 @@ end
 
 function ring.join(one)
   local ring_owner = one.ring_owner
-  if one.came == 0 and one.tag < ring_owner.vtime then
-    if ring_owner.started > 0 then
+  if one.came > 0 or one.tag < ring_owner.vtime then
+    if one.came == 0 and ring_owner.started > 0 then -- else nobody has had a turn, so nobody waits for newcomers
       set_stat('newest', math.max(now, stat.newest + 1))
       set(one, 'came', stat.newest)
-    else
-      begin_at(one, arrive(ring_owner)) -- nobody has had a turn, so nobody is to wait for it
     end
+    begin_at(one, arrive(ring_owner))
   end
   one.margin = is_spread and ring_owner == stat and one.came == 0 and step_at(one.tag) / 2 or nil
   zadd(ring_of(ring_owner), ring.place_of(one), one.entry)
@@ -163,7 +162,8 @@ function take_place(one)
     if one.ring_owner ~= stat then add(one.ring_owner, 'ready', 1) end
     ring.join(one)
   elseif served and one.came == 0 and one.tag ~= one.was_tag then
-    if one.tag < one.ring_owner.vtime then
+    local was_behind = one.was_tag and one.was_tag < one.ring_owner.vtime -- a newcomer that waited while others were served
+    if one.tag < one.ring_owner.vtime and not was_behind then
       set_ring_field(one.ring_owner, 'vtime', one.tag)
       set_ring_field(one.ring_owner, 'arrival', one.tag)
     end
@@ -202,7 +202,6 @@ function advance(one, cost, position, is_companion)
   if one.came > 0 then
     set(one, 'came', 0)
     if position then
-      begin_at(one, arrive(ring_owner))
       if ring_owner.others > 0 or ring_owner == stat and ring.others_elsewhere then part = cost * MICRO / math.max(ring_owner.active, micro(one.weight)) end
       change_lead(ring_owner, part)
     end

@@ -364,7 +364,7 @@ local function raise_late_start(list, one, position)
   if list.is_in_turn then
     if is_late and position < one.tag or begin and one.came > 0 then
       move_up(stat, begin)
-      if one.came == 0 then begin_at(one, arrive(stat)) end
+      begin_at(one, arrive(stat))
     end
     one.margin = nil
     return
