@@ -35,6 +35,7 @@ from django_fairque.tasks.errors import Discard, Retry
 from django_fairque.tasks.execution import Call, Run, Services, failed_outcome, limit_of, load_arguments
 from django_fairque.tasks.middleware import load_all
 from django_fairque.tasks.results import TaskResult
+from django_fairque.tasks.signing import KeyWatch
 from django_fairque.tasks.value_types import load_result
 
 if TYPE_CHECKING:
@@ -636,6 +637,7 @@ def _run_of(capture: Capture, captured: Captured, definition: AnyDefinition) -> 
         progress,
         tracing=config.tracing,
         middleware=load_all(config.middleware),
+        key_watch=KeyWatch(()),  # captured tasks are not signed, so a project without a key can run them
         capture=capture,
         captured=captured,
     )

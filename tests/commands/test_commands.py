@@ -45,6 +45,7 @@ def test_an_undeclared_queue_is_one_clear_line(queue: FairQueue, run: Run) -> No
 MINE = {name for name, app in get_commands().items() if app == "django_fairque"}
 WITH_ACTIONS = {
     "fairque_dlq": ["count"],
+    "fairque_keys": ["list"],
     "fairque_organization": ["list"],
     "fairque_schedule": ["list"],
     "fairque_task": ["list"],

@@ -17,9 +17,11 @@ from django_fairque.engine.statistics.health import Health
 from django_fairque.management.base import Parser, QueueCommand
 from django_fairque.monitoring.formatting import counted, size
 from django_fairque.monitoring.health import examined, worker_health
-from django_fairque.monitoring.probe import ANSWER_TIMEOUT_SECONDS, client_with_timeout, queue_without_retries
+from django_fairque.monitoring.probe import client_with_timeout, queue_without_retries
 from django_fairque.webhook import send_test_alert
 
+ANSWER_TIMEOUT_SECONDS = 2.5
+"""Seconds for one answer of the server: longer than the 1.5 s that a server may need to confirm a write."""
 EXIT = {"good": 0, "degraded": 1, "down": 2}
 
 
