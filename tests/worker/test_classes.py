@@ -485,7 +485,7 @@ def test_an_async_worker_whose_program_a_task_ends_gives_the_others_back(queue: 
 
 @pytest.mark.parametrize("name", ["plain", "awaited"])
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_failure_of_the_worker_itself_is_not_counted(
+def test_a_failure_of_the_worker_itself_counts_as_a_delivery_and_no_retry(
     queue: FairQueue,
     push: Push,
     tasks: dict[str, list[int]],
@@ -508,7 +508,7 @@ def test_a_failure_of_the_worker_itself_is_not_counted(
     else:
         Worker(burst=True).run()
     task = queue.get_task(task_id)
-    assert (task.state, task.delivery, task.retry_count) == (TaskState.SCHEDULED, 0, 0)
+    assert (task.state, task.delivery, task.retry_count) == (TaskState.SCHEDULED, 1, 0)
     assert f"task {task_id} {name} of user ann: the worker itself failed while it ran this task" in caplog.text
     assert "a mistake in the worker" in caplog.text
     assert tasks[name] == []
