@@ -112,7 +112,7 @@ def _shard_head(text: bytes, given: float) -> ShardHead:
 
 
 def _newcomer_head(text: bytes) -> NewcomerHead | None:
-    """What stands behind the place of all users (``place_in_ring`` in lua/lib/fetch.lua); None if there are lists only."""
+    """Return the part of the reply about newcomers (``place_in_ring`` in lua/lib/fetch.lua), or None for lists of users."""
     for one in text.split():
         if b":" in one:
             _, came, place, others = one.partition(b"/")[0].split(b":")
@@ -209,7 +209,7 @@ def _serving(shards: Shards, fetch: Fetch) -> list[int]:
 
 
 def _look(shards: Shards, order: ShardScheduler, among: Sequence[int], *, is_first: bool) -> Operation[list[int]]:
-    """Those that have somebody to serve, in one look, which says where they stand, or of newcomers when they came."""
+    """Return the shards with a user who may be served. One request reads the first user of each ring."""
     rings = yield Read([("ZRANGE", shards.all[index].keys("ring"), 0, 0, "WITHSCORES") for index in among])
     firsts = {index: parse_scores(ring) for index, ring in zip(among, rings, strict=True)}
     for index, first in firsts.items():

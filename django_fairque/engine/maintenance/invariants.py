@@ -70,7 +70,7 @@ class Snapshot:
     deps: dict[str, set[str]] = field(default_factory=dict)
     runs: dict[str, set[str]] = field(default_factory=dict)
     results: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Of each user, the tasks whose results count against its limit."""
+    """Return the tasks of each user whose results count against its limit."""
     remotes: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
     others: list[str] = field(default_factory=list)
     squatters: dict[str, tuple[str, str]] = field(default_factory=dict)

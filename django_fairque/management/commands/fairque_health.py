@@ -20,7 +20,7 @@ from django_fairque.monitoring.health import examined, worker_health
 from django_fairque.monitoring.probe import client_with_timeout, queue_without_retries
 from django_fairque.webhook import send_test_alert
 
-ANSWER_TIMEOUT_SECONDS = 2.5
+HEALTH_TIMEOUT_SECONDS = 2.5
 """Seconds for one answer of the server: longer than the 1.5 s that a server may need to confirm a write."""
 EXIT = {"good": 0, "degraded": 1, "down": 2}
 
@@ -67,7 +67,7 @@ class Command(QueueCommand):
 def _of_queue(name: str) -> Health:
     try:
         config = get_config()
-        client = client_with_timeout(config, ANSWER_TIMEOUT_SECONDS)
+        client = client_with_timeout(config, HEALTH_TIMEOUT_SECONDS)
         try:
             return examined(queue_without_retries(config, client, name))
         finally:

@@ -1,4 +1,4 @@
-"""Bounds for each user on what stays after its tasks have ended: bytes of results, and complete dead letters."""
+"""Bounds for each user on the data of ended tasks: bytes of results, and complete dead letters."""
 
 from __future__ import annotations
 

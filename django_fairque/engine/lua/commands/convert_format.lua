@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Convert the shard's data to another format (engine/model/data_format.py), all of it in this call. Nobody may work on them meanwhile.
 --
--- It includes nothing that reads or writes data, because all of that refuses data of another format.
+-- No library that reads or writes data is included, because these refuse data of another format.
 --
 -- KEYS    base workers
 -- ARGV    now (us) or '', options, the format to have ('' only reads), the first version of the package that uses it

@@ -116,7 +116,7 @@ function handlers.fail(task)
   return DEAD
 end
 
--- It did not end at its hard limit, and its process was killed.
+-- The task did not end at its hard limit, and its process was killed.
 function handlers.overdue(task)
   quarantine.begin(task)
   return handlers.fail(task)

@@ -1,4 +1,4 @@
--- Bounds for each user on what stays after its tasks have ended: the bytes of its results, and its complete dead letters.
+-- Bounds for each user on the data of its ended tasks: the bytes of its results, and the number of complete dead letters.
 --
 -- A user's `result_bytes` is the sum of its tasks' `result_size`, and `dead` is the number of its dead letters. `results:{user}` has the
 -- tasks with a counted result, by when they ended. A small result is not counted: the record of its task takes as much.

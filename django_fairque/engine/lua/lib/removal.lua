@@ -17,7 +17,7 @@ local function cancel(task, reason)
   count('canceled', 1)
 end
 
--- Of ended tasks nothing is left. `commit` follows. Two kinds are not forgotten yet: a dead letter that tasks wait for is given up first
+-- Remove all data of ended tasks. The caller calls `commit`. Two kinds are not forgotten yet: a dead letter that tasks wait for is given up first
 -- (they can't run any more), and one whose dependents are being resolved is tried again in a second.
 local function forget(state, ids)
   if #ids == 0 then return end

@@ -79,7 +79,7 @@ function arrive(ring_owner)
   return ring_owner.arrival
 end
 
--- Whoever of the others has a lower tag is overdue. A difference by rounding does not count.
+-- Users of the ring with a lower tag are overdue. A difference by rounding does not count.
 local ROUNDING = 1e-5
 function ring.newcomers_turn(ring_owner) return ring_owner.vtime + ring_owner.lead - (1 + ROUNDING) * mean_cost() end
 
@@ -125,7 +125,7 @@ function ring.join(one)
   if ring_owner == stat or can_be_served(ring_owner) then ring_grew = true end
 end
 
--- Those in its ring who are no newcomers, with it or without it.
+-- Count the users of a ring who are no newcomers (`others`).
 function ring.count_others(one, ring_owner, is_other)
   if is_other == one.is_other then return end
   set_ring_field(ring_owner, 'others', math.max(0, ring_owner.others + (is_other and 1 or -1)))

@@ -208,7 +208,7 @@ end
 
 end
 
--- Those of a ring who are to be served: newcomers, and the others. They stand there as their entries in the ring until their turn comes:
+-- The users of a ring who may be served: newcomers, and the others. A user is only its entry in the ring until its turn comes:
 -- most calls serve few of them.
 local lines = {} -- in one table: a script has room for 200 names
 do
@@ -243,7 +243,7 @@ function lines.pop(heap)
   return item, at
 end
 
--- They are read in pages of `step`. A page in the ring's order has newcomers first, and most often the first of the others. `at`: how
+-- Users are read in pages of `step`. A page in the ring's order has newcomers first, and most often the first of the others. `at`: how
 -- many were read in this order, `others_read`: how many of the others, `last`: the tag of the last one. Without a key nothing is read.
 function lines.new(key, step)
   return {
