@@ -141,7 +141,7 @@ def _fields(value: Any) -> dict[str, Any] | None:
     kind = type(value)
     if hasattr(kind, "__dataclass_fields__"):
         return {name: getattr(value, name) for name in kind.__dataclass_fields__ if hasattr(value, name)}
-    if hasattr(kind, "__pydantic_fields__"):
+    if hasattr(kind, "__pydantic_root_model__"):  # models of every supported pydantic have it
         return {**vars(value), **(value.__pydantic_extra__ or {})}
     return None
 
