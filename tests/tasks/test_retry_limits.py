@@ -133,15 +133,16 @@ def test_a_retry_that_counts_uses_up_retries(queue: FairQueue, services: Service
         ({"max": 9, "counts": True}, 2, 3),
         ({"deadline": 185}, 0, 4),
         ({"deadline": timedelta(minutes=3, seconds=5)}, 0, 4),
-        ({"deadline": datetime.now(timezone.utc) + timedelta(minutes=3, seconds=50)}, 0, 4),
-        ({"deadline": datetime.now(timezone.utc) - timedelta(minutes=3)}, 0, 1),
+        ({"deadline": lambda: datetime.now(timezone.utc) + timedelta(minutes=3, seconds=50)}, 0, 4),
+        ({"deadline": lambda: datetime.now(timezone.utc) - timedelta(minutes=3)}, 0, 1),
         ({"deadline": 185, "max": 2}, 0, 3),
     ],
 )
 def test_the_limits_of_a_retry_end_it(
     queue: FairQueue, services: Services, options: dict[str, Any], max_retries: int, runs: int
 ) -> None:
-    handle = raising(lambda: Retry(60, "not yet", **options), max_retries=max_retries).enqueue()
+    given = {name: value() if callable(value) else value for name, value in options.items()}
+    handle = raising(lambda: Retry(60, "not yet", **given), max_retries=max_retries).enqueue()
     assert runs_of(queue, services, handle.id) == runs
     if runs < MOST_RUNS:
         kind, reason = reason_of(queue)
