@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from django_fairque.early_signals import install as _install_early_signals
 
-_install_early_signals()  # as early as possible: settings and the project's modules may take seconds
+_install_early_signals()  # before settings and modules of the project, which may take seconds to load
 
 if TYPE_CHECKING:
     from django_fairque.engine.maintenance.invariants import Violation as Violation

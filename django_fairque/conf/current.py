@@ -302,7 +302,7 @@ async def _open_on(loop: asyncio.AbstractEventLoop, config: FairQueueConfig) -> 
     clients = _open_clients.get()
     with clients.lock:
         # An open connection refers to its loop, so a loop that ended without aclose_queues() is never collected by itself.
-        for closed in [each for each in clients.on_loops if each.is_closed()]:
+        for closed in [known for known in clients.on_loops if known.is_closed()]:
             del clients.on_loops[closed]
         outdated = clients.on_loops.get(loop)
         clients.on_loops[loop] = opened  # before the await, so that no other task opens one too

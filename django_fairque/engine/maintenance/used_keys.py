@@ -26,7 +26,7 @@ def replace_used_keys(queue: FairQueue, fingerprints: Iterable[str]) -> None:
 
 def _read(shards: Shards) -> Operation[set[str]]:
     replies = yield Read([("SMEMBERS", shard.keys(SIGNING_KEYS)) for shard in shards])
-    return {each.decode(errors="replace") for reply in replies for each in reply}
+    return {key.decode(errors="replace") for reply in replies for key in reply}
 
 
 def _replace(shards: Shards, fingerprints: list[str]) -> Operation[None]:

@@ -32,7 +32,7 @@ class Outcome:
 
     lease: Lease
     kind: str
-    """What happened: finish, fail, overdue, later, fault, discard, release, crash or poison."""
+    """The kind of outcome: finish, fail, overdue, later, fault, discard, release, crash or poison."""
     body: bytes = b""
     """The result as JSON, or the error's text."""
     trace: bytes = b""
@@ -43,7 +43,7 @@ class Outcome:
     uses_queue_backoff: bool = False
     """The delay is computed from the queue's settings when the outcome is sent; ``delay`` is ignored."""
     limits: str = ""
-    """Of a task that raised `Retry` with limits: ``:max:deadline`` (a number, µs since the epoch), each may be empty."""
+    """The limits of a `Retry`: ``:max:deadline`` (a number, µs since the epoch); each may be empty."""
 
     def __post_init__(self) -> None:
         """Raise `TaskValidationError` for what can't be: before any of several outcomes is sent."""
@@ -192,7 +192,7 @@ class ShardHead(NamedTuple):
 
 
 class NewcomerHead(NamedTuple):
-    """What the reply of a shard contains about newcomers in its ring.
+    """The part of a shard's reply about newcomers in its ring.
 
     ``came`` is the score of the next user in the ring if it is a newcomer, lower for one who came earlier; else None.
     ``place`` is where a newcomer would stand. ``has_others``: some wait who are no newcomers.

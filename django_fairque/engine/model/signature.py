@@ -1,6 +1,6 @@
 """Signatures: a few bytes behind a payload on the server, by which workers know that it comes from the application.
 
-A signature is an HMAC-SHA256 of the fields that decide which code runs, with what, for whom and how long after the push, cut to
+A signature is an HMAC-SHA256 of the fields that decide the code, its arguments, the user and the time after the push, cut to
 128 bits (RFC 2104 allows half of a hash); the key is derived from ``SECRET_KEY`` as `django.core.signing` does. Queues sign with
 the `SigningKey` of their configuration when they push, and workers check before they decode a payload
 (`django_fairque.tasks.signing`).

@@ -1,6 +1,6 @@
 """Declared schedules: which version's declarations count, and bringing them to the queue (``lua/commands/declare.lua``).
 
-A version is the version of the project's code and a digest of what it declares. The newest deployment counts. An old process
+A version is the version of the project's code and a digest of its declarations. The newest deployment counts. An old process
 that restarts during a deployment changes nothing.
 """
 
@@ -32,7 +32,7 @@ ADOPTED_SECONDS = 600.0
 RETIRED_SECONDS = 30 * 86_400.0
 """Seconds for which a schedule that a newer version has removed is kept for the older one."""
 KEPT_OPTIONS = ("cron", "every", "timezone", "start", "missed", "grace", "expires", "enabled")
-"""What is restored of such a schedule, because an operator may have changed it."""
+"""The fields of such a schedule that are restored, because an operator may have changed them."""
 RETIRED_KEY = "schedules:retired"
 VERSIONS_KEY = "schedules:versions"
 WORKERS_KEY = "schedules:workers"
@@ -131,7 +131,7 @@ def _declare(
     for shard in shards:
         if shard is not shards.home:
             yield shard.call("declare", ["note", counting.version, "", counting.number], now)
-        known |= {each.name: (shard, each) for each in (yield from schedule_ops.schedules_of_shard(shard))}
+        known |= {schedule.name: (shard, schedule) for schedule in (yield from schedule_ops.schedules_of_shard(shard))}
         for name, found in (yield from _retired_on_shard(shard, now)).items():
             former[name] = max(former.get(name, found), found, key=lambda pair: pair[0])
     for name, declaration in declared.items():
@@ -157,7 +157,8 @@ def _add(
     options = {**declaration.options, "source": schedule_ops.DECLARED_SOURCE, "declared": declaration.digest}
     if former is not None and former.declared != declaration.digest:
         former = None
-    if former is not None:  # as an operator left it; not its task, which would be signed without a check
+    # Restore the fields that an operator may change, but not the task: it would be signed without a check.
+    if former is not None:
         options |= {option: getattr(former, option) for option in KEPT_OPTIONS}
     there, others = yield from schedule_ops.places(shards, name, declaration.task)
     change = schedule_ops.DeclaredChange(number, former)

@@ -88,7 +88,7 @@ class Schedule:
     enabled: bool = True
     source: str = "code"
     declared: str = ""
-    """Of one from settings: which declaration it was made from."""
+    """The declaration of a schedule from settings."""
     signature: str = field(default="", compare=False, repr=False)
     """Made by who added it, for all tasks that it fires: firing needs no key, and makes no forgery genuine."""
     next_at: float | None = field(default=None, compare=False)
