@@ -137,7 +137,7 @@ class Task(BaseModel):
     run_id: str = ""
     """The run that it was pushed with; empty for none."""
     promoted_from: Priority | None = None
-    """Its priority before a long wait moved it up a class; None if none has."""
+    """Its priority before it was promoted for the first time, after a long wait; None if it was not."""
     traceparent: str = ""
     """Its trace, as W3C Trace Context writes it; empty for none."""
     tracestate: str = ""

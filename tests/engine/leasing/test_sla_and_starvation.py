@@ -103,16 +103,50 @@ def test_the_scan_touches_those_at_risk_only(queue: FairQueue, redis: Redis) -> 
         (Priority.NORMAL, Priority.HIGH, 4),
     ],
 )
-def test_who_starves_moves_up_once(queue: FairQueue, before: Priority, after: Priority, hours: int) -> None:
+def test_a_starving_task_is_promoted_and_keeps_its_sla(
+    queue: FairQueue, before: Priority, after: Priority, hours: int
+) -> None:
     (task_id,) = push_many(queue, "a", 1, priority=before)
     assert ("promoted", task_id) not in told(queue, NOW + hours * HOUR - 1)
     assert ("promoted", task_id) in told(queue, NOW + hours * HOUR)
     moved = queue.get_task(task_id)
     assert (moved.priority, moved.promoted_from) == (after, before)
     assert moved.sla_deadline == NOW + queue.config.sla[before.name]  # what was promised stays promised
-    assert told(queue, NOW + 100 * HOUR) == []
     totals = queue.get_stats().totals
     assert (totals["promoted"], totals[f"promoted:{before.value}"]) == (1, 1)
+
+
+@pytest.mark.parametrize("before", [Priority.VERY_LOW, Priority.LOW])
+def test_a_task_that_became_normal_becomes_high_four_hours_later(queue: FairQueue, before: Priority) -> None:
+    (task_id,) = push_many(queue, "a", 1, priority=before)
+    assert ("promoted", task_id) in told(queue, NOW + 25 * HOUR)  # maintenance was an hour late
+    assert told(queue, NOW + 29 * HOUR - 1) == []
+    assert queue.get_task(task_id).priority is Priority.NORMAL
+    assert told(queue, NOW + 29 * HOUR) == [("promoted", task_id)]
+    moved = queue.get_task(task_id)
+    assert (moved.priority, moved.promoted_from) == (Priority.HIGH, before)
+    assert moved.sla_deadline == NOW + queue.config.sla[before.name]
+    assert told(queue, NOW + 1000 * HOUR) == []
+    totals = queue.get_stats().totals
+    assert (totals["promoted"], totals[f"promoted:{before.value}"], totals["promoted:3"]) == (2, 1, 1)
+    assert [lease.task_id for lease in queue.pop_batch(2, "w", now=NOW + 1000 * HOUR)] == [task_id]
+    assert queue.check_invariants() == []
+
+
+def test_a_retry_of_a_promoted_task_waits_four_hours_for_the_next_promotion(queue: FairQueue) -> None:
+    (task_id,) = push_many(queue, "a", 1, priority=Priority.LOW)
+    told(queue, NOW + 24 * HOUR)
+    queue.fail(pop(queue, NOW + 24 * HOUR), "no", delay=HOUR, now=NOW + 24 * HOUR)
+    assert ("promoted", task_id) not in told(queue, NOW + 29 * HOUR - 1)
+    assert ("promoted", task_id) in told(queue, NOW + 29 * HOUR)
+
+
+def test_a_task_is_not_promoted_beyond_a_class_that_is_switched_off(make_queue: MakeQueue) -> None:
+    queue = make_queue(starvation={"NORMAL": 0}, sla_at_risk_seconds=0)
+    (task_id,) = push_many(queue, "a", 1, priority=Priority.LOW)
+    for day in (1, 2, 3):
+        told(queue, NOW + day * 24 * HOUR)
+    assert queue.get_task(task_id).priority is Priority.NORMAL
 
 
 def test_who_moved_up_keeps_its_place_in_time(queue: FairQueue) -> None:

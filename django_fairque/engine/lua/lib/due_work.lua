@@ -103,15 +103,17 @@ local function reap(limit)
   commit()
 end
 
--- A starving task moves up, keeping its place in time: the rescue can be seen, and it competes with its elders' weight.
+-- Gives a starving task the next priority. The time that it has waited still counts, and `promoted` keeps its first priority.
 local function promote(task)
   local from = task.priority
   task.sla = task.sla or default_sla[from] -- the deadline to start stays as it was
-  task.raw.promoted, task.priority = exact(from), PROMOTED[from]
+  task.raw.promoted, task.raw.promoted_at = task.raw.promoted or exact(from), now_text
+  task.priority = PROMOTED[from]
   zadd(normal_key(task.user), task.priority * BAND + math.max(0, task.ready - EPOCH), task.id)
   add_ready(task.owner, from, -1)
   add_ready(task.owner, task.priority, 1)
-  redis.call('HSET', task.key, 'priority', exact(task.priority), 'promoted', exact(from), 'sla', exact(task.sla))
+  redis.call('HSET', task.key, 'priority', exact(task.priority), 'promoted', task.raw.promoted, 'promoted_at', now_text,
+    'sla', exact(task.sla))
   alert('promoted', task, from)
   count('promoted', 1)
   count('promoted:' .. from, 1)

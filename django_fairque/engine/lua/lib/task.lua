@@ -87,11 +87,12 @@ end
 
 local PROMOTED = { 3, 3, 4 } -- what a starving task of priority 1, 2, 3 becomes
 
--- When it has waited too long for its class, or nil. Once a task: then it competes as one of its new class.
+-- The moment at which a queued task has waited too long for its priority, or nil. After a promotion the wait is counted again.
 local function starving_at(task)
-  if task.priority > 3 or task.raw.promoted then return nil end
-  local threshold = starves_after[task.priority]
-  return threshold > 0 and task.ready + threshold or nil
+  local threshold = task.priority <= 3 and starves_after[task.priority] or 0
+  if threshold == 0 then return nil end
+  local promoted_at = task.raw.promoted_at
+  return (promoted_at and math.max(task.ready, number(promoted_at)) or task.ready) + threshold
 end
 
 -- When a queued task must be looked at: at risk, overdue (one alert for each), starving, expired.
