@@ -119,7 +119,8 @@ Operate
     Decide which version's declared schedules count; make the declared schedules agree with those of that version. A change for
     a version is refused when a newer one counts. Repeat: harmless. Cost: 6; 8 a schedule that changes, and reads all.
 ``xcom().push``
-    Keeps values: all of a call or none. Repeat: harmless. Cost: 4. Errors: `TaskValidationError` beyond 1000 keys.
+    Keeps values: all of a call or none. Repeat: harmless. Cost: 4; 9 if they count for a user. Errors: `TaskValidationError`
+    beyond 1000 keys, or ``max_xcom_bytes`` of runs that have not ended.
 ``reshard``
     Moves a drained queue to another number of shards; the number is written down last. Repeat: completes an interrupted
     call. Cost: grows with users and schedules. Errors: `QueueNotDrainedError`.

@@ -218,6 +218,7 @@ FAMILIES = (
     _total("dead_letters_discarded", "discarded", "Dead letters that were given up."),
     _total("dead_letters_shortened", "dead_letters_shortened", "Dead letters kept in a short form (max_dead_letters)."),
     _total("results_removed", "results_removed", "Results removed because of max_result_bytes."),
+    _total("xcom_removed", "xcom_removed", "Ended runs whose xcom values were removed because of max_xcom_bytes."),
     _totals("sla_at_risk", "priority", _by_priority("sla_at_risk"), "Start deadlines (SLA) that came at risk."),
     _totals(
         "sla_overdue",

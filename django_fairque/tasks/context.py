@@ -35,6 +35,8 @@ T = TypeVar("T")
 METADATA_KEY, HEADERS_KEY = "about", "headers"
 """Where the headers of a task are in its payload: workers of earlier versions accept the first key, and ignore what is in it."""
 PROGRESS_INTERVAL_SECONDS = 0.1
+PROGRESS_MESSAGE_BYTES = 1000
+"""A longer one would have to count against a limit of its user, as results of more bytes do."""
 """Least seconds between two reports of one task."""
 
 logger = get_logger("django_fairque.tasks")
@@ -132,7 +134,8 @@ def check_progress(current: object, total: object, message: object) -> tuple[flo
             raise TaskUsageError(f"progress: {what} must be a finite number, got {short(value)}")
     if not isinstance(message, str):
         raise TaskUsageError(f"progress: the message must be text, got {short(message)}")
-    return current, total, message[:1000]  # type: ignore[return-value] # they are numbers
+    kept = message.encode(errors="replace")[:PROGRESS_MESSAGE_BYTES].decode(errors="ignore")
+    return current, total, kept  # type: ignore[return-value] # they are numbers
 
 
 class WorkerServices(Protocol):
@@ -149,7 +152,7 @@ class WorkerServices(Protocol):
 
     def parent_results(self, task_id: str) -> dict[str, Any]: ...
 
-    def xcom(self, namespace: str) -> XCom: ...
+    def xcom(self, namespace: str, user: str) -> XCom: ...
 
 
 class CapturesLogs(Protocol):
@@ -182,7 +185,7 @@ class _NoServices:
     def parent_results(self, _task_id: str) -> dict[str, Any]:
         return {}
 
-    def xcom(self, _namespace: str) -> XCom:
+    def xcom(self, _namespace: str, _user: str) -> XCom:
         raise RuntimeError("there is no xcom outside of a worker; use get_queue().xcom(namespace)")
 
 
@@ -332,7 +335,7 @@ class TaskContext:
 
         Raises `RuntimeError` outside of a worker.
         """
-        return self._services.xcom(self._lease.run_id or self._lease.task_id)
+        return self._services.xcom(self._lease.run_id or self._lease.task_id, self.user_id)
 
     def raise_if_cancelled(self) -> None:
         """End the task here if it was canceled. Raises `Discard` then."""
@@ -343,7 +346,7 @@ class TaskContext:
         """Report how far the task is, without blocking: the newest report is sent ten times a second.
 
         ``current`` and ``total`` are finite numbers of any unit; ``message`` is a text, empty by default, of which
-        1,000 characters are kept. Raises `TaskUsageError` if a value has another type.
+        1,000 bytes are kept. Raises `TaskUsageError` if a value has another type.
         """
         report = check_progress(current, total, message)
         if self._lease is _NO_LEASE:

@@ -413,8 +413,8 @@ class Services:
         """What the tasks that this one depends on returned; blocks."""
         return self.queue_to_read.parent_results(task_id, load_result)
 
-    def xcom(self, namespace: str) -> XCom:
-        return self.queue_to_read.xcom(namespace)
+    def xcom(self, namespace: str, user: str) -> XCom:
+        return self.queue_to_read.xcom(namespace, user=user)
 
     @property
     def queue_to_read(self) -> FairQueue:

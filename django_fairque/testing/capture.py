@@ -607,7 +607,7 @@ class CapturedServices(Services):
         found: dict[str, Any] = self.capture.results_of(self.captured.task.depends_on)
         return found
 
-    def xcom(self, namespace: str) -> Any:
+    def xcom(self, namespace: str, user: str) -> Any:  # noqa: ARG002 - captured values have no limit
         return Values(self.capture.xcom.setdefault(namespace, {}), namespace, self.config.max_payload_bytes)
 
 

@@ -45,6 +45,7 @@ def test_the_defaults() -> None:
         "max_backlog_bytes": 0,
         "max_result_bytes": 100_000_000,
         "max_dead_letters": 10_000,
+        "max_xcom_bytes": 10_000_000,
         "result_ttl": 86400,
         "failed_ttl": 604800,
         "sla": {"CRITICAL": 300, "VERY_HIGH": 1800, "HIGH": 1800, "NORMAL": 7200, "LOW": 86400, "VERY_LOW": 86400},

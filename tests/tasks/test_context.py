@@ -18,6 +18,8 @@ from django_fairque.tasks.execution import Run, Services, aexecute, execute, pre
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from redis import Redis
+
     from django_fairque.engine.queue.queue import FairQueue
 
 Report = tuple[float, float, str]
@@ -72,6 +74,19 @@ def test_a_wrong_report_is_a_mistake_inside_and_outside(queue: FairQueue, report
         current_task().progress(*report)
     outcome = execute(run_of(queue, lambda: current_task().progress(*report)))
     assert (outcome.kind, b"TaskUsageError: progress: " in outcome.body) == ("fail", True)
+
+
+def test_a_message_is_cut_to_1000_bytes_between_two_characters(queue: FairQueue) -> None:
+    recorder = Recorder()
+    execute(run_of(queue, lambda: current_task().progress(1, 2, "x" + "é" * 900), send_progress=recorder))
+    assert recorder.reports[-1] == (1, 2, "x" + "é" * 499)
+
+
+def test_values_that_a_task_passes_on_count_for_its_user(queue: FairQueue, redis: Redis) -> None:
+    run = run_of(queue, lambda: current_task().xcom.push("k", 1))
+    assert execute(run).kind == "finish"
+    (key,) = redis.keys("*:xcom_bytes:*")
+    assert key.endswith(f":xcom_bytes:{run.lease.user_id}".encode())
 
 
 def test_reports_are_few_and_the_last_is_among_them(queue: FairQueue) -> None:

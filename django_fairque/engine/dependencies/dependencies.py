@@ -321,25 +321,71 @@ MAX_XCOM_KEYS = 1000
 """In one namespace, so that listing one is bounded."""
 MAX_XCOM_VALUES_PER_PUSH = 1000
 XCOM_VALUE_MISSING = object()
+MAX_RUN_TASKS_READ = 1000
+"""A larger run keeps its values until they end, because it takes too long to find out whether all its tasks have ended."""
+XCOM_PART_REMOVED = 0.1
+"""The part of a user's bytes that is removed in addition, so that not every push has to remove a namespace."""
 
 
 def push(
-    commands: Commands, namespace: str, values: Mapping[str, Any], ttl: float | None, now: float | None
+    shards: Shards, namespace: str, user: str, values: Mapping[str, Any], ttl: float | None, now: float | None
 ) -> Operation[None]:
     if not values:
         return
     if len(values) > MAX_XCOM_VALUES_PER_PUSH:
         raise TaskValidationError(f"at most {MAX_XCOM_VALUES_PER_PUSH} values are kept in one call, got {len(values)}")
-    length = to_us(commands.config.result_ttl) if ttl is None else positive_us(ttl, "ttl")
-    args: list[Any] = [length, MAX_XCOM_KEYS, len(values)]
+    commands, config = shards.of(namespace), shards.config
+    length = to_us(config.result_ttl) if ttl is None else positive_us(ttl, "ttl")
+    head: list[Any] = [length, MAX_XCOM_KEYS, namespace, user, config.max_xcom_bytes]
+    body: list[Any] = [len(values)]
     for key, value in values.items():
-        args.append(check_id(key, "an xcom key"))
-        args.append(json_payload.dumps(value, limit=commands.config.max_payload_bytes, what=f"value {short(key)}"))
-    kept = yield commands.call("xcom", args, now, xcom=namespace)
+        body.append(check_id(key, "an xcom key"))
+        body.append(json_payload.dumps(value, limit=config.max_payload_bytes, what=f"value {short(key)}"))
+    kept = yield commands.call("xcom", [*head, 0, *body], now, xcom=namespace)
+    if isinstance(kept, list):
+        removable = yield from _removable_namespaces(shards, user, namespace, kept)
+        if removable:
+            kept = yield commands.call("xcom", [*head, len(removable), *removable, *body], now, xcom=namespace)
+    if isinstance(kept, list):
+        total, excess = int(kept[0]), int(kept[1])
+        raise TaskValidationError(
+            f"user {user!r} has {total:,} bytes of xcom values of runs that have not ended, and these values would exceed "
+            f"max_xcom_bytes ({config.max_xcom_bytes:,}) by {excess:,}; nothing was kept. Pass references to large values, "
+            "such as the name of a file, or raise the limit"
+        )
     if not kept:
         raise TaskValidationError(
             f"namespace {namespace!r} holds at most {MAX_XCOM_KEYS} keys and these would be more; nothing was kept"
         )
+
+
+def _removable_namespaces(shards: Shards, user: str, pushed: str, reply: Sequence[bytes]) -> Operation[list[str]]:
+    """The namespaces that end first, as many as must be removed, of the reply of ``xcom``. Those that a task may still need
+    stay: those of runs with a task that has not ended or with a task of another user."""
+    names = [name.decode() for name in reply[2::2] if name.decode() != pushed]
+    sizes = dict(zip((name.decode() for name in reply[2::2]), map(int, reply[3::2]), strict=True))
+    reads = [
+        ("SRANDMEMBER", keys.run(name), MAX_RUN_TASKS_READ + 1)
+        for name in names
+        for keys in shards.across().keys.everywhere()
+    ]
+    found = iter((yield Read(reads)) if reads else [])
+    removable: list[str] = []
+    excess = int(reply[1]) + XCOM_PART_REMOVED * shards.config.max_xcom_bytes
+    for name in names:
+        members = [member.decode() for _ in shards.all for member in next(found)] or [name]
+        if excess <= 0 or len(members) > MAX_RUN_TASKS_READ:
+            continue
+        commands = yield from shards.around(members)
+        tasks: list[list[bytes | None]] = []
+        for some in slices(members, RESULTS_PER_READ):
+            tasks += yield from read_fields_of(commands.keys, some, "state", "user")
+        if all(
+            state is None or (TaskState(state.decode()).is_ended and owner == user.encode()) for state, owner in tasks
+        ):
+            removable.append(name)
+            excess -= sizes[name]
+    return removable
 
 
 def pull(commands: Commands, namespace: str, key: str, default: Any) -> Operation[Any]:
@@ -364,13 +410,16 @@ def keys(commands: Commands, namespace: str) -> Operation[list[str]]:
 class XCom:
     """One namespace of values, returned by ``queue.xcom(namespace)``.
 
-    Values are any JSON, each of at most ``max_payload_bytes`` bytes; a namespace has at most 1000 keys. ``now`` is
-    that of the queue.
+    Values are any JSON, each of at most ``max_payload_bytes`` bytes; a namespace has at most 1000 keys, and a user at
+    most ``max_xcom_bytes`` bytes, each value with its key and 100 bytes. Beyond it, the user's values that would end first
+    are removed, unless a task may still need them: the run has not ended, or has tasks of other users. ``now`` is that of
+    the queue.
     """
 
-    def __init__(self, commands: Commands, run: Driver, namespace: str) -> None:
-        self._commands, self._run = commands, run
+    def __init__(self, shards: Shards, run: Driver, namespace: str, user: str = "") -> None:
         self.namespace = check_id(namespace, "namespace")
+        self._shards, self._commands, self._run = shards, shards.of(namespace), run
+        self._user = user and check_id(user, "user")
 
     def push(self, key: str, value: Any, *, ttl: float | None = None, now: float | None = None) -> None:
         """Keep a value, in place of an earlier one.
@@ -378,17 +427,17 @@ class XCom:
         ``key`` is a text of at most 256 bytes, ``value`` any JSON value. ``ttl`` is the number of seconds for which
         the namespace lasts at least; ``result_ttl`` (86,400) by default. The namespace ends as a whole.
 
-        Raises `TaskValidationError` if the namespace would have too many keys, and `TaskSerializationError` if the
-        value is not JSON or too large.
+        Raises `TaskValidationError` if the namespace would have too many keys, or the user too many bytes of values of
+        runs that have not ended, and `TaskSerializationError` if the value is not JSON or too large.
         """
-        self._run(push(self._commands, self.namespace, {key: value}, ttl, now))
+        self._run(push(self._shards, self.namespace, self._user, {key: value}, ttl, now))
 
     def push_many(self, values: Mapping[str, Any], *, ttl: float | None = None, now: float | None = None) -> None:
         """Keep several values in one call: all of them or none.
 
         ``values`` are at most 1000 values by key. ``ttl`` and the errors are those of `push`.
         """
-        self._run(push(self._commands, self.namespace, values, ttl, now))
+        self._run(push(self._shards, self.namespace, self._user, values, ttl, now))
 
     def pull(self, key: str, default: Any = XCOM_VALUE_MISSING) -> Any:
         """Return the value of a key.

@@ -153,15 +153,17 @@ _OWNERLESS = (
         "code_versions",
         "signing_keys",
         "deployments",
+        "xcoms",
+        "xcom_bytes",
     ),
 )
 """Kinds of keys that belong to the shard or end by themselves."""
 _REGISTRIES = ("ring", "throttled", "due", "users", "groups", "grouped", "resolving")
 _TYPES = {
-    **dict.fromkeys(("stats", "task", "user", "group", "worker", "xcom", "events", "logs"), "hash"),
+    **dict.fromkeys(("stats", "task", "user", "group", "worker", "xcom", "xcom_bytes", "events", "logs"), "hash"),
     **dict.fromkeys(("schedules", "schedules:last", "schedules:versions", "schedules:retired"), "hash"),
     **dict.fromkeys((*_REGISTRIES, "state", "wake", "workers", "schedules:due", "code_versions"), "zset"),
-    **dict.fromkeys(("schedules:workers", "results"), "zset"),
+    **dict.fromkeys(("schedules:workers", "results", "xcoms"), "zset"),
     **dict.fromkeys(("leases", "revoked", "deps", "run"), "set"),
     **dict.fromkeys(("history", "alerts", "deployments"), "list"),
     **dict.fromkeys(("payload", "reply", "unique", "delivered"), "string"),

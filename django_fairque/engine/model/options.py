@@ -347,6 +347,11 @@ class QueueConfig(Options):
     """The largest number of a user's complete dead letters. Further ones are kept in a short form, without a large
     payload. Default: 10,000; 0: no limit.
     """
+    max_xcom_bytes: Whole = limit("bytes per user", most=10**15, default=10_000_000)
+    """The largest number of bytes of a user's values in ``xcom()``, each with its key and 100 bytes. Beyond it the user's
+    oldest values of ended runs are removed, and if that is not enough, new ones are refused. Of a queue with several shards,
+    each shard has this limit. Default: 10,000,000; 0: no limit.
+    """
     result_ttl: Number = seconds(86400, least=60)
     """How long finished and canceled tasks are kept, at least 60. Default: 86,400."""
     failed_ttl: Number = seconds(604800, least=60)

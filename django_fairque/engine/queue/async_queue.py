@@ -487,11 +487,11 @@ class AsyncFairQueue(executor.QueueOfShards):
         """
         return await self._write_all_shards(lambda shards: lookup.cancel_run(shards, run_id, reason, note, now))
 
-    def xcom(self, namespace: str) -> AsyncXCom:
-        """Return the values that tasks pass to each other under a ``namespace``: a run's id, or any text of at most
-        256 bytes.
+    def xcom(self, namespace: str, *, user: str = "") -> AsyncXCom:
+        """Return the values that tasks pass to each other under a ``namespace``: a run's id, or any text of at most 256 bytes.
+        Pushed values count for ``user`` (``max_xcom_bytes``), by default for none; `TaskContext.xcom` names the task's user.
         """
-        return AsyncXCom(self._shards.of(check_id(namespace, "namespace")), self._run, namespace)
+        return AsyncXCom(self._shards, self._run, namespace, user)
 
     async def take_alerts(self, limit: int = 100, *, now: float | None = None) -> list[Alert]:
         """Take alerts about tasks: SLAs at risk or missed, promotions, deaths. Each is handed out once.
@@ -1294,13 +1294,16 @@ class AsyncXCom:
     # Generated from `XCom` by python -m tests.async_classes.
     """One namespace of values, returned by ``queue.xcom(namespace)``.
 
-    Values are any JSON, each of at most ``max_payload_bytes`` bytes; a namespace has at most 1000 keys. ``now`` is
-    that of the queue.
+    Values are any JSON, each of at most ``max_payload_bytes`` bytes; a namespace has at most 1000 keys, and a user at
+    most ``max_xcom_bytes`` bytes, each value with its key and 100 bytes. Beyond it, the user's values that would end first
+    are removed, unless a task may still need them: the run has not ended, or has tasks of other users. ``now`` is that of
+    the queue.
     """
 
-    def __init__(self, commands: Commands, run: AsyncDriver, namespace: str) -> None:
-        self._commands, self._run = commands, run
+    def __init__(self, shards: Shards, run: AsyncDriver, namespace: str, user: str = "") -> None:
         self.namespace = check_id(namespace, "namespace")
+        self._shards, self._commands, self._run = shards, shards.of(namespace), run
+        self._user = user and check_id(user, "user")
 
     async def push(self, key: str, value: Any, *, ttl: float | None = None, now: float | None = None) -> None:
         """Keep a value, in place of an earlier one.
@@ -1308,17 +1311,17 @@ class AsyncXCom:
         ``key`` is a text of at most 256 bytes, ``value`` any JSON value. ``ttl`` is the number of seconds for which
         the namespace lasts at least; ``result_ttl`` (86,400) by default. The namespace ends as a whole.
 
-        Raises `TaskValidationError` if the namespace would have too many keys, and `TaskSerializationError` if the
-        value is not JSON or too large.
+        Raises `TaskValidationError` if the namespace would have too many keys, or the user too many bytes of values of
+        runs that have not ended, and `TaskSerializationError` if the value is not JSON or too large.
         """
-        await self._run(sync_dependencies.push(self._commands, self.namespace, {key: value}, ttl, now))
+        await self._run(sync_dependencies.push(self._shards, self.namespace, self._user, {key: value}, ttl, now))
 
     async def push_many(self, values: Mapping[str, Any], *, ttl: float | None = None, now: float | None = None) -> None:
         """Keep several values in one call: all of them or none.
 
         ``values`` are at most 1000 values by key. ``ttl`` and the errors are those of `push`.
         """
-        await self._run(sync_dependencies.push(self._commands, self.namespace, values, ttl, now))
+        await self._run(sync_dependencies.push(self._shards, self.namespace, self._user, values, ttl, now))
 
     async def pull(self, key: str, default: Any = sync_dependencies.XCOM_VALUE_MISSING) -> Any:
         """Return the value of a key.

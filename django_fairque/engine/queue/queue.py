@@ -467,11 +467,11 @@ class FairQueue(executor.QueueOfShards):
         """
         return self._write_all_shards(lambda shards: lookup.cancel_run(shards, run_id, reason, note, now))
 
-    def xcom(self, namespace: str) -> XCom:
-        """Return the values that tasks pass to each other under a ``namespace``: a run's id, or any text of at most
-        256 bytes.
+    def xcom(self, namespace: str, *, user: str = "") -> XCom:
+        """Return the values that tasks pass to each other under a ``namespace``: a run's id, or any text of at most 256 bytes.
+        Pushed values count for ``user`` (``max_xcom_bytes``), by default for none; `TaskContext.xcom` names the task's user.
         """
-        return XCom(self._shards.of(check_id(namespace, "namespace")), self._run, namespace)
+        return XCom(self._shards, self._run, namespace, user)
 
     def take_alerts(self, limit: int = 100, *, now: float | None = None) -> list[Alert]:
         """Take alerts about tasks: SLAs at risk or missed, promotions, deaths. Each is handed out once.

@@ -50,6 +50,8 @@ PRODUCER_KEYS = (
         "resolving",
         "run:*",
         "xcom:*",
+        "xcoms:*",
+        "xcom_bytes:*",
         "results:*",
     ),
     *(
