@@ -131,6 +131,7 @@ class TestSimple:
         assert '<option value="mail" selected>' in admin_client.get(url(page.name), {"queue": "mail"}).content.decode()
         assert admin_client.get(url(page.name), {"queue": "nowhere"}).status_code == 404
 
+    @pytest.mark.usefixtures("real_page_timeout")
     @pytest.mark.parametrize("how", ["down", "hung"])
     def test_a_server_that_does_not_answer_is_a_banner(
         self, admin_client: Client, page: Any, how: str, make_server: MakeServer, settings: Settings
