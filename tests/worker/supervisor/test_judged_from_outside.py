@@ -114,7 +114,7 @@ def test_a_process_whose_interpreter_is_kept_is_reported_and_keeps_the_limit_of_
 ) -> None:
     worker = start_worker(
         *("--processes", "1", "--concurrency", "2"),
-        FAIRQUE_WORKER__LEASE_SECONDS="1",
+        FAIRQUE_WORKER__LEASE_SECONDS="3",
         FAIRQUE_WORKER__HARD_TIMEOUT_GRACE="0.5",
     ).wait_ready()
     short = push("nap", 2.0, user="ann", timeout=3, max_retries=0)
@@ -125,4 +125,5 @@ def test_a_process_whose_interpreter_is_kept_is_reported_and_keeps_the_limit_of_
     eventually(lambda: worker.health()["status"] == "unhealthy")
     eventually(lambda: queue.get_task(keeping).state is TaskState.FAILED)
     eventually(lambda: queue.get_task(short).state is TaskState.FINISHED)
-    assert [attempt.kind for attempt in queue.history(short)] == ["released"]
+    kinds = [attempt.kind for attempt in queue.history(short)]
+    assert set(kinds) == {"released"}  # more than once if it started again before the other task's limit
