@@ -78,6 +78,9 @@ class LeaseReturn:
     """What it was running, if it was ended for another reason."""
     outcomes: list[Outcome] = field(default_factory=list)
     """Of its tasks that ended with it in another way; sent first."""
+    moved: list[tuple[LeaseKey, str]] = field(default_factory=list)
+    """Leases that it had passed on, each with the worker id of the separate process that runs the task. They are moved to that
+    process first, because it may not have taken them over yet."""
     is_gone: bool = True
     """The worker is dead. If not, only the outcomes are sent."""
     on_done: Callable[[], object] = lambda: None
@@ -256,6 +259,9 @@ class LeaseRenewal(threading.Thread):
                 self._on_announcements(ended)
             del job.outcomes[:500]
         count = 0
+        while job.moved:
+            queue.take_over(*job.moved[-1], lease=self._lease_seconds)
+            job.moved.pop()
         if job.is_gone:
             count = queue.release_worker(
                 job.worker_id, job.crashed, started=job.started, reason=job.reason, forget=True

@@ -31,6 +31,7 @@ from django_fairque.conf import get_config, get_queue
 from django_fairque.early_signals import exit_early, received
 from django_fairque.engine.inspection.worker_activity import MAX_REPORTED_DEATHS, ProcessDeath
 from django_fairque.engine.model.errors import ConfigurationError, RedisConnectionError, UnsupportedServerError
+from django_fairque.engine.model.lease import LeaseKey
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.tasks import registry
 from django_fairque.tasks.schedules import DeclaredSchedules
@@ -534,6 +535,9 @@ class Supervisor:
             if self._start_child(index) is None:
                 return
             del self._start_due[index]
+        self._start_separate_children()
+
+    def _start_separate_children(self) -> None:
         while (task := self._separate.next()) and (child := self._start_child(-1, task)):
             if task.reason is not AloneReason.ISOLATED:
                 logger.warning(
@@ -604,7 +608,10 @@ class Supervisor:
             # Other tasks may have ended the fork server.
             child.is_blameless = not self._separate.may_have_ended_fork_server(child.task)
             self._separate.run_one_at_a_time(monotonic())
-        self._lease_renewal.give_back(leases_to_return(child, self._shards))
+        returns = leases_to_return(child, self._shards)
+        if child.task is None and not self.is_stopping:
+            self._keep_separate_tasks(child, returns)
+        self._lease_renewal.give_back(returns)
         self._separate.forget(child.worker_id)
         if child.task is not None:
             self._separate.end(child.task, monotonic())
@@ -621,6 +628,18 @@ class Supervisor:
             if not self.is_stopping:
                 self._start_due[child.index] = due
         child.close()
+
+    def _keep_separate_tasks(self, child: ChildProcess, returns: Sequence[LeaseReturn]) -> None:
+        """Let the separate tasks that an ended process had passed on run all the same.
+
+        If suspects were given back here, the next tasks of their user could end one shared process after another before a suspect
+        has begun.
+        """
+        self._start_separate_children()
+        for other in self._children:
+            if other.task is not None and other.task.fetched_by == child.worker_id:
+                key = LeaseKey(other.task.task_id, other.task.token)
+                returns[other.task.shard_index].moved.append((key, other.worker_id))
 
     def _next_start_after_failure(self) -> float:
         """When to try again after something died before it could begin; too often and the worker gives up."""
