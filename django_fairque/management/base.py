@@ -6,6 +6,7 @@ import os
 import sys
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,15 +15,17 @@ from django.utils import translation
 from django.utils.dateparse import parse_datetime
 from django.utils.timezone import is_naive, make_aware
 
-from django_fairque.conf import get_queue
+from django_fairque.conf import get_config, get_queue
+from django_fairque.conf.redis import close_client
 from django_fairque.engine.model.errors import FairQueueError, short
+from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.monitoring.formatting import plain, read_age
+from django_fairque.monitoring.probe import client_with_timeout, queue_without_retries
 from django_fairque.monitoring.redaction import redacted_text
 from django_fairque.monitoring.report import missing_words
 
 if TYPE_CHECKING:
     from django_fairque.engine.inspection.pages import ResultPage
-    from django_fairque.engine.queue.queue import FairQueue
 
 
 def positive(text: str) -> int:
@@ -101,6 +104,21 @@ def open_what_is_closed() -> None:
             nothing = os.open(os.devnull, os.O_WRONLY)
             os.set_inheritable(nothing, True)  # noqa: FBT003 - it has the number of what is closed, in other processes too
             setattr(sys, name, os.fdopen(nothing, "w", closefd=False))
+
+
+COMMAND_TIMEOUT_SECONDS = 2.5
+"""Seconds for one answer of the server: longer than the 1.5 s that a server may need to confirm a write."""
+
+
+@contextmanager
+def queues_with_timeout() -> Iterator[Callable[[str], FairQueue]]:
+    """Yield a function that opens a declared queue. Its calls wait `COMMAND_TIMEOUT_SECONDS` for an answer and repeat nothing."""
+    config = get_config()
+    client = client_with_timeout(config, COMMAND_TIMEOUT_SECONDS)
+    try:
+        yield lambda name: queue_without_retries(config, client, name)
+    finally:
+        close_client(client)
 
 
 class PrintingCommand(BaseCommand):
@@ -194,8 +212,10 @@ class QueueCommand(PrintingCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         self.options = options
         try:
-            with translation.override(None):  # what commands say is for logs and scripts too: it is the same everywhere
-                self.queue = get_queue(options["queue"])
+            # Texts of commands are for logs and scripts too, so they are the same in every language.
+            with translation.override(None), queues_with_timeout() as open_queue:
+                configured = get_queue(options["queue"])  # in a test run it may be a capture
+                self.queue = open_queue(options["queue"]) if isinstance(configured, FairQueue) else configured
                 self.run()
                 if self.queue.missing_shards and self.tells_missing:
                     self.stderr.write(f"! {missing_words(self.queue.missing_shards)}")

@@ -85,8 +85,8 @@ def test_a_message_is_cut_to_1000_bytes_between_two_characters(queue: FairQueue)
 def test_values_that_a_task_passes_on_count_for_its_user(queue: FairQueue, redis: Redis) -> None:
     run = run_of(queue, lambda: current_task().xcom.push("k", 1))
     assert execute(run).kind == "finish"
-    (key,) = redis.keys("*:xcom_bytes:*")
-    assert key.endswith(f":xcom_bytes:{run.lease.user_id}".encode())
+    (key,) = redis.scan_iter(match="*:xcom_bytes:*")
+    assert key.decode().endswith(f":xcom_bytes:{run.lease.user_id}")
 
 
 def test_reports_are_few_and_the_last_is_among_them(queue: FairQueue) -> None:

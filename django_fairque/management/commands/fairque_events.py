@@ -8,10 +8,9 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from django_fairque.conf import get_queue
 from django_fairque.documentation import page_address
 from django_fairque.events.overview import EventFacts, overview
-from django_fairque.management.base import Parser, PrintingCommand
+from django_fairque.management.base import Parser, PrintingCommand, queues_with_timeout
 from django_fairque.management.listing import Column, Listing
 from django_fairque.monitoring.formatting import number
 from django_fairque.monitoring.redaction import redacted_text
@@ -27,7 +26,8 @@ class Command(PrintingCommand):
         EVENT_LIST.add_options(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        known = overview(get_queue)
+        with queues_with_timeout() as open_queue:
+            known = overview(open_queue)
         try:
             if known.events or options["json"]:
                 self.write_lines(*EVENT_LIST.lines(known.events, options))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django_fairque.conf import get_queue
 from django_fairque.engine.maintenance.formats import convert_queue, queue_format
 from django_fairque.engine.model.data_format import FORMAT, FORMAT_VERSIONS
 from django_fairque.management.base import Parser, QueueCommand
@@ -31,7 +32,7 @@ class Command(QueueCommand):
                 f"this version uses format {FORMAT}, and converts data to and from these: {known}",
             )
             return
-        before = convert_queue(queue, wanted)
+        before = convert_queue(get_queue(queue.name), wanted)  # a call may take as long as settings allow
         if before is None:
             self.write_lines(f"queue {queue.name!r} has no data; nothing was changed")
         elif before == wanted:

@@ -6,12 +6,11 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from django_fairque.conf import get_queue
 from django_fairque.engine.scripting.operations import drive
 from django_fairque.engine.scripting.scripts import delete_unused, functions, names
 from django_fairque.engine.transport.retry_policy import CLIENT_ERRORS, translate_error
 from django_fairque.engine.transport.server_list import separate_servers
-from django_fairque.management.base import PrintingCommand
+from django_fairque.management.base import PrintingCommand, queues_with_timeout
 
 
 class Command(PrintingCommand):
@@ -21,11 +20,12 @@ class Command(PrintingCommand):
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        client: Any = get_queue().client
-        try:
-            for each in [server.client for server in separate_servers(client)] or [client]:
-                each.function_load(functions(), replace=True)
-                drive(delete_unused(each.execute_command))
-        except CLIENT_ERRORS as error:
-            raise CommandError(str(translate_error(error, "FUNCTION LOAD"))) from error
+        with queues_with_timeout() as open_queue:
+            client: Any = open_queue("default").client
+            try:
+                for each in [server.client for server in separate_servers(client)] or [client]:
+                    each.function_load(functions(), replace=True)
+                    drive(delete_unused(each.execute_command))
+            except CLIENT_ERRORS as error:
+                raise CommandError(str(translate_error(error, "FUNCTION LOAD"))) from error
         self.write_lines(f"{len(names())} functions are loaded")

@@ -10,18 +10,13 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from django_fairque.conf import get_config
-from django_fairque.conf.redis import close_client
 from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.engine.statistics.health import Health
-from django_fairque.management.base import Parser, QueueCommand
+from django_fairque.management.base import Parser, QueueCommand, queues_with_timeout
 from django_fairque.monitoring.formatting import counted, size
 from django_fairque.monitoring.health import examined, worker_health
-from django_fairque.monitoring.probe import client_with_timeout, queue_without_retries
 from django_fairque.webhook import send_test_alert
 
-HEALTH_TIMEOUT_SECONDS = 2.5
-"""Seconds for one answer of the server: longer than the 1.5 s that a server may need to confirm a write."""
 EXIT = {"good": 0, "degraded": 1, "down": 2}
 
 
@@ -66,12 +61,8 @@ class Command(QueueCommand):
 
 def _of_queue(name: str) -> Health:
     try:
-        config = get_config()
-        client = client_with_timeout(config, HEALTH_TIMEOUT_SECONDS)
-        try:
-            return examined(queue_without_retries(config, client, name))
-        finally:
-            close_client(client)
+        with queues_with_timeout() as open_queue:
+            return examined(open_queue(name))
     except FairQueueError as error:
         return Health("down", [str(error)], {})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django_fairque.conf import get_queue
 from django_fairque.management.base import Parser, QueueCommand
 from django_fairque.monitoring.formatting import counted
 
@@ -21,7 +22,7 @@ class Command(QueueCommand):
         )
 
     def run(self) -> None:
-        queue, wanted = self.queue, self.options["shards"]
+        queue, wanted = get_queue(self.queue.name), self.options["shards"]  # calls may take as long as settings allow
         before, moved = queue.reshard(wanted)
         if moved is None:
             self.write_lines(f"queue {queue.name!r} lies on {counted(before, 'shard')} already; nothing was changed")
