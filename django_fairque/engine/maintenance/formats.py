@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from django_fairque.engine.maintenance.resharding import read_shard_count
 from django_fairque.engine.model.data_format import FORMAT_VERSIONS
 from django_fairque.engine.model.errors import QueueNotDrainedError, TaskValidationError, short
-from django_fairque.engine.sharding.resharding import read_shard_count
 
 if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from django_fairque.engine.maintenance.resharding import check_shard_count
 from django_fairque.engine.scripting.operations import Operation, read_together
-from django_fairque.engine.sharding.resharding import check_shard_count
 from django_fairque.engine.transport.cluster import is_cluster
 
 if TYPE_CHECKING:

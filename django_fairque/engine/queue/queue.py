@@ -17,6 +17,7 @@ from django_fairque.engine.inspection.task_logs import TaskLogs
 from django_fairque.engine.leasing import lease_ops as leasing
 from django_fairque.engine.leasing.lease_ops import Fetch, Heartbeat, check_leases, check_outcomes
 from django_fairque.engine.maintenance import operations as maintenance
+from django_fairque.engine.maintenance import resharding
 from django_fairque.engine.maintenance.invariants import check_invariants
 from django_fairque.engine.model.durations import duration
 from django_fairque.engine.model.errors import FairQueueError, RedisConnectionError
@@ -28,7 +29,6 @@ from django_fairque.engine.pushing import push as pushing
 from django_fairque.engine.queue import executor
 from django_fairque.engine.schedules.schedules import Schedules
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS
-from django_fairque.engine.sharding import resharding
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Window
 from django_fairque.engine.sharding.shards import Shards
 from django_fairque.engine.statistics import queue_stats
