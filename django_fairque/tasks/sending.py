@@ -569,9 +569,7 @@ def _leave_to_commit(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskRe
         return None
     # What needs no server to be found wrong is raised now, where it is enqueued, and not at the commit.
     from django_fairque.engine.pushing.batching import check_acyclic
-    from django_fairque.engine.pushing.push import check_limits
 
-    check_limits(conf.get_config().queue_config(options.queue), tasks)
     check_acyclic({task.task_id: task.depends_on for task in tasks if task.depends_on})
     return hook.add(options.queue, tasks)
 

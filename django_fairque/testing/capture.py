@@ -85,7 +85,7 @@ class Captured:
     def is_to_run_again(self, run: Run, error: BaseException) -> bool:
         """Count an attempt that ended with ``error``. Return whether a worker would run the task again. ``run`` is it."""
         outcome = failed_outcome(run, error)
-        if outcome.delay is None or (outcome.kind == "fail" and self.task.retry_count >= self.task.max_retries):
+        if outcome.delay is None or (outcome.kind == "fail" and self.task.retry_count >= run.lease.max_retries):
             return False
         most, last = (outcome.limits or "::").split(":")[1:]
         self.waited += outcome.delay
@@ -643,7 +643,7 @@ def _run_of(capture: Capture, captured: Captured, definition: AnyDefinition) -> 
     )
     limit = limit_of(captured.task.timeout, definition, services)
     args, kwargs = load_arguments(definition, captured.args, captured.kwargs)
-    return Run(lease_of(captured.task), definition, services, args, kwargs, limit)
+    return Run(lease_of(captured.task, services.config.max_retry_attempts), definition, services, args, kwargs, limit)
 
 
 def _called(runs: Sequence[Run]) -> Sequence[Any]:
@@ -688,7 +688,7 @@ def _end_task(captured: Captured, run: Run, value: Any, *, retries: bool) -> Non
     captured.attempts.append(Attempt(time.time(), kind, run.lease.worker, reason, trace))
 
 
-def lease_of(task: Task) -> Lease:
+def lease_of(task: Task, most_retries: int) -> Lease:
     """A lease as a worker would hold it."""
     now = time.time()
     known = {
@@ -702,7 +702,7 @@ def lease_of(task: Task) -> Lease:
         "created": to_us(task.created_at),
         "ready": to_us(task.created_at),
         "retries": task.retry_count,
-        "max_retries": task.max_retries,
+        "max_retries": min(task.max_retries, most_retries),
         "timeout": "" if task.timeout is None else to_us(task.timeout),
         "deadline": to_us(now + 3600),
         "run": task.run_id,

@@ -53,6 +53,14 @@ def test_options_for_all_tasks(queue: FairQueue, configure: Configure) -> None:
     assert task.expires_at == pytest.approx(task.created_at + 60, abs=5)
 
 
+def test_retries_above_the_queues_limit_are_capped(
+    queue: FairQueue, configure: Configure, caplog: pytest.LogCaptureFixture
+) -> None:
+    configure(MAX_RETRIES=500)
+    assert sent(queue).max_retries == 100
+    assert "have max_retries 500, which is reduced to the queue's limit (max_retry_attempts): 100" in caplog.text
+
+
 def test_options_by_path_replace_those_for_all(queue: FairQueue, configure: Configure) -> None:
     configure(MAX_RETRIES=1, TIMEOUT=10, TASK_OPTIONS={"tests.backends.project.*": {"MAX_RETRIES": 3}})
     task = sent(queue)

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.db import transaction
 
 from django_fairque import (
     BacklogFullError,
@@ -16,9 +17,11 @@ from django_fairque import (
     TaskState,
     TaskUsageError,
     TaskValidationError,
+    current_task,
     task,
 )
-from django_fairque.conf import aclose_queues
+from django_fairque.conf import aclose_queues, aget_queue, get_queue
+from django_fairque.testing import eager
 
 if TYPE_CHECKING:
     from pytest_django import Settings
@@ -222,10 +225,52 @@ def test_an_undeclared_queue_is_a_mistake_with_the_nearest_match(queue: FairQueu
         declare(queue="defualt").enqueue("a")
 
 
-def test_retries_above_the_queues_limit_are_refused(queue: FairQueue, redis: Redis) -> None:
-    with pytest.raises(TaskValidationError, match="max_retry_attempts"):
-        declare(max_retries=101).enqueue("a")
-    assert redis.dbsize() == 0
+class TestRetriesAboveTheQueuesLimit:
+    """They are reduced to the limit, with a warning for each name."""
+
+    @pytest.fixture
+    def queue(self, queue: FairQueue, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> FairQueue:
+        monkeypatch.setattr("django_fairque.engine.pushing.push._names_with_capped_retries", set())
+        settings.FAIRQUE = {**settings.FAIRQUE, "QUEUE": {"MAX_RETRY_ATTEMPTS": 3}}
+        return get_queue()
+
+    def test_they_are_capped_however_the_task_is_sent(self, queue: FairQueue, caplog: pytest.LogCaptureFixture) -> None:
+        work = declare(max_retries=5)
+        sent = [
+            work.enqueue("a").id,
+            *(result.id for result in work.enqueue_many([(("a", n), {}) for n in (1, 2)])),
+            *(result.id for result in (work.s("a") >> work.s("b")).enqueue().results),
+        ]
+        queue.schedules.add("nightly", task=work.s("a"), every=60)
+        sent.append(queue.schedules.run_now("nightly"))
+        assert [queue.get_task(task_id).max_retries for task_id in sent] == [3] * 6
+        (line,) = (line for line in caplog.messages if "max_retry_attempts" in line)
+        assert "'work' of queue default have max_retries 5, which is reduced to the queue's limit" in line
+
+    async def test_they_are_capped_in_coroutines(self, queue: FairQueue) -> None:
+        result = await declare(max_retries=5).aenqueue("a")
+        assert (await (await aget_queue()).get_task(result.id)).max_retries == 3
+        await aclose_queues()
+
+    @pytest.mark.django_db(transaction=True)
+    @pytest.mark.parametrize("outbox", [False, True])
+    def test_they_are_capped_at_a_commit(self, queue: FairQueue, settings: Settings, outbox: bool) -> None:
+        settings.FAIRQUE = {**settings.FAIRQUE, "OUTBOX": outbox}
+        with transaction.atomic():
+            result = declare(max_retries=5).enqueue("a")
+        assert queue.get_task(result.id).max_retries == 3
+
+    def test_tests_run_a_task_as_often_as_a_worker_would(self, queue: FairQueue) -> None:
+        attempts = []
+
+        @task(name="fails", max_retries=5)
+        def fails() -> None:
+            attempts.append(current_task().retries_left)
+            raise OSError("no")
+
+        with pytest.raises(OSError, match="no"), eager(retries=True):
+            fails.enqueue()
+        assert attempts == [3, 2, 1, 0]
 
 
 def test_a_server_that_is_gone_is_an_error_at_once(settings: Settings) -> None:

@@ -24,6 +24,7 @@ from django_fairque.engine.scripting.operations import Operation, Read, Stream, 
 from django_fairque.engine.scripting.task_fields import read_fields
 from django_fairque.engine.sharding.shards import Shards, change_each, describe_shards, indexes_by_shard
 from django_fairque.engine.users.users import users_stats
+from django_fairque.safely import get_logger
 
 if TYPE_CHECKING:
     from django_fairque.engine.model.options import QueueConfig
@@ -53,6 +54,12 @@ DELIVERY_RECORD_SECONDS = 30 * 86_400.0
 REMOVED_ROW_RECORD_SECONDS = 600.0
 """Seconds for which it is known once the row is gone: longer than anybody holds on to a row that was read."""
 MAX_EVENT_ERROR_CHARACTERS = 500
+MAX_NAMES_WITH_CAPPED_RETRIES = 1000
+
+logger = get_logger("django_fairque.tasks")
+
+_names_with_capped_retries: set[tuple[str, str]] = set()
+"""Queues and task names for which a warning was logged."""
 
 
 def push(shards: Shards, task: Task, now: float | None) -> Operation[PushResult]:
@@ -288,7 +295,7 @@ def _push_in_slices(
             yield from signing_keys.write_fingerprint(commands)
         reply = yield commands.call("push", args, now, reply=new_nonce())
         return push_results(commands, tasks, reply, graph)
-    check_limits(commands.config, tasks)  # before any of them is sent
+    check_payload_sizes(commands.config, tasks)  # before any of them is sent
     if not commands.has_written_fingerprint:
         yield from signing_keys.write_fingerprint(commands)
     order = _user_by_user(tasks)
@@ -339,11 +346,9 @@ def push_results(
     ]
 
 
-def check_limits(config: QueueConfig, tasks: Iterable[Task]) -> None:
-    """Raise `TaskValidationError` for a task beyond what this queue is configured to take; of its payload it is a
-    `TaskSerializationError`, as everywhere.
-    """
-    limit, most_retries = config.max_payload_bytes, config.max_retry_attempts
+def check_payload_sizes(config: QueueConfig, tasks: Iterable[Task]) -> None:
+    """Raise `TaskSerializationError` for a task with a payload that is too large for this queue."""
+    limit = config.max_payload_bytes
     for task in tasks:
         size = len(task.payload_bytes)
         if size > limit:
@@ -351,27 +356,38 @@ def check_limits(config: QueueConfig, tasks: Iterable[Task]) -> None:
                 f"the payload of task {task.task_id!r} takes {size:,} bytes, "
                 f"the limit (max_payload_bytes) is {limit:,}; store the data and pass a reference to it"
             )
-        if task.max_retries > most_retries:
-            raise errors.TaskValidationError(
-                f"max_retries of task {task.task_id!r} is {task.max_retries}, "
-                f"the limit (max_retry_attempts) is {most_retries}"
-            )
+
+
+def cap_retries(template: PushTemplate, limit: int, queue: str) -> PushTemplate:
+    """Return the template with at most ``limit`` retries. Logs a warning, once in a process for each name and queue."""
+    known = _names_with_capped_retries
+    if (queue, template.name) not in known and len(known) < MAX_NAMES_WITH_CAPPED_RETRIES:
+        known.add((queue, template.name))
+        logger.warning(
+            "tasks %r of queue %s have max_retries %d, which is reduced to the queue's limit (max_retry_attempts): %d",
+            *(template.name, queue, template.max_retries, limit),
+        )
+    return template._replace(max_retries=limit)
 
 
 def push_args(commands: Commands, tasks: Sequence[Task], graph: Graph = NO_GRAPH) -> list[Any]:
     """The arguments of ``push.lua`` behind the options.
 
     Raises:
-        TaskValidationError: a task is beyond what this queue is configured to take.
+        TaskSerializationError: a payload is too large.
     """
-    check_limits(commands.config, tasks)
+    check_payload_sizes(commands.config, tasks)
+    most_retries = commands.config.max_retry_attempts
     forms: dict[PushTemplate, int] = {}
     args: list[Any] = []
     traced: list[Any] = []
     prefix, queue, secret = commands.config.prefix, commands.name, commands.config.signing_key.read()
     key = None if secret is None else prepared_key(secret)
     for task in tasks:
-        payload, form = task.payload_bytes, forms.setdefault(task.push_template, len(forms) + 1)
+        template = task.push_template
+        if task.max_retries > most_retries:
+            template = cap_retries(template, most_retries, queue)
+        payload, form = task.payload_bytes, forms.setdefault(template, len(forms) + 1)
         if task.signature is not None:
             payload += task.signature
         elif key is not None:

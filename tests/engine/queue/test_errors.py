@@ -122,10 +122,25 @@ async def test_and_to_the_other_queue_as_well(server: Server, redis: Redis) -> N
         await client.aclose()
 
 
-def test_limits_of_the_queue_are_checked_before_anything_is_sent(queue: FairQueue, redis: Redis) -> None:
-    with pytest.raises(TaskValidationError, match="max_retry_attempts"):
-        queue.push(task("u", max_retries=101))
-    assert redis.dbsize() == 0
+PUSHES_OF_ONE_TASK: dict[str, Callable[[Any, Task], Any]] = {
+    "push": lambda queue, made: queue.push(made),
+    "push_batch": lambda queue, made: queue.push_batch([made]),
+    "push_batch in slices": lambda queue, made: queue.push_batch([made] + [task("v")] * 3000),
+    "push_graph": lambda queue, made: queue.push_graph([made]),
+    "deliver": lambda queue, made: queue.deliver([made]),
+}
+
+
+@pytest.mark.parametrize("way", PUSHES_OF_ONE_TASK)
+def test_retries_above_the_queues_limit_are_capped_with_one_warning(
+    queue: FairQueue, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.setattr("django_fairque.engine.pushing.push._names_with_capped_retries", set())
+    for task_id in ("a", "b"):
+        PUSHES_OF_ONE_TASK[way](queue, task("u", name="app.report", task_id=task_id, max_retries=101))
+        assert queue.get_task(task_id).max_retries == 100
+    (line,) = caplog.messages
+    assert "'app.report' of queue default have max_retries 101, which is reduced" in line
 
 
 @pytest.mark.parametrize("n", [0, -1, 1001, 1.5, True])
