@@ -30,6 +30,7 @@ _WORDS: dict[str, StrOrPromise] = {
 
 _SENTENCES = (
     gettext_noop("tasks are waiting and no worker is running; start one with manage.py fairque_worker"),
+    gettext_noop("no worker is running, so tasks that are pushed will wait; start one with manage.py fairque_worker"),
     gettext_noop("maintenance is %(seconds)s s late: no worker has swept the queue"),
     gettext_noop("%(count)s dead letter waits for someone to look at it"),
     gettext_noop("%(count)s dead letters wait for someone to look at them"),

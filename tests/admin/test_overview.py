@@ -41,7 +41,8 @@ def test_tiles_are_what_there_is(admin_client: Client, queue: FairQueue) -> None
     queue.push(Task.create("c", 1, 1, depends_on=["t4"]), now=now - 120)
     running, failed = queue.pop_batch(2, "w", lease=900, now=now - 110)
     queue.fail(failed, "boom", retry=False, now=now - 110)
-    queue.heartbeat("w", {}, ttl=900, now=now)
+    for name in ("default", "mail"):
+        get_queue(name).heartbeat("w", {}, ttl=900, now=now)
     _status, _found, text = said(shown(admin_client)).partition("look at it ")
     assert text.startswith("Queued 3 Running 1 Scheduled 1 Deferred 1 Dead letters 1 Workers 1 Oldest wait ")
     assert re.search(r"Oldest wait (1 min 5\d s|2 min|2 min \d s) Users with work 1 / 3", text)
@@ -161,6 +162,8 @@ def test_what_endangers_tasks_is_said_in_words(admin_client: Client, queue: Fair
     redis.config_set("appendonly", "yes")
     try:
         queue.purge()
+        for name in ("default", "mail"):
+            get_queue(name).heartbeat("w", {})
         text = said(shown(admin_client))
         assert "All is well" in text
         assert "Append-only file on" in text

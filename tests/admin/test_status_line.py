@@ -68,6 +68,11 @@ def durable(make_server: MakeServer, settings: Settings) -> Server:
 
 
 def is_fine(server: Server, settings: Any) -> None:
+    for name in ("default", "mail"):
+        get_queue(name).heartbeat("w", {}, ttl=900)
+
+
+def has_no_worker_and_no_task(server: Server, settings: Any) -> None:
     pass
 
 
@@ -100,6 +105,12 @@ def is_frozen(server: Server, settings: Any) -> None:
             "degraded",
             "warning",
             "Degraded Something needs attention queue default: ready tasks 1, over 0",
+        ),
+        (
+            has_no_worker_and_no_task,
+            "degraded",
+            "warning",
+            "Degraded Something needs attention no worker is running, so tasks that are pushed will wait",
         ),
         (has_no_worker, "degraded", "critical", "No workers Tasks are waiting, and nothing works on them"),
         (is_a_replica, "down", "critical", "the server is a read-only replica; connect to the primary"),

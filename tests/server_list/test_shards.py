@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.core.management import call_command
 
-from django_fairque.conf import RedisConfig, close_queues
+from django_fairque.conf import RedisConfig, close_queues, get_queue
 from django_fairque.conf.redis import aclose_client, close_client, create_synchronous_client
 from django_fairque.engine.model.errors import ConfigurationError, RedisConnectionError
 from django_fairque.engine.model.outcome import Outcome
@@ -141,6 +141,7 @@ def test_the_command_loads_functions_on_each_server(urls: list[str], servers: li
 
 def test_the_probe_is_of_a_server_that_answers(urls: list[str], settings: Settings) -> None:
     settings.FAIRQUE = {"REDIS": {"URL": urls}}
+    get_queue().heartbeat("w", {})
     output = io.StringIO()
     with pytest.raises(SystemExit) as ended:
         call_command("fairque_health", stdout=output)

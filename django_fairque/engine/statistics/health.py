@@ -114,6 +114,8 @@ MAX_NAMES_PER_REASON = 5
 """Names of tasks that workers do not know, and processes with a blocked event loop: one reason for each."""
 NO_WORKER_RUNS = "tasks are waiting and no worker is running; start one with manage.py fairque_worker"
 """The reason of a queue's health while nothing is done there."""
+NO_WORKER_IS_READY = "no worker is running, so tasks that are pushed will wait; start one with manage.py fairque_worker"
+"""The same while nothing waits."""
 LATE_MAINTENANCE_SECONDS = 60
 """Seconds after which maintenance that should have been done by now is missing."""
 
@@ -237,8 +239,8 @@ def health(queue: Shards) -> Operation[Health]:
             f"{describe_shards(queue.missing)} of {len(queue)} can't be reached: "
             "what their users push is refused, what lies there waits",
         )
-    if not workers and (ring or due):
-        reasons.append(NO_WORKER_RUNS)
+    if not workers:
+        reasons.append(NO_WORKER_RUNS if ring or due else NO_WORKER_IS_READY)
     late = (now - look) / 1_000_000
     if workers and late > LATE_MAINTENANCE_SECONDS + shards[0].config.sweep_interval:
         reasons.append(f"maintenance is {late:,.0f} s late: no worker has swept the queue")
