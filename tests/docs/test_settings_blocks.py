@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 FIRST = [blocks.ROOT / "README.md", blocks.DOCS / "quickstart.md", blocks.DOCS / "tutorial.md"]
 PAGES = [*FIRST, *(page for part in ("guides", "reference") for page in sorted((blocks.DOCS / part).glob("*.md")))]
-ADDED_TO = ("FAIRQUE", "INSTALLED_APPS", "MIDDLEWARE", "SILENCED_SYSTEM_CHECKS")
-# Settings of Django that the pages add to, and that a new project lacks: the reader has declared them.
+ADDED_TO = ("FAIRQUE", "INSTALLED_APPS", "MIDDLEWARE", "SILENCED_SYSTEM_CHECKS", "TASKS", "CACHES")
+# Settings of Django that the pages add to, and that a new project lacks: the reader has them, or begins with an empty one.
 DECLARED = {
     "CACHES": {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}},
-    "TASKS": {"default": {"BACKEND": "django_fairque.backends.FairqueBackend", "OPTIONS": {"TASK_OPTIONS": {}}}},
+    "TASKS": {},
 }
 ENVIRONMENT = {
     "REDIS_URL": "rediss://queue.example:6379",
@@ -71,7 +71,7 @@ def pasted(project: dict[str, Any], examples: Iterable[blocks.Example]) -> dict[
 def merged(old: Any, new: Any, path: tuple[str, ...] = ()) -> Any:
     """Both settings: dictionaries and lists have the entries of both, and otherwise the new one counts.
 
-    ``REDIS`` is one value, because a project has one server.
+    ``REDIS`` is one value, because a project has one server, and options of two servers do not belong together.
     """
     if isinstance(old, dict) and isinstance(new, dict) and path != ("FAIRQUE", "REDIS"):
         return old | {key: merged(old.get(key), value, (*path, key)) for key, value in new.items()}
@@ -120,6 +120,8 @@ def test_blocks_of_settings_name_their_file() -> None:
 def test_pages_say_what_their_settings_are_added_to() -> None:
     adding = {each.page for each in ADDITIONS if "FAIRQUE" in each.code}
     assert [blocks.name(page) for page in sorted(adding) if "FAIRQUE = {}" not in page.read_text()] == []
+    adding = {each.page for each in ADDITIONS if "TASKS" in each.code}
+    assert [blocks.name(page) for page in sorted(adding) if "TASKS = {}" not in page.read_text()] == []
 
 
 @pytest.mark.parametrize(
