@@ -23,10 +23,11 @@ by_either = pytest.mark.parametrize("fair_by", ["time", "tasks"])
 
 
 @by_either
+@pytest.mark.parametrize("shards", [1, 3])
 @seeds
 @runs
-def test_of_those_who_have_work_nobody_is_far_ahead(redis: Redis, fair_by: str, seed: int) -> None:
-    world = World(redis, seed, fair_by)
+def test_of_those_who_have_work_nobody_is_far_ahead(redis: Redis, fair_by: str, shards: int, seed: int) -> None:
+    world = World(redis, seed, fair_by, shards)
     for _ in world.steps(STEPS):
         if world.random.random() < 0.02:
             world.give_back()

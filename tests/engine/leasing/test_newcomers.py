@@ -235,12 +235,17 @@ def test_the_sum_of_the_weights_is_checked_and_repaired(queue: FairQueue, redis:
     assert redis.hget(P + "stats", "active") == b"0"
 
 
-@pytest.mark.parametrize("home", [0, 1])
-def test_newcomers_on_one_shard_do_not_starve_users_of_another(redis: Redis, home: int) -> None:
-    queue = FairQueue(redis, config=QueueConfig.model_validate({"fair_by": "tasks", "shards": 2}))
-    (waiting,) = users_of(1, 1, shards=2)
-    names = [name for name in users_of(home, 161, shards=2) if name != waiting]
+@by_either
+@pytest.mark.parametrize("home", [0, 1, None])
+def test_newcomers_on_any_shards_do_not_starve_users_of_another(
+    make_queue: MakeQueue, fair_by: str, home: int | None
+) -> None:
+    queue = make_queue(fair_by=fair_by, shards=3)
+    (waiting,) = users_of(1, 1, shards=3)
+    anywhere = [name for shard in range(3) for name in users_of(shard, 60, shards=3)]
+    random.Random(1).shuffle(anywhere)
+    names = [name for name in (anywhere if home is None else users_of(home, 161, shards=3)) if name != waiting]
     stream = Stream(queue, {waiting: 1}, 1.1, names=iter(names))
     stream.run(140)
-    stream.check()
+    stream.check(by_time=fair_by == "time")
     assert stream.starts.count(waiting) >= 6
