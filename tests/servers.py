@@ -34,7 +34,7 @@ BINARY_VARIABLE = "FAIRQUE_TEST_SERVER_BIN"
 ROLE_VARIABLE = "FAIRQUE_TEST_ROLE"
 """``functions`` or ``scripts``: the engine's tests then use queues as a worker's user does who has no more rights than
 `fairque_acl` prints for this mode."""
-START_TIMEOUT = 20.0
+START_TIMEOUT = 60.0
 POLL_INTERVAL = 0.005
 
 # Asks the kernel to kill the server when the thread that started it ends (PR_SET_PDEATHSIG is 1), then becomes the

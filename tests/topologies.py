@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.conftest import MakeServer
     from tests.servers import Server
 
-DEADLINE = 20.0
+DEADLINE = 60.0
 SERVICE = "main"
 """What sentinels call the primary."""
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from .conftest import Run
 
 MANAGE = Path(__file__).parent.parent.parent / "testproject" / "manage.py"
-DEADLINE = 30.0
+DEADLINE = 60.0
 TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.conftest import MakeServer
     from tests.servers import Server
 
-DEADLINE = 20.0
+DEADLINE = 60.0
 
 
 @pytest.fixture

@@ -218,7 +218,7 @@ async def test_an_async_worker_tells_of_what_it_was_fetching_when_it_was_stopped
         alerts = take(queue, most)
         if alerts:
             fetched.set()
-            is_leaving.wait(20)
+            is_leaving.wait(60)
         return alerts
 
     def note_leaving(renewal: LeaseRenewal, seconds: float) -> bool:
@@ -431,7 +431,7 @@ def test_a_task_of_a_queue_behind_one_named_twice_is_stopped(push: Push) -> None
         task_id = mail.push(Task.create("a", 3, {"args": [], "kwargs": {}}, name="long")).task_id
         eventually(lambda: mail.get_task(task_id).state is TaskState.STARTED)
         assert mail.cancel(task_id)
-        assert ended.wait(20)
+        assert ended.wait(60)
     finally:
         worker.stop()
         thread.join()

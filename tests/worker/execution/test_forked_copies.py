@@ -91,7 +91,7 @@ def test_a_program_without_a_guard_is_one_worker(
         assert log.read_text().count("django_fairque 0.") == 1, "one supervisor introduced itself"
         left = psutil.Process(worker.pid).children(recursive=True)
         worker.terminate()
-        assert worker.wait(20) == 0, log.read_text()
+        assert worker.wait(60) == 0, log.read_text()
         eventually(lambda: not any(map(is_alive, left)))
     finally:
         worker.kill()

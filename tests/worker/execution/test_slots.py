@@ -189,11 +189,11 @@ def test_a_blocked_loop_does_not_hold_up_functions(
         end = threads.submit(worker.run)
         try:
             push("blocks", user="mallory")
-            assert began.wait(20)
+            assert began.wait(60)
             payload: dict[str, Any] = {"args": [], "kwargs": {}}
             names = {"ann": "coroutine", "bob": "function"}
             queue.push_batch([Task.create(user, 3, payload, name=name) for user, name in names.items()])
-            assert ran.wait(20)
+            assert ran.wait(60)
             eventually(lambda: queue.get_stats().states["finished"] == 1)
         finally:
             over.set()

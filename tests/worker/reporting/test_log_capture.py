@@ -216,7 +216,7 @@ def test_what_runs_on_after_the_end_is_not_kept(queue: FairQueue, push: Push) ->
         log.info("the task")
 
         def late() -> None:
-            goes_on.wait(20)
+            goes_on.wait(60)
             log.info("later")
 
         children.append(threading.Thread(target=contextvars.copy_context().run, args=(late,)))

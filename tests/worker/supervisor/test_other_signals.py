@@ -120,7 +120,7 @@ def test_a_worker_that_is_stopped_while_its_project_loads_exits_with_0(
     try:
         eventually((tmp_path / "loading").exists)
         worker.send_signal(signal.SIGTERM)
-        assert worker.wait(20) == 0
+        assert worker.wait(60) == 0
     finally:
         worker.kill()
         worker.wait()
