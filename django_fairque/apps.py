@@ -20,12 +20,13 @@ class DjangoFairqueConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from django_fairque import checks
+        from django_fairque import checks, integrations
         from django_fairque.engine.model.signature import DEFAULT_KEY
         from django_fairque.events import activation
 
         DEFAULT_KEY.read = _signing_key
         checks.register()
+        integrations.register()
         autodiscover_modules("tasks")
         autodiscover_modules("events")
         activation.ready()

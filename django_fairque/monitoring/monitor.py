@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from django_fairque.conf import get_config
 from django_fairque.engine.model.errors import ConfigurationError, short, suggestion
+from django_fairque.integrations.webhook import WebhookError, send_alerts
 from django_fairque.safely import get_logger
-from django_fairque.webhook import WebhookError, send_alerts
 
 from .formatting import duration, number, share
 

@@ -24,7 +24,7 @@ from django_fairque.conf.current import get_queue
 from django_fairque.engine.model.errors import BacklogFullError, FairQueueError, RedisConnectionError
 from django_fairque.engine.model.records import EventCount, PushResult, push_refused
 from django_fairque.engine.pushing.push import REMOVED_ROW_RECORD_SECONDS
-from django_fairque.otel_metrics import around_push
+from django_fairque.hooks import around_push
 from django_fairque.safely import get_logger
 
 from . import has_outbox

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import async_to_sync
 
-from django_fairque import conf, signals
+from django_fairque import conf, hooks, signals
 from django_fairque.conf.current import signing_mode
 from django_fairque.engine.model.durations import duration, moment, retry_delay, to_us
 from django_fairque.engine.model.errors import TaskSerializationError, short
@@ -45,7 +45,7 @@ from .errors import (
 )
 from .middleware import TaskMiddleware, TaskRun, around_function, load_all
 from .signing import KeyWatch
-from .tracing import BAGGAGE_HEADER, NO_SPAN, run_span
+from .tracing import BAGGAGE_HEADER, NO_SPAN
 from .value_types import load_result
 
 if TYPE_CHECKING:
@@ -197,10 +197,10 @@ class Call:
         """Begin to measure the time. Returns a span around the function, where spans are on."""
         self._started = perf_counter()
         first = self._runs[0]
-        if not first.services.tracing:
+        if not first.services.tracing or hooks.tracing is None:
             return NO_SPAN
         baggage = {context.headers.get(BAGGAGE_HEADER, "") for context in self.contexts}
-        return run_span(
+        return hooks.tracing.run_span(
             first.services.queue,
             first.definition.name,
             [run.lease for run in self._runs],

@@ -23,7 +23,7 @@ from asgiref.sync import sync_to_async
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from django.utils.connection import ConnectionDoesNotExist
 
-from django_fairque import conf, signals
+from django_fairque import conf, hooks, signals
 from django_fairque.engine.model.errors import (
     DependencyCycleError,
     PushRefusedError,
@@ -34,14 +34,13 @@ from django_fairque.engine.model.errors import (
 from django_fairque.engine.model.ids import PerProcess
 from django_fairque.engine.model.records import EventCount, PushResult, push_refused
 from django_fairque.engine.pushing.batching import parts_of
-from django_fairque.otel_metrics import around_push
 from django_fairque.outbox import has_outbox
 from django_fairque.safely import get_logger
 from django_fairque.tasks import open_transactions
 from django_fairque.tasks.errors import TaskUsageError
 from django_fairque.tasks.middleware import AsyncSending, Sending, TaskSend
 from django_fairque.tasks.results import TaskResult
-from django_fairque.tasks.tracing import NO_SPAN, baggage_header, current_trace, put_in, send_span
+from django_fairque.tasks.tracing import NO_SPAN, current_trace, put_in
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
@@ -301,7 +300,7 @@ def _push(queue: FairQueue, tasks: Sequence[Task], counts: Mapping[str, EventCou
     """Push what belongs together part by part: what is wrong with one of them is no reason to lose the others."""
     has_graphs = any(task.depends_on or task.run_id for task in tasks)
     if counts and not has_graphs and len(tasks) <= queue.config.pipeline_batch_size:
-        with around_push(queue.name, tasks):
+        with hooks.around_push(queue.name, tasks):
             answers = queue.deliver(tasks, counts)
         sent.accept(tasks, answers)
         if refused := [answer.task_id for answer in answers if not answer.is_known]:
@@ -311,7 +310,7 @@ def _push(queue: FairQueue, tasks: Sequence[Task], counts: Mapping[str, EventCou
     while parts:
         some, is_joined = parts.popleft()
         try:
-            with around_push(queue.name, some):
+            with hooks.around_push(queue.name, some):
                 answers = queue.push_batch(some)
             sent.accept(some, answers)
         except PushRefusedError as error:
@@ -418,17 +417,21 @@ _warned: set[str] = set()
 """Databases for which it was logged that their commits can't be noticed."""
 
 
+def _span_around_sending(
+    config: FairQueueConfig, options: TaskOptions, tasks: Sequence[Task]
+) -> tuple[AbstractContextManager[object], dict[str, str]]:
+    """Make the tasks part of the current trace. Return the span to open, and the headers that come with it."""
+    if config.tracing and hooks.tracing is not None:
+        return hooks.tracing.send_span(options.queue, tasks), hooks.tracing.baggage_header()
+    put_in(tasks, current_trace())
+    return NO_SPAN, {}
+
+
 def around_sending(
     config: FairQueueConfig, options: TaskOptions, tasks: Sequence[Task]
 ) -> AbstractContextManager[object]:
     """Around sending tasks: they become part of the current trace, with a span for it where spans are on; then the middleware."""
-    headers: dict[str, str] = {}
-    if config.tracing:
-        span: AbstractContextManager[object] = send_span(options.queue, tasks)
-        headers = baggage_header()
-    else:
-        put_in(tasks, current_trace())
-        span = NO_SPAN
+    span, headers = _span_around_sending(config, options, tasks)
     if headers or config.middleware or options.middleware:
         return Sending(span, (*config.middleware, *options.middleware), TaskSend(options.queue, tasks, headers))
     return span
@@ -438,13 +441,7 @@ def around_sending_async(
     config: FairQueueConfig, options: TaskOptions, tasks: Sequence[Task]
 ) -> AbstractAsyncContextManager[object]:
     """The same for coroutines."""
-    headers: dict[str, str] = {}
-    if config.tracing:
-        span: AbstractContextManager[object] = send_span(options.queue, tasks)
-        headers = baggage_header()
-    else:
-        put_in(tasks, current_trace())
-        span = NO_SPAN
+    span, headers = _span_around_sending(config, options, tasks)
     return AsyncSending(span, (*config.middleware, *options.middleware), TaskSend(options.queue, tasks, headers))
 
 
@@ -505,7 +502,7 @@ def _send(config: FairQueueConfig, options: TaskOptions, tasks: Sequence[Task]) 
     queue = conf.get_queue(options.queue)
     try:
         if config.tracing:
-            with around_push(options.queue, tasks):
+            with hooks.around_push(options.queue, tasks):
                 pushed = queue.push_batch(tasks)
         else:
             pushed = queue.push_batch(tasks)
@@ -538,7 +535,7 @@ async def _asend(config: FairQueueConfig, options: TaskOptions, tasks: Sequence[
     queue = await conf.aget_queue(options.queue)
     try:
         if config.tracing:
-            with around_push(options.queue, tasks):
+            with hooks.around_push(options.queue, tasks):
                 pushed = await queue.push_batch(tasks)
         else:
             pushed = await queue.push_batch(tasks)

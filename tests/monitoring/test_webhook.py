@@ -13,11 +13,11 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.urls import reverse
 
-from django_fairque import webhook
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.statistics.health import Alert
+from django_fairque.integrations import webhook
 from django_fairque.monitoring.monitor import AlertRule, StatsMonitor
 from django_fairque.signals import sla_at_risk
 from django_fairque.worker.options import WorkerOptions

@@ -6,7 +6,7 @@ import os
 
 import sentry_sdk
 
-from django_fairque.sentry import FairqueIntegration
+from django_fairque.integrations.sentry import FairqueIntegration
 from tests.worker.project import settings as base
 
 SECRET_KEY = "a-demonstration-has-no-secrets"
@@ -22,7 +22,7 @@ FAIRQUE = {
     "QUEUE": {"RETRY_BASE_SECONDS": 0.01},
     "WORKER": {"HARD_TIMEOUT_GRACE": 0.2},
     "REQUEST_USER": "tests.observability.views.tenant_of",
-    "MIDDLEWARE": ["django_fairque.structlog_context.StructlogContext"],
+    "MIDDLEWARE": ["django_fairque.integrations.structlog.StructlogContext"],
     "TRACING": True,
 }
 

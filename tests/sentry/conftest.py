@@ -11,7 +11,7 @@ from sentry_sdk.transport import Transport
 from django_fairque import signals
 from django_fairque.conf import close_queues
 from django_fairque.conf.current import _current, reset_config
-from django_fairque.sentry import FairqueIntegration, _flush
+from django_fairque.integrations.sentry import FairqueIntegration, _flush
 from django_fairque.tasks import registry
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def start_sentry(
         return sent
 
     yield start
-    signals.worker_stopped.disconnect(_flush, dispatch_uid="django_fairque.sentry")
+    signals.worker_stopped.disconnect(_flush, dispatch_uid="django_fairque.integrations.sentry")
     sentry_sdk.get_global_scope().client.close(timeout=0)  # ends its threads
     sentry_sdk.get_global_scope().set_client(None)
     close_queues()

@@ -12,7 +12,7 @@ import sentry_sdk
 
 from django_fairque import AsyncWorker, Discard, Retry, Worker, as_user, task
 from django_fairque.conf import aclose_queues
-from django_fairque.sentry import FairqueIntegration
+from django_fairque.integrations.sentry import FairqueIntegration
 from django_fairque.testing import eager
 
 if TYPE_CHECKING:

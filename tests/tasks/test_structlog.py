@@ -10,7 +10,7 @@ from structlog.contextvars import bind_contextvars, bound_contextvars, get_conte
 
 from django_fairque import Worker, task
 from django_fairque.conf import aclose_queues
-from django_fairque.structlog_context import MAX_VARIABLES_BYTES, StructlogContext
+from django_fairque.integrations.structlog import MAX_VARIABLES_BYTES, StructlogContext
 
 if TYPE_CHECKING:
     from pytest_django import Settings
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
     from tests.servers import Server
 
-CARRIES = "django_fairque.structlog_context.StructlogContext"
+CARRIES = "django_fairque.integrations.structlog.StructlogContext"
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ def lines(server: Server, redis: Redis, settings: Settings, monkeypatch: pytest.
     settings.MIDDLEWARE = ["django_structlog.middlewares.RequestMiddleware"]
     settings.FAIRQUE = {
         "REDIS": {"URL": server.url},
-        "MIDDLEWARE": ["django_fairque.structlog_context.StructlogContext"],
+        "MIDDLEWARE": ["django_fairque.integrations.structlog.StructlogContext"],
     }
     logged: list[Any] = []
 

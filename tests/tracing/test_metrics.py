@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.db import transaction
 
-from django_fairque import AsyncWorker, BacklogFullError, Discard, Retry, Worker, group, otel_metrics, task
+from django_fairque import AsyncWorker, BacklogFullError, Discard, Retry, Worker, group, task
 from django_fairque.conf import aclose_queues
+from django_fairque.integrations import opentelemetry
 from django_fairque.outbox.relay import relay
 from django_fairque.testing import capture_tasks
 
@@ -36,7 +37,7 @@ def common() -> dict[str, Any]:
         "messaging.system": "fairque",
         "messaging.destination.name": "default",
         "fairque.task.name": "note",
-        **otel_metrics.server_attributes(),
+        **opentelemetry.server_attributes(),
     }
 
 
@@ -142,10 +143,10 @@ def test_none_while_it_is_off(recorded: Metrics, note: Any, settings: Settings) 
 @pytest.fixture
 def opt_in(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("OTEL_SEMCONV_STABILITY_OPT_IN", request.param)
-    for each in (otel_metrics.has_earlier_names, otel_metrics._instruments):
+    for each in (opentelemetry.has_earlier_names, opentelemetry._instruments):
         each.cache_clear()
     yield
-    for each in (otel_metrics.has_earlier_names, otel_metrics._instruments):
+    for each in (opentelemetry.has_earlier_names, opentelemetry._instruments):
         each.cache_clear()
 
 

@@ -19,12 +19,11 @@ from django_fairque import (
     Worker,
     get_queue,
     group,
-    otel_metrics,
     task,
 )
 from django_fairque.conf import aclose_queues
 from django_fairque.engine.model.trace_context import Trace
-from django_fairque.tasks import tracing
+from django_fairque.integrations import opentelemetry
 from django_fairque.tasks.tracing import in_trace
 from django_fairque.testing import eager
 
@@ -73,7 +72,7 @@ def test_a_task_from_end_to_end(spans: Spans, note: Any) -> None:
         "messaging.message.id": result.id,
         "fairque.task.name": "note",
         "fairque.user.id": "acme",
-        **otel_metrics.server_attributes(),
+        **opentelemetry.server_attributes(),
     }
     enqueued = {"messaging.operation.name": "enqueue", "messaging.operation.type": "send"}
     run = {"messaging.operation.name": "run", "messaging.operation.type": "process", "fairque.task.attempt": 1}
@@ -230,7 +229,7 @@ def test_run_where_it_is_enqueued(spans: Spans, note: Any) -> None:
 
 
 def test_without_an_sdk_the_trace_goes_on(spans: Spans, note: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracing, "_tracer", NoOpTracer)
+    monkeypatch.setattr(opentelemetry, "_tracer", NoOpTracer)
     with in_trace(Trace(PARENT)):
         result = note.enqueue()
     alone = note.enqueue()
@@ -247,7 +246,7 @@ def test_none_while_it_is_off(spans: Spans, note: Any, settings: Settings) -> No
 
 
 def test_every_attribute_is_documented(spans: Spans) -> None:
-    source = Path(tracing.__file__).read_text() + Path(otel_metrics.__file__).read_text()
+    source = Path(opentelemetry.__file__).read_text()
     page = (Path(__file__).parent.parent.parent / "docs" / "guides" / "observability.md").read_text()
     names = set(re.findall(r'"((?:messaging|fairque|error|server)\.[a-z._]+)"', source))
     assert len(names) > 8

@@ -16,10 +16,10 @@ from django_fairque.engine.queue.lockstep import read_in_lockstep
 from django_fairque.engine.statistics import queue_stats
 from django_fairque.engine.statistics.queue_stats import TREND_MINUTES
 from django_fairque.engine.users import fairness as user_fairness
+from django_fairque.integrations.webhook import send_test_alert
 from django_fairque.monitoring.formatting import duration, per_minute
 from django_fairque.monitoring.report import trend_words
 from django_fairque.monitoring.wait_explanations import pause_details
-from django_fairque.webhook import send_test_alert
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,10 +12,10 @@ from django.core.management.base import CommandError
 
 from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.engine.statistics.health import Health
+from django_fairque.integrations.webhook import send_test_alert
 from django_fairque.management.base import Parser, QueueCommand, queues_with_timeout
 from django_fairque.monitoring.formatting import counted, size
 from django_fairque.monitoring.health import examined, worker_health
-from django_fairque.webhook import send_test_alert
 
 EXIT = {"good": 0, "degraded": 1, "down": 2}
 

@@ -1,5 +1,5 @@
 """Sends Django signals about tasks, from a thread. Alerts also go to the log, to a callable of the application, by e-mail, and to
-a webhook.
+the senders that integrations register.
 
 `TaskEnding` describes the end of a task that its own worker can't report, because its process was killed or no worker ran the
 task.
@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 
-from django_fairque import signals
+from django_fairque import hooks, signals
 from django_fairque.engine.model.errors import TaskNotFoundError
 from django_fairque.safely import is_a
-from django_fairque.webhook import WebhookSender
 from django_fairque.worker.execution import isolation
 from django_fairque.worker.reporting.log import log_ending, logger
 
@@ -89,13 +88,14 @@ class SignalThread:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._ended = False
-        self._webhook = WebhookSender()
+        self._alert_senders = [make() for make in hooks.alert_senders]
 
     def announce(self, announcements: Sequence[Alert | TaskEnding]) -> None:
         """From any thread; returns at once."""
         alerts = [each for each in announcements if not isinstance(each, TaskEnding)]
         if alerts:
-            self._webhook.put(alert for alert in alerts if alert.kind != "died")
+            for sender in self._alert_senders:
+                sender.put([alert for alert in alerts if alert.kind != "died"])
             self._put([partial(report_alerts, alerts, self._options.alert_email)])
         if endings := [each for each in announcements if isinstance(each, TaskEnding)]:
             self._put(partial(self._report_ending, each, is_logged=False) for each in endings)
@@ -138,7 +138,8 @@ class SignalThread:
             thread = self._thread
         if thread is not None:
             thread.join(seconds)
-        self._webhook.end(seconds)
+        for sender in self._alert_senders:
+            sender.end(seconds)
 
     def _put(self, calls: Any) -> None:
         with self._changed:

@@ -1,0 +1,61 @@
+"""Hooks: functions of integrations that the core calls.
+
+An integration registers itself when Django starts (`django_fairque.integrations.register`). Without it, its hook is empty and the
+core runs as if the feature was switched off.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Protocol
+
+from django_fairque import conf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from contextlib import AbstractContextManager
+
+    from django_fairque.engine.model.lease import Lease
+    from django_fairque.engine.model.task import Task
+    from django_fairque.engine.statistics.health import Alert
+
+
+class Tracing(Protocol):
+    """Spans and metrics around sending and running tasks. A module can be one."""
+
+    def send_span(self, queue: str, tasks: Sequence[Task]) -> AbstractContextManager[object]:
+        """Open a span around sending these tasks, and let them carry it."""
+
+    def measured_push(self, queue: str, tasks: Sequence[Task]) -> AbstractContextManager[object]:
+        """Measure the push of tasks whose span was opened when they were enqueued."""
+
+    def run_span(
+        self, queue: str, task_name: str, leases: Sequence[Lease], baggage: str
+    ) -> AbstractContextManager[object]:
+        """Open a span around one run; ``baggage`` is the header that came with the task."""
+
+    def baggage_header(self) -> dict[str, str]:
+        """Return the headers to send with tasks."""
+
+
+class AlertSender(Protocol):
+    """Sends alerts of the queues to somebody."""
+
+    def put(self, alerts: Iterable[Alert]) -> None:
+        """Send these soon. Returns at once, from any thread."""
+
+    def end(self, seconds: float) -> None:
+        """Send the alerts that are left, for at most ``seconds``."""
+
+
+tracing: Tracing | None = None
+"""Used where ``TRACING`` is on."""
+alert_senders: list[Callable[[], AlertSender]] = []
+"""Each makes a sender for the process of a worker."""
+
+
+def around_push(queue: str, tasks: Sequence[Task]) -> AbstractContextManager[object]:
+    """Around sending tasks that were enqueued before, in a transaction."""
+    if tracing is None or not tasks or not conf.get_config().tracing:
+        return nullcontext()
+    return tracing.measured_push(queue, tasks)

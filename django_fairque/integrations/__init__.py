@@ -1,0 +1,25 @@
+"""Integrations with other packages and services. The core knows none of them: they register in its hooks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django_fairque import hooks
+
+if TYPE_CHECKING:
+    from django_fairque.hooks import AlertSender
+
+
+def register() -> None:
+    """Register the integrations that settings switch on. The others are named by a project: Sentry's and structlog's."""
+    from django_fairque.integrations import opentelemetry
+
+    hooks.tracing = opentelemetry
+    if _webhook_sender not in hooks.alert_senders:
+        hooks.alert_senders.append(_webhook_sender)
+
+
+def _webhook_sender() -> AlertSender:
+    from django_fairque.integrations.webhook import WebhookSender
+
+    return WebhookSender()
