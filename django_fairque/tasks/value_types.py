@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections.abc
 import inspect
 import json
+import re
 import sys
 import types
 import typing
@@ -62,13 +63,15 @@ class ValueType:
             raise TaskUsageError(
                 f"{_of_type(value)} can't be sent as {self.text}: it would arrive as {_of_type(again)}"
             )
-        sorted_ = _with_sorted_sets(value, stored)
-        return sorted_ if sorted_ == stored or _is_same(value, self.load(sorted_)) else stored
+        kept = _in_one_form(value, stored)
+        return kept if kept == stored or _is_same(value, self.load(kept)) else stored
 
     def load(self, stored: Any) -> Any:
         """Return the value of its JSON. Raises `TaskSerializationError`, which does not quote the value, if it is none."""
         try:
-            return self._adapter.validate_json(json.dumps(stored), strict=True)
+            text = json.dumps(stored)
+            value = self._adapter.validate_json(text, strict=True)
+            return _with_folds(value, stored) if _IN_JSON_FOLDED.search(text) else value
         except Exception as error:  # noqa: BLE001 - a validator of the project may raise anything
             raise TaskSerializationError(
                 f"expected {self.text} as JSON, got {type(stored).__name__}: {_reason(error)}"
@@ -112,15 +115,45 @@ def _in_utc(value: Any) -> Any:
     return value if fields is None else (type(value), tuple((name, _in_utc(each)) for name, each in fields.items()))
 
 
-def _with_sorted_sets(value: Any, stored: Any) -> Any:
+_FOLDED = re.compile(r"^\d{4}-\d\d-\d\dt")
+_IN_JSON_FOLDED = re.compile(r'"\d{4}-\d\d-\d\dt')
+
+
+def _with_folds(value: Any, stored: Any) -> Any:
+    """The value whose JSON is ``stored``. In it, each `datetime` without a zone that is written with a small t has ``fold=1``,
+    except in sets."""
+    if isinstance(stored, str):
+        is_folded = isinstance(value, datetime) and value.tzinfo is None and _FOLDED.match(stored)
+        return value.replace(fold=1) if is_folded else value
+    if isinstance(stored, list) and type(value) in (list, tuple) and len(value) == len(stored):
+        return type(value)(map(_with_folds, value, stored))
+    if not isinstance(stored, dict):
+        return value
+    if isinstance(value, dict):
+        return dict(zip(value, map(_with_folds, value.values(), stored.values()), strict=True))
+    fields = _fields(value) or {}
+    if len(fields) == len(stored):  # in the same order; the names may be aliases
+        for (name, held), part in zip(fields.items(), stored.values(), strict=True):
+            if (kept := _with_folds(held, part)) is not held:
+                object.__setattr__(value, name, kept)
+    return value
+
+
+def _in_one_form(value: Any, stored: Any) -> Any:
     """The JSON of a value, ``stored``, with the sets in it sorted by their JSON. The order of a set differs between processes,
-    and the same call must have the same key of `unique_for`."""
+    and the same call must have the same key of `unique_for`.
+
+    A `datetime` without a zone is written with a small t if its ``fold`` is 1: JSON has no form for that, and every release
+    reads the small t.
+    """
+    if isinstance(value, datetime) and value.tzinfo is None and value.fold and stored == value.isoformat():
+        return stored.replace("T", "t")
     if getattr(type(value), "__pydantic_root_model__", False):
         value = value.root
     if isinstance(stored, list):
         if not isinstance(value, (set, frozenset, list, tuple)) or len(value) != len(stored):
             return stored
-        found = [_with_sorted_sets(*pair) for pair in zip(value, stored, strict=True)]
+        found = [_in_one_form(*pair) for pair in zip(value, stored, strict=True)]
         return sorted(found, key=_encoded) if isinstance(value, (set, frozenset)) else found
     if not isinstance(stored, dict):
         return stored
@@ -129,7 +162,7 @@ def _with_sorted_sets(value: Any, stored: Any) -> Any:
         return stored
     if len(held) == len(stored):  # in the same order; the names may be aliases
         held = dict(zip(stored, held.values(), strict=True))
-    return {name: _with_sorted_sets(held[name], each) if name in held else each for name, each in stored.items()}
+    return {name: _in_one_form(held[name], each) if name in held else each for name, each in stored.items()}
 
 
 def _encoded(stored: Any) -> str:

@@ -103,6 +103,30 @@ def test_moments_arrive_in_every_hour(queue: FairQueue, services: Services, name
     assert [{moment.timestamp() for moment in found} for found in arrived] == [{at.timestamp()} for at in sent]
 
 
+class Booking(BaseModel, frozen=True):
+    at: datetime
+    texts: list[str]
+
+
+def test_a_moment_without_a_zone_keeps_its_fold(queue: FairQueue, services: Services) -> None:
+    arrived: list[Any] = []
+
+    @task
+    def remind(at: datetime, *, bookings: tuple[Booking, ...], days: dict[str, list[Visit]]) -> datetime:
+        arrived.extend((at, bookings[0].at, days["a"][0].at))
+        return at
+
+    for fold in (1, 0):
+        at = datetime(2026, 10, 25, 2, 30, 0, 5, fold=fold)  # noqa: DTZ001 - it has no zone
+        booking = Booking(at=at, texts=["2026-10-25t02:30:00"])
+        result = remind.enqueue(at, bookings=(booking,), days={"a": [Visit(at)]})
+        assert run_next(queue, services) == "finished"
+        assert arrived == [at] * 3
+        assert [moment.fold for moment in arrived] == [fold] * 3
+        assert result.result().fold == fold
+        arrived.clear()
+
+
 @pytest.mark.parametrize("name", ZONES)
 def test_a_schedule_goes_on_through_every_change_of_the_clocks(name: str) -> None:
     for change in changes_of(ZoneInfo(name)):

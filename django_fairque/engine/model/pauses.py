@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Union
 
-from django_fairque.engine.model.durations import LATEST_TIME, moment, now_us, number, to_us
+from django_fairque.engine.model.durations import LATEST_TIME, duration, moment, now_us, number, to_us
 from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.ids import check_text
 
 MAX_PAUSE_NOTE_CHARACTERS = 200
 PAUSE_FIELDS = ("paused", "pause_note")
-"""Fields of a record. ``paused`` is 1, or the moment of the end in microseconds; 0 or missing without a pause."""
+"""Fields of a record. ``paused`` is 1, or the moment of the end in microseconds; 0 or missing without a pause. In a call it may
+also be a length of time: the negative number of microseconds, which the server adds to its own time."""
 RESUMED = {"paused": "", "pause_note": ""}
 """The fields that end a pause."""
 PauseEnd = Union[float, datetime, timedelta, None]  # noqa: UP007 - evaluated on 3.10 too
-"""A Unix time, an aware datetime, a timedelta from now, or None for no end."""
+"""A Unix time, an aware datetime, a timedelta that the server counts from when it pauses, or None for no end."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ def pause_fields(note: str, until: PauseEnd, now: float | None) -> dict[str, obj
     text = " ".join(check_text(note, "note").split())
     if len(text) > MAX_PAUSE_NOTE_CHARACTERS:
         raise TaskValidationError(f"note must have at most {MAX_PAUSE_NOTE_CHARACTERS} characters, got {len(text)}")
+    if isinstance(until, timedelta) and until > timedelta(0):
+        return {**fields_of(Pause(text)), "paused": -to_us(duration(until, "until"))}
     end = moment(until, "until")
     if end is not None and to_us(end) <= now_us(time.time() if now is None else now):
         raise TaskValidationError(f"until must be later than now, got {short(until)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
@@ -99,6 +100,25 @@ def test_an_end_is_a_unix_time_a_datetime_or_a_timedelta(queue: FairQueue, handl
         with pytest.raises(TaskValidationError, match=message):
             handle.pause(**{"now": NOW, **mistake})
     assert stats_of(handle).pause.note == HOSTILE_NOTE
+
+
+def test_a_length_of_time_counts_from_the_time_of_the_engine(queue: FairQueue, handle: Any) -> None:
+    handle.pause(until=timedelta(seconds=60), now=NOW + 1)
+    assert stats_of(handle).pause.until == NOW + 61
+    assert queue.check_invariants() == []
+    with pytest.raises(TaskValidationError, match="until must be a number of seconds from 0"):
+        handle.pause(until=timedelta(seconds=-1))
+
+
+def test_a_length_of_time_counts_from_the_clock_of_the_server(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    user, before = FairQueue(redis).user("ann"), time.time()
+    with monkeypatch.context() as clock:
+        clock.setattr(time, "time", lambda: before - 600)
+        user.pause(until=timedelta(seconds=60))
+    pause = user.stats().pause
+    assert pause is not None
+    assert pause.until is not None
+    assert before + 59 <= pause.until <= time.time() + 61
 
 
 def test_a_pause_with_an_end_costs_a_pop_nothing(queue: FairQueue, redis: Redis) -> None:

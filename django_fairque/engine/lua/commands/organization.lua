@@ -3,8 +3,8 @@
 --
 -- KEYS    base
 -- ARGV    options, organization, n, then n × (field, value or '' to remove it)
---         fields: weight (> 0), cap (running at once, of all members together), paused (1, or
---         the moment (us) of the pause's end), pause_note
+--         fields: weight (> 0), cap (running at once, of all members together), paused (1,
+--         the moment (us) of the pause's end, or the pause's length (us) as a negative number), pause_note
 -- REPLY   1
 -- COST    8 commands, 9 when a pause has an end
 -- include heads base ring organization recent_usage user
@@ -17,7 +17,7 @@ for i = 1, tonumber(ARGV[FIRST_ARG + 1]) do
   elseif field == 'pause_note' then
     set(organization, field, value ~= '' and value or nil)
   else
-    set(organization, field, tonumber(value))
+    set(organization, field, field == 'paused' and rate.pause_end(value) or tonumber(value))
   end
 end
 if math.max(organization.paused or 0, paused or 0) > 1 then rate.note_pause(organization) end

@@ -3,8 +3,8 @@
 --
 -- KEYS    base
 -- ARGV    options, user, n, then n × (field, value or '' to remove it)
---         fields: weight (> 0), cap (running at once), paused (1, or
---         the moment (us) of the pause's end), pause_note, rate (tasks, as it was written), gap (us between
+--         fields: weight (> 0), cap (running at once), paused (1,
+--         the moment (us) of the pause's end, or the pause's length (us) as a negative number), pause_note, rate (tasks, as it was written), gap (us between
 --         tasks), burst (tasks that may start at once), backlog,
 --         max_bytes (of its tasks that have not ended), sla (us), organization (its name)
 -- REPLY   1
@@ -45,7 +45,7 @@ for i = 1, tonumber(ARGV[FIRST_ARG + 1]) do
   elseif field == 'pause_note' then
     set(user, field, value ~= '' and value or nil)
   else
-    set(user, field, tonumber(value))
+    set(user, field, field == 'paused' and rate.pause_end(value) or tonumber(value))
   end
 end
 if user.gap ~= gap or user.burst ~= burst then

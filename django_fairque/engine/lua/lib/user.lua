@@ -149,6 +149,11 @@ end
 
 -- `paused` is 1, or the moment at which the pause ends. In `throttled` a user stands until its rate allows another task, or else until
 -- its pause ends; an organization until its pause ends. If a rate holds a user too, the end of the pause is looked at afterwards.
+-- A command is also given its length, as a negative number.
+function rate.pause_end(value)
+  value = tonumber(value)
+  return value and value < 0 and now - value or value
+end
 function rate.note_pause(one)
   if one.held then return end
   if (one.paused or 0) > 1 then
