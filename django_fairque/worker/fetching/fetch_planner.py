@@ -719,6 +719,8 @@ class SlotBudget:
         mine = uses[planner.turn.scheduler]
         planner.share = mine.share
         free = self.options.concurrency - sum(use.occupied for use in uses.values())
+        if max(0, mine.share - mine.occupied) < free:  # a lease beyond the share could take another queue's slot
+            return mine.share - mine.occupied - planner.pace.prefetch
         if free < 0:  # leases wait in buffers, and slots take them from each queue in turn
             free = self.options.concurrency - sum(min(use.occupied, use.share) for use in uses.values())
         return min(mine.share - mine.occupied, free)

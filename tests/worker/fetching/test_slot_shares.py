@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count, cycle
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from django_fairque.engine.model.lease import Lease
@@ -31,6 +31,10 @@ class QueuedTask:
     waiting_before: int = 0
     """Tasks of its queue that had not started when it was pushed."""
     started_at: float = math.nan
+
+    @property
+    def ended_at(self) -> float:
+        return self.started_at + self.run_time + TASK_OVERHEAD
 
 
 @dataclass(eq=False)
@@ -99,6 +103,8 @@ class World:
 
     def _serve(self, queue: SimulatedQueue, call: FetchCall) -> None:
         leases: list[Lease] = []
+        given_back = [self._leased.pop(each.lease.token) for each in call.outcomes if each.kind == "release"]
+        queue.tasks.extendleft(reversed(given_back))
         while len(leases) < call.fetch and (queue.tasks or queue.endless is not None):
             task = queue.tasks.popleft() if queue.tasks else QueuedTask(next(queue.endless or iter(())))
             leases.append(lease(user=f"user of {queue.planner.index}"))
@@ -229,6 +235,48 @@ def test_a_queue_below_its_share_gets_the_next_slot(
     for task in tasks:
         assert task.started_at <= latest_start(task, endless)
     assert world.longest_idle <= 4 * ROUND_TRIP, "slots for the other queue were kept free for too long"
+
+
+@settings(max_examples=40)
+@given(
+    slots=st.sampled_from([2, 4, 5]),
+    run_times=RUN_TIMES,
+    pushes=st.lists(
+        st.tuples(st.floats(0, 1), st.lists(st.floats(0, 1), min_size=1, max_size=3)), min_size=4, max_size=12
+    ),
+)
+@example(  # a lease that the first queue fetched ahead took the slot
+    slots=4,
+    run_times=[0.05],
+    pushes=[
+        (0.28, [0.007, 0.076, 0.088]),
+        (0.82, [0.009, 0.001, 0.062]),
+        (0.85, [0.177]),
+        (0.31, [0.01, 0.781]),
+        (0.83, [0.004]),
+    ],
+)
+def test_a_queue_below_its_share_with_several_tasks_gets_each_slot_that_becomes_free(
+    slots: int, run_times: list[float], pushes: list[tuple[float, list[float]]]
+) -> None:
+    """The bound of one task, from the moment when the worker has known for a round trip that the queue is below its share."""
+    world = World(slots, [run_times, None])
+    endless, light = world.queues
+    pace = max(0.002, sum(run_times) / len(run_times))
+    world.run_until(10 * ROUND_TRIP + 2 * pace)
+    tasks: list[QueuedTask] = []
+    for pause, lengths in pushes:
+        world.run_until(world.now + 5 * ROUND_TRIP + 3 * pace * pause)
+        tasks += [world.push(light, min(length, 5 * pace)) for length in lengths]
+    world.run_until(world.now + 5 * max(*run_times, pace) + 10 * ROUND_TRIP)
+    for end in endless.ends:
+        known, latest = end - 2 * ROUND_TRIP, end + 2 * ROUND_TRIP + TASK_OVERHEAD
+        if latest > world.now:
+            continue
+        used = sum(task.started_at <= end and not task.ended_at <= known for task in tasks)
+        waits = any(task.pushed_at <= known and not task.started_at <= latest for task in tasks)
+        if waits and used < slots // 2:
+            assert any(end <= task.started_at <= latest for task in tasks)
 
 
 @settings(max_examples=10)
