@@ -31,7 +31,7 @@ import reprlib
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
-from django_fairque.safely import type_name
+from django_fairque.safely import Interruption, is_a, type_name
 
 _MODULES = (__name__, "django_fairque.tasks.errors")
 """The classes of these modules are on the page with the Python reference, and so among the topics of ``fairque_docs``."""
@@ -227,7 +227,9 @@ def short(value: object, longest: int = MAX_QUOTED_CHARACTERS) -> str:
         text = _repr(value)
         is_sized = isinstance(value, (str, bytes, list, tuple, dict))
         size = f" ({len(value):,} long)" if is_sized and len(value) > longest else ""  # type: ignore[arg-type]
-    except Exception:  # noqa: BLE001 - a broken __repr__ must not take the place of the error that is about to be raised
+    except BaseException as error:  # a broken __repr__ must not take the place of the error that is about to be raised
+        if is_a(error, Interruption):
+            raise
         text, size = f"<{type_name(value)}>", ""
     return text if len(text) <= longest else f"{text[: longest - 3]}...{size}"
 
