@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from django.utils.translation import gettext_noop
 
 from django_fairque.engine.inspection.pages import MAX_PAGE_SIZE, Sizes
+from django_fairque.engine.schedules.declarations import display_version, have_equal_declarations
 from django_fairque.engine.sharding.shards import describe_shards
 from django_fairque.engine.users.users import HOLD_REASONS
 
@@ -21,6 +22,20 @@ if TYPE_CHECKING:
     from django_fairque.engine.statistics.backlog import Trend
     from django_fairque.engine.statistics.queue_stats import Percentiles, QueueStats, ShardStats
     from django_fairque.engine.users.users import UserStats
+
+
+def differing_declarations(queue: FairQueue) -> list[str]:
+    """A sentence with the versions if running workers have declared different schedules, as those of two services do."""
+    running = queue.schedules.running_versions()
+    if all(have_equal_declarations(running[0].version, other.version) for other in running):
+        return []
+    versions = (
+        f"version {display_version(each.version)} ({counted(each.workers, 'worker')}"
+        f"{', in force' if each.is_in_force else ''})"
+        for each in running
+    )
+    return [f"running workers have declared different schedules: {'; '.join(versions)}"]
+
 
 RATE_MINUTES = 5
 """Whole minutes over which rates are calculated."""

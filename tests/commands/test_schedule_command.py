@@ -48,6 +48,7 @@ def test_declared_schedules_are_adopted(queue: FairQueue, run: Run) -> None:
     *_, line = run("fairque_schedule", "list").splitlines()
     assert line.startswith("running workers have declared different schedules: version ")
     assert "(1 worker, in force); version newer (1 worker)" in line
+    assert run("fairque_check").startswith(f"{line}\n")
 
 
 @pytest.mark.usefixtures("queue")

@@ -6,7 +6,7 @@ import sys
 
 from django_fairque.management.base import Parser, QueueCommand
 from django_fairque.monitoring.formatting import counted
-from django_fairque.monitoring.report import missing_words
+from django_fairque.monitoring.report import differing_declarations, missing_words
 
 
 class Command(QueueCommand):
@@ -39,6 +39,8 @@ class Command(QueueCommand):
             words = missing_words(violations.missing_shards)
             self.write_lines(f"queue {queue.name!r}: no violation on the others, but {words}", style=self.style.ERROR)
             sys.exit(1)
+        for warning in differing_declarations(queue):
+            self.write_lines(warning, style=self.style.WARNING)
         states = queue.get_stats().states
         tasks = ", ".join(f"{number:,} {state}" for state, number in states.items() if number) or "empty"
         self.write_lines(f"queue {queue.name!r}: no violation ({tasks})", style=self.style.SUCCESS)

@@ -13,11 +13,11 @@ from django.utils import timezone
 
 from django_fairque.engine.model.errors import FairQueueError, short
 from django_fairque.engine.model.priority import Priority
-from django_fairque.engine.schedules.declarations import display_version, have_equal_declarations
+from django_fairque.engine.schedules.declarations import display_version
 from django_fairque.engine.schedules.due_times import find_zone
 from django_fairque.management.base import Parser, QueueCommand, positive
 from django_fairque.management.listing import Column, Listing
-from django_fairque.monitoring.formatting import counted
+from django_fairque.monitoring.report import differing_declarations
 from django_fairque.tasks.schedules import DeclaredSchedules, make_step
 
 if TYPE_CHECKING:
@@ -110,18 +110,7 @@ class Command(QueueCommand):
         if self.options["json"]:
             return SCHEDULE_LIST.lines(found, self.options)
         lines = SCHEDULE_LIST.lines(found, self.options) if found else [f"queue {self.queue.name!r} has no schedules"]
-        return chain(lines, self._differing_versions())
-
-    def _differing_versions(self) -> Iterator[str]:
-        """Name the versions if running workers have declared different schedules."""
-        running = self.queue.schedules.running_versions()
-        if any(not have_equal_declarations(running[0].version, other.version) for other in running):
-            versions = (
-                f"version {display_version(each.version)} ({counted(each.workers, 'worker')}"
-                f"{', in force' if each.is_in_force else ''})"
-                for each in running
-            )
-            yield f"running workers have declared different schedules: {'; '.join(versions)}"
+        return chain(lines, differing_declarations(self.queue))
 
     def _next(self) -> Iterator[str]:
         schedule = self.queue.schedules.get(self.options["name"])
