@@ -180,7 +180,7 @@ def _handlers(workers: tuple[WorkerConfig, ...]) -> Iterator[checks.CheckMessage
 
 
 def _short_leases(config: FairQueueConfig, workers: tuple[WorkerConfig, ...]) -> Iterator[checks.CheckMessage]:
-    from django_fairque.worker.options import WorkerOptions
+    from django_fairque.worker.common.options import WorkerOptions
 
     patience = config.redis.socket_timeout
     shortest = min((WorkerOptions.from_config(each) for each in workers), key=lambda options: options.lease_seconds)

@@ -81,9 +81,9 @@ def check_server(**_: Any) -> list[CheckMessage]:
 
 def _missing_keys(config: FairQueueConfig, mine: RedisConfig, until: float) -> Iterator[CheckMessage]:
     """Keys that producers of a queue have signed with, and that this project's settings do not have."""
-    from django_fairque.engine.maintenance.used_keys import used_keys
     from django_fairque.engine.model.signature import fingerprint
     from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.engine.queue.used_keys import used_keys
     from django_fairque.tasks.signing import project_keys
 
     def read(client: Any) -> dict[str, set[str]]:

@@ -36,7 +36,7 @@ from django_fairque.tasks.errors import (
 )
 from django_fairque.tasks.middleware import NO_MIDDLEWARE, TaskMiddleware, TaskRun, TaskSend
 from django_fairque.tasks.tracing import BAGGAGE_HEADER
-from django_fairque.worker.reporting.log import printable
+from django_fairque.worker.common.log import printable
 
 try:
     from sentry_sdk import traces as streamed

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from django.conf import settings
 
-from django_fairque.engine.maintenance.used_keys import used_keys
 from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.engine.model.signature import (
     DEFAULT_KEY,
@@ -23,6 +22,7 @@ from django_fairque.engine.model.signature import (
     prepared_key,
     sign,
 )
+from django_fairque.engine.queue.used_keys import used_keys
 from django_fairque.safely import get_logger
 
 from .errors import TaskSignatureError

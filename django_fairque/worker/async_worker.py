@@ -14,8 +14,8 @@ from django_fairque.conf.redis import close_client, create_synchronous_client
 from django_fairque.engine.model.errors import ConfigurationError
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.worker.common.options import WorkerArguments, unique_queues
 from django_fairque.worker.execution.event_loop import RunningLoop
-from django_fairque.worker.options import WorkerArguments, unique_queues
 
 from .worker import Worker, stop_at_signals
 

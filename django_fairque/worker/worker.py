@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.tasks import registry
-from django_fairque.worker.execution.status_board import StatusBoard
+from django_fairque.worker.common.log import logger
+from django_fairque.worker.common.options import WorkerArguments, WorkerOptions, describe_users, unique_queues
+from django_fairque.worker.common.status_board import StatusBoard
 from django_fairque.worker.leases.heartbeat import DRAIN_COMMAND, STOP_COMMAND, worker_info, worker_status
 from django_fairque.worker.leases.lease_renewal import LeaseRenewal, RenewedWorker
-from django_fairque.worker.reporting.log import logger
+from django_fairque.worker.supervisor.core import Core
 from django_fairque.worker.supervisor.separate_tasks import warn_about_isolated_tasks
-
-from .core import Core
-from .options import WorkerArguments, WorkerOptions, describe_users, unique_queues
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -12,8 +12,8 @@ from django.urls import reverse
 from django_fairque.admin.pages.live import OTHERS_CLASS, SLOTS_DRAWN, USERS_COLORED
 from django_fairque.engine.inspection.worker_activity import encode_activity
 from django_fairque.engine.model.task import Task
+from django_fairque.worker.common.options import WorkerOptions
 from django_fairque.worker.leases.heartbeat import worker_info
-from django_fairque.worker.options import WorkerOptions
 
 if TYPE_CHECKING:
     from django.test import Client

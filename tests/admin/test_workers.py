@@ -12,8 +12,8 @@ from django.urls import reverse
 
 from django_fairque.admin.pages.workers import WORKERS_PER_PAGE
 from django_fairque.engine.inspection.worker_activity import ProcessDeath, ReportedTask, encode_activity
+from django_fairque.worker.common.options import WorkerOptions
 from django_fairque.worker.leases.heartbeat import worker_info
-from django_fairque.worker.options import WorkerOptions
 from tests.admin.page_reader import messages_of, said
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from django_fairque.engine.inspection.worker_activity import ReportedTask, encode_activity
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.task import Task
+from django_fairque.worker.common.options import WorkerOptions
 from django_fairque.worker.leases.heartbeat import worker_info
-from django_fairque.worker.options import WorkerOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -21,8 +21,8 @@ from django_fairque.conf import get_queue
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.statistics.task_names import AttemptCounts
+from django_fairque.worker.common.options import WorkerOptions
 from django_fairque.worker.leases.heartbeat import worker_info
-from django_fairque.worker.options import WorkerOptions
 from tests.benchmarks.admin import site_configuration
 from tests.benchmarks.filling import LEASE, Scale, beat, fill, work
 from tests.servers import Server

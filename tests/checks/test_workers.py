@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque.conf import get_config
-from django_fairque.worker.options import WorkerOptions
+from django_fairque.worker.common.options import WorkerOptions
 
 from .conftest import ids
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from django_fairque.engine.maintenance.formats import convert_queue, queue_format
 from django_fairque.engine.model.data_format import FORMAT
 from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.queue.formats import convert_queue, queue_format
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, task
 

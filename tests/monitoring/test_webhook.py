@@ -20,7 +20,7 @@ from django_fairque.engine.statistics.health import Alert
 from django_fairque.integrations import webhook
 from django_fairque.monitoring.monitor import AlertRule, StatsMonitor
 from django_fairque.signals import sla_at_risk
-from django_fairque.worker.options import WorkerOptions
+from django_fairque.worker.common.options import WorkerOptions
 from django_fairque.worker.reporting.signal_thread import SignalThread
 from tests.admin.page_reader import messages_of
 from tests.tls import Authority

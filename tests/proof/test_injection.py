@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.maintenance.formats import convert_queue, queue_format
 from django_fairque.engine.model.data_format import FORMAT
 from django_fairque.engine.model.errors import LuaScriptError
 from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.formats import convert_queue, queue_format
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.scripting import scripts
 from tests.proof.budget import SEED, logger, times

@@ -10,7 +10,7 @@ from django_fairque.engine.model.errors import ConfigurationError, TaskNotFoundE
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.queue.queue import FairQueue
-from django_fairque.worker.options import new_worker_id
+from django_fairque.worker.common.options import new_worker_id
 from tests.engine.conftest import NOW, push_many, task
 
 if TYPE_CHECKING:

@@ -24,10 +24,10 @@ from django_fairque import (
     task,
 )
 from django_fairque.conf.current import signing_mode
-from django_fairque.engine.maintenance.used_keys import replace_used_keys
 from django_fairque.engine.model import signature as signatures
 from django_fairque.engine.model.ids import new_task_id
 from django_fairque.engine.model.lease import Lease
+from django_fairque.engine.queue.used_keys import replace_used_keys
 from django_fairque.tasks import signing
 from django_fairque.tasks.execution import Services
 from django_fairque.tasks.schedules import sync_schedules

@@ -12,8 +12,8 @@ from django.core.management import call_command
 
 from django_fairque import FailureType, FairQueue, Task, TaskState, Worker, task
 from django_fairque.conf import close_queues, get_queue
-from django_fairque.engine.maintenance.used_keys import replace_used_keys, used_keys
 from django_fairque.engine.model import signature as signatures
+from django_fairque.engine.queue.used_keys import replace_used_keys, used_keys
 from django_fairque.tasks import signing
 from django_fairque.tasks.execution import Services
 from tests.stored_tasks import replace_payload, stored_payload, stored_record

@@ -499,8 +499,8 @@ def test_a_failure_of_the_worker_itself_counts_as_a_delivery_and_no_retry(
 
     task_id = push(name, 1, max_retries=0)
     for function in (
-        "execution.isolation.clean_up_connections",
-        "execution.slots.aexecute" if is_async else "execution.isolation.TaskContexts.new",
+        "common.isolation.clean_up_connections",
+        "execution.slots.aexecute" if is_async else "common.isolation.TaskContexts.new",
     ):
         monkeypatch.setattr(f"django_fairque.worker.{function}", fail)
     if is_async:

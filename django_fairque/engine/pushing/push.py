@@ -18,7 +18,8 @@ from django_fairque.engine.model.payload import pack
 from django_fairque.engine.model.records import REFUSED_STATUSES, EventCount, PushResult, push_refused
 from django_fairque.engine.model.signature import SIGNATURE_SEPARATOR, prepared_key, sign, signed_spans
 from django_fairque.engine.model.task import PushTemplate, Task, check_tasks
-from django_fairque.engine.pushing import batching, signing_keys
+from django_fairque.engine.pushing import batching
+from django_fairque.engine.scripting import signing_keys
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands
 from django_fairque.engine.scripting.operations import Operation, Read, Stream, slices
 from django_fairque.engine.scripting.task_fields import read_fields

@@ -17,9 +17,9 @@ from django_fairque.engine.model.durations import check_integer
 from django_fairque.engine.model.ids import new_nonce
 from django_fairque.engine.model.payload import unpack
 from django_fairque.engine.model.priority import Priority
-from django_fairque.engine.pushing.signing_keys import SIGNING_KEYS
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, Commands
 from django_fairque.engine.scripting.operations import Operation, Read, read_each, read_together
+from django_fairque.engine.scripting.signing_keys import SIGNING_KEYS
 from django_fairque.engine.sharding.shards import Shards, change_each, describe_shards
 from django_fairque.engine.transport import server_checks as checks
 

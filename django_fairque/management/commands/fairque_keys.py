@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from django_fairque.engine.maintenance.used_keys import replace_used_keys, used_keys
 from django_fairque.engine.model.signature import fingerprint
+from django_fairque.engine.queue.used_keys import replace_used_keys, used_keys
 from django_fairque.management.base import Parser, QueueCommand
 from django_fairque.tasks.signing import project_keys
 

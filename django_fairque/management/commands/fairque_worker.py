@@ -21,9 +21,9 @@ from django_fairque.engine.model.options import InvalidOptionsError, Mistake
 from django_fairque.management.base import open_what_is_closed
 from django_fairque.outbox.relay import is_migrated
 from django_fairque.tasks.middleware import load_all
-from django_fairque.worker.options import WorkerOptions
-from django_fairque.worker.reporting import log
-from django_fairque.worker.reporting.log import logger
+from django_fairque.worker.common import log
+from django_fairque.worker.common.log import logger
+from django_fairque.worker.common.options import WorkerOptions
 from django_fairque.worker.supervisor.supervisor import Supervisor
 
 WORKER_OPTIONS = {

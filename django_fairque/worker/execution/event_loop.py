@@ -32,14 +32,14 @@ from django_fairque.conf import aclose_queues
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.safely import report_lost_line, type_name
 from django_fairque.tasks.errors import SoftTimeLimitExceeded, Stop, TaskRevoked, stopped
-from django_fairque.worker.execution import isolation
-from django_fairque.worker.reporting.log import describe_leases, logger
+from django_fairque.worker.common import isolation
+from django_fairque.worker.common.log import describe_leases, logger
 
 if TYPE_CHECKING:
     from types import FrameType
 
     from django_fairque.engine.model.lease import Lease
-    from django_fairque.worker.fetching.wakeup import IdleSlot
+    from django_fairque.worker.common.wakeup import IdleSlot
 
 
 LOOP_REQUEST_SECONDS = 0.4

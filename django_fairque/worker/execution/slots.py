@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import _thread
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.model.ids import this_process
-from django_fairque.engine.model.lease import Lease, LeaseKey
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.tasks import registry
 from django_fairque.tasks.errors import TaskRevoked
@@ -32,38 +31,23 @@ from django_fairque.tasks.execution import (
     prepare,
     run_batch,
 )
-from django_fairque.worker.execution import event_loop, isolation, process_copies
-from django_fairque.worker.execution.isolation import CoroutineContexts, TaskContexts
-from django_fairque.worker.execution.limits import Guard, run_guarded
-from django_fairque.worker.fetching.wakeup import IdleSlots, Wakeup
+from django_fairque.worker.common import isolation, process_copies
+from django_fairque.worker.common.isolation import CoroutineContexts, TaskContexts
+from django_fairque.worker.common.limits import Guard, run_guarded
+from django_fairque.worker.common.wakeup import IdleSlots
+from django_fairque.worker.execution import event_loop
 
 if TYPE_CHECKING:
-    from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.worker.execution.status_board import StatusBoard
-    from django_fairque.worker.fetching.buffer import Work
+    from django_fairque.engine.model.lease import Lease, LeaseKey
+    from django_fairque.worker.common.buffer import Work
+    from django_fairque.worker.common.status_board import StatusBoard
     from django_fairque.worker.fetching.fetch_planner import FetchPlanner
+    from django_fairque.worker.fetching.queue_context import QueueContext
 
 SHORT_RUN_SECONDS = 0.0002
 """Run time (s) below which a second slot is woken only when the first does not get on."""
 MAX_LOOP_BYTES = 65_536
 """Bytes of payloads that the event loop decodes in one piece, which takes up to 5 ms. (8 MB took 570 ms.)"""
-MAX_REVOKED_LEASES = 10_000
-
-
-class RevokedLeases(set[LeaseKey]):
-    """Leases of one shard that were revoked. One thread adds to them, any thread may read."""
-
-    def add_leases(self, leases: Iterable[LeaseKey]) -> None:
-        if len(self) > MAX_REVOKED_LEASES:  # of runs that had ended before: nobody asks for them any more
-            self.clear()
-        self.update(leases)
-
-    def settle(self, outcome: Outcome) -> Outcome:
-        """What to report of a run that has ended: of one that was revoked nothing, as its lease is not ours any more."""
-        if not self or outcome.lease.key not in self:
-            return outcome
-        self.discard(outcome.lease.key)
-        return Outcome.release(outcome.lease)
 
 
 def timeout_of(run: Run) -> float:
@@ -103,20 +87,6 @@ def failed_outcomes(runs: Sequence[Run], error: BaseException, started: float) -
     if isinstance(error, TaskRevoked):
         return [Outcome.release(run.lease, took=took) for run in runs]  # with its time: the task has begun
     return [failed_outcome(run, error, took) for run in runs]
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class QueueContext:
-    """One shard of a queue, for the slots and for the threads that call the server."""
-
-    queue: FairQueue
-    planner: FetchPlanner
-    services: Services
-    revoked: RevokedLeases
-    wakeup: Wakeup = field(default_factory=Wakeup)
-    """Wakes the thread that calls the server."""
-    second_wakeup: Wakeup = field(default_factory=Wakeup)
-    """Wakes the one that does so while the first waits for an answer."""
 
 
 class SlotPool:

@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING
 
 from django_fairque.engine.model.outcome import Outcome, Settled
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, FairShardOrder, ShardScheduler, Window
-from django_fairque.worker.execution.status_board import Fence
-from django_fairque.worker.fetching.buffer import LeaseBuffer, Work
+from django_fairque.worker.common.buffer import LeaseBuffer, Work
+from django_fairque.worker.common.status_board import Fence
 
 if TYPE_CHECKING:
     from collections import deque
 
     from django_fairque.engine.model.lease import Lease
-    from django_fairque.worker.options import WorkerOptions
+    from django_fairque.worker.common.options import WorkerOptions
 
 
 @dataclass(frozen=True)

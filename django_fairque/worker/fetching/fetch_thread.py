@@ -15,17 +15,19 @@ from django_fairque.engine.leasing.lease_ops import Fetch, PrefetchingWait
 from django_fairque.engine.model.errors import FairQueueError, ServerRefusedError
 from django_fairque.engine.model.outcome import Outcome, Settled
 from django_fairque.tasks.registry import batch_sizes
+from django_fairque.worker.common.log import OutcomeReporter, logger, printable
+from django_fairque.worker.common.wakeup import Wakeup
 from django_fairque.worker.fetching.fetch_planner import SECOND_CALL_OUTCOMES, FetchCall
-from django_fairque.worker.fetching.wakeup import Wakeup
-from django_fairque.worker.reporting.log import OutcomeReporter, logger, printable
 
 if TYPE_CHECKING:
     from django_fairque.engine.model.lease import Lease, LeaseKey
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.worker.execution.limits import TimeLimitThread
-    from django_fairque.worker.execution.slots import QueueContext, SlotPool
+    from django_fairque.worker.common.limits import TimeLimitThread
+    from django_fairque.worker.common.options import WorkerOptions
+    from django_fairque.worker.common.status_board import StatusBoard
+    from django_fairque.worker.fetching.fetch_planner import FetchPlanner
+    from django_fairque.worker.fetching.queue_context import QueueContext
     from django_fairque.worker.leases.outage import Outage, Outages
-    from django_fairque.worker.options import WorkerOptions
     from django_fairque.worker.reporting.attempts import TaskNameFigures
     from django_fairque.worker.reporting.signal_thread import SignalThread
 
@@ -46,10 +48,13 @@ class FetchServices:
     """What the fetch threads of a worker share.
 
     ``on_change`` is called after each call, and at the end: other queues may have room now, or all work may be done.
+    ``on_leases`` is called when a planner's buffer has new leases, and ``wake_slot`` now and then while a buffer has leases.
     """
 
     options: WorkerOptions
-    slot_pool: SlotPool
+    status_board: StatusBoard
+    on_leases: Callable[[FetchPlanner], None]
+    wake_slot: Callable[[], None]
     time_limits: TimeLimitThread
     outages: Outages
     reporter: OutcomeReporter
@@ -74,8 +79,7 @@ class FetchThread(threading.Thread):
         self.queue.cancel_retries_when(lambda: planner.needs_no_reply)
         self._services = services
         self._options = services.options
-        self._slot_pool = services.slot_pool
-        self._status_board = services.slot_pool.status_board
+        self._status_board = services.status_board
         self._name_figures = services.name_figures[queue.name]
         self._shard_name = queue.display_name
         self._outage = services.outages.for_shard(queue.display_name)
@@ -114,7 +118,7 @@ class FetchThread(threading.Thread):
                 self._wakeup_thread.begin_wait(seconds)
             self._fetch_ahead()
             if planner.buffer:
-                self._slot_pool.wake_another()
+                self._services.wake_slot()
             self.wakeup.wait(seconds_until_due, lambda: planner.is_call_due)
         self._second_thread.end()
         self._services.on_change()
@@ -176,7 +180,7 @@ class FetchThread(threading.Thread):
             return False
         with self._lock:
             self.planner.add_lease(lease, monotonic())
-        self._slot_pool.wake(self.planner)
+        self._services.on_leases(self.planner)
         self._services.time_limits.begin()
         self.wakeup.notify()
         return True
@@ -230,7 +234,7 @@ class FetchThread(threading.Thread):
         self._outage.record_success()
         self._status_board.record_poll(self.planner.index)
         if leases:
-            self._slot_pool.wake(self.planner)
+            self._services.on_leases(self.planner)
             if call.is_fetch_ahead:
                 time.sleep(SLOT_START_SECONDS)
             self._services.time_limits.begin()

@@ -33,9 +33,9 @@ from django_fairque.engine.statistics.health import Alert, AlertKind
 from django_fairque.tasks import registry
 from django_fairque.tasks.signing import project_keys
 from django_fairque.version import __version__
-from django_fairque.worker.execution.limits import resident_mb
-from django_fairque.worker.options import WorkerOptions, describe_users
-from django_fairque.worker.reporting.log import logger
+from django_fairque.worker.common.limits import resident_mb
+from django_fairque.worker.common.log import logger
+from django_fairque.worker.common.options import WorkerOptions, describe_users
 
 if TYPE_CHECKING:
     from django_fairque.engine.inspection.worker_activity import ProcessDeath

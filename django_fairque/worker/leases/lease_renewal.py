@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 
 from django_fairque.conf.current import signing_mode
 from django_fairque.engine.model.errors import FairQueueError
+from django_fairque.worker.common.log import logger
 from django_fairque.worker.leases.heartbeat import OperatorCommands, ServerEpochs
-from django_fairque.worker.reporting.log import logger
 from django_fairque.worker.reporting.signal_thread import TaskEnding, endings_of_outcomes
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.outcome import Outcome
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.statistics.health import Alert
-    from django_fairque.worker.execution.status_board import OccupiedSlot
+    from django_fairque.worker.common.options import WorkerOptions
+    from django_fairque.worker.common.status_board import OccupiedSlot
     from django_fairque.worker.leases.outage import Outages
-    from django_fairque.worker.options import WorkerOptions
 
 RENEWAL_RETRY_SECONDS = 2.0
 """Seconds for which a call is repeated before the outage counts as one. Less than a third of any sensible lease."""

@@ -9,11 +9,11 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from django_fairque.worker.reporting.log import logger
+from django_fairque.worker.common.log import logger
 
 if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.worker.options import WorkerOptions
+    from django_fairque.worker.common.options import WorkerOptions
 
 
 FIRST_RECONNECT_PAUSE_SECONDS = 0.05

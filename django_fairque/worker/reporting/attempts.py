@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.engine.statistics.task_names import MAX_NAMES_PER_CALL, AttemptCounts
-from django_fairque.worker.reporting.log import logger
+from django_fairque.worker.common.log import logger
 
 if TYPE_CHECKING:
     from django_fairque.engine.model.outcome import Outcome

@@ -18,7 +18,7 @@ from django_fairque.engine.inspection.task_logs import LogLine
 from django_fairque.engine.model.errors import FairQueueError, StaleLeaseError
 from django_fairque.safely import Interruption, is_a, report_lost_line, traceback_text, type_name
 from django_fairque.tasks.context import report_senders, running
-from django_fairque.worker.reporting.log import logger, printable
+from django_fairque.worker.common.log import logger, printable
 
 if TYPE_CHECKING:
     from django_fairque.engine.model.lease import Lease

@@ -11,8 +11,8 @@ from django.db import DatabaseError
 
 from django_fairque.conf import get_config
 from django_fairque.outbox.relay import outboxes, relay
-from django_fairque.worker.execution import isolation
-from django_fairque.worker.reporting.log import logger
+from django_fairque.worker.common import isolation
+from django_fairque.worker.common.log import logger
 
 OUTBOX_POLL_SECONDS = 1.0
 """Seconds between two looks when there was nothing to do, at random up to twice as long: not all workers at once."""

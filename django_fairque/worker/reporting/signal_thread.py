@@ -19,8 +19,8 @@ from django.conf import settings
 from django_fairque import hooks, signals
 from django_fairque.engine.model.errors import TaskNotFoundError
 from django_fairque.safely import is_a
-from django_fairque.worker.execution import isolation
-from django_fairque.worker.reporting.log import log_ending, logger
+from django_fairque.worker.common import isolation
+from django_fairque.worker.common.log import log_ending, logger
 
 if TYPE_CHECKING:
     from django.dispatch import Signal
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.outcome import Outcome
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.statistics.health import Alert
-    from django_fairque.worker.options import WorkerOptions
+    from django_fairque.worker.common.options import WorkerOptions
 
 
 def send_signal(signal: Signal, sender: str, **arguments: Any) -> None:

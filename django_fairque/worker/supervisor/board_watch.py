@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from django_fairque.worker.execution.status_board import OccupiedSlot, StatusBoard
+    from django_fairque.worker.common.status_board import OccupiedSlot, StatusBoard
 
 MAX_LOOK_SECONDS = 1.0
 """Seconds between two looks that count. In a longer pause this process did not run either, for example with the whole machine."""

@@ -16,19 +16,19 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.worker.execution import process_copies
-from django_fairque.worker.reporting.log import logger, set_up_logging
+from django_fairque.worker.common import process_copies
+from django_fairque.worker.common.log import logger, set_up_logging
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-    from django_fairque.worker.core import Core
-    from django_fairque.worker.execution.status_board import StatusBoard
-    from django_fairque.worker.options import WorkerOptions
+    from django_fairque.worker.common.options import WorkerOptions
+    from django_fairque.worker.common.status_board import StatusBoard
+    from django_fairque.worker.supervisor.core import Core
 
 
 PRELOADED_MODULES = (
-    "django_fairque.worker.core",
+    "django_fairque.worker.supervisor.core",
     "concurrent.futures.thread",
     "redis.asyncio",
     "django.core.cache",
@@ -58,7 +58,7 @@ def preload(options: WorkerOptions) -> None:
     """More that children would import, read or work out, once the project is loaded."""
     from django_fairque.conf import get_queue
     from django_fairque.engine.scripting import scripts
-    from django_fairque.worker.core import import_handler, import_middleware
+    from django_fairque.worker.supervisor.core import import_handler, import_middleware
 
     import_handler(options.handler)
     import_middleware()
@@ -76,7 +76,7 @@ def close_project_connections() -> None:
     from django.db import connections
 
     from django_fairque.conf import close_queues
-    from django_fairque.worker.execution.isolation import close_connections
+    from django_fairque.worker.common.isolation import close_connections
 
     close_connections()
     for connection in connections.all(initialized_only=True):
@@ -129,8 +129,8 @@ def run_child(
         load(options)
         from django_fairque.conf import get_queue
         from django_fairque.tasks.signing import keep_key
-        from django_fairque.worker.core import Core
         from django_fairque.worker.leases.outage import startup_timeout_of
+        from django_fairque.worker.supervisor.core import Core
 
         keep_key()
         queues = [get_queue(name) for name in options.queues]

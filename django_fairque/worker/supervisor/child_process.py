@@ -32,11 +32,11 @@ from typing import TYPE_CHECKING, Any
 from django_fairque.engine.inspection.worker_activity import ProcessDeath
 from django_fairque.engine.model.outcome import Outcome, queue_retry_delay
 from django_fairque.tasks.errors import TaskMemoryError, TaskTimeoutError
-from django_fairque.worker.execution.limits import BYTES_PER_MB, resident_mb
-from django_fairque.worker.execution.status_board import OccupiedSlot, partial_lease
+from django_fairque.worker.common.limits import BYTES_PER_MB, resident_mb
+from django_fairque.worker.common.log import logger, printable
+from django_fairque.worker.common.status_board import OccupiedSlot, partial_lease
 from django_fairque.worker.leases.heartbeat import worker_info, worker_status
 from django_fairque.worker.leases.lease_renewal import LeaseReturn, Reconciliation, RenewedWorker
-from django_fairque.worker.reporting.log import logger, printable
 from django_fairque.worker.supervisor.board_watch import BoardWatch, is_stopped
 from django_fairque.worker.supervisor.child_main import STALLED_STACKS_SIGNAL
 from django_fairque.worker.supervisor.process_factory import ForkedProcess, ProcessFactory
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.lease import LeaseKey
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.statistics.health import Alert
+    from django_fairque.worker.common.options import WorkerOptions
+    from django_fairque.worker.common.status_board import OccupiedSlot
     from django_fairque.worker.execution.event_loop import BlockedLoop
-    from django_fairque.worker.execution.status_board import OccupiedSlot
     from django_fairque.worker.leases.outage import Outages
-    from django_fairque.worker.options import WorkerOptions
     from django_fairque.worker.reporting.signal_thread import TaskEnding
     from django_fairque.worker.supervisor.separate_tasks import SeparateTask
 

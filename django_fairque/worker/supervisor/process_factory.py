@@ -32,15 +32,15 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.worker.execution.limits import has_proc
-from django_fairque.worker.execution.status_board import StatusBoard
-from django_fairque.worker.reporting.log import logger
+from django_fairque.worker.common.limits import has_proc
+from django_fairque.worker.common.log import logger
+from django_fairque.worker.common.status_board import StatusBoard
 from django_fairque.worker.supervisor import child_main
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnContext, SpawnProcess
 
-    from django_fairque.worker.options import WorkerOptions
+    from django_fairque.worker.common.options import WorkerOptions
 
 
 MAX_FORK_MESSAGE_BYTES = 65_536

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from django_fairque.tasks import registry
-from django_fairque.worker.reporting.log import logger
+from django_fairque.worker.common.log import logger
 
 if TYPE_CHECKING:
     from django_fairque.engine.model.lease import Lease

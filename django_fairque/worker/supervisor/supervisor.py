@@ -36,12 +36,12 @@ from django_fairque.engine.model.outcome import Outcome
 from django_fairque.tasks import registry
 from django_fairque.tasks.schedules import DeclaredSchedules
 from django_fairque.version import __version__
-from django_fairque.worker.execution.status_board import partial_lease
+from django_fairque.worker.common.log import logger, printable
+from django_fairque.worker.common.options import WorkerOptions, describe_users
+from django_fairque.worker.common.status_board import partial_lease
 from django_fairque.worker.leases.heartbeat import DRAIN_COMMAND, STOP_COMMAND, worker_figures
 from django_fairque.worker.leases.lease_renewal import LeaseRenewal, LeaseReturn
 from django_fairque.worker.leases.outage import Outages, startup_timeout_of
-from django_fairque.worker.options import WorkerOptions, describe_users
-from django_fairque.worker.reporting.log import logger, printable
 from django_fairque.worker.reporting.signal_thread import MAX_WAITING_SIGNALS, TaskEnding
 from django_fairque.worker.supervisor import child_main
 from django_fairque.worker.supervisor.child_process import (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_fairque.tasks.errors import SoftTimeLimitExceeded
-from django_fairque.worker.execution.limits import Guard, TimeLimitThread, run_guarded
+from django_fairque.worker.common.limits import Guard, TimeLimitThread, run_guarded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ import pytest
 
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
-from django_fairque.worker.execution import isolation
+from django_fairque.worker.common import isolation
 from tests.worker.conftest import ROOT
 
 if TYPE_CHECKING:

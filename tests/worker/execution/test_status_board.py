@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from django_fairque.worker.execution.status_board import OccupiedSlot, StatusBoard
+from django_fairque.worker.common.status_board import OccupiedSlot, StatusBoard
 from tests.worker.fetching.planners import lease
 
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.model.lease import LEASE_FIELDS, Lease
 from django_fairque.engine.model.outcome import Outcome, Settled
+from django_fairque.worker.common.options import WorkerOptions
 from django_fairque.worker.fetching.fetch_planner import FetchCall, FetchPlanner, SlotBudget
 from django_fairque.worker.fetching.fetch_thread import FetchServices
 from django_fairque.worker.leases.outage import Outages
-from django_fairque.worker.options import WorkerOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,7 +96,7 @@ def services_for(queue: FairQueue) -> FetchServices:
     """Of a fetch thread of this queue: what it reports to others is ignored."""
     ignores: Any = Ignores()
     return FetchServices(
-        *(WorkerOptions("w"), ignores, ignores),
+        *(WorkerOptions("w"), ignores, ignores, ignores, ignores),
         Outages([queue]),
         reporter=ignores,
         name_figures={queue.name: ignores},

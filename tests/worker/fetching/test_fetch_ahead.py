@@ -8,9 +8,9 @@ import pytest
 
 from django_fairque.engine.model.errors import RedisConnectionError
 from django_fairque.engine.model.outcome import Settled
-from django_fairque.worker.execution.slots import QueueContext
 from django_fairque.worker.fetching.fetch_planner import FetchPlanner
 from django_fairque.worker.fetching.fetch_thread import FetchThread
+from django_fairque.worker.fetching.queue_context import QueueContext
 from tests.worker.fetching.planners import Ignores, answer, budget_of, lease, planned, planner_of, run_all, services_for
 
 if TYPE_CHECKING:

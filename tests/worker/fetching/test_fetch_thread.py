@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.model.outcome import Outcome, Settled
-from django_fairque.worker.execution.slots import QueueContext
 from django_fairque.worker.fetching.fetch_thread import FetchThread
+from django_fairque.worker.fetching.queue_context import QueueContext
 from tests.worker.conftest import DEADLINE, eventually
 from tests.worker.fetching.planners import Ignores, end, lease, services_for, short_tasks
 

@@ -12,9 +12,9 @@ from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.worker.common.options import WorkerOptions
 from django_fairque.worker.leases.lease_renewal import LeaseRenewal
 from django_fairque.worker.leases.outage import Outages
-from django_fairque.worker.options import WorkerOptions
 from tests.worker.conftest import WorkerProcess, eventually, recorded
 from tests.worker.project.tasks import ENDED, STARTED
 

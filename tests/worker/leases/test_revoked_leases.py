@@ -17,7 +17,8 @@ from django_fairque.tasks import registry
 from django_fairque.tasks.execution import Services
 from django_fairque.tasks.registry import task
 from django_fairque.worker import AsyncWorker, Worker
-from django_fairque.worker.execution.slots import MAX_REVOKED_LEASES, RevokedLeases, prepare_runs, run_one
+from django_fairque.worker.execution.slots import prepare_runs, run_one
+from django_fairque.worker.fetching.queue_context import MAX_REVOKED_LEASES, RevokedLeases
 from tests.worker.conftest import eventually
 
 if TYPE_CHECKING:

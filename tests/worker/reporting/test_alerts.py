@@ -15,7 +15,7 @@ from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.statistics.health import Alert
 from django_fairque.signals import sla_at_risk
-from django_fairque.worker.options import WorkerOptions
+from django_fairque.worker.common.options import WorkerOptions
 from django_fairque.worker.reporting.signal_thread import MAX_ALERTS_PER_EMAIL, SignalThread, report_alerts
 from tests.worker.conftest import Push, StartWorker, eventually, recorded
 from tests.worker.project.tasks import STARTED

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from django_fairque.engine.model.outcome import Outcome
-from django_fairque.worker.reporting.log import LOG_LINES_PER_SECOND, OutcomeReporter, printable
+from django_fairque.worker.common.log import LOG_LINES_PER_SECOND, OutcomeReporter, printable
 from tests.worker.fetching.planners import lease
 
 

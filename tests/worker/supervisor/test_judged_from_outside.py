@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from django_fairque.engine.model.records import TaskState
-from django_fairque.worker.execution.status_board import StatusBoard
+from django_fairque.worker.common.status_board import StatusBoard
 from django_fairque.worker.supervisor.board_watch import BoardWatch
 from tests.worker.conftest import eventually, recorded
 from tests.worker.fetching.planners import lease

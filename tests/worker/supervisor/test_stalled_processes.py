@@ -172,7 +172,7 @@ def test_no_task_starts_twice_however_often_a_process_is_stopped(
 
 def test_a_stall_is_seen_in_time() -> None:
     """What a process has not begun is back within 2 seconds: the times that lead there, with a second for the call itself."""
-    from django_fairque.worker.execution import limits
+    from django_fairque.worker.common import limits
     from django_fairque.worker.supervisor import supervisor
 
     assert stalls.STALLED_SECONDS >= 2 * 10 * limits.TIME_LIMIT_TICK_SECONDS, (

@@ -23,8 +23,8 @@ from django.db import close_old_connections, connections, reset_queries
 from django.db.backends.signals import connection_created
 
 from django_fairque.engine.model.ids import this_process
-from django_fairque.worker.execution import process_copies as copies
-from django_fairque.worker.reporting.log import logger
+from django_fairque.worker.common import process_copies as copies
+from django_fairque.worker.common.log import logger
 
 
 class _ThreadState(threading.local):

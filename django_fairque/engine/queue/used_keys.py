@@ -1,11 +1,11 @@
-"""Reading and replacing the fingerprints that producers have written (`django_fairque.engine.pushing.signing_keys`)."""
+"""Reading and replacing the fingerprints that producers have written (`django_fairque.engine.scripting.signing_keys`)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.pushing.signing_keys import SIGNING_KEYS
 from django_fairque.engine.scripting.operations import Operation, Read
+from django_fairque.engine.scripting.signing_keys import SIGNING_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

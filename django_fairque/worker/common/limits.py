@@ -27,8 +27,8 @@ from time import monotonic
 from typing import TypeVar
 
 from django_fairque.tasks.errors import SoftTimeLimitExceeded, TaskRevoked
-from django_fairque.worker.fetching.wakeup import Wakeup
-from django_fairque.worker.reporting.log import logger
+from django_fairque.worker.common.log import logger
+from django_fairque.worker.common.wakeup import Wakeup
 
 T = TypeVar("T")
 

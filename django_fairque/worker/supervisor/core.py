@@ -19,25 +19,25 @@ from django_fairque.engine.model.lease import Lease, LeaseKey
 from django_fairque.tasks import registry
 from django_fairque.tasks.execution import Services
 from django_fairque.tasks.middleware import TaskMiddleware, load_all
-from django_fairque.worker.execution.limits import TimeLimitThread, limit_allocation, resident_mb
-from django_fairque.worker.execution.slots import QueueContext, RevokedLeases, SlotPool
+from django_fairque.worker.common.limits import TimeLimitThread, limit_allocation, resident_mb
+from django_fairque.worker.common.log import OutcomeReporter, logger
+from django_fairque.worker.execution.slot_sampler import SlotSampler
+from django_fairque.worker.execution.slots import SlotPool
 from django_fairque.worker.fetching.fetch_planner import FetchPlanner, ShardTurn, SlotBudget
 from django_fairque.worker.fetching.fetch_thread import FetchServices, FetchThread
+from django_fairque.worker.fetching.queue_context import QueueContext, RevokedLeases
 from django_fairque.worker.leases.outage import Outages
 from django_fairque.worker.reporting.attempts import TaskNameFigures
-from django_fairque.worker.reporting.log import OutcomeReporter, logger
 from django_fairque.worker.reporting.log_capture import start_capture
 from django_fairque.worker.reporting.outbox_thread import OutboxThread
 from django_fairque.worker.reporting.signal_thread import SignalThread
-from django_fairque.worker.reporting.slot_sampler import SlotSampler
 from django_fairque.worker.supervisor.separate_tasks import SeparateTask, separate_task
 
 if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.worker.common.options import WorkerOptions
+    from django_fairque.worker.common.status_board import StatusBoard
     from django_fairque.worker.execution.event_loop import BlockedLoop
-    from django_fairque.worker.execution.status_board import StatusBoard
-
-    from .options import WorkerOptions
 
 MEMORY_CHECK_SECONDS = 1.0
 """Seconds between looks at the memory limit."""
@@ -109,7 +109,9 @@ class Core:
         self._name_figures = {context.queue.name: TaskNameFigures(context.queue) for context in reversed(contexts)}
         services = FetchServices(
             options=options,
-            slot_pool=self.slot_pool,
+            status_board=status_board,
+            on_leases=self.slot_pool.wake,
+            wake_slot=self.slot_pool.wake_another,
             time_limits=self._time_limits,
             outages=self.outages,
             reporter=self._reporter,
