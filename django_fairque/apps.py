@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from importlib.util import find_spec
+
 from django.apps import AppConfig
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
 from django_fairque.tasks.open_transactions import watch_connections
+
+EXTENSIONS = ("checks", "integrations")
+"""Packages that register something when Django starts."""
 
 watch_connections()
 
@@ -20,13 +26,13 @@ class DjangoFairqueConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from django_fairque import checks, integrations
         from django_fairque.engine.model.signature import DEFAULT_KEY
         from django_fairque.events import activation
 
         DEFAULT_KEY.read = _signing_key
-        checks.register()
-        integrations.register()
+        for name in EXTENSIONS:
+            if find_spec(f"django_fairque.{name}") is not None:  # the core runs without
+                import_module(f"django_fairque.{name}").register()
         autodiscover_modules("tasks")
         autodiscover_modules("events")
         activation.ready()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -82,6 +83,36 @@ def misplaced_imports(package: Path) -> list[str]:
     return found
 
 
+def circular_imports(package: Path) -> list[str]:
+    """Return the circles among the parts of each folder. A part is a module or a folder; imports for types count."""
+    found = []
+    for folder in sorted(path for path in package.rglob("*") if path.is_dir()):
+        inside = [PACKAGE, *folder.relative_to(package).parts]
+        imports = {
+            file: {module[len(inside)] for module in _imported_names(file, package) if module[: len(inside)] == inside}
+            for file in folder.rglob("*.py")
+        }
+        graph: dict[str, set[str]] = {}
+        for file, targets in imports.items():
+            graph.setdefault(_part(file, folder), set()).update(targets)
+        parts = set(graph)
+        sorter = TopologicalSorter({part: (targets & parts) - {part} for part, targets in graph.items()})
+        try:
+            sorter.prepare()
+        except CycleError as error:
+            found.append(f"{_name(folder, package)}:1: its parts import each other: {' -> '.join(error.args[1])}")
+    return found
+
+
+def _imported_names(file: Path, package: Path) -> Iterator[list[str]]:
+    """Yield the parts of each dotted name that the file may import from the package."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ([*alias.name.split("."), ""] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ([*_absolute(node, file, package).split("."), alias.name] for alias in node.names)
+
+
 def registration_hooks(package: Path) -> list[str]:
     """Functions of the engine that replace a global of it: the engine gets values and objects, in its arguments."""
     return [
@@ -92,7 +123,7 @@ def registration_hooks(package: Path) -> list[str]:
     ]
 
 
-HOOKED_FILES = {"django_fairque/engine/model/ids.py", "django_fairque/worker/execution/process_copies.py"}
+HOOKED_FILES = {"django_fairque/engine/model/ids.py", "django_fairque/worker/common/process_copies.py"}
 
 
 def fork_hooks(package: Path) -> list[str]:

@@ -20,6 +20,7 @@ PACKAGE = ROOT / source_rules.PACKAGE
 
 RULES = [
     source_rules.misplaced_imports,
+    source_rules.circular_imports,
     source_rules.registration_hooks,
     source_rules.fork_hooks,
     source_rules.long_files,
@@ -55,6 +56,24 @@ class TestTheRulesThemselves:
         file = package / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "from django_fairque.worker.slots.pool import Pool",
+            "from django_fairque.worker import slots",
+            "import django_fairque.worker.slots.pool",
+            "from ..slots import pool",
+            "def later():\n    from django_fairque.worker.slots import pool",
+        ],
+    )
+    def test_folders_that_import_each_other_are_found(self, package: Path, text: str) -> None:
+        self.write(package, "worker/slots/pool.py", "from django_fairque.worker.fetching.planner import Planner")
+        self.write(package, "worker/fetching/planner.py", "from django_fairque.engine.queue import Queue")
+        assert source_rules.circular_imports(package) == []
+        self.write(package, "worker/fetching/thread.py", text)
+        (found,) = source_rules.circular_imports(package)
+        assert found.startswith("django_fairque/worker:1: its parts import each other: ")
 
     @pytest.mark.parametrize(
         ("file", "text"),
