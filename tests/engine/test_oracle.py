@@ -141,10 +141,11 @@ class Histories(RuleBasedStateMachine):
         self.take(n, only)
 
     def take(self, n: int, only: str | None) -> None:
+        only = None if only == "*" else only  # a list with "*" is everyone
         self.settle_down()
         room = self.servable()
         expected = min(n, self.startable({only: room[only]} if only else room))
-        leases = self.queue.pop_batch(n, "w", [only] if only else "*", lease=LEASE, now=self.now)
+        leases = self.queue.pop_batch(n, "w", [only or "*"], lease=LEASE, now=self.now)
         assert len(leases) == expected
         for lease in leases:
             known = self.tasks[lease.task_id]

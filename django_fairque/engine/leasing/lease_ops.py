@@ -7,7 +7,7 @@ Functions that take ``shards`` send each call to the shard of the task; a fetch 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -82,6 +82,12 @@ class Fetch:
     batches: Mapping[str, int] = field(default_factory=dict)
     """By the name of a task of which the worker runs many in one call: how many. Such a turn gives all that are waiting."""
 
+    def __post_init__(self) -> None:
+        for name in ("users", "steal"):
+            users = getattr(self, name)
+            if not isinstance(users, str) and isinstance(users, Collection) and len(users) == 1 and "*" in users:
+                object.__setattr__(self, name, "*")
+
     def to_lua_args(self, default_lease: float, *, has_waited: bool = False) -> list[Any]:
         """The arguments from ``limit`` on, in the order of ``pop.lua`` and ``settle.lua``."""
         if not is_integer(self.limit, 0, MAX_CALL_ITEMS):
@@ -136,6 +142,8 @@ def _user_list(users: Users, what: str) -> list[Any]:
         raise TaskValidationError(f"{what} must be '*' or a sequence of user ids, got {short(users)}")
     # Once each: a user that is in the list twice would have two turns.
     names = list(dict.fromkeys(check_id(user, f"a user id in {what}") for user in users))
+    if "*" in names:
+        raise TaskValidationError(f"{what} must be '*' alone or user ids, got '*' and {len(names) - 1} more")
     if len(names) > MAX_LISTED_USERS:
         raise TaskValidationError(
             f"{what} may list at most {MAX_LISTED_USERS} ids, got {len(names)}; use '*' for everyone"

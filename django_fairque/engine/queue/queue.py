@@ -211,7 +211,7 @@ class FairQueue(executor.QueueOfShards):
         """Lease up to ``n`` tasks (at most 1000), fairly, in one script call.
 
         ``worker`` is the id of the worker that gets the leases. ``users`` are the users whom it serves: ``"*"`` (the
-        default) for all, or a sequence of at most 3000 user ids. ``steal`` are users whom it serves when none of
+        default) or ``["*"]`` for all, or a sequence of at most 3000 user ids. ``steal`` are users whom it serves when none of
         ``users`` has a task that can start; none by default. ``lease`` is the number of seconds until a lease ends
         unless it is renewed; the queue's ``lease_seconds`` (30) by default. Returns the leases, fewer than ``n`` or
         none if fewer tasks can start.

@@ -5,19 +5,21 @@ from __future__ import annotations
 import heapq
 import random
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.engine.model.errors import BacklogFullError
+from django_fairque.engine.model.errors import BacklogFullError, TaskValidationError
 from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from tests.engine.conftest import NOW, MakeQueue, push_many, task
 
 if TYPE_CHECKING:
     from django_fairque.engine.model.lease import Lease
     from django_fairque.engine.queue.queue import FairQueue
+    from tests.servers import Server
 
-HOSTILE = ["*", "{x}", "a:b", "a,b", "a", "x\ny", "n\0l", "\U0001f600" * 64, "user:1", "a:critical", "a:normal", "%00"]
+HOSTILE = ["{x}", "a:b", "a,b", "a", "x\ny", "n\0l", "\U0001f600" * 64, "user:1", "a:critical", "a:normal", "%00"]
 HOSTILE += ["../", "__proto__", "[^*]?", "\u202egnp", " ", "0", "e\u0301", "\u00e9"]
 
 
@@ -257,11 +259,44 @@ def test_a_hostile_id_is_an_id_as_any_other(queue: FairQueue, user: str) -> None
     assert user in queue.users().items
 
 
-def test_the_user_called_star_is_not_everyone(queue: FairQueue) -> None:
-    push_many(queue, "a", 1)
-    assert queue.pop("w", ["*"], now=NOW) is None
-    push_many(queue, "*", 1)
-    assert served(queue.pop_batch(9, "w", ["*"], now=NOW)) == ["*"]
+@pytest.mark.parametrize("everyone", [["*"], ("*",), {"*"}, "*"])
+def test_a_list_with_a_star_is_everyone(queue: FairQueue, everyone: Any) -> None:
+    """As in settings, where ``["*"]`` is everyone; also if a user is called "*"."""
+    for user in ("free", "paid", "*"):
+        push_many(queue, user, 2)
+    assert served(queue.pop_batch(2, "w", ["paid"], everyone, now=NOW)) == ["paid", "paid"]
+    lease = queue.pop("w", ["paid"], everyone, now=NOW)
+    assert lease is not None
+    settled = queue.settle([Outcome.finish(lease)], 1, users=everyone, now=NOW)
+    assert sorted([lease.user_id, settled.leases[0].user_id]) == ["*", "free"]
+    assert sorted(served(queue.pop_batch(9, "w", everyone, now=NOW))) == ["*", "free"]
+
+
+async def test_a_list_with_a_star_is_everyone_in_coroutines(server: Server, queue: FairQueue) -> None:
+    push_many(queue, "free", 2)
+    client = server.async_client()
+    try:
+        for lists in ((["paid"], ["*"]), (["*"],)):
+            lease = await AsyncFairQueue(client).pop("w", *lists, now=NOW)
+            assert lease is not None
+    finally:
+        await client.aclose()
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_list_with_a_star_is_everyone_on_all_shards(make_queue: MakeQueue, shards: int) -> None:
+    queue = make_queue(shards=shards)
+    users = [f"u{n}" for n in range(9)]
+    for user in users:
+        push_many(queue, user, 1)
+    leases = [queue.pop("w", ["paid"], ["*"], now=NOW) for _ in range(4)]
+    leases += [queue.pop("w", ["*"], now=NOW) for _ in range(5)]
+    assert sorted(lease.user_id for lease in leases if lease) == users
+
+
+def test_a_star_beside_user_ids_is_a_mistake(queue: FairQueue) -> None:
+    with pytest.raises(TaskValidationError, match=r"steal must be '\*' alone or user ids, got '\*' and 1 more"):
+        queue.pop("w", ["paid"], ["*", "free"], now=NOW)
 
 
 def test_a_paused_queue_hands_out_nothing(queue: FairQueue) -> None:
