@@ -10,7 +10,8 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.conf.redis import close_client, create_synchronous_client
+from django_fairque.conf import FairQueueConfig, WorkerConfig
+from django_fairque.conf.redis import create_synchronous_client
 from django_fairque.engine.model.errors import ConfigurationError
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
@@ -27,16 +28,13 @@ TASK_CANCEL_REPEAT_SECONDS = 5.0
 """Seconds after which a coroutine that was canceled and has not ended is canceled again; it may have something to clean up."""
 LAST_REPORT_SECONDS = 1.0
 """Seconds in which threads whose tasks were interrupted can report that, before the worker leaves without them."""
-WAIT_END_SECONDS = 1.0
-"""Seconds in which threads that waited for work can end, before the worker leaves without them."""
-CLOSE_REPEAT_SECONDS = 0.2
-"""Seconds after which the clients are closed again while such a thread goes on. It may be passing on what its wait brought."""
 
 
 class AsyncWorker:
     """Runs ``async def`` tasks on the running event loop, others in threads.
 
-    ``queues`` are names or `AsyncFairQueue` objects; by default the configured ones. ``arguments`` are those of
+    ``queues`` are names or `AsyncFairQueue` objects; by default the configured ones. Or it is a `WorkerConfig` or a
+    `FairQueueConfig`, as for `Worker`. ``arguments`` are those of
     `Worker`, without ``max_memory_mb``. Raises `ConfigurationError` as that does.
 
     Threads fetch tasks, renew leases and report outcomes, over separate connections, also while a task blocks the
@@ -45,11 +43,16 @@ class AsyncWorker:
     """
 
     def __init__(
-        self, queues: Sequence[str | AsyncFairQueue] | None = None, **arguments: Unpack[WorkerArguments]
+        self,
+        queues: Sequence[str | AsyncFairQueue] | WorkerConfig | FairQueueConfig | None = None,
+        **arguments: Unpack[WorkerArguments],
     ) -> None:
-        given = None if queues is None else [_synchronous(each) for each in unique_queues(queues)]
-        self._worker = _WorkerThreads(given, **arguments)
-        self._worker.clients = [each.client for each in given or () if not isinstance(each, str)]
+        if queues is None or isinstance(queues, (WorkerConfig, FairQueueConfig)):
+            self._worker = _WorkerThreads(queues, **arguments)
+        else:
+            given = [_synchronous(each) for each in unique_queues(queues)]
+            self._worker = _WorkerThreads(given, **arguments)
+            self._worker.clients = [each.client for each in given if not isinstance(each, str)]
         self.options = self._worker.options
         if self.options.max_memory_mb:
             raise ConfigurationError("max_memory_mb is for Worker: a coroutine can't give its process up")
@@ -113,8 +116,6 @@ async def _wait_for(end: asyncio.Future[None]) -> None:
 class _WorkerThreads(Worker):
     """The threads of an `AsyncWorker`. When they leave, none of its coroutines runs on the program's loop any more."""
 
-    clients: Sequence[Any] = ()
-    """To be closed at the end."""
     _loop: RunningLoop
     _must_end = False
     """Its program has canceled it or stopped the loop, or the time of running tasks is over."""
@@ -150,16 +151,3 @@ class _WorkerThreads(Worker):
             again, self._cancel_due = bool(self._cancel_due), now + TASK_CANCEL_REPEAT_SECONDS
             self._loop.call_soon(partial(self._loop.cancel, again=again))
         return now >= self._leave_at
-
-    def _leave(self) -> None:
-        super()._leave()
-        # Closing a client ends a wait for work. A wait that was about to begin may open its connection only afterwards.
-        until, goes_on = monotonic() + WAIT_END_SECONDS, bool(self.clients)
-        while goes_on and monotonic() < until:
-            self._close_clients()
-            goes_on = self._core.join_waits(CLOSE_REPEAT_SECONDS)
-        self._close_clients()
-
-    def _close_clients(self) -> None:
-        for client in self.clients:
-            close_client(client)

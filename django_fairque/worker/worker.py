@@ -6,10 +6,12 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.conf import get_queue
+from django_fairque.conf import FairQueueConfig, WorkerConfig, get_config, get_queue
+from django_fairque.conf.redis import close_client
 from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.tasks import registry
 from django_fairque.worker.common.log import logger
@@ -24,6 +26,11 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from django_fairque.engine.queue.queue import FairQueue
+
+WAIT_END_SECONDS = 1.0
+"""Seconds in which threads that waited for work can end, before the worker leaves without them."""
+CLOSE_REPEAT_SECONDS = 0.2
+"""Seconds after which the clients are closed again while such a thread goes on. It may be passing on what its wait brought."""
 
 
 @contextmanager
@@ -52,6 +59,12 @@ def _is_default(handler: Any) -> bool:
     return getattr(getattr(handler, "func", None), "__module__", None) == "asyncio.runners"
 
 
+def _make_queue(config: FairQueueConfig, client: Any, name: str) -> FairQueue:
+    from django_fairque.engine.queue.queue import FairQueue
+
+    return FairQueue(client, name, config.queue_config(name))
+
+
 class Worker:
     """Runs tasks in threads of this process, ``async def`` ones on an event loop in another thread.
 
@@ -59,7 +72,10 @@ class Worker:
     are passed by name; those that are not given are taken from the configuration (`WorkerConfig`), whose rules hold
     for them too. Durations are seconds.
 
-    - ``worker_id``: unique among all workers that live; a new one by default.
+    In place of ``queues`` a `WorkerConfig` can be given, which is used instead of the project's, or a `FairQueueConfig`,
+    whose ``worker`` and queues are used, on its server.
+
+    - ``worker_id`` or ``id``: unique among all workers that live; a new one by default.
     - ``users``: the users to serve, ``"*"`` or user ids; ``steal``: others to serve when these have nothing.
     - ``concurrency``: how many tasks run at once.
     - ``burst``: `run` returns when nothing can start now (tasks that are scheduled for later do not count); False by
@@ -77,15 +93,28 @@ class Worker:
     lease, and no hard time limit can be enforced.
     """
 
-    def __init__(self, queues: Sequence[str | FairQueue] | None = None, **arguments: Unpack[WorkerArguments]) -> None:
+    clients: Sequence[Any] = ()
+    """To be closed at the end."""
+
+    def __init__(
+        self,
+        queues: Sequence[str | FairQueue] | WorkerConfig | FairQueueConfig | None = None,
+        **arguments: Unpack[WorkerArguments],
+    ) -> None:
         registry.refuse_mistakes()
-        given = None
-        if queues is not None:
+        given, make_queue = None, get_queue
+        config = queues if isinstance(queues, WorkerConfig) else get_config().worker
+        if isinstance(queues, FairQueueConfig):
+            config = queues.worker
+            client = queues.create_redis_client()
+            self.clients = [client]
+            make_queue = partial(_make_queue, queues, client)
+        elif not (queues is None or isinstance(queues, WorkerConfig)):
             given = [get_queue(each) if isinstance(each, str) else each for each in unique_queues(queues)]
         self.options = WorkerOptions.from_arguments(
-            None if given is None else [queue.name for queue in given], arguments
+            config, None if given is None else [queue.name for queue in given], arguments
         )
-        self.queues = given or [get_queue(name) for name in self.options.queues]
+        self.queues = given or [make_queue(name) for name in self.options.queues]
         self._core = Core(
             self.options,
             self.queues,
@@ -162,6 +191,16 @@ class Worker:
             except FairQueueError as error:  # noqa: PERF203 - each queue
                 logger.warning("what was left could not be given back, it will be when its lease ends: %s", error)
         self._core.report_stopped()
+        # Closing a client ends a wait for work. A wait that was about to begin may open its connection only afterwards.
+        until, goes_on = monotonic() + WAIT_END_SECONDS, bool(self.clients)
+        while goes_on and monotonic() < until:
+            self._close_clients()
+            goes_on = self._core.join_waits(CLOSE_REPEAT_SECONDS)
+        self._close_clients()
+
+    def _close_clients(self) -> None:
+        for client in self.clients:
+            close_client(client)
 
     def _info(self) -> dict[str, str]:
         core = self._core

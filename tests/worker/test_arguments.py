@@ -6,19 +6,29 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.conf import RedisConfig
+from django_fairque.conf import FairQueueConfig, RedisConfig, WorkerConfig
 from django_fairque.engine.model.errors import ConfigurationError
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.worker import AsyncWorker, Worker
+from tests.engine.conftest import task
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pytest_django import Settings
+    from redis import Redis
 
     from tests.servers import Server
 
 NO_HANDLER: list[Any] = []
 """Not callable."""
+HANDLED: list[str] = []
+"""The payloads of the tasks that ran."""
+
+
+def handle(payload: str) -> None:
+    HANDLED.append(payload)
 
 
 @pytest.fixture(autouse=True)
@@ -124,3 +134,84 @@ def test_a_handler_that_is_none_is_named() -> None:
     for path in ("no.such", f"{__name__}.nothing", f"{__name__}.NO_HANDLER"):
         with pytest.raises(ConfigurationError, match="handler: "):
             Worker(handler=path)
+
+
+@pytest.mark.parametrize("kind", [Worker, AsyncWorker])
+def test_a_worker_takes_its_section_in_place_of_the_projects(kind: type[Worker | AsyncWorker]) -> None:
+    config = WorkerConfig(id="w", users=["ann"], steal=["*"], queues=["mail"], lease_seconds=20)
+    options = kind(config, task_timeout=7).options
+    assert options.worker_id.startswith("w-")
+    assert (options.users, options.steal, options.queues) == (("ann",), "*", ("mail",))
+    assert (options.lease_seconds, options.task_timeout) == (20, 7)
+
+
+@pytest.mark.parametrize("kind", [Worker, AsyncWorker])
+def test_the_first_designs_names_of_arguments_are_accepted(kind: type[Worker | AsyncWorker]) -> None:
+    options = kind(
+        id="worker-001",
+        assigned_users=["user:1"],
+        steal_targets=["user:2"],
+        poll_interval_seconds=1.0,
+        task_timeout_seconds=300.0,
+        max_concurrent_tasks=10,
+        graceful_shutdown_timeout=20.0,
+    ).options
+    assert (options.worker_id, options.users, options.steal) == ("worker-001", ("user:1",), ("user:2",))
+    assert (options.poll_interval, options.task_timeout, options.concurrency, options.shutdown_timeout) == (
+        1,
+        300,
+        10,
+        20,
+    )
+    with pytest.raises(ConfigurationError, match="users: given twice"):
+        kind(users=["a"], assigned_users=["b"])
+    with pytest.raises(ConfigurationError, match="worker_id: expected a name without spaces and commas"):
+        kind(id="")
+
+
+@pytest.mark.parametrize("kind", [Worker, AsyncWorker])
+def test_a_section_that_is_not_a_workers_is_refused(kind: type[Worker | AsyncWorker]) -> None:
+    with pytest.raises(
+        ConfigurationError, match="a worker takes a WorkerConfig or a FairQueueConfig in place of queues"
+    ):
+        kind(RedisConfig())  # type: ignore[arg-type]
+
+
+FILE_OF_A_WORKER = """
+redis: {{url: "{url}"}}
+worker: {{id: "worker-001", assigned_users: ["paid"], steal_targets: ["free"], queues: [mail]}}
+queue: {{default_max_retries: 1}}
+queues: {{mail: {{}}}}
+"""
+
+
+@pytest.fixture
+def config(server: Server, redis: Redis, settings: Settings, tmp_path: Path) -> FairQueueConfig:
+    """A configuration whose server is not the one of the settings."""
+    settings.FAIRQUE = {"REDIS": {"URL": "unix:///nonexistent/s.sock"}}
+    path = tmp_path / "fairque.yaml"
+    path.write_text(FILE_OF_A_WORKER.format(url=server.url))
+    return FairQueueConfig.from_yaml(path)
+
+
+def test_a_worker_serves_the_queues_of_its_configuration(config: FairQueueConfig) -> None:
+    client = config.create_redis_client()
+    queue = FairQueue(client, "mail", config.queue_config("mail"))
+    queue.push_batch([task(user, payload=user) for user in ("free", "paid", "other")])
+    worker = Worker(config, concurrency=1, burst=True, handler=f"{__name__}.handle")
+    assert worker.options.worker_id.startswith("worker-001-")
+    HANDLED.clear()
+    worker.run(handle_signals=False)
+    assert HANDLED == ["paid", "free"]
+    assert worker.queues[0].config.default_max_retries == 1
+
+
+async def test_an_async_worker_serves_the_queues_of_its_configuration(config: FairQueueConfig) -> None:
+    client = config.create_async_redis_client()
+    try:
+        await AsyncFairQueue(client, "mail", config.queue_config("mail")).push(task("paid", payload="paid"))
+        HANDLED.clear()
+        await AsyncWorker(config, burst=True, handler=f"{__name__}.handle").run(handle_signals=False)
+        assert HANDLED == ["paid"]
+    finally:
+        await client.aclose()

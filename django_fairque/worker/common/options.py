@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from typing_extensions import TypedDict
 
-from django_fairque.conf import get_config
 from django_fairque.engine.model.errors import ConfigurationError, short
 from django_fairque.engine.model.options import InvalidOptionsError, Options, shown
 
@@ -35,9 +34,10 @@ REPLACEMENT_SECONDS = 30.0
 
 class WorkerArguments(TypedDict, total=False):
     """The arguments of `Worker` and `AsyncWorker`, in addition to their queues. Each replaces the option of the same name of
-    `WorkerConfig`; ``worker_id`` replaces ``id``."""
+    `WorkerConfig`; ``worker_id`` and ``id`` are the same, and earlier names of options are accepted."""
 
     worker_id: str | None
+    id: str | None
     users: Users | None
     steal: Users | None
     concurrency: int | None
@@ -49,6 +49,12 @@ class WorkerArguments(TypedDict, total=False):
     task_timeout: float | None
     shutdown_timeout: float | None
     handler: str | None
+    assigned_users: Users | None
+    steal_targets: Users | None
+    poll_interval_seconds: float | None
+    task_timeout_seconds: float | None
+    max_concurrent_tasks: int | None
+    graceful_shutdown_timeout: float | None
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,9 @@ class WorkerOptions:
         return cls(**options)
 
     @classmethod
-    def from_arguments(cls, queues: Sequence[str] | None, arguments: Mapping[str, Any]) -> WorkerOptions:
+    def from_arguments(
+        cls, config: WorkerConfig, queues: Sequence[str] | None, arguments: Mapping[str, Any]
+    ) -> WorkerOptions:
         """The configured worker with what a class was given instead."""
         if queues is not None and not queues:
             raise ConfigurationError(
@@ -108,9 +116,9 @@ class WorkerOptions:
         unknown = sorted(arguments.keys() - WorkerArguments.__annotations__.keys())
         if unknown:
             raise TypeError(f"a worker has no argument {short(unknown[0])}")
-        given = {name: value for name, value in arguments.items() if value is not None}
+        given = _named_as_today({name: value for name, value in arguments.items() if value is not None})
         rest = {name: given.get(name) for name in ("worker_id", "burst")}
-        return cls.from_config(_config_with(given), queues=queues and tuple(queues), **rest)
+        return cls.from_config(_config_with(config, given), queues=queues and tuple(queues), **rest)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "queues", tuple(unique_queues(self.queues)))
@@ -143,9 +151,22 @@ class WorkerOptions:
         return self.unhealthy_after + REPLACEMENT_SECONDS
 
 
-def _config_with(given: Mapping[str, Any]) -> WorkerConfig:
-    """The configured worker with a class's arguments in place of its options, under the rules of these."""
-    config = get_config().worker
+def _named_as_today(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments under the names that options have now."""
+    from django_fairque.conf.sections import WorkerConfig
+
+    names = {**WorkerConfig.renamed, "id": "worker_id"}
+    found: dict[str, Any] = {}
+    for name, value in arguments.items():
+        current = names.get(name, name)
+        if current in found:
+            raise ConfigurationError(f"{current}: given twice, under two names")
+        found[current] = value
+    return found
+
+
+def _config_with(config: WorkerConfig, given: Mapping[str, Any]) -> WorkerConfig:
+    """A configuration with a class's arguments in place of its options, under the rules of these."""
     changes = {("id" if name == "worker_id" else name): value for name, value in given.items() if name != "burst"}
     for name in ("users", "steal"):
         if name in given and given[name] != "*":
@@ -167,7 +188,7 @@ def _as_list(value: Any, name: str, what: str) -> list[Any]:
     if isinstance(value, (str, bytes, Options, Mapping)) or not isinstance(value, Iterable):
         hint = f"; did you mean [{short(value)}]?" if isinstance(value, str) else ""
         if isinstance(value, Options):
-            hint = '; a configuration stands in settings.FAIRQUE["WORKER"], and single options are given by name'
+            hint = "; a worker takes a WorkerConfig or a FairQueueConfig in place of queues, and single options by name"
         raise ConfigurationError(f"{name}: expected a list of {what}; got {shown(value)}{hint}")
     return list(value)
 
