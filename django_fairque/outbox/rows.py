@@ -84,6 +84,7 @@ def decoded(row: OutboxEntry, passed_since: Callable[[float], float] | None = No
 
 def _fields(task: Task, clock: DatabaseClock) -> dict[str, Any]:
     fields = task.model_dump(mode="json", exclude_defaults=True, exclude={"payload"})
+    fields["created_at"] = task.created_at  # also if that is the default of this moment
     written = {} if task.delay is None and task.expires is None else {"written": round(clock.now(), 6)}
     return {**fields, **written, "payload": task.payload_bytes.decode(), "chosen": task.has_chosen_id}
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, PrivateAttr
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from django_fairque.engine.model import durations
 from django_fairque.engine.model import payload as json_payload
@@ -62,7 +62,8 @@ class Undecodable:
 
 
 class Task(BaseModel):
-    """One piece of work. Immutable; made by `Task.create`, or read back from the server.
+    """One piece of work. Immutable; made by `Task.create`, or read back from the server. ``Task(…)`` needs an
+    id, and does not check ranges of values.
 
     Moments are Unix times in seconds, lengths of time seconds. ``created_at``, ``state`` and ``sla_deadline`` of a
     task that was read back are the server's; before the push they are this process's estimates (``sla_deadline`` is
@@ -88,7 +89,7 @@ class Task(BaseModel):
     """How many retries it has in all."""
     max_deliveries: int = 0
     """How often it is started at most while none of its starts has an outcome; 0 for the value of its queue."""
-    created_at: float
+    created_at: float = Field(default_factory=lambda: rounded(time.time()))
     execute_after: float | None = None
     """It does not start before this moment; None for at once."""
     delay: float | None = None
@@ -306,6 +307,7 @@ class Task(BaseModel):
         return task
 
     def model_post_init(self, context: Any, /) -> None:  # noqa: ARG002 - pydantic gives it
+        self._chosen = True
         if not self._raw and not isinstance(self.payload, Undecodable):
             self._raw = json_payload.dumps(self.payload)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from django_fairque.engine.model.lease import LEASE_FIELDS
 from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
 from tests.engine.conftest import NOW, task
@@ -207,3 +209,12 @@ def test_a_changed_copy_leaves_the_others_as_they_are() -> None:
     assert (changed.name, changed.payload_bytes) == ("other", b"[]")
     assert (first.name, first.payload_bytes) == (second.name, second.payload_bytes)
     assert first.model_fields_set == second.model_fields_set == set(Task.model_fields)
+
+
+def test_a_task_that_is_made_without_create_was_created_now(queue: FairQueue) -> None:
+    before = time.time()
+    made = Task(task_id="t", user_id="u", priority=Priority.HIGH, payload={"n": 1})
+    assert before - 0.001 <= made.created_at <= time.time() + 0.001
+    assert [queue.push(made).status for _ in range(2)] == ["accepted", "duplicate"]
+    assert queue.get_task("t").payload == {"n": 1}
+    assert Task(task_id="t", user_id="u", priority=Priority.HIGH, created_at=5.0).created_at == 5.0
