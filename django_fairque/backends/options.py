@@ -23,8 +23,8 @@ UserOf = Callable[[AnyTask, "list[Any]", "dict[str, Any]"], object]
 """``(task, args, kwargs)`` -> whom it is for; None for nobody in particular."""
 
 BY_TASK = "TASK_OPTIONS"
-NOT_DECLARABLE = {"name", "batch_wait", "on_dependency_failure"}
-"""Options of ``@django_fairque.task`` for what `django.tasks` has not: other names, batches and dependencies."""
+NOT_DECLARABLE = {"name", "batch_wait", "on_dependency_failure", "task_id", "depends_on"}
+"""Options of ``@django_fairque.task`` for what `django.tasks` has not: other names, batches, chosen ids and dependencies."""
 OF_TASKS = tuple(
     sorted(name.upper() for name in (DeclaredOptions.__optional_keys__ - NOT_DECLARABLE) | {"database", "on_commit"})
 )

@@ -56,6 +56,9 @@ class _SharedOptions(TypedDict, total=False):
     unique_for: Seconds | None
     debounce: Seconds | None
     debounce_max_wait: Seconds | None
+    task_id: str | None
+    depends_on: object
+    """An id or a result of `enqueue`, or several."""
 
 
 class DeclaredOptions(_SharedOptions, total=False):
@@ -80,9 +83,6 @@ class SendOptions(_SharedOptions, total=False):
     user_id: object
     execute_after: Moment | None
     expires_at: Moment | None
-    task_id: str | None
-    depends_on: object
-    """An id or a result of `enqueue`, or several."""
     on_commit: bool | None
     database: str | None
 

@@ -166,6 +166,8 @@ def task(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     - ``delay``: the time until it may start; none by default. ``expires``: the time after which it is a dead letter if
       it has not started; none by default. ``sla``: the time within which it should start; that of its priority by
       default.
+    - ``task_id``: the id of the task that each call makes; a new id by default. Sending it again while it has not ended
+      changes nothing. ``depends_on``: the id of a task that must have finished before, or several; none by default.
     - ``on_dependency_failure``: what happens if a task that it depends on fails: ``"wait"`` (the default),
       ``"cancel"``, ``"run"``.
     - ``unique_for``: for this time the same call for the same user is not sent twice; none by default.

@@ -75,10 +75,9 @@ def test_options_of_calls(paid: Any, options: dict[str, Any], ours: str) -> None
     ("options", "ours"),
     [
         (
-            {"task_id": "x"},
-            r"'task_id' is an option of one call, not of the declaration: write \.using\(task_id=…\)\.enqueue",
+            {"user_id": "x"},
+            r"'user_id' is an option of one call, not of the declaration: write \.using\(user_id=…\)\.enqueue",
         ),
-        ({"depends_on": "x"}, r"'depends_on' is an option of one call"),
         ({"eta": 5}, r"'execute_after' is an option of one call"),
         ({"countdown": 5}, "it is called 'delay' here"),
         ({"autoretry_for": OSError}, "it is called 'retry_on' here"),

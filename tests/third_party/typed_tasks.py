@@ -87,7 +87,7 @@ def mistakes(key: UUID) -> None:
     del word
 
 
-@task(task_id="x")  # type: ignore[call-overload, untyped-decorator]
+@task(user_id="x")  # type: ignore[call-overload, untyped-decorator]
 def declared_with_an_option_of_one_call() -> None: ...
 
 
