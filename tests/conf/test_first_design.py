@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+import django_fairque
 from django_fairque import conf
 from django_fairque.conf import FairQueueConfig, QueueConfig, RedisConfig, WorkerConfig
 from django_fairque.engine.model import errors
@@ -155,6 +156,20 @@ class TestPage:
     @pytest.mark.parametrize("name", re.findall(r"`\.(\w+)", ROW_OF_TASK))
     def test_each_method_of_a_task_exists(self, name: str) -> None:
         assert callable(getattr(Task, name))
+
+    @pytest.mark.parametrize(
+        ("path", "today"), [("DLQEntry.create", "queue.fail("), ("StatsFormatter", "fairque_stats")]
+    )
+    def test_a_name_that_is_gone_is_listed_with_its_replacement(self, path: str, today: str) -> None:
+        (row,) = re.findall(rf"^\| `{path}` \| gone \| .*$", PAGE.read_text(), re.MULTILINE)
+        assert today in row
+        owner, _, method = path.partition(".")
+        assert not hasattr(getattr(django_fairque, owner, None), method or owner)
+
+    def test_it_promises_nothing_about_names_that_it_does_not_list(self) -> None:
+        text = " ".join(PAGE.read_text().split())
+        assert "that this table does not list have the names" not in text
+        assert "a name that is missing there is gone" in text
 
     @pytest.mark.parametrize("name", re.findall(r"`(\w+Error)`", PAGE.read_text()))
     def test_each_error_exists(self, name: str) -> None:
