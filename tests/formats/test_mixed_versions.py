@@ -60,7 +60,7 @@ except FairQueueError as error:
 """
 UNNUMBERED = {
     "engine/lua/lib/base.lua": [("\n  check_format()\n", "\n"), ("if stat.format == 0 then", "if false then")],
-    "engine/maintenance/resharding.py": [("check_format(shards.name, values)", "pass")],
+    "engine/sharding/resharding.py": [("check_format(shards.name, values)", "pass")],
 }
 """The changes that make of the oldest wheel the commit before the format number."""
 
