@@ -161,13 +161,23 @@ class Sendable(Composable, Generic[P, R_co]):
     def using(self, **options: Unpack[SendOptions]) -> Self:
         """Return a copy that is sent with other options; the task itself is not changed.
 
-        ``options`` are, by name: ``user_id`` (text, an integer or a UUID), ``priority``, ``queue``, ``delay`` (seconds
-        or a timedelta), ``execute_after`` and ``expires_at`` (moments: a Unix time, an aware datetime, or a timedelta
-        from now), ``task_id``, ``max_retries``, ``max_deliveries``, ``timeout``, ``sla``, ``unique_for``, ``debounce``,
-        ``debounce_max_wait`` (seconds or a timedelta), ``depends_on`` (an id or a result of `enqueue`, or several),
-        ``on_dependency_failure``, ``on_commit`` (whether to wait for the commit of a transaction; by default the
-        setting ``ENQUEUE_ON_COMMIT``), ``database`` (the alias of the transaction's database). `Task.create` explains
-        those that it has too.
+        These ``options`` are, by name:
+
+        - ``user_id``: The user that the call is for: text, an integer or a UUID. Default: the user that the declaration
+          names.
+        - ``execute_after``: The moment at which a task may start; a timedelta counts as ``delay`` does. Default: none.
+        - ``expires_at``: The moment at which a task is a dead letter if it has not started; a timedelta counts as
+          ``expires`` does. Default: none.
+        - ``on_commit``: Wait for the commit of the transaction. ``False`` sends at once, even inside a transaction.
+          Default: the setting ``ENQUEUE_ON_COMMIT``, true.
+        - ``database``: The alias of the database whose transaction the task waits for. Default: the first one with an
+          open transaction.
+        - ``priority``, ``queue``, ``max_retries``, ``max_deliveries``, ``timeout``, ``delay``, ``sla``, ``task_id``,
+          ``depends_on``, ``on_dependency_failure``, ``unique_for``, ``debounce``, ``debounce_max_wait``: those of
+          `task`. Default: as declared.
+
+        Lengths of time are seconds or a timedelta; moments are a Unix time, an aware datetime, or a timedelta from now.
+        `Task.create` explains the options that it has too.
 
         Raises `TaskUsageError` if an option is unknown, wrong, or contradicts another.
         """

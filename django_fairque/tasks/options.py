@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Annotated, Any, TypedDict, Union, get_type_hints
+from typing import Annotated, Any, NamedTuple, TypedDict, Union, get_type_hints
 
 from django_fairque.engine.model.durations import duration, moment
 from django_fairque.engine.model.errors import TaskValidationError, short, suggestion
@@ -17,6 +17,7 @@ from django_fairque.engine.model.priority import Priority
 from .errors import TaskUsageError
 
 MAX_BATCH = 1000
+TASK_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,199}")
 MEMORY_PATTERN = re.compile(r"([0-9]{1,9}) ?(MB|GB)", re.IGNORECASE)
 DOTTED_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 MAX_LOG_LEVEL = 1000
@@ -104,21 +105,6 @@ def user_id(value: object, name: str) -> str:
     return check_id(value, name)
 
 
-CELERY_OPTIONS = {
-    "countdown": "delay",
-    "eta": "execute_after",
-    "time_limit": "timeout",
-    "soft_time_limit": "timeout",
-    "autoretry_for": "retry_on",
-    "default_retry_delay": "backoff",
-    "retry_backoff": "backoff",
-    "routing_key": "queue",
-    "queue_name": "queue",
-    "run_after": "execute_after",
-}
-"""Our name for an option of Celery or of `django.tasks`."""
-
-
 def celery_hint(name: str) -> str:
     """What to write in place of an argument of ``apply_async``; empty for any other name."""
     option = CELERY_OPTIONS.get(name, name if name in SENDABLE else "")
@@ -141,6 +127,15 @@ def unknown_option(name: str, allowed: frozenset[str]) -> str:
 def _text(value: Any, name: str) -> str:
     if not isinstance(value, str) or not value:
         raise ValueError(f"{name} must be a non-empty string, got {short(value)}")
+    return value
+
+
+def _task_name(value: Any, name: str) -> str:
+    if not isinstance(value, str) or not TASK_NAME.fullmatch(value):
+        raise ValueError(
+            f"{name} must be 1 to 200 letters, digits, '_', '.', ':' or '-', and begin with a letter, digit or '_'; "
+            f"got {short(value)}"
+        )
     return value
 
 
@@ -273,42 +268,98 @@ def _middleware(value: Any, name: str) -> tuple[object, ...]:
     return tuple(several)
 
 
+class Option(NamedTuple):
+    """The metadata of an option: its check, its default in words, and its names in Celery and `django.tasks`."""
+
+    check: Check
+    default: str = "none"
+    other_names: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class TaskOptions:
-    """Checked options, each with its check; lengths of time in seconds. None leaves a thing to the queue's or worker's
-    configuration.
+    """The table of the options of `@task` and of ``.using(…)``, with their values after the check: lengths of time in seconds,
+    sizes in bytes. None leaves a value to the queue or the worker.
+
+    Each docstring is the option's text in the documentation and in the docstrings of `@task` and ``using``:
+    ``python -m tests.docs.task_options`` writes these.
     """
 
-    priority: Annotated[Priority, _priority] = Priority.NORMAL
-    queue: Annotated[str, _text] = "default"
-    user: Annotated[str | Callable[..., object] | None, _user] = None
-    user_id: Annotated[str | None, user_id] = None
-    max_retries: Annotated[int | None, _or_none(_whole(0, 1000))] = None
-    max_deliveries: Annotated[int | None, _or_none(_whole(1, 1000))] = None
-    timeout: Annotated[float | None, _positive] = None
-    delay: Annotated[float | None, _delay] = None
-    execute_after: Annotated[Moment | None, _moment] = None
-    expires: Annotated[float | None, _positive] = None
-    expires_at: Annotated[Moment | None, _moment] = None
-    sla: Annotated[float | None, _positive] = None
-    retry_on: Annotated[Sequence[type[BaseException]], _retry_on] = (BaseException,)
-    backoff: Annotated[Backoff | OwnBackoff | None, _backoff] = None
-    unique_for: Annotated[float | None, _positive] = None
-    debounce: Annotated[float | None, _positive] = None
-    debounce_max_wait: Annotated[float | None, _positive] = None
-    batch: Annotated[int, _whole(1, MAX_BATCH)] = 0
-    batch_wait: Annotated[float, duration] = 0.0
-    isolated: Annotated[bool, _switch] = False
-    max_memory: Annotated[int | None, _memory] = None
-    """Bytes."""
-    capture_logs: Annotated[int | None, _log_level] = None
-    """The lowest level of log records that are kept; None for none."""
-    middleware: Annotated[tuple[object, ...], _middleware] = ()
-    task_id: Annotated[str | None, _or_none(check_id)] = None
-    depends_on: Annotated[tuple[str, ...], _dependencies] = ()
-    on_dependency_failure: Annotated[str, _policy] = "wait"
-    on_commit: Annotated[bool | None, _flag] = None
-    database: Annotated[str | None, _or_none(_text)] = None
+    name: Annotated[str, Option(_task_name, "``module.qualname``")] = ""
+    """The name of the task in the queue. Keep it when the function moves."""
+    user: Annotated[str | Callable[..., object] | None, Option(_user, "the current user")] = None
+    """The user that a task is for: the name of an argument, or a function of the arguments."""
+    user_id: Annotated[str | None, Option(user_id, "the user that the declaration names")] = None
+    """The user that the call is for: text, an integer or a UUID."""
+    priority: Annotated[Priority, Option(_priority, "``NORMAL``")] = Priority.NORMAL
+    """From ``VERY_LOW`` to ``VERY_HIGH``, or ``CRITICAL``."""
+    queue: Annotated[str, Option(_text, "``default``", ("routing_key", "queue_name"))] = "default"
+    """The name of a declared queue."""
+    max_retries: Annotated[int | None, Option(_or_none(_whole(0, 1000)), "the queue's, 3")] = None
+    """The number of attempts after the first."""
+    max_deliveries: Annotated[int | None, Option(_or_none(_whole(1, 1000)), "the queue's, 5")] = None
+    """The largest number of starts if none has an outcome, because the process dies or the lease ends. Then the task is a dead
+    letter of type ``poisoned``. With 1 it never starts a second time: it is a dead letter too if another task ends its process,
+    or if its worker is stopped while it runs.
+    """
+    retry_on: Annotated[Sequence[type[BaseException]], Option(_retry_on, "every exception", ("autoretry_for",))] = (
+        BaseException,
+    )
+    """The exceptions that are worth another attempt. Others make a dead letter at once."""
+    backoff: Annotated[
+        Backoff | OwnBackoff | None, Option(_backoff, "1, 2, 4, 8 … s", ("default_retry_delay", "retry_backoff"))
+    ] = None
+    """The pause before a retry: ``{"base": 1, "cap": 3600, "jitter": 0.1}``, or a function of (retries so far, error) that
+    returns seconds, or None to stop retrying. It is called after the last failure too.
+    """
+    timeout: Annotated[
+        float | None, Option(_positive, "the queue's, else the worker's, 300 s", ("time_limit", "soft_time_limit"))
+    ] = None
+    """The time that one attempt may take. A longer attempt fails and is always retried."""
+    delay: Annotated[float | None, Option(_delay, "none", ("countdown",))] = None
+    """The time until a task may start. The server counts it."""
+    execute_after: Annotated[Moment | None, Option(_moment, "none", ("eta", "run_after"))] = None
+    """The moment at which a task may start; a timedelta counts as ``delay`` does."""
+    expires: Annotated[float | None, Option(_positive)] = None
+    """The time after which a task is a dead letter if it has not started. It ends retries too. The server counts it."""
+    expires_at: Annotated[Moment | None, Option(_moment)] = None
+    """The moment at which a task is a dead letter if it has not started; a timedelta counts as ``expires`` does."""
+    sla: Annotated[float | None, Option(_positive, "the priority's")] = None
+    """The time within which a task should start."""
+    task_id: Annotated[str | None, Option(_or_none(check_id), "a new one")] = None
+    """The id of the task that each call makes. While a task with this id has not ended, sending it again changes nothing."""
+    depends_on: Annotated[tuple[str, ...], Option(_dependencies)] = ()
+    """The id or the result of a task that must have finished before, or several."""
+    on_dependency_failure: Annotated[str, Option(_policy, "``wait``")] = "wait"
+    """The reaction to the failure of a task that this one depends on: ``wait``, ``cancel`` or ``run``."""
+    unique_for: Annotated[float | None, Option(_positive)] = None
+    """The time within which the same call for the same user is the same task. The first call counts."""
+    debounce: Annotated[float | None, Option(_positive)] = None
+    """The time to wait for another call with the same arguments, which starts the wait again. The last call's ``expires``
+    counts, the first call's ``depends_on``.
+    """
+    debounce_max_wait: Annotated[float | None, Option(_positive, "ten times ``debounce``")] = None
+    """The time after the first call at which the wait ends at the latest."""
+    isolated: Annotated[bool, Option(_switch, "``False``")] = False
+    """Run each task in a separate process, which no other task can end."""
+    max_memory: Annotated[int | None, Option(_memory)] = None
+    """Isolate each task, and end its process if it uses more resident memory than this, for example ``"500MB"`` or ``"2GB"``.
+    Only that task fails.
+    """
+    capture_logs: Annotated[int | None, Option(_log_level, "``False``")] = None
+    """Keep the lines that each attempt logs: ``True``, or the lowest level, such as ``"INFO"``. Not for batches."""
+    middleware: Annotated[tuple[object, ...], Option(_middleware)] = ()
+    """Middleware inside that of the setting ``MIDDLEWARE``: subclasses of ``TaskMiddleware``, instances, or their dotted
+    paths.
+    """
+    batch: Annotated[int, Option(_whole(1, MAX_BATCH))] = 0
+    """The largest number of items in the list that the function is called with, from 1 to 1000."""
+    batch_wait: Annotated[float, Option(duration, "0")] = 0.0
+    """The time to wait for a batch to fill."""
+    on_commit: Annotated[bool | None, Option(_flag, "the setting ``ENQUEUE_ON_COMMIT``, true")] = None
+    """Wait for the commit of the transaction. ``False`` sends at once, even inside a transaction."""
+    database: Annotated[str | None, Option(_or_none(_text), "the first one with an open transaction")] = None
+    """The alias of the database whose transaction the task waits for."""
 
     @property
     def is_separate(self) -> bool:
@@ -337,9 +388,11 @@ REPLACES = {"delay": "execute_after", "execute_after": "delay", "expires": "expi
 """Two ways of saying one thing: the later one takes the place of the earlier."""
 
 
-_CHECKS: dict[str, Check] = {
+OPTIONS: dict[str, Option] = {
     name: hint.__metadata__[0] for name, hint in get_type_hints(TaskOptions, include_extras=True).items()
 }
+CELERY_OPTIONS = {other: name for name, option in OPTIONS.items() for other in option.other_names}
+"""Our name for an option of Celery or of `django.tasks`."""
 
 
 def changed(options: TaskOptions, changes: Mapping[str, Any], allowed: frozenset[str], where: str) -> TaskOptions:
@@ -352,7 +405,7 @@ def changed(options: TaskOptions, changes: Mapping[str, Any], allowed: frozenset
         if other is not None and other in changes and value is not None and changes[other] is not None:
             raise TaskUsageError(f"{where}: {name} and {other} say the same thing in two ways: give one of them")
         try:
-            checked[name] = _CHECKS[name](value, name)
+            checked[name] = OPTIONS[name].check(value, name)
         except ValueError as error:
             raise TaskUsageError(f"{where}: {error}") from None
         if other and other not in changes:
@@ -365,7 +418,7 @@ def changed(options: TaskOptions, changes: Mapping[str, Any], allowed: frozenset
 
 def checked_option(name: str, value: Any, label: str) -> Any:
     """The value of one option as `TaskOptions` keeps it; `ValueError` says what was expected of the ``label``."""
-    return _CHECKS[name](value, label)
+    return OPTIONS[name].check(value, label)
 
 
 def contradictions(options: TaskOptions) -> list[str]:

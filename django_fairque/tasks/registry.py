@@ -6,7 +6,6 @@ A worker runs only functions that are registered here. It never imports a module
 from __future__ import annotations
 
 import inspect
-import re
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 
 
 R = TypeVar("R")
-
-TASK_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,199}")
 
 _tasks: dict[str, AnyDefinition] = {}
 _imports: dict[str, object] = {}
@@ -149,38 +146,52 @@ def task(
 @overload
 def task(**options: Unpack[DeclaredOptions]) -> Callable[[Callable[P, R]], TaskDefinition[P, R]]: ...
 def task(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Make a function (plain or ``async def``) a task; use it bare (``@task``, with the ``function``) or with
-    ``options``, by name. Lengths of time are seconds or a timedelta; None leaves a value to the queue or the worker.
+    """Make a function (plain or ``async def``) a task. Use it bare (``@task``, with the ``function``) or with
+    ``options``.
 
-    - ``name``: its name in the queue; ``module.qualname`` by default. Keep it when the function moves.
-    - ``user``: the user that a task is for: the name of an argument, or a callable of the arguments; by default the
+    Lengths of time are seconds or a timedelta; None leaves a value to the queue or the worker. The options are, by name:
+
+    - ``name``: The name of the task in the queue. Keep it when the function moves. Default: ``module.qualname``.
+    - ``user``: The user that a task is for: the name of an argument, or a function of the arguments. Default: the
       current user.
-    - ``priority``: from ``Priority.VERY_LOW`` to ``Priority.CRITICAL``; NORMAL by default. ``queue``: the name of a
-      declared queue; ``"default"`` by default.
-    - ``max_retries``: the number of attempts after the first; the queue's by default (3). ``max_deliveries``: how
-      often it is started at most if its process dies each time; the queue's by default (5); 1: never a second time.
-    - ``retry_on``: the exceptions that are worth another attempt; all by default.
-    - ``backoff``: base, cap (both in seconds) and jitter of the delay between attempts, or a function of (retries so
-      far, error) that returns seconds; the queue's by default (1, 2, 4, 8 … seconds).
-    - ``timeout``: how long one attempt may run; the queue's or the worker's by default (300 seconds).
-    - ``delay``: the time until it may start; none by default. ``expires``: the time after which it is a dead letter if
-      it has not started; none by default. ``sla``: the time within which it should start; that of its priority by
-      default.
-    - ``task_id``: the id of the task that each call makes; a new id by default. Sending it again while it has not ended
-      changes nothing. ``depends_on``: the id of a task that must have finished before, or several; none by default.
-    - ``on_dependency_failure``: what happens if a task that it depends on fails: ``"wait"`` (the default),
-      ``"cancel"``, ``"run"``.
-    - ``unique_for``: for this time the same call for the same user is not sent twice; none by default.
-    - ``debounce``: the time to wait for a later call of the same arguments, which takes its place; none by default.
-    - ``debounce_max_wait``: the time after the first call at which it starts at the latest; ten times ``debounce`` by
-      default.
-    - ``batch``: call it with a list of at most this many items, from 1 to 1000; one call for each task by default.
-      ``batch_wait``: the time to wait for the list to fill; 0 by default.
-    - ``middleware``: subclasses of `TaskMiddleware`, instances, or their dotted paths; none by default.
-    - ``isolated``: run each task in a separate process; False by default. ``max_memory``: as ``isolated``, and end the
-      process when it uses more (``"512 MB"``, ``"2 GB"``); no limit by default.
-    - ``capture_logs``: keep the last lines that each attempt logs, for its page in the admin and ``fairque_task show
-      --logs``: True, or the lowest level (``"INFO"``); False by default. Not for batches.
+    - ``priority``: From ``VERY_LOW`` to ``VERY_HIGH``, or ``CRITICAL``. Default: ``NORMAL``.
+    - ``queue``: The name of a declared queue. Default: ``default``.
+    - ``max_retries``: The number of attempts after the first. Default: the queue's, 3.
+    - ``max_deliveries``: The largest number of starts if none has an outcome, because the process dies or the lease
+      ends. Then the task is a dead letter of type ``poisoned``. With 1 it never starts a second time: it is a dead
+      letter too if another task ends its process, or if its worker is stopped while it runs. Default: the queue's, 5.
+    - ``retry_on``: The exceptions that are worth another attempt. Others make a dead letter at once. Default: every
+      exception.
+    - ``backoff``: The pause before a retry: ``{"base": 1, "cap": 3600, "jitter": 0.1}``, or a function of (retries so
+      far, error) that returns seconds, or None to stop retrying. It is called after the last failure too. Default: 1,
+      2, 4, 8 … s.
+    - ``timeout``: The time that one attempt may take. A longer attempt fails and is always retried. Default: the
+      queue's, else the worker's, 300 s.
+    - ``delay``: The time until a task may start. The server counts it. Default: none.
+    - ``expires``: The time after which a task is a dead letter if it has not started. It ends retries too. The server
+      counts it. Default: none.
+    - ``sla``: The time within which a task should start. Default: the priority's.
+    - ``task_id``: The id of the task that each call makes. While a task with this id has not ended, sending it again
+      changes nothing. Default: a new one.
+    - ``depends_on``: The id or the result of a task that must have finished before, or several. Default: none.
+    - ``on_dependency_failure``: The reaction to the failure of a task that this one depends on: ``wait``, ``cancel`` or
+      ``run``. Default: ``wait``.
+    - ``unique_for``: The time within which the same call for the same user is the same task. The first call counts.
+      Default: none.
+    - ``debounce``: The time to wait for another call with the same arguments, which starts the wait again. The last
+      call's ``expires`` counts, the first call's ``depends_on``. Default: none.
+    - ``debounce_max_wait``: The time after the first call at which the wait ends at the latest. Default: ten times
+      ``debounce``.
+    - ``isolated``: Run each task in a separate process, which no other task can end. Default: ``False``.
+    - ``max_memory``: Isolate each task, and end its process if it uses more resident memory than this, for example
+      ``"500MB"`` or ``"2GB"``. Only that task fails. Default: none.
+    - ``capture_logs``: Keep the lines that each attempt logs: ``True``, or the lowest level, such as ``"INFO"``. Not
+      for batches. Default: ``False``.
+    - ``middleware``: Middleware inside that of the setting ``MIDDLEWARE``: subclasses of ``TaskMiddleware``, instances,
+      or their dotted paths. Default: none.
+    - ``batch``: The largest number of items in the list that the function is called with, from 1 to 1000. Default:
+      none.
+    - ``batch_wait``: The time to wait for a batch to fill. Default: 0.
 
     Returns the task, or a decorator if it is called with options. Raises `TaskUsageError` when the module is imported,
     if an option is wrong or does not fit the function.
@@ -201,13 +212,11 @@ def _declare(function: Callable[..., Any], options: dict[str, Any]) -> AnyDefini
         raise TaskUsageError(
             f"@task on {function.__qualname__}: a generator has no result to keep; return a list instead"
         )
-    name = options.pop("name", f"{function.__module__}.{function.__qualname__}".replace("<locals>.", ""))
-    if not isinstance(name, str) or not TASK_NAME.fullmatch(name):
-        raise TaskUsageError(
-            f"@task on {function.__qualname__}: name must be 1 to 200 letters, digits, '_', '.', ':' or '-', and begin with "
-            f"a letter, digit or '_'; got {short(name)}"
-        )
-    checked = changed(TaskOptions(), options, DECLARABLE, f"@task on {name}")
+    default_name = f"{function.__module__}.{function.__qualname__}".replace("<locals>.", "")
+    name_option = {"name": options.pop("name", default_name)}
+    named = changed(TaskOptions(), name_option, DECLARABLE, f"@task on {function.__qualname__}")
+    name = named.name
+    checked = changed(named, options, DECLARABLE, f"@task on {name}")
     kind = BatchDefinition if checked.batch else TaskDefinition
     definition: AnyDefinition = kind(function, name, checked)
     _check_function(definition)

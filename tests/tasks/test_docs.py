@@ -1,4 +1,4 @@
-"""The examples of docs/reference/metrics-and-signals.md run; the reference names every signal and every option of a task."""
+"""The examples of docs/reference/metrics-and-signals.md run. The reference has every signal and every option of a task."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from django_fairque import Task, signals, task
-from django_fairque.tasks.options import DECLARABLE, SENDABLE
+from django_fairque import Task, signals
+from django_fairque.tasks.options import DECLARABLE, OPTIONS, SENDABLE
+from tests.docs import task_options
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
-OPTIONS = (DOCS / "reference" / "python.md").read_text()
 
 
 def names_after(page: str, module: str) -> dict[str, Any]:
@@ -35,17 +35,17 @@ def test_the_examples_of_signals_run_and_every_signal_is_documented(capsys: pyte
         assert f"`{name}`" in (DOCS / "reference" / "metrics-and-signals.md").read_text()
 
 
+def test_the_table_has_every_option_that_a_declaration_or_a_call_accepts() -> None:
+    assert set(OPTIONS) == DECLARABLE | SENDABLE
+
+
 @pytest.mark.parametrize("option", sorted(DECLARABLE | SENDABLE))
-def test_every_option_is_documented(option: str) -> None:
-    assert f"`{option}`" in OPTIONS
+def test_every_option_has_a_text_and_a_default(option: str) -> None:
+    text = task_options.texts().get(option, "")
+    assert re.match(r"[A-Z].*\.$", text), f"write the text of {option} as a docstring below its field in TaskOptions"
+    assert OPTIONS[option].default
 
 
-@pytest.mark.parametrize("option", sorted(DECLARABLE))
-def test_every_option_of_a_task_has_a_default_and_a_text_in_help_too(option: str) -> None:
-    (row,) = re.findall(
-        rf"^\| `{option}` \| (.+?) \| (.+) \|$", OPTIONS.partition("### Options of a call")[0], re.MULTILINE
-    )
-    assert all(len(cell.strip()) > 0 for cell in row)
-    help_text = " ".join((task.__doc__ or "").split())
-    (described,) = re.findall(rf"``{option}``: (.+?)(?=(?:\. | - )``|$)", help_text)
-    assert re.search(r"\bdefault\b", described)
+@pytest.mark.parametrize("file", task_options.generated(), ids=lambda file: file.name)
+def test_the_tables_and_docstrings_have_the_options_of_the_table(file: Path) -> None:
+    assert file.read_text() == task_options.generated()[file], "run: python -m tests.docs.task_options"
