@@ -18,6 +18,20 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.worker.common import process_copies
 from django_fairque.worker.common.log import logger, set_up_logging
+from django_fairque.worker.supervisor.messages import (
+    Announce,
+    Done,
+    Drain,
+    LoopChanged,
+    Ready,
+    Reconcile,
+    Retiring,
+    Revoked,
+    SeparateEnded,
+    Stop,
+    Unfit,
+    UnknownNames,
+)
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -98,16 +112,6 @@ SWITCH_INTERVAL_SECONDS = 0.001
 """Seconds after which a busy thread must hand the interpreter on. At Python's own 5 ms the thread that talks to the
 server waits longer for its turn than for the server."""
 
-READY, RETIRING, UNFIT, DONE, BLOCKED, UNKNOWN_NAMES = "ready", "retiring", "unfit", "done", "blocked", "unknown"
-SEPARATE = "separate"
-"""Messages of the child: ``(READY,)``, ``(RETIRING, reason)``, ``(UNFIT,)`` when it can run no task, ``(BLOCKED, loop)`` with the
-`BlockedLoop`, or None when its event loop goes on, ``(UNKNOWN_NAMES, names)`` of tasks that no function is registered for,
-``(DONE,)`` when all that is left is to exit, and ``(SEPARATE, *task)`` for a `SeparateTask` that it has fetched.
-
-Messages of the supervisor: ``("stop",)``, ``("drain", whether)``, ``("reconcile", shard index)``,
-``("revoked", shard index, leases)``, ``("announce", alerts and endings)``, ``("separate_ended", shard index, tokens)`` when such
-tasks have ended or were given back, and ``("run", *task)`` if the process is for one task."""
-
 UNUSABLE_EXIT_CODE = 3
 """Exit code of a child that could not start and has logged why."""
 
@@ -138,12 +142,12 @@ def run_child(
             options,
             queues,
             status_board,
-            lambda reason: _send(pipe, RETIRING, reason),
-            lambda: _send(pipe, UNFIT),
+            lambda reason: _send(pipe, Retiring(reason)),
+            lambda: _send(pipe, Unfit()),
             startup_timeout_of(options, queues),
-            lambda blocked: _send(pipe, BLOCKED, blocked),
-            lambda task: _send(pipe, SEPARATE, *task),
-            lambda names: _send(pipe, UNKNOWN_NAMES, names),
+            lambda blocked: _send(pipe, LoopChanged(blocked)),
+            lambda task: _send(pipe, task),
+            lambda names: _send(pipe, UnknownNames(names)),
         )
     except Exception:  # noqa: BLE001 - whatever the project raises
         logging.basicConfig()
@@ -152,11 +156,11 @@ def run_child(
     freeze_loaded_objects()
     signal.signal(signal.SIGTERM, lambda *_: core.stop())
     threading.Thread(target=_listen, args=(pipe, core), name="fairque-supervisor-pipe", daemon=True).start()
-    _send(pipe, READY)
+    _send(pipe, Ready())
     core.start()
     core.join()
     core.report_stopped()
-    _send(pipe, DONE)
+    _send(pipe, Done())
 
 
 STALLED_STACKS_SIGNAL: int | None = getattr(signal, "SIGRTMIN", None)
@@ -190,35 +194,34 @@ def ignore_terminal_signals() -> None:
 
 
 def _listen(pipe: Connection, core: Core) -> None:
-    """Do as the supervisor says. When it is gone nobody keeps the leases: end at once."""
+    """Carry out the supervisor's messages. Without the supervisor nobody keeps the leases: end at once."""
     from django_fairque.worker.supervisor.separate_tasks import SeparateTask
 
-    def run(*task: Any) -> None:
-        arguments = (SeparateTask(*task),)
-        threading.Thread(target=core.run_one, args=arguments, name="fairque-separate-task", daemon=True).start()
+    def run(task: SeparateTask) -> None:
+        threading.Thread(target=core.run_one, args=(task,), name="fairque-separate-task", daemon=True).start()
 
-    actions: dict[str, Callable[..., object]] = {
-        "stop": core.stop,
-        "drain": lambda whether: core.set_draining(is_draining=whether),
-        "reconcile": core.reconcile,
-        "revoked": core.slot_pool.revoke,
-        "announce": core.signal_thread.announce,
-        "separate_ended": core.separate_ended,
-        "run": run,
+    handlers: dict[type, Callable[[Any], object]] = {
+        Stop: lambda _: core.stop(),
+        Drain: lambda message: core.set_draining(is_draining=message.is_draining),
+        Reconcile: lambda message: core.reconcile(message.shard_index),
+        Revoked: lambda message: core.slot_pool.revoke(message.shard_index, message.leases),
+        Announce: lambda message: core.signal_thread.announce(message.announcements),
+        SeparateEnded: lambda message: core.separate_ended(message.shard_index, message.tokens),
+        SeparateTask: run,
     }
     while True:
         try:
-            name, *arguments = pipe.recv()
+            message = pipe.recv()
         except (EOFError, OSError):
             os._exit(1)
-        actions[name](*arguments)
+        handlers[type(message)](message)
 
 
 _send_lock = threading.Lock()
 """Several threads have something to say."""
 
 
-def _send(pipe: Connection, *message: object) -> None:
+def _send(pipe: Connection, message: object) -> None:
     with _send_lock, contextlib.suppress(OSError):  # nobody listens any more: `_listen` sees to that
         pipe.send(message)
 

@@ -27,7 +27,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from django_fairque.engine.inspection.worker_activity import ProcessDeath
 from django_fairque.engine.model.outcome import Outcome, queue_retry_delay
@@ -39,6 +39,7 @@ from django_fairque.worker.leases.heartbeat import worker_info, worker_status
 from django_fairque.worker.leases.lease_renewal import LeaseReturn, Reconciliation, RenewedWorker
 from django_fairque.worker.supervisor.board_watch import BoardWatch, is_stopped
 from django_fairque.worker.supervisor.child_main import STALLED_STACKS_SIGNAL
+from django_fairque.worker.supervisor.messages import Announce, Drain, Reconcile, Revoked, SeparateEnded, Stop
 from django_fairque.worker.supervisor.process_factory import ForkedProcess, ProcessFactory
 
 if TYPE_CHECKING:
@@ -73,17 +74,17 @@ class ChildProcess:
         self.worker_id = f"{options.worker_id}.{place}.{incarnation}"
         self.options = options.for_child(self.worker_id, one_task=task is not None)
         self.status_board, self.process, self.pipe = process_factory.start_child(self.options)
-        self._unsent: deque[tuple[object, ...]] = deque()
+        self._unsent: deque[object] = deque()
         if task is not None:
-            self.send("run", *task)
+            self.send(task)
         self.renewed = RenewedWorker(
             self.worker_id,
             self.info,
             self.revoke,
             self.status_board.running,
-            partial(self.send, "reconcile"),
+            lambda shard_index: self.send(Reconcile(shard_index)),
         )
-        """Its leases are renewed for it. "reconcile" has it compare those of a shard with what the server has recorded."""
+        """Its leases are renewed for it."""
         self.is_ready = False
         self.is_draining = False
         """It got the command to fetch nothing."""
@@ -170,7 +171,7 @@ class ChildProcess:
             deaths=self.deaths,
         )
 
-    def messages(self) -> Iterator[tuple[Any, ...]]:
+    def messages(self) -> Iterator[object]:
         """The messages that it has sent."""
         with contextlib.suppress(EOFError, OSError):
             while self.pipe.poll():
@@ -178,8 +179,8 @@ class ChildProcess:
 
     # --- what is done to it ---
 
-    def send(self, *message: object) -> None:
-        """Say something as soon as it can be taken in (`flush`). From any thread."""
+    def send(self, message: object) -> None:
+        """Send the message as soon as it can be taken in (`flush`). From any thread."""
         self._unsent.append(message)
 
     def flush(self) -> None:
@@ -191,28 +192,28 @@ class ChildProcess:
     def revoke(self, shard_index: int, leases: Sequence[LeaseKey]) -> None:
         """Have it stop the tasks of these leases. In portions that fit into the line whole."""
         for first in range(0, len(leases), 100):
-            self.send("revoked", shard_index, list(leases[first : first + 100]))
+            self.send(Revoked(shard_index, list(leases[first : first + 100])))
 
     def report_separate_ends(self, shard_index: int, tokens: Sequence[int]) -> None:
         """Send it the tokens of tasks that have ended elsewhere or were given back. In portions that fit into the line whole."""
         for first in range(0, len(tokens), 1000):
-            self.send("separate_ended", shard_index, list(tokens[first : first + 1000]))
+            self.send(SeparateEnded(shard_index, list(tokens[first : first + 1000])))
 
     def announce(self, announcements: Sequence[Alert | TaskEnding]) -> None:
         """Have it announce these: here no user code runs. In portions that fit into the line whole."""
         for first in range(0, len(announcements), 10):
-            self.send("announce", list(announcements[first : first + 10]))
+            self.send(Announce(list(announcements[first : first + 10])))
 
     def set_draining(self, *, is_draining: bool) -> None:
         """Have it fetch nothing, or again."""
         self.is_draining = is_draining
-        self.send("drain", is_draining)
+        self.send(Drain(is_draining))
 
     def stop(self, deadline: float | None) -> None:
         """Have it end what it has begun, until ``deadline`` (`time.monotonic()`); None for as long as that takes."""
         if not self.is_stopping:
             self.is_stopping = True
-            self.send("stop")
+            self.send(Stop())
         self.deadline = deadline
         self.flush()
 

@@ -51,6 +51,7 @@ from django_fairque.worker.supervisor.child_process import (
     death_of,
     leases_to_return,
 )
+from django_fairque.worker.supervisor.messages import Done, LoopChanged, Ready, Retiring, Unfit, UnknownNames
 from django_fairque.worker.supervisor.process_factory import ForkServerGoneError, ProcessFactory
 from django_fairque.worker.supervisor.separate_tasks import (
     SUSPECT_RETURN_SECONDS,
@@ -290,6 +291,17 @@ class Supervisor:
         self._reloader = Reloader(self._stop_signals.wake) if reload else None
         self._children: list[ChildProcess] = []
         self._separate = SeparateTasks(options.processes * options.concurrency)
+        self._refused_separate: list[tuple[SeparateTask, float]] = []
+        """Tasks without room for another process, with the seconds for which they are given back."""
+        self._message_handlers: dict[type, Callable[[ChildProcess, Any], None]] = {
+            Ready: self._record_ready,
+            SeparateTask: self._take_separate_task,
+            Retiring: self._replace_retiring,
+            Unfit: self._replace_retiring,
+            LoopChanged: self._record_blocked_loop,
+            UnknownNames: self._report_unknown_tasks,
+            Done: self._mark_done,
+        }
         labels = [shard.display_name for shard in self._shards]
         self._stalled_processes = StalledProcesses(labels, self._lease_renewal.give_back, self._separate.waiting_tokens)
         self._start_due = dict.fromkeys(range(options.processes), 0.0)
@@ -418,30 +430,33 @@ class Supervisor:
         return self._stops_seen > 0 or self._gave_up
 
     def _read_messages(self, child: ChildProcess) -> None:
-        without_room: list[tuple[SeparateTask, float]] = []
         for message in child.messages():
-            if message[0] == child_main.READY:
-                child.is_ready = self._was_ready = True
-                self._failures = 0
-            elif message[0] == child_main.SEPARATE:
-                task = SeparateTask(*message[1:])._replace(fetched_by=child.worker_id)
-                delay = 0.0 if self.is_stopping or self._is_draining else self._separate.add(task, monotonic())
-                if delay is not None:
-                    without_room.append((task, delay))
-            elif message[0] in (child_main.RETIRING, child_main.UNFIT) and not child.is_stopping:
-                child.is_stopping = True
-                self._unfit = self._unfit + 1 if message[0] == child_main.UNFIT else 0
-                if not self.is_stopping:
-                    self._start_due[child.index] = next_start_time(self._unfit)
-            elif message[0] == child_main.BLOCKED:
-                child.blocked = message[1]
-                child.blocked_by = "" if child.blocked is None else child.blocked.task or "an unknown task"
-                self._lease_renewal.renew_now(child.worker_id)
-            elif message[0] == child_main.UNKNOWN_NAMES:
-                self._report_unknown_tasks(child, message[1])
-            elif message[0] == child_main.DONE:
-                self._mark_done(child)
-        self._give_back_separate(without_room)
+            self._message_handlers[type(message)](child, message)
+        refused, self._refused_separate = self._refused_separate, []
+        self._give_back_separate(refused)
+
+    def _record_ready(self, child: ChildProcess, _: Ready) -> None:
+        child.is_ready = self._was_ready = True
+        self._failures = 0
+
+    def _take_separate_task(self, child: ChildProcess, task: SeparateTask) -> None:
+        task = task._replace(fetched_by=child.worker_id)
+        delay = 0.0 if self.is_stopping or self._is_draining else self._separate.add(task, monotonic())
+        if delay is not None:
+            self._refused_separate.append((task, delay))
+
+    def _replace_retiring(self, child: ChildProcess, message: Retiring | Unfit) -> None:
+        if child.is_stopping:
+            return
+        child.is_stopping = True
+        self._unfit = self._unfit + 1 if isinstance(message, Unfit) else 0
+        if not self.is_stopping:
+            self._start_due[child.index] = next_start_time(self._unfit)
+
+    def _record_blocked_loop(self, child: ChildProcess, message: LoopChanged) -> None:
+        child.blocked = message.blocked
+        child.blocked_by = "" if child.blocked is None else child.blocked.task or "an unknown task"
+        self._lease_renewal.renew_now(child.worker_id)
 
     def _forward_announcements(self) -> None:
         """To one that stays. Who leaves may have ended before it hears of them, so only if no other will come."""
@@ -450,16 +465,16 @@ class Supervisor:
         if self._announcements and child is not None:
             child.announce([self._announcements.popleft() for _ in range(len(self._announcements))])
 
-    def _report_unknown_tasks(self, child: ChildProcess, names: list[str]) -> None:
+    def _report_unknown_tasks(self, child: ChildProcess, message: UnknownNames) -> None:
         """Have it reported at once for all processes: they have the same code, and only one was handed such a task."""
-        self._unknown_tasks[child.worker_id] = names
+        self._unknown_tasks[child.worker_id] = message.names
         together = sorted({name for each in self._unknown_tasks.values() for name in each})
         for each in self._children:
             if not each.is_stopping:
                 each.unknown_tasks = together
                 self._lease_renewal.renew_now(each.worker_id)
 
-    def _mark_done(self, child: ChildProcess) -> None:
+    def _mark_done(self, child: ChildProcess, _: Done) -> None:
         """The child has settled everything. If somebody else has stopped it, replace it."""
         if not (child.is_stopping or self.is_stopping or self.options.burst or child.task is not None):
             self._start_due[child.index] = 0.0
