@@ -10,7 +10,7 @@ from tests.lines_of_code import count_lua, count_parts, count_python, count_test
 
 ROOT = Path(__file__).parent.parent
 BUDGETS = {
-    "core": 22_400,
+    "core": 22_600,
     "admin": 3_650,
     "management": 2_080,
     "monitoring, web, integrations": 2_120,
@@ -18,7 +18,7 @@ BUDGETS = {
     "package root": 830,
     "Lua": 4_420,
 }
-TESTS_BUDGET = 67_000
+TESTS_BUDGET = 67_500
 ADVICE = (
     "simplify what was added, or remove what it replaces. If the lines are worth it, raise the budget in "
     "tests/test_budgets.py, and justify that in docs/contributing/decisions"

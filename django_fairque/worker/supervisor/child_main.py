@@ -28,7 +28,7 @@ from django_fairque.worker.supervisor.messages import (
     Retiring,
     Revoked,
     SeparateEnded,
-    Stop,
+    StopProcess,
     Unfit,
     UnknownNames,
 )
@@ -201,7 +201,7 @@ def _listen(pipe: Connection, core: Core) -> None:
         threading.Thread(target=core.run_one, args=(task,), name="fairque-separate-task", daemon=True).start()
 
     handlers: dict[type, Callable[[Any], object]] = {
-        Stop: lambda _: core.stop(),
+        StopProcess: lambda _: core.stop(),
         Drain: lambda message: core.set_draining(is_draining=message.is_draining),
         Reconcile: lambda message: core.reconcile(message.shard_index),
         Revoked: lambda message: core.slot_pool.revoke(message.shard_index, message.leases),

@@ -39,7 +39,7 @@ from django_fairque.worker.leases.heartbeat import worker_info, worker_status
 from django_fairque.worker.leases.lease_renewal import LeaseReturn, Reconciliation, RenewedWorker
 from django_fairque.worker.supervisor.board_watch import BoardWatch, is_stopped
 from django_fairque.worker.supervisor.child_main import STALLED_STACKS_SIGNAL
-from django_fairque.worker.supervisor.messages import Announce, Drain, Reconcile, Revoked, SeparateEnded, Stop
+from django_fairque.worker.supervisor.messages import Announce, Drain, Reconcile, Revoked, SeparateEnded, StopProcess
 from django_fairque.worker.supervisor.process_factory import ForkedProcess, ProcessFactory
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ class ChildProcess:
         """Have it end what it has begun, until ``deadline`` (`time.monotonic()`); None for as long as that takes."""
         if not self.is_stopping:
             self.is_stopping = True
-            self.send(Stop())
+            self.send(StopProcess())
         self.deadline = deadline
         self.flush()
 

@@ -59,7 +59,7 @@ class UnknownNames:
 
 
 @dataclass(frozen=True)
-class Stop:
+class StopProcess:
     """End what has begun, then exit."""
 
 
