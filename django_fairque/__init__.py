@@ -1,7 +1,7 @@
 """A task queue for Django on Redis or Valkey that shares workers fairly between users.
 
-The names below are the public interface. Each is imported when it is first used, so that a web process pays only
-for what it uses, and the package can be imported before Django is set up.
+The names below are the public interface. Each is imported when it is first used, so that a web process loads only the names
+that it uses, and the package can be imported before Django is set up.
 """
 
 from typing import TYPE_CHECKING

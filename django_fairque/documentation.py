@@ -38,7 +38,7 @@ _CODE = re.compile(r"`([^`]+)`")
 def documentation_url() -> str:
     """Return the address of the published documentation, without a slash at its end.
 
-    It is a part of the package's metadata (``[project.urls]``), into which the build of a published package writes it.
+    The build of a published package writes the address into the package's metadata (``[project.urls]``).
 
     Returns: the address; empty if this package was built without one.
     """
@@ -79,11 +79,11 @@ class Explanation:
     section: str
     """The heading above it."""
     title: str
-    """What it is about: a check's number, an exception, a word, a message."""
+    """The subject: a check's number, an exception, a word, a message."""
     facts: tuple[tuple[str, str], ...] = ()
-    """What is known of it: the head of each column and the text."""
+    """Facts about the subject: the head of each column and the text."""
     messages: tuple[str, ...] = field(default=(), repr=False)
-    """The messages that it explains, with ``…`` for what is filled in."""
+    """The messages that the entry explains, with ``…`` for the parts that vary."""
 
     @property
     def text(self) -> str:
@@ -116,7 +116,7 @@ def find(query: str) -> list[Explanation]:
     """Find entries by a check's number, an exception, a word, a heading, or a message as it was printed or logged.
 
     Args:
-        query: What to look for; of more than 2,000 characters the first are used.
+        query: the text to find; only its first 2,000 characters are used.
 
     Returns: the entries that fit best: those with this title, else those of this heading, else the messages that the query
         contains (the longest first), else those with all of its words in the title, else in the text.

@@ -64,10 +64,10 @@ class CurrentUserMiddleware:
 
 
 class ModelEventCheckMiddleware:
-    """A web process does not start while a model event has mistakes. Without it such an event is switched off, and logged.
+    """Prevents the start of a web process while a model event has mistakes.
 
-    It is not called for requests. Its place among the middleware does not matter. Of the commands of ``manage.py`` only
-    ``runserver`` loads it.
+    Without this middleware, such an event is switched off and the mistakes are logged. The middleware is not called for
+    requests, and its place in the list does not matter. ``runserver`` is the only command of ``manage.py`` that loads it.
     """
 
     sync_capable = True
@@ -110,7 +110,7 @@ class RequestUser(UserSource):
 
     @cached_property
     def _own(self) -> str | None:
-        """The result of the project's callable, which is called once; ``request.user`` may change when somebody logs in."""
+        """Call the project's callable only once, because ``request.user`` may change when somebody logs in."""
         path = str(get_config().request_user)
         value = own_callable(path)(self._request)
         return None if value is None else user_id(value, f"what {path} returns (REQUEST_USER)")
@@ -123,7 +123,7 @@ def _key(user: Any) -> str | None:
 
 
 def own_callable(path: str) -> Callable[[HttpRequest], object]:
-    """What ``REQUEST_USER`` names; `ConfigurationError` if that can't be called with a request."""
+    """Return the callable that ``REQUEST_USER`` names. Raise `ConfigurationError` if it can't be called with a request."""
     try:
         found: Callable[[HttpRequest], object] = import_string(path)
     except ImportError as error:

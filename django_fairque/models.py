@@ -1,4 +1,4 @@
-"""What django_fairque keeps in the project's databases: the outbox, and the permissions of the admin's pages."""
+"""Models in the project's databases: the outbox, and the permissions of the admin's pages."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Django signals about tasks and workers. A receiver that fails is logged and harms nothing else.
 
-Connect receivers in an ``AppConfig.ready``. ``sender`` is the task's registered name (of the worker's signals its id), so that a
-receiver can be for one kind of task.
+Connect receivers in an ``AppConfig.ready``. ``sender`` is the task's registered name, so that a receiver can be for one kind of
+task. For the signals about workers, ``sender`` is the worker's id.
 
 ===================  ======================================================================  ==============================
 signal               when, and where it is sent                                              keyword arguments
@@ -23,11 +23,13 @@ signal               when, and where it is sent                                 
 ===================  ======================================================================  ==============================
 
 ``task`` is a `django_fairque.Task`, ``queue`` the queue's name, ``took`` seconds, ``alert`` an `Alert` of
-`django_fairque.engine.statistics.health`. What follows a task's end is sent once the server has taken it, from a thread of the
-worker that does nothing else: a slow receiver holds up no task. Beyond 10,000 that wait for receivers, the eldest are dropped. Of
-a task whose own worker can't tell (ended with its process, expired, its workers died) another one does; ``took`` is 0.0 when no
-attempt has failed. ``task_canceled`` has ``took`` and ``error`` too after a ``Discard``. The engine's own methods
-(`FairQueue.push`, `FairQueue.cancel`, …) know no Django and send nothing.
+`django_fairque.engine.statistics.health`.
+
+Signals about the end of a task are sent after the server has stored the end. A separate thread of the worker sends them, so a
+slow receiver delays no task. If more than 10,000 signals wait for receivers, the oldest are dropped. If the task's own worker
+can't send the signal (the process ended, the task expired, or its workers died), another worker does; ``took`` is then 0.0
+unless an attempt has failed. After a ``Discard``, ``task_canceled`` also has ``took`` and ``error``. The engine's own methods
+(`FairQueue.push`, `FairQueue.cancel`, …) do not depend on Django and send no signals.
 """
 
 from __future__ import annotations
@@ -72,7 +74,7 @@ class NamedSignal(Signal):
     def __init__(self) -> None:
         super().__init__()
         self._senders: set[Any] = set()
-        """Those that receivers were connected for; None for all."""
+        """The senders that receivers were connected for; None stands for all."""
 
     def connect(self, receiver: Any, sender: Any = None, weak: bool = True, dispatch_uid: Any = None) -> None:
         if isinstance(sender, str):
@@ -145,7 +147,7 @@ def send_task_pushed(queue: str, tasks: Sequence[Task], results: Sequence[PushRe
 
 
 async def asend_task_pushed(queue: str, tasks: Sequence[Task], results: Sequence[PushResult]) -> None:
-    """As `send_task_pushed`, from a coroutine: receivers run in the thread of synchronous code, in one call for all tasks."""
+    """Call `send_task_pushed` from a coroutine. Receivers run in the thread of synchronous code, in one call for all tasks."""
     if task_pushed.receivers and any(task_pushed.may_have_receivers(task.name) for task in tasks):
         await sync_to_async(send_task_pushed)(queue, tasks, results)
 

@@ -31,7 +31,7 @@ SPARKLINE_MARGIN = 6
 SECONDS_WITHOUT_DATE = 86_400
 """Seconds: a chart of a longer time has dates below it."""
 LARGEST_DRAWN_VALUE = 1e15
-"""What is more is drawn as this."""
+"""Larger values are drawn as this value."""
 
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 _LONG_STEPS = tuple(float(minutes * 60) for minutes in (1, 2, 4, 10, 20, 30, 60, 120, 240, 480, 720, 1440))
@@ -56,9 +56,9 @@ class LineChart:
     say: Callable[[float], str] = formatting.number
     """Writes a value with its unit."""
     gap_text: str = ""
-    """What a moment without a value in the first series means; empty if nothing needs to be shown."""
+    """The explanation of moments without a value in the first series; empty if none is needed."""
     deployments: Sequence[Deployment] = ()
-    """Those of any time: the ones in the chart's time are drawn."""
+    """Deployments of any time; only the ones in the chart's time are drawn."""
 
     @property
     def gaps(self) -> str:
@@ -79,7 +79,7 @@ class LineChart:
 
     @property
     def data(self) -> str:
-        """What the script ``charts.js`` draws, as JSON."""
+        """The data that the script ``charts.js`` draws, as JSON."""
         values = [list(map(_known, each.values)) for each in self.series]
         series = [
             {
@@ -108,7 +108,7 @@ class LineChart:
 
     @property
     def lines(self) -> list[tuple[str, str, str]]:
-        """Of each series its label, its class, and its path."""
+        """The label, the CSS class and the path of each series."""
         top = self.top
         return [
             (printable(each.label), f"fq-line-{number}", path(each.values, top))
@@ -123,7 +123,7 @@ class LineChart:
 
     @property
     def drawn_deployments(self) -> list[tuple[Deployment, str]]:
-        """Those in the chart's time, the oldest first, and what is shown of each."""
+        """The deployments in the chart's time, the oldest first, each with its text."""
         form = "%m-%d %H:%M" if self._is_dated else "%H:%M"
         some = [each for each in self.deployments if self.times and each.at >= self.times[0]]
         facts = [{"version": printable(each.code_version), "time": _clock(each.at, form)} for each in some]
@@ -133,7 +133,7 @@ class LineChart:
 
     @property
     def marks(self) -> list[tuple[str, str]]:
-        """Of each deployment its position, at which the whole line is visible, and what is shown of it."""
+        """The position and the text of each drawn deployment. At the right edge, the position leaves room for the whole line."""
         first, last = (self.times[0], self.times[-1]) if self.times else (0.0, 0.0)
         return [
             (_at(min(CHART_WIDTH - 2, CHART_WIDTH * (self._within(each.at) - first) / (last - first or 1))), text)
@@ -141,12 +141,12 @@ class LineChart:
         ]
 
     def _within(self, at: float) -> float:
-        """A moment after the begin of the last span is drawn at the right edge."""
+        """Move a moment after the begin of the last span to the right edge."""
         return min(at, self.times[-1])
 
     @property
     def moments(self) -> list[tuple[str, str, str]]:
-        """Of each label below the chart: where (in percent), how it is anchored there, and what it says."""
+        """The labels below the chart: position (in percent), anchor and text."""
         last = len(self.times) - 1
         form = "%m-%d %H:%M" if self._is_dated else "%H:%M"
         if last < 0:
@@ -158,7 +158,7 @@ class LineChart:
 
     @property
     def description(self) -> str:
-        """What the lines show, in a sentence for screen readers."""
+        """A sentence for screen readers that describes the lines."""
         if self.is_empty:
             return gettext("Nothing happened in this time.")
         return "; ".join(map(self._described, self.series))
@@ -215,7 +215,7 @@ class Bars:
 
     title: str
     what: str
-    """Of what the labels are, such as "User"."""
+    """The kind of things that the labels name, such as "User"."""
     bars: Sequence[Bar]
     value_title: str = ""
     say: Callable[[float], str] = formatting.number

@@ -64,12 +64,12 @@ def _row(user_id: str, waits: Sequence[int | None]) -> HeatRow:
 
 
 def _level(wait: int | None) -> int | None:
-    """The number of the color; 0 for a shorter wait than any of them."""
+    """Return the number of the color; 0 for a wait below all limits of `HEAT_SECONDS`."""
     return None if wait is None else sum(wait >= seconds for seconds in HEAT_SECONDS)
 
 
 def _figures(history: WaitHistory) -> list[tuple[int, int, list[tuple[str, int]]]]:
-    """Of each half hour in which users waited, the latest first: its begin, the median, and the longest waits by user."""
+    """List the half hours in which users waited, the latest first: begin, median wait, and the longest waits by user."""
     waited: list[list[tuple[str, int]]] = [[] for _begin in history.begins]
     for each in history.users:
         for some, wait in zip(waited, each.waits, strict=True):

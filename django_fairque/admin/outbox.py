@@ -63,7 +63,7 @@ class OutboxEntryAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # no generi
 
     @admin.action(description=_("Try again now"), permissions=["relay"])
     def try_again(self, request: HttpRequest, queryset: QuerySet[OutboxEntry]) -> None:
-        """With what is chosen, all that waits of the same users goes, so that their order holds."""
+        """Relay all entries of the users whose entries are selected, because a user's tasks must keep their order."""
         for entry in queryset:
             self.log_change(request, entry, _("Tried again."))
         queryset.update(retry_at=None)

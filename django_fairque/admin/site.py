@@ -39,7 +39,6 @@ PAGES: tuple[type[AdminPage], ...] = (
 
 
 def _seen_by(request: HttpRequest) -> list[type[AdminPage]]:
-    """The pages that the request's user may see."""
     return [page for page in PAGES if request.user.has_perm(f"{APP}.{page.permission}")]
 
 
@@ -59,7 +58,7 @@ class QueueAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # no generic at r
         return [path("", index, name=f"{APP}_queue_changelist"), *views]
 
     def _first_page(self, request: HttpRequest) -> HttpResponseBase:
-        """The first page that the request's user may see, if it is not the first page of all."""
+        """Redirect to the first page that the user may see, unless this is the first page of all."""
         first = next((page for page in _seen_by(request) if page.in_menu), None)
         if first is None:
             raise PermissionDenied

@@ -82,11 +82,11 @@ class StatusLine:
 def read_status(link: Callable[..., str], *, shows_reasons: bool) -> StatusLine:
     """Return the status of all queues, at most `STATUS_MAX_AGE_SECONDS` old.
 
-    It never raises, and waits for a server that does not answer for 1.5 seconds.
+    This function never raises, and waits at most 1.5 seconds for a server that does not answer.
 
     Args:
         link: returns the URL of a page by its name and the ``queue``, or "" if the reader may not see it.
-        shows_reasons: whether the reader may see why: reasons name tasks, processes and queues.
+        shows_reasons: whether the reader may see reasons, which name tasks, processes and queues.
     """
     return _status_line(status_probe.read(), link if shows_reasons else None)
 
@@ -102,7 +102,8 @@ def _status_line(result: ProbeResult[Health], link: Callable[..., str] | None) -
 
 
 def _reasons(healths: Mapping[str, Health], link: Callable[..., str]) -> Iterator[StatusReason]:
-    """Each reason once, the one that stops all work first; one that applies to all queues names none of them."""
+    """List each reason once; `NO_WORKER_RUNS`, which stops all work, comes first. A reason that applies to all queues names
+    no queue."""
     queues_of: dict[str, list[str]] = defaultdict(list)
     for name, health in healths.items():
         for reason in dict.fromkeys(health.reasons):

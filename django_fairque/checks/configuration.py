@@ -149,7 +149,7 @@ def _middleware(path: str | None) -> Iterator[checks.CheckMessage]:
 
 
 def _names_of(path: str) -> set[str]:
-    """The dotted path of a middleware, and of the classes that it derives from."""
+    """Return the dotted paths of a middleware and of its base classes."""
     try:
         bases = getattr(import_string(path), "__mro__", ())
     except ImportError:  # Django says so when the first request comes

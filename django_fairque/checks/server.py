@@ -1,7 +1,7 @@
 """Checks of the server: whether it can be reached and keeps tasks, and whether a cache shares its database.
 
-`check_server` is part of ``check --deploy`` and the only check that needs the network. It never takes longer than `DEADLINE`,
-whatever the server or the name service does: a thread sends the requests, and is left to its time-outs after the deadline.
+`check_server` is part of ``check --deploy`` and the only check that needs the network. A thread sends the requests. After
+`DEADLINE` the check goes on without the thread, even if the server or the name service hangs.
 `check_caches` compares settings only: ``cache.clear()`` runs FLUSHDB, in Django's backend and in django-redis.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from django_fairque.conf import FairQueueConfig, RedisConfig
 
     Infos = Mapping[str, Mapping[str, Any]]
-    """What each node says, by its name; a single server has none."""
+    """The ``INFO`` of each node, by the node's name. A single server has an empty name."""
 
 T = TypeVar("T")
 DEADLINE = 2.5
@@ -80,7 +80,7 @@ def check_server(**_: Any) -> list[CheckMessage]:
 
 
 def _missing_keys(config: FairQueueConfig, mine: RedisConfig, until: float) -> Iterator[CheckMessage]:
-    """Keys that producers of a queue have signed with, and that this project's settings do not have."""
+    """Report keys with which producers of a queue have signed, and that this project's settings do not have."""
     from django_fairque.engine.model.signature import fingerprint
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.queue.used_keys import used_keys
@@ -133,7 +133,8 @@ def _unlimited(info: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _hidden_caches(queue_alias: str | None, mine: RedisConfig, infos: Infos, until: float) -> Iterator[CheckMessage]:
-    """Caches on the queues' server: in their database, if the settings call the server by another name; or in another one."""
+    """Report caches on the queues' server that the settings do not reveal: in the same database if the settings call the
+    server by another name, or in another database."""
     mine_run = _runs(infos)
     for alias, cache in redis_caches(queue_alias):
         if shares_database(mine, cache):
@@ -155,7 +156,7 @@ def _hidden_caches(queue_alias: str | None, mine: RedisConfig, infos: Infos, unt
 
 
 def _runs(infos: Infos) -> set[object]:
-    """What identifies one server process."""
+    """Return the run ids, which identify server processes."""
     return {info["run_id"] for info in infos.values() if info.get("run_id")}
 
 
@@ -167,7 +168,7 @@ def _infos(redis: RedisConfig, until: float) -> Infos:
 
 
 def _ask_in_time(redis: RedisConfig, until: float, read: Callable[[Any], T]) -> T:
-    """The result of ``read`` with a client of the server; `FairQueueError` when it can't be had in time."""
+    """Return the result of ``read`` with a client of the server. Raise `FairQueueError` if there is none in time."""
     answers: SimpleQueue[T | Exception] = SimpleQueue()
     threading.Thread(target=_ask, args=(redis, answers, read), name="fairque-check", daemon=True).start()
     try:
@@ -237,7 +238,7 @@ def redis_caches(queue_alias: str | None) -> Iterator[tuple[str, RedisConfig]]:
 
 
 def _used_as_caches() -> set[str]:
-    """The aliases that Django itself stores something in."""
+    """Return the aliases of caches in which Django itself stores values."""
     used = {"default", "template_fragments"}
     if settings.SESSION_ENGINE in _CACHE_SESSIONS:
         used.add(settings.SESSION_CACHE_ALIAS)

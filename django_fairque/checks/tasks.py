@@ -1,4 +1,4 @@
-"""Checks of what the project declares: tasks, their queues and schedules, sending before a commit, and model events."""
+"""Checks of the project's tasks, their queues and schedules, sending before a commit, and model events."""
 
 from __future__ import annotations
 
@@ -146,7 +146,6 @@ def _label(model: type[models.Model]) -> str:
 
 
 def _has_queryset(manager: Any, kind: type) -> bool:
-    """Whether a manager makes querysets of this kind."""
     return issubclass(getattr(manager, "_queryset_class", models.QuerySet), kind)
 
 

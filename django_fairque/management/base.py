@@ -1,4 +1,4 @@
-"""What the queue's commands share: choosing a queue, and one clear line when something is wrong."""
+"""Base classes of the queue's commands: the choice of a queue, and one clear line for each error."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Parser = CommandParser
 
 
 def pages(read: Callable[[str | None], ResultPage[T]]) -> Iterator[ResultPage[T]]:
-    """Every page of what ``read`` lists from a cursor on."""
+    """Yield each page of a list. ``read`` reads the page at a cursor."""
     page = read(None)
     yield page
     while page.cursor is not None:
@@ -169,7 +169,7 @@ class QueueCommand(PrintingCommand):
 
     queue: FairQueue
     options: dict[str, Any]
-    """What the command was given."""
+    """The options and arguments of the command."""
 
     tells_missing = True
     """Whether shards that could not be reached are named at the end, on standard error."""
@@ -188,7 +188,7 @@ class QueueCommand(PrintingCommand):
 
         def add(action_name: str, text: str, **arguments: str) -> ArgumentParser:
             action = actions.add_parser(action_name, help=text)
-            # Without a separate default, which would take the place of what was given before the action.
+            # No default here: a default would replace the value that was given before the action.
             action.add_argument(
                 "--queue", default=SUPPRESS, metavar="NAME", help="the queue, here or before the action"
             )
@@ -200,7 +200,7 @@ class QueueCommand(PrintingCommand):
 
     @staticmethod
     def add_unredacted(parser: ArgumentParser) -> None:
-        """For what shows payloads, results or errors."""
+        """Add an option to a command that shows payloads, results or errors."""
         parser.add_argument(
             "--unredacted", action="store_true", help="as they are: hide no passwords, tokens and keys (REDACT)"
         )

@@ -16,7 +16,7 @@ from django_fairque.monitoring.formatting import plain, read_age
 T = TypeVar("T")
 
 MAX_SORTED_ROWS = 10_000
-"""Rows that are read to sort them. Of a longer list the first ones are sorted, and a line reports that there are more."""
+"""Rows that are read to sort them. If a list is longer, its first rows are sorted, and a line reports that there are more."""
 ROWS_PER_BLOCK = 1000
 """Rows for which the widths of columns are computed together: a list of any length is printed while it is read."""
 
@@ -35,8 +35,8 @@ class Column(Generic[T]):
 
     Args:
         name: its heading, and its value for ``--sort``.
-        cell: what is printed of a row.
-        key: by what ``--sort`` sorts; None (the default) if it does not sort by this column.
+        cell: returns the text of the column in a row.
+        key: returns the value of a row for ``--sort``; None (the default) if the list can't be sorted by this column.
         is_number: whether cells are aligned to the right. Default: False.
     """
 
@@ -48,15 +48,16 @@ class Column(Generic[T]):
 
 @dataclass(frozen=True)
 class Listing(Generic[T]):
-    """What a command lists.
+    """The list that a command prints.
 
     Args:
-        thing: what a row is, in the help.
+        thing: the name of a row's object, in the help.
         columns: the columns of its table.
-        fields: the JSON object of a row.
-        limit: how many rows are printed by default; None (the default) for all.
-        moment: the Unix time of a row for ``--since``, None if it has none; without it (the default) there is no ``--since``.
-        moment_name: what that time is, in the help.
+        fields: returns the JSON object of a row.
+        limit: the number of rows that are printed by default; None (the default) for all.
+        moment: returns the Unix time of a row for ``--since``, None if the row has none. Default: None, for a list without
+            ``--since``.
+        moment_name: the name of that time, in the help.
     """
 
     thing: str
@@ -87,7 +88,8 @@ class Listing(Generic[T]):
             add("--since", type=age, metavar="AGE", help=since)
 
     def page_size(self, options: dict[str, Any], most: int = 1000) -> int:
-        """How many rows to read at once: at most ``most``, and one more than are shown if none are left out."""
+        """Return the number of rows to read at once: at most ``most``. Without ``--sort`` and ``--since``, at most one row
+        more than are printed."""
         is_whole = options["sort"] is not None or options.get("since") is not None
         return most if is_whole or options["limit"] is None else min(most, options["limit"] + 1)
 

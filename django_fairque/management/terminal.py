@@ -37,8 +37,8 @@ MAX_USERS_RANKED = 150
 
 @dataclass(frozen=True)
 class TerminalFigures:
-    """What is shown: ``heading`` are lines about the queue, ``search`` is a part of the users' ids, ``moment`` is when it was
-    read (Unix time)."""
+    """The figures on the screen. ``heading`` are lines about the queue, ``search`` is a part of the users' ids, ``moment`` is
+    the Unix time at which the figures were read."""
 
     heading: list[str]
     running: list[Task]
@@ -134,7 +134,7 @@ class QueueApp(App[None]):
         self._search = ""
         self._is_reading = self._is_outdated = False
         self._input_purpose = ""
-        """What the input field is for: ``search``, ``weight``, or nothing."""
+        """The purpose of the input field: ``search``, ``weight``, or empty."""
         self._user = ""
         """The user whose weight is changed."""
         self.figures: TerminalFigures | None = None

@@ -42,7 +42,7 @@ def rounded_time(seconds: float) -> float:
 
 
 def age(seconds: float) -> str:
-    """How long ago, in the largest unit: ``4000`` -> ``1 h``."""
+    """Write an age in its largest unit: ``4000`` -> ``1 h``."""
     unit, name = next(((unit, name) for unit, name in _TIMES[:4] if seconds >= unit), (1.0, "s"))
     return f"{seconds // unit:,.0f} {name}"
 

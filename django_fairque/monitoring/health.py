@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 def judged(queue: FairQueue) -> Health:
-    """What the engine says, and degraded if anything is over its limit in ``MONITOR``, or a model event is switched off in this
-    process.
+    """Return the health of the queue. In addition to the engine's rules, the health is degraded if a figure is over its limit
+    in ``MONITOR``, or if a model event is switched off in this process.
 
     Raises:
         RedisConnectionError: the server can't be reached, or can't be used.
@@ -37,9 +37,9 @@ def judged(queue: FairQueue) -> Health:
 
 
 def judged_together(queues: Sequence[FairQueue]) -> Iterator[Health]:
-    """As `judged`, of several queues on one server, in the round trips of one.
+    """Yield the `judged` health of several queues on one server, in the round trips of one queue.
 
-    If only one of them can't be read, those before it are judged first.
+    If one of them can't be read, the health of the queues before it is yielded first.
     """
     try:
         found = _judge(queues)
@@ -69,7 +69,10 @@ def _judge(queues: Sequence[FairQueue]) -> list[Health]:
 
 
 def examined(queue: FairQueue) -> Health:
-    """As `judged`, with more about the server, and down when it can't do what is needed. Writes a key for ten seconds.
+    """Return the `judged` health with more about the server. The health is down if the server refuses an operation that the
+    queue needs.
+
+    To test the server, write a key that expires after ten seconds.
 
     Raises:
         RedisConnectionError: the server can't be reached, or can't be used.

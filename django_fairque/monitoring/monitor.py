@@ -26,12 +26,12 @@ FAILURE_SHARE_MINUTES = 5
 
 
 CONFIGURED_RULE_SECONDS = 60.0
-"""How long a figure must be over a limit of the configuration before there is an alert."""
+"""Seconds for which a figure must be over a limit of the configuration before there is an alert."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """What a rule looks at: its value, how it is written, and what it is called in a sentence."""
+    """A figure that a rule watches: its value, its format, and its name in a sentence."""
 
     value: Callable[[QueueStats], float]
     written: Callable[[float], str]
@@ -171,7 +171,7 @@ class StatsMonitor:
 
 
 def exceeded_limits(queue: FairQueue, stats: QueueStats | None = None) -> list[str]:
-    """What is over its configured limit right now, in sentences (``for_seconds`` is not waited for)."""
+    """Return a sentence for each figure that is over its configured limit now. Does not wait for ``for_seconds``."""
     rules = [AlertRule(rule.metric, rule.over) for rule in _configured()]
     if not rules:
         return []
@@ -179,7 +179,6 @@ def exceeded_limits(queue: FairQueue, stats: QueueStats | None = None) -> list[s
 
 
 def _configured() -> list[AlertRule]:
-    """The rules that the configuration sets with ``LIMITS``."""
     limits = get_config().monitor.limits
     return [AlertRule(name, limits[name], CONFIGURED_RULE_SECONDS) for name in METRICS if name in limits]
 

@@ -1,9 +1,9 @@
-"""Looking at every declared queue within a bounded time: what probes and scrapes are answered from.
+"""Bounded reads of every declared queue, which answer probes and scrapes.
 
-A probe opens separate connections with short time-outs, so that it finds what a new connection would find and waits for
-none that is busy. It runs in a separate thread, because a name server or a sentinel may take its time where no
-time-out reaches; who asks while one runs shares its answer, so that a server that hangs costs one thread, not one for
-each probe. Errors have our own texts, because the client's texts contain host names.
+A probe opens separate connections with short time-outs, so that it finds the state that a new connection would find, and never
+waits for a busy connection. A separate thread runs the probe, because time-outs do not limit name servers and sentinels.
+Requests during a run share its answer, so a server that hangs costs one thread, not one for each request. Errors have our own
+texts, because the client's texts contain host names.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ UNREADABLE = "the queue can't be read; the log says why"
 
 @dataclass(frozen=True)
 class ProbeResult(Generic[T]):
-    """What was read of each queue, and of those that could not be read why, in words that anyone may see."""
+    """The figures of each queue, or the reason why a queue could not be read. Contains no secrets."""
 
     readings: dict[str, T] = field(default_factory=dict)
     troubles: dict[str, str] = field(default_factory=dict)
@@ -66,14 +66,14 @@ class _ProbeState(Generic[T]):
 
 
 class Probe(Generic[T]):
-    """Reads something of every declared queue. One for each kind of reading in a process; thread-safe.
+    """Reads figures of every declared queue. A process has one probe for each kind of figures; thread-safe.
 
     Args:
-        read: what is read of a queue. It must only read: nothing is repeated, nor waited for.
-        keep_seconds: for how long a result is returned again; by default each call of `read` looks.
-        read_together: the same of all queues, in fewer round trips; it yields one after the other. By default ``read`` is
-            called for each.
-        shared_client: returns the client to use, which stays open. By default it opens new connections each time.
+        read: reads the figures of one queue. The function must only read, and must neither repeat commands nor wait.
+        keep_seconds: seconds for which a result is returned again; by default each call of `read` reads the queues.
+        read_together: reads all queues in fewer round trips, and yields the figures of one after the other. By default ``read``
+            is called for each queue.
+        shared_client: returns the client to use, which stays open. By default a probe opens new connections each time.
     """
 
     def __init__(

@@ -48,7 +48,7 @@ TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass(frozen=True)
 class Figures:
-    """What one scrape reads of a queue, in a bounded number of commands."""
+    """The figures of a queue that one scrape reads, in a bounded number of commands."""
 
     health: Health
     stats: QueueStats
@@ -125,7 +125,7 @@ def _total(name: str, key: str, text: str) -> Family:
 
 
 def _totals(name: str, label: str, keys: Mapping[str, str], text: str) -> Family:
-    """A counter by label; ``keys`` say where in the totals each value's is."""
+    """Define a counter by label. ``keys`` maps each value of the label to its key in the totals."""
 
     def values(figures: Figures) -> Mapping[str, float]:
         return {value: figures.stats.totals.get(key, 0) for value, key in keys.items()}
@@ -236,10 +236,10 @@ HISTOGRAMS: tuple[tuple[str, str, Callable[[QueueStats], Distribution]], ...] = 
     ("task_wait_seconds", "From when a task could start until it did, of each attempt.", lambda stats: stats.waits),
     ("task_run_seconds", "How long each attempt ran.", lambda stats: stats.runs),
 )
-"""Of every queue, since its first task: name, help, and what it counts."""
+"""Histograms of every queue since its first task: name, help, and the distribution."""
 
 BUCKETS_PER_OCTAVE = 4
-"""Of the engine's histograms."""
+"""Buckets of the engine's histograms between two powers of two."""
 FIRST_BOUND, LAST_BOUND = 11, 34
 """Powers of two, in microseconds: exported histograms have a bound at each, from 2 ms to 4.8 hours."""
 
@@ -252,7 +252,8 @@ identified by this text."""
 
 
 def cumulative(found: Distribution) -> list[tuple[str, float]]:
-    """How many are not longer than each bound, then all. The same bounds always, or histograms could not be added."""
+    """Return the number of values up to each bound, then the number of all. The bounds are always the same: otherwise
+    histograms could not be added."""
     counted = [
         (text, float(sum(n for bucket, n in found.buckets.items() if bucket < bound)))
         for bound, text in BUCKET_BOUNDS.items()
@@ -287,7 +288,7 @@ WORKER_FAMILIES = {
 
 
 class WorkerCollector(Collector):
-    """What a worker reports about itself: numbers by name, those of `WORKER`."""
+    """The figures of a worker about itself: numbers by name, as in `WORKER_FAMILIES`."""
 
     def __init__(self, figures: Callable[[], Mapping[str, float]]) -> None:
         self._figures = figures

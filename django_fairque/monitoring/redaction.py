@@ -21,7 +21,7 @@ REDACTION_MAX_DEPTH = 50
 """Levels that are looked through; what lies deeper is hidden, because nobody looked at its keys."""
 
 _LOGIN = re.compile(r"(?<=://)[^\s/\"'<>]*(?=@)")
-"""Of a URL: a name, a password, or a token in their place."""
+"""The part of a URL with a user name, a password or a token."""
 _BEARER = re.compile(r"(?i)(\bBearer[ \t]+)[\w.~+/=-]{6,}")
 _VALUE = r"""(?x: \\(["']).*?\\\2                                 # a text within a text that was quoted itself
     | [bru]{0,2} "(?:\\.|[^"\\\n])* "? | [bru]{0,2} '(?:\\.|[^'\\\n])* '?
@@ -42,7 +42,8 @@ def redacted(value: Any, patterns: Iterable[str] | None = None) -> Any:
 
 
 def _configured() -> Iterable[str]:
-    """The words of ``FAIRQUE["REDACT"]``; while the configuration has mistakes the usual ones: pages must report those."""
+    """Return the words of ``FAIRQUE["REDACT"]``. While the configuration has mistakes, return the default words, because
+    pages must report the mistakes."""
     try:
         return get_config().redact
     except ConfigurationError:
@@ -78,7 +79,7 @@ def redacted_text(text: str, patterns: Iterable[str] | None = None) -> str:
 
 @lru_cache(maxsize=8)
 def _named(words: tuple[str, ...]) -> re.Pattern[str]:
-    """What names a value, and the value. With a colon the word must end its name: ``KeyError: 'size'`` is no secret."""
+    """Match a name and its value. With a colon, the word must end the name: ``KeyError: 'size'`` is no secret."""
     any_word = "|".join(map(re.escape, words))
     name = r"""(?:[\w.-]{0,40}\\?["'][ \t]{0,3}[:=]|[\w.-]{0,40}[ \t]{0,3}=(?!=)|s?[ \t]{0,3}:(?!:))>?[ \t]{0,3}"""
     return re.compile(f"((?:{any_word}){name}){_VALUE}", re.IGNORECASE)
@@ -97,7 +98,7 @@ def as_line(task: Task) -> str:
 def as_text(value: Any) -> str:
     """A redacted value as indented JSON, of which at most `TEXT_MAX_CHARACTERS` are shown, with a note that there is more.
 
-    Of a payload that is no JSON only its length and what is wrong with it: there are no keys to redact by.
+    If a payload is not JSON, the text is its length and the error, because there are no keys to redact by.
     """
     if isinstance(value, Undecodable):
         return _("%(bytes)s bytes that are not shown: %(error)s") % {

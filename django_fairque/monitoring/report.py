@@ -43,7 +43,7 @@ RATE_MINUTES = 5
 
 @dataclass(frozen=True)
 class TopUsers:
-    """Those with most ready tasks, of ``looked_at`` users."""
+    """The users with most ready tasks, out of ``looked_at`` users."""
 
     sizes: dict[str, Sizes]
     looked_at: int
@@ -51,7 +51,8 @@ class TopUsers:
 
 
 def top_users(queue: FairQueue, stats: QueueStats, count: int, most: int = MAX_PAGE_SIZE) -> TopUsers:
-    """The first ``count`` of at most ``most`` (1 to 1,000) users: of those whom most of what waits belongs to, and others."""
+    """Return the ``count`` users with most ready tasks, out of at most ``most`` (1 to 1,000) users. The examined users are
+    the busiest ones of a sample, then others."""
     names = dict.fromkeys([*queue.busiest_users()[:count], *queue.busy_users(most)])
     sizes = queue.get_queue_sizes_batch(list(names)[:most])
     ranked = sorted(sizes.items(), key=lambda pair: (-pair[1].ready, -pair[1].total, pair[0]))
@@ -132,7 +133,7 @@ def _tasks(per_second: float, gettext: Callable[[str], str]) -> str:
 
 
 def missing_words(shards: Sequence[int]) -> str:
-    """Which of them, and what that means for what is shown."""
+    """Name the shards that can't be reached, and the consequence for the figures."""
     return f"{describe_shards(shards)} can't be reached: what lies there is missing here"
 
 

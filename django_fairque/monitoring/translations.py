@@ -83,7 +83,7 @@ _SENTENCES = (
     gettext_noop("the configuration has mistakes; manage.py check lists them"),
     gettext_noop("the queue can't be read; the log says why"),
 )
-"""What a queue's health says; tests check that each of its sentences is one of these."""
+"""All sentences of a queue's health; tests check that the health uses no others."""
 
 
 def word(value: str) -> str:
@@ -101,6 +101,6 @@ def sentence(text: str) -> str:
 
 @cache
 def _patterns() -> list[tuple[str, re.Pattern[str]]]:
-    """Each sentence with a pattern that matches every text of it, whatever its placeholders stand for."""
+    """Compile a pattern for each sentence, in which a placeholder matches any text."""
     found = {known: re.escape(known).replace("%%", "%") for known in _SENTENCES}
     return [(known, re.compile(re.sub(r"%\\\((\w+)\\\)s", r"(?P<\1>.+)", text))) for known, text in found.items()]

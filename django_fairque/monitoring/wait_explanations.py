@@ -48,7 +48,7 @@ class Reason:
 
 
 def reasons(queue: FairQueue, task_id: str) -> list[Reason]:
-    """What the task waits for; never empty.
+    """Return the reasons why the task waits; never empty.
 
     Raises:
         TaskNotFoundError: the queue does not know the task.
@@ -222,7 +222,7 @@ def _workers(alive: Sequence[WorkerRecord], task: Task) -> Iterator[Reason]:
 
 
 def _serves(info: dict[str, str], user_id: str) -> bool:
-    """Whether a worker says that it serves the user. One that does not say whom is taken to serve everyone."""
+    """Return whether a worker reports that it serves the user. A worker that does not report its users serves everyone."""
     texts = [info.get(field, "") for field in ("users", "steal")]
     return "users" not in info or any(
         users == "*" or f", {user_id}, " in f", {users}, " or _NOT_ALL.search(users) for users in texts

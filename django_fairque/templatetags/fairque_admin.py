@@ -1,4 +1,4 @@
-"""What the admin's templates say figures and moments with, and draw charts. What is missing is a dash everywhere."""
+"""Filters and tags of the admin's templates for figures, moments and charts. A missing value is always a dash."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def in_form(value: str) -> str:
 
 
 def _register_figure(write: Callable[[float], str]) -> None:
-    """A filter of the same name, which writes a figure with its unit."""
+    """Register a filter with the name of the function. The filter writes a figure with its unit."""
 
     @wraps(write)
     def written(value: Any) -> str:
@@ -74,7 +74,7 @@ def moment(value: Any, _form: str = "") -> str:
 
 @register.filter
 def clock(value: Any, form: str = "Y-m-d H:i:s") -> str:
-    """As `moment`, but the date and time themselves: for rows of a series."""
+    """Write a date and time instead of the words of `moment`, for rows of a series."""
     if not value:
         return NOTHING
     known = _localized(value)

@@ -1,4 +1,4 @@
-"""Who is given figures by HTTP, and how: what the views and the worker's port have in common."""
+"""Access to figures over HTTP, for the views and for the port of a worker."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def is_known(token: str, config: MonitorConfig) -> bool:
 def metrics(
     authorization: str, accept: str, *, is_open: bool, worker: Callable[[], Mapping[str, float]] | None = None
 ) -> MetricsResponse:
-    """The figures of all queues for who brings a token, in the format that the ``Accept`` header asks for.
+    """Return the figures of all queues to a client with a token, in the format that the ``Accept`` header asks for.
 
-    ``is_open``: while no token is configured everyone may have them (else nobody). ``worker``: a worker's own figures.
+    ``is_open``: while no token is configured, everyone may have the figures (otherwise nobody). ``worker``: a worker's figures.
     """
     try:
         config = get_config().monitor

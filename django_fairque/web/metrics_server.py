@@ -95,7 +95,7 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "fairque"
     sys_version = ""
     timeout = 5.0
-    """Seconds for which it waits for who says nothing."""
+    """Seconds to wait for a client that sends nothing."""
 
     def __init__(self, worker: Callable[[], Mapping[str, float]] | None, *args: Any) -> None:
         self._worker = worker

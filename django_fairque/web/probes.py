@@ -1,7 +1,7 @@
 """Views for load balancers, orchestrators and Prometheus. docs/reference/metrics-and-signals.md describes each.
 
-They need neither session, login nor database, write nothing, answer within two seconds whatever the server does, and name no
-host: anybody who can reach them may see their responses.
+The views need no session, login or database. Each writes nothing, names no host, and answers within two seconds even if the
+server hangs: anybody who can reach a view may see its response.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def metrics(request: HttpRequest) -> HttpResponse:
 
 
 def _monitor() -> MonitorConfig:
-    """Its section of the configuration; while that has mistakes one without tokens, so that nobody's is known."""
+    """Return the section of the configuration. While that has mistakes, return one without tokens, so that no token is
+    accepted."""
     try:
         return get_config().monitor
     except ConfigurationError:

@@ -23,7 +23,7 @@ AUDIT_ENTRIES_SEARCHED = 10_000
 
 
 class AuditPage(AdminPage):
-    """Who did what, and when: the newest entry first. It reads the database only, so it works while the server is down."""
+    """The operators' actions, the newest first. The page reads only the database, so it works while the server is down."""
 
     name = "audit"
     title = _("Audit")
@@ -70,7 +70,7 @@ class AuditPage(AdminPage):
         return self.request.GET.get(name, "").replace("\0", "")[:256]
 
     def _entries(self) -> QuerySet[LogEntry]:
-        """Those about the queue, or about entries of the outbox for it if the reader may see the outbox."""
+        """Select entries about the queue. Include the ones about its outbox only if the reader may see the outbox."""
         name = self.queue_name
         kinds = ContentType.objects.get_for_models(Queue, OutboxEntry)
         about = Q(content_type=kinds[Queue]) & (Q(object_repr=name) | Q(object_repr__startswith=f"{name}: "))
@@ -81,5 +81,4 @@ class AuditPage(AdminPage):
 
 
 def _username_field() -> str:
-    """The field of the project's user model that has the name with which users log in."""
     return str(LogEntry._meta.get_field("user").related_model.USERNAME_FIELD)  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""What all pages share: who may see and do what, which queue, a server that is down, the audit trail, fragments."""
+"""The base class of all pages: permissions, the queue, a banner if the server is down, the audit trail, fragments."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ APP = "django_fairque"
 FRAGMENT_HEADER = "X-Fairque-Fragment"
 """Sent by the script that refreshes a page: only what changes is wanted."""
 SUBJECT_MAX_CHARACTERS = 200
-"""Characters that the admin's log has for what something was done to."""
+"""Characters that the admin's log stores for the name of an object."""
 PURGES_PER_REQUEST = 10_000
 """Tasks canceled by one request: about a second's work, so that no proxy gives up on it."""
 
 
 @dataclass
 class Action:
-    """Makes a page's method something that the page does: a POST with ``action`` set to the method's name.
+    """Makes a page's method an action: a POST with ``action`` set to the method's name calls the method.
 
-    The method returns the sentence that is shown (and logged). It raises a `FairQueueError` or `ValueError` whose text is shown
-    instead, a `Question`, or an `InvalidForm`.
+    The method returns the sentence to show and to log. To show an error instead, the method raises a `FairQueueError` or
+    `ValueError`. To ask for confirmation, the method raises a `Question`; to show a form with its mistakes, an `InvalidForm`.
     """
 
     permission: str
@@ -66,7 +66,8 @@ class Action:
 
 
 class NotHereError(Exception):
-    """What the address names does not exist (any more). `Page.template_context` raises it, with a sentence for the reader."""
+    """The object in the address does not exist (any more). `AdminPage.template_context` raises it with a sentence for the
+    reader."""
 
 
 @dataclass(eq=False)
@@ -76,12 +77,12 @@ class Question(Exception):  # noqa: N818 - it is no error
     paragraphs: Sequence[str]
     """Empty ones are left out."""
     yes: str
-    """What the button says."""
+    """The text of the button."""
     title: str = ""
     fields: Mapping[str, str] = field(default_factory=dict)
-    """What is posted in addition."""
+    """Fields that are posted in addition."""
     progress: tuple[int, int] | None = None
-    """How many are done already, and of how many."""
+    """The number of objects that are done, and the number of all objects."""
     is_dangerous: bool = False
     """Whether the button is red: work is lost."""
 
@@ -103,7 +104,8 @@ class AdminPage(View):
     """One page of one queue. Subclasses set the class variables and define `template_context` and their `Action`s."""
 
     name: ClassVar[str]
-    """Of its URL (``admin:django_fairque_<name>``) and of its template, which extends ``admin/django_fairque/page.html``."""
+    """The name in the page's URL (``admin:django_fairque_<name>``) and in its template, which extends
+    ``admin/django_fairque/page.html``."""
     path: ClassVar[str] = ""
     """Below the app's own URL; ``<name>/`` by default."""
     title: ClassVar[StrOrPromise]
@@ -129,7 +131,9 @@ class AdminPage(View):
         cls.path = cls.path or f"{cls.name.replace('_', '-')}/"
 
     def template_context(self) -> dict[str, Any]:
-        """What the template shows. Whatever is read of the queue is read here, or the banner can't take its place.
+        """Return the context of the template.
+
+        All reads of the queue belong here: if one fails, the page shows a banner in place of the queue's figures.
 
         Raises:
             RedisConnectionError: shown as a banner. TaskNotFoundError, TaskValidationError, NotHereError: shown above the
@@ -162,7 +166,7 @@ class AdminPage(View):
 
     @property
     def subject(self) -> str:
-        """What an action is done to, for the audit trail; empty for the queue."""
+        """The object of an action, for the audit trail; empty for the queue."""
         return unquote(self.request.POST.get(self.subject_field, ""))
 
     @property
@@ -171,11 +175,11 @@ class AdminPage(View):
 
     @property
     def canceled_by(self) -> str:
-        """Who cancels a task, for its history."""
+        """The entry in the history of a canceled task; it names the operator."""
         return f"canceled by {self.request.user.get_username()}"
 
     def posted_list(self, name: str) -> list[str]:
-        """What `in_form` was given, each once, in their order."""
+        """Return the posted values that `in_form` encoded: each once, in their order."""
         return list(dict.fromkeys(map(unquote, self.request.POST.getlist(name))))
 
     def posted_number(self, name: str, default: str = "") -> float:
@@ -307,9 +311,10 @@ class AdminPage(View):
         return text
 
     def log(self, sentence: str) -> None:
-        """Leave a line in the admin's audit trail: to which queue, and which part of it, what was done.
+        """Add a line to the admin's audit trail: the queue, the changed part of it, and the action.
 
-        What is too long for the line's subject, such as the ids of many tasks, stands in its text.
+        The line's name has at most `SUBJECT_MAX_CHARACTERS`. A longer name, such as the ids of many tasks, is added to the
+        text.
         """
         name = f"{self.queue_name}: {self.subject}" if self.subject else self.queue_name
         if len(name) > SUBJECT_MAX_CHARACTERS:
@@ -349,12 +354,12 @@ class AdminPage(View):
 
 
 def refusal(error: errors.FairQueueError) -> forms.ValidationError:
-    """What a form shows at a field whose value the engine refuses."""
+    """Return the error that a form shows at a field whose value the engine refuses."""
     return forms.ValidationError(_("This can't be used: %(error)s") % {"error": error})
 
 
 def accepted(check: Callable[..., T], *values: Any) -> T:
-    """What the check returns of the values; a form's mistake if it refuses them."""
+    """Return the result of the check. If the check refuses the values, raise a form error."""
     try:
         return check(*values)
     except errors.TaskValidationError as error:
@@ -362,6 +367,6 @@ def accepted(check: Callable[..., T], *values: Any) -> T:
 
 
 def at_most(count: int) -> str:
-    """What to say about this number of tasks; empty if all are canceled at once."""
+    """Return a note for this number of tasks; empty if one request can cancel all of them."""
     text = _("At most %(most)s tasks are canceled at once; then you confirm to go on.")
     return text % {"most": number(PURGES_PER_REQUEST)} if count > PURGES_PER_REQUEST else ""

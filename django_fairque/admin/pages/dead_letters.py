@@ -32,11 +32,11 @@ FILTERS = {
     "older_than": gettext_lazy("Older than"),
     "newer_than": gettext_lazy("Newer than"),
 }
-"""What can be filtered by, and what the form calls it."""
+"""The filters, with the names that the form shows."""
 AGE_FILTERS = ("older_than", "newer_than")
 LETTERS_PER_PAGE = 50
 LETTERS_GROUPED = 1000
-"""How many letters are grouped by default; each costs one read."""
+"""The default number of dead letters to group; each costs one read."""
 LETTERS_PER_REQUEST = 1000
 """Letters of one request; the engine moves them a hundred at a time."""
 
@@ -84,7 +84,10 @@ class DeadLettersPage(AdminPage):
 
     @property
     def filters(self) -> Filters:
-        """What is passed to the engine. `ValueError` if there is something wrong: nothing may be done to "all of them" then."""
+        """The filters for the engine.
+
+        An invalid filter raises `ValueError`: otherwise an action would apply to more dead letters than the operator meant.
+        """
         found: dict[str, Any] = {}
         try:
             for key, text in self.written.items():
@@ -229,7 +232,8 @@ class DeadLettersPage(AdminPage):
         raise Question(text, yes, title, fields, is_dangerous=how_many is DISCARD_HOW_MANY)
 
     def _act_on_all(self, act: Callable[..., int], done: StrPromise) -> str:
-        """A slice of all that match and had died when their count was confirmed; then the question whether to go on."""
+        """Act on up to `LETTERS_PER_REQUEST` dead letters, then ask whether to go on. Leave out dead letters that are younger
+        than the confirmation."""
         total, until = int(self.posted_number("total")), self.posted_number("until")
         before = int(self.posted_number("done", "0"))
         if before >= total:
@@ -254,7 +258,10 @@ EDITABLE_PAYLOAD_MAX_BYTES = 200_000
 
 
 class DeadLetterPage(AdminPage):
-    """Its payload is shown redacted. Who may requeue it can edit it, and then sees it in full; that is logged."""
+    """One dead letter. The page redacts its payload.
+
+    An operator with the permission to requeue the dead letter can edit the payload, and then sees all of it; this is logged.
+    """
 
     name = "dead_letter"
     path = "dead-letters/<str:key>/"
@@ -265,10 +272,10 @@ class DeadLetterPage(AdminPage):
     refreshes = False
 
     is_gone = False
-    """It was moved by what was just done: there is nothing to come back to."""
+    """Whether the action has just moved the dead letter, so that this page no longer exists."""
     edits = False
     edited: str | None = None
-    """What somebody wrote, kept when it can't be taken."""
+    """The text from the form, kept if it is refused."""
     problem = ""
 
     @property

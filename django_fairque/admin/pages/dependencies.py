@@ -1,4 +1,4 @@
-"""Dependencies: what waits for what, as lists and as a graph; what will never be released; releasing and results."""
+"""Dependencies between tasks as lists and as a graph; tasks that will never be released; the actions on both."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class DependenciesPage(AdminPage):
         }
 
     def _waiting(self) -> dict[str, Any]:
-        """A page of what is deferred, with what blocks it."""
+        """Read a page of deferred tasks, each with the tasks that block it."""
         stats = self.queue.get_stats(0).dependencies
         page = self.queue.find(Search(TaskState.DEFERRED), WAITING_TASKS_PER_PAGE, self.request.GET.get("cursor"))
         blockers = self.queue.blockers([task.task_id for task in page.tasks], BLOCKERS_PER_TASK)
@@ -115,7 +115,7 @@ class DependenciesPage(AdminPage):
 
     @Action("change_dependency")
     def release(self) -> str:
-        """It depends on nothing any more, so what it waited for can end as it likes."""
+        """Remove the task's dependencies. Their state no longer affects the task."""
         task_id = self.subject
         if not self.is_confirmed:
             count = self.queue.dependencies(task_id, 1).blocked_count
@@ -187,7 +187,7 @@ def stage_text(number: int, count: int) -> str:
 
 
 def _descendants(graph: DependencyGraph, task_id: str) -> list[str]:
-    """The task and all that depends on it, in the graph's layers."""
+    """Return the task and all tasks that depend on it, in the order of the graph's layers."""
     _parents, children = _neighbours(graph)
     reached, waiting = {task_id}, [task_id]
     while waiting:
@@ -241,7 +241,7 @@ class Drawing:
 
 
 def layers(graph: DependencyGraph) -> list[list[str]]:
-    """The ids by how many steps they are from what depends on nothing (the longest way), each layer sorted."""
+    """Return the ids by the longest way from a task without dependencies, in steps. Each layer is sorted."""
     parents, children = _neighbours(graph)
     depth = {each: 0 for each in graph.nodes if not parents[each]}
     left = {each: len(parents[each]) for each in graph.nodes}
@@ -259,7 +259,7 @@ def layers(graph: DependencyGraph) -> list[list[str]]:
 
 
 def draw(graph: DependencyGraph) -> Drawing:
-    """Stages from left to right, one for each layer; in each, tasks near the height of what they depend on."""
+    """Draw one stage for each layer, from left to right. Each task is near the height of its dependencies."""
     parents, _children = _neighbours(graph)
     places: dict[str, tuple[int, int]] = {}
     stages: list[Stage] = []
@@ -283,7 +283,7 @@ def draw(graph: DependencyGraph) -> Drawing:
 
 
 def counts(graph: DependencyGraph) -> list[dict[str, int]]:
-    """How many tasks of each state there are, layer by layer."""
+    """Return the number of tasks in each state, layer by layer."""
     return [dict(sorted(Counter(state_of(graph.nodes[each]) for each in layer).items())) for layer in layers(graph)]
 
 

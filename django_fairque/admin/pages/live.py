@@ -56,9 +56,9 @@ class LiveUser:
 
     user_id: str
     seconds: int
-    """Of the drawn slots' time, in the last minute."""
+    """Seconds that the user's tasks used the drawn slots in the last minute."""
     part: str
-    """Of the time in which they were busy."""
+    """The user's share of the time in which the drawn slots were busy."""
     css_class: str
     fairness: UserFairness | None
     """None if it has neither tasks nor settings any more."""
@@ -109,7 +109,7 @@ class LivePage(AdminPage):
         }
 
     def _users(self, seconds: Counter[str | None], busy: int, colors: Mapping[str, str]) -> list[LiveUser]:
-        """Users with a color, then those whose ready tasks have waited longest."""
+        """List users with a color, then the ones whose ready tasks have waited longest."""
         drawn = [name for name in colors if 0 < len(name.encode()) <= MAX_ID_BYTES]  # a damaged record may name others
         examined = self.queue.fairness(LIVE_USERS_EXAMINED, user_ids=drawn).examined
         known = {each.user_id: each for each in examined}
@@ -130,7 +130,8 @@ class LivePage(AdminPage):
 
 
 def comparison_text(comparison: FirstComeComparison) -> str:
-    """What fair turns saved and whom they delayed, in a sentence; empty if no user's waits would have differed."""
+    """Return a sentence about the time that fair turns saved and the users that they delayed; empty if no user's waits would
+    have differed."""
     parts = []
     if helped := comparison.helped:
         text = ngettext(
@@ -152,7 +153,7 @@ def comparison_text(comparison: FirstComeComparison) -> str:
 
 
 def slots_of(record: WorkerRecord) -> int:
-    """How many tasks a worker can run at once; 0 if its record does not have that."""
+    """Return the number of tasks that a worker can run at once; 0 if its record does not contain the number."""
     text = record.info.get("concurrency", "")
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 7 else 0
 

@@ -18,9 +18,9 @@ ORGANIZATIONS_PER_PAGE = 50
 
 
 class OrganizationsPage(AdminPage):
-    """A table of organizations by name; or, with ``?organization=``, one of them with its settings.
+    """A table of organizations by name; with ``?organization=``, one of them with its settings.
 
-    Who may see and change users may see and change their organizations: either is about whose tasks start, and when.
+    The permissions to see and to change users apply here too: users and organizations both decide which tasks start, and when.
     """
 
     name = "organizations"

@@ -61,7 +61,8 @@ class OverviewPage(AdminPage):
         bars = [Bar(each.user_id, each.ready, url=self.link("users", user=each.user_id)) for each in busiest]
         choices = {each: ngettext("last hour", "last %(hours)d hours", each) for each in MINUTES_PER_POINT}
         choices[168] = gettext("last 7 days")
-        # What the counters say is of few that were looked at: a table below that knows more is not contradicted.
+        # The statistics examine only a few users. The table below may have found a longer wait: show the longer of
+        # the two.
         oldest = max([stats.oldest_wait_seconds, *(each.wait_seconds for each in longest if each.waiting)])
         return {
             "stats": stats,
@@ -96,7 +97,7 @@ class OverviewPage(AdminPage):
         return gettext("The webhook has accepted a test alert.")
 
     def _tiles(self, stats: QueueStats) -> list[tuple[str, int, str]]:
-        """What there is now, in words and numbers, and the URL of the page that says which."""
+        """List the current counts: title, number, and the URL of the page with the details."""
         states = {
             "queued": gettext("Queued"),
             "started": gettext("Running"),
@@ -122,7 +123,7 @@ def _charts(activity: Activity, stats: QueueStats, oldest: float) -> list[LineCh
 
 
 def throughput(activity: Activity) -> LineChart:
-    """How many tasks came and ended, by the minute."""
+    """Return the chart of pushed and finished tasks a minute."""
     spans = activity.spans
     counts = {gettext("Pushed"): "pushed", gettext("Finished"): "finished"}
     series = [Series(label, [_rate(span, getattr(span, name)) for span in spans]) for label, name in counts.items()]
@@ -130,8 +131,8 @@ def throughput(activity: Activity) -> LineChart:
 
 
 def failures(activity: Activity) -> LineChart:
-    """How many attempts failed and how many tasks became dead letters, by the minute: on an axis of their own, because they
-    are few next to all tasks."""
+    """Return the chart of failed attempts and new dead letters a minute. The chart has its own axis, because failures are few
+    next to all tasks."""
     spans = activity.spans
     counts = {gettext("Failed attempts"): "failed", gettext("New dead letters"): "dead"}
     series = [Series(label, [_rate(span, getattr(span, name)) for span in spans]) for label, name in counts.items()]
@@ -139,14 +140,14 @@ def failures(activity: Activity) -> LineChart:
 
 
 def backlog(activity: Activity, ready: int) -> LineChart:
-    """How many tasks were ready; ``ready`` are so now. A gap where no worker recorded it."""
+    """Return the chart of ready tasks, which ends with ``ready``. A gap means that no worker recorded the number."""
     series = [Series(gettext("Ready"), [*(span.ready for span in activity.spans[:-1]), ready])]
     times = [span.begin for span in activity.spans]
     return LineChart("backlog", gettext("Backlog"), times, series, gap_text=_gap_text())
 
 
 def run_times(activity: Activity) -> LineChart:
-    """How long attempts that ended had run; a gap where none ended."""
+    """Return the chart of the run times of attempts that ended. A gap means that no attempt ended."""
     spans = activity.spans
     if any(span.mean_run is not None for span in spans):
         series = [Series(gettext("Average"), [span.mean_run for span in spans])]
@@ -163,8 +164,12 @@ def _gap_text() -> str:
 
 
 def waits(activity: Activity, oldest: float) -> LineChart:
-    """How long the oldest task that could start had waited (``oldest`` seconds now; a gap where no worker recorded it), and
-    how long attempts that ended had waited for their start (a gap where none ended)."""
+    """Return the chart of waits.
+
+    One line shows the wait of the oldest task that could start. The line ends with ``oldest`` (seconds); a gap means that no
+    worker recorded the wait. The other lines show the time that ended attempts had waited for their start; a gap means that no
+    attempt ended.
+    """
     spans = activity.spans
     series = [
         Series(gettext("Oldest wait"), [*(span.oldest_wait for span in spans[:-1]), oldest]),

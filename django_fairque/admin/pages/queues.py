@@ -31,7 +31,6 @@ QUEUES_PER_PAGE = 20
 
 
 def _reads(queue: FairQueue) -> list[Callable[[Shards], Operation[Any]]]:
-    """What is read of a queue, for its row."""
     reads: list[Callable[[Shards], Operation[Any]]] = [
         lambda shards: queue_stats.stats(shards, 0),
         lambda shards: queue_stats.activity(shards, 60, 1),
@@ -100,7 +99,7 @@ class QueuesPage(AdminPage):
         return self.purge_slice(self.queue.purge, self._waiting, summary, self._question)
 
     def _waiting(self) -> int:
-        """What a purge would cancel."""
+        """Count the tasks that a purge would cancel."""
         states = self.queue.get_stats(0).states
         return states["queued"] + states["scheduled"] + states["deferred"]
 

@@ -23,7 +23,7 @@ RUN_MAX_TASKS = 200
 """Tasks of a run that are drawn."""
 RUN_CHART_WIDTH = 1000
 SHORTEST_BAR = 3.0
-"""Of `RUN_CHART_WIDTH`: a shorter part would not be seen."""
+"""Units of `RUN_CHART_WIDTH`. A shorter bar would be invisible."""
 
 
 class RunsPage(AdminPage):

@@ -61,7 +61,8 @@ def _arguments(label: StrOrPromise, help_text: StrOrPromise) -> forms.CharField:
 
 
 class ScheduleForm(forms.Form):
-    """Of a new schedule, or with ``known`` of one to be changed, whose arguments stay unless new ones are given."""
+    """A form for a new schedule. With ``known``, a form for that schedule, which keeps its arguments unless new ones are
+    given."""
 
     name = _text(gettext_lazy("Name"))
     task = _text(gettext_lazy("Task"), gettext_lazy("the name of a task that this site knows"))
@@ -163,11 +164,11 @@ class ScheduleForm(forms.Form):
 
     @property
     def _is_kept(self) -> bool:
-        """Whether nothing about the task was changed."""
+        """Return whether the operator changed nothing about the task."""
         return self.known is not None and not {"task", "args", "kwargs", "user", "priority"} & set(self.changed_data)
 
     def _task(self, queue: FairQueue) -> Task | Step:
-        """What is to be pushed: as it was, unless anything about it was changed."""
+        """Return the schedule's task unchanged, or a new one if the operator changed anything about the task."""
         found = self.cleaned_data
         if self.known is not None and self._is_kept:
             return self.known.make_task(None)
@@ -177,7 +178,7 @@ class ScheduleForm(forms.Form):
         return step
 
     def _arguments(self, name: str, kind: type) -> Any:
-        """What the task is called with: as it was unless given; nothing of a payload that is of another form."""
+        """Return the given arguments, or else the known ones. Return none if the known payload has another form."""
         if self.cleaned_data[name] is not None:
             return self.cleaned_data[name]
         payload = self.known.task.get("payload") if self.known is not None else None
@@ -230,7 +231,7 @@ def in_words(schedule: Schedule) -> str:
 
 
 def _zone(schedule: Schedule) -> tzinfo:
-    """Its own; UTC if that is not known on this machine."""
+    """Return UTC if this machine does not know the schedule's time zone."""
     try:
         return find_zone(schedule.timezone)
     except TaskValidationError:
@@ -403,7 +404,7 @@ def _on_days(time: str, day: str, weekday: str) -> str:
 
 
 def _weekdays(text: str) -> list[str]:
-    """The days' names, the week beginning on Sunday as in cron; none if they are written in another way."""
+    """Return the names of the days; 0 and 7 are Sunday, as in cron. Return none if the text has another form."""
     numbers: list[int] = []
     for part in text.split(","):
         found = re.fullmatch(r"([0-7])(?:-([0-7]))?", part)

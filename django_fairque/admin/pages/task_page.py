@@ -1,4 +1,4 @@
-"""The page of one task: what its state means, with what resolves a wait; its attempts, arguments and neighbors."""
+"""The page of one task: its state, the reasons for a wait with actions against them, attempts, arguments, neighbors."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class TaskPage(AdminPage):
         }
 
     def _lead(self, task: Task, attempts: Sequence[Attempt]) -> list[dict[str, Any]]:
-        """The sentences of the first part, each with what resolves it."""
+        """List the sentences of the first part, each with the actions that end the wait."""
         if task.state is TaskState.FINISHED:
             return [{"text": each} for each in run_times(task)]
         if task.state is TaskState.CANCELED:
@@ -243,7 +243,7 @@ class TaskPage(AdminPage):
 def enqueue_again(queue: FairQueue, task: Task, text: str) -> str:
     """Enqueue a task for the same user with the same options and this payload, and return its id.
 
-    It depends on nothing, belongs to no run, and has no key that makes it a duplicate.
+    The new task has no dependencies, belongs to no run, and has no key that makes it a duplicate.
 
     Raises:
         FairQueueError, ValueError: the payload is not JSON, does not fit the function, or the queue refuses the task.
@@ -266,7 +266,7 @@ def enqueue_again(queue: FairQueue, task: Task, text: str) -> str:
 
 
 def run_times(task: Task) -> list[str]:
-    """How long a finished task waited and ran, as far as it is known."""
+    """Return a sentence about the wait and the run time of a finished task; none if its times are unknown."""
     if task.started_at is None or task.ended_at is None:
         return []
     facts = {"ran": duration(max(0.0, task.ended_at - task.started_at))}
@@ -300,7 +300,7 @@ def time_limit(queue: FairQueue, task: Task) -> float | None:
 
 BAR_WIDTH = 1000
 BAR_SHORTEST_PART = 4
-"""Of `BAR_WIDTH`: a shorter part would not be seen."""
+"""Units of `BAR_WIDTH`. A shorter part would be invisible."""
 
 
 @dataclass(frozen=True)
@@ -352,7 +352,7 @@ def attempt_bars(task: Task, attempts: Sequence[Attempt], now: float) -> list[At
 
 
 def timeline(task: Task) -> list[tuple[str, float, str]]:
-    """What happened when, in order: a name, the moment, and how long after the one before."""
+    """Return the task's events in order: name, moment, and the time since the event before."""
     is_running = task.state in (TaskState.STARTED, TaskState.FINISHED, TaskState.FAILED)
     moments = [
         (_("created"), task.created_at),

@@ -42,7 +42,7 @@ PAYLOAD_MAX_BYTES_READ = 4096
 """A larger payload is neither shown in the list nor searched."""
 ARGUMENTS_MAX_CHARACTERS = 80
 TRAIL_MAX_CHARACTERS = 1500
-"""Of the cursors of earlier pages, which stand in the address: servers refuse long ones."""
+"""Characters of the cursors of earlier pages in the address: servers refuse long addresses."""
 SLOW_FACTOR = 10
 """A task without a limit is slow if it runs this many times the p95 of all run times."""
 TASKS_PER_REQUEST = 1000
@@ -58,7 +58,7 @@ NAME_FIGURES_ORDERS: dict[str, Callable[[NameFigures], float]] = {
     "p95": lambda each: each.run.p95,
     "retrying": lambda each: each.retrying,
 }
-"""What the figures by task name can be sorted by, the largest value first."""
+"""Orders of the figures by task name; the largest value comes first."""
 
 
 class TasksPage(AdminPage):
@@ -75,7 +75,7 @@ class TasksPage(AdminPage):
         return super().get(request, **kwargs)
 
     def search(self) -> Search:
-        """What the query asks for; ``ValueError`` for a state that there is not."""
+        """Return the search that the query describes. An unknown state raises `ValueError`."""
         state, user, name, worker = (self.request.GET.get(key) or None for key in ("state", "user", "name", "worker"))
         states = [*(each.value for each in TaskState), ALL_STATES]
         if state is not None and state not in states:
@@ -127,7 +127,7 @@ class TasksPage(AdminPage):
         }
 
     def _found(self, search: Search, argument: str, cursor: str | None) -> SearchResult:
-        """A page of tasks. An argument is looked for in the first records only: each payload must be read for it."""
+        """Find a page of tasks. Search for an argument in the first records only, because this reads each payload."""
         if not argument:
             return self.queue.find(search, TASKS_PER_PAGE, cursor)
         found = self.queue.find(search, TASKS_EXAMINED)
@@ -136,7 +136,8 @@ class TasksPage(AdminPage):
         return replace(found, tasks=tuple(tasks[:TASKS_PER_PAGE]), cursor=None)
 
     def _row(self, task: Task, p95: float) -> dict[str, Any]:
-        """A task of the list. ``is_slow``: it runs for more than half of its limit; without a limit, ten times the p95."""
+        """Describe a task of the list. ``is_slow``: more than half of its limit; without a limit, more than ten times the
+        p95."""
         length, is_slow = None, False
         if task.started_at is not None and task.state is TaskState.STARTED:
             length, limit = max(0.0, time.time() - task.started_at), time_limit(self.queue, task)
@@ -156,8 +157,8 @@ class TasksPage(AdminPage):
         }
 
     def _paging(self, following: str | None, cursor: str | None, **query: str) -> dict[str, str]:
-        """The links to the next, the previous and the first page. The address has the cursors of the pages before this one, as
-        many as fit."""
+        """Build the links to the next, the previous and the first page. The address contains as many cursors of earlier pages
+        as fit."""
         trail = self.request.GET.getlist("trail") if cursor else []
         links = self.paging(following, **query)
         longer = [*trail, cursor or ""]
@@ -227,9 +228,9 @@ class TasksPage(AdminPage):
         return results.cancel_many(self.queue, ids, self.canceled_by)
 
     def _all(self, search: Search, act: Callable[[list[str]], int], yes: str) -> str:
-        """A slice of all that match, once their count was confirmed; then the question whether to go on.
+        """Act on a slice of the matching tasks once their count is confirmed, then ask whether to go on.
 
-        No more than were counted then: those that came later were not confirmed.
+        Never act on more tasks than were counted: tasks that came later were not confirmed.
         """
         if self.argument:
             raise ValueError(_("Tasks that were found by an argument can only be changed by selecting them."))
@@ -293,7 +294,7 @@ def _how_many(search: Search, count: int, *, is_whole: bool) -> str:
 
 
 def _summary(sentence: str, done: int, selected: int) -> str:
-    """The message after an action on selected tasks; some may have changed state before it."""
+    """Build the message after an action. Some of the selected tasks may have changed state before the action."""
     if not done:
         raise ValueError(_("Nothing was done: all of them had moved on before."))
     if done == selected:

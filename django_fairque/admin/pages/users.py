@@ -82,7 +82,7 @@ class SettingsForm(forms.Form):
 
     @classmethod
     def of(cls, stats: UserStats | OrganizationStats) -> Self:
-        """What holds now."""
+        """Create the form with the current values."""
         return cls(initial={name: getattr(stats, name) for name in cls.base_fields})
 
 
@@ -131,7 +131,7 @@ class LimitsForm(SettingsForm):
         return text
 
     def apply(self, user: UserQueue) -> list[str]:
-        """Set what differs from what holds now; the names of that. `InvalidForm` says what was wrong."""
+        """Set the values that differ from the current ones, and return their names. Mistakes raise `InvalidForm`."""
         if not self.is_valid():
             raise InvalidForm(self)
         now = user.stats()
@@ -228,7 +228,7 @@ class UserRow:
 
     @property
     def limits(self) -> list[str]:
-        """What it has to keep to, in words."""
+        """The user's limits, in words."""
         stats = self.stats
         known = {
             _("at most %(value)s at once"): stats.max_running and number(stats.max_running),
@@ -240,7 +240,7 @@ class UserRow:
 
     @property
     def verdict(self) -> str:
-        """What holds the user back, or what the two shares mean for it."""
+        """The reason why the user waits, or a comparison of its two shares."""
         stats, fair = self.stats, self.fair or 0.0
         if stats.paused or stats.organization_paused:
             return str(HOLD_TEXTS["user_paused" if stats.paused else "organization_paused"])
@@ -345,7 +345,7 @@ def remarks(table: Sequence[UserRow]) -> list[str]:
 
 
 def _is_held_back(stats: UserStats) -> bool:
-    """Whether it may wait for its own limits rather than for others."""
+    """Return whether the user may wait for its own limits instead of for other users."""
     own = stats.paused or stats.max_running is not None or stats.rate is not None
     return own or stats.organization_paused or stats.organization_is_full
 
@@ -399,7 +399,7 @@ USERS_EXAMINED = 500
 
 
 def _members(organization: OrganizationQueue, cursor: str | None) -> ResultPage[str]:
-    """Members among the next users of the queue: about a page of them, or as many as there are among a thousand."""
+    """Read until there is about a page of members, or until a thousand users of the queue were examined."""
     found: list[str] = []
     for _look in range(MEMBER_READS_PER_PAGE):
         page = organization.members(cursor, MEMBERS_PER_READ)
@@ -411,12 +411,11 @@ def _members(organization: OrganizationQueue, cursor: str | None) -> ResultPage[
 
 
 def _queue_waits(stats: QueueStats) -> dict[str, str]:
-    """How long half of the tasks of the whole queue waited, and 95 % of them."""
     return {"wait_p50": duration(stats.wait.p50), "wait_p95": duration(stats.wait.p95)}
 
 
 def users_label() -> str:
-    """What the users of queues are called: ``USERS_LABEL``, or "Users" in the language of the request."""
+    """Return the project's word for users: ``USERS_LABEL``, or "Users" in the language of the request."""
     try:
         return get_config().users_label or _("Users")
     except ConfigurationError:  # each page shows what is wrong
@@ -424,7 +423,7 @@ def users_label() -> str:
 
 
 def weight_sentences(preview: WeightPreview, *, has_organization: bool) -> list[str]:
-    """What another weight would change, in sentences."""
+    """Return sentences about the effects of another weight."""
     shares = {"before": share(preview.share_before), "after": share(preview.share_after)}
     found = [_("Share if everyone were busy: %(before)s now, %(after)s with this weight.") % shares]
     if preview.wait_before is not None and preview.wait_after is not None:
@@ -494,7 +493,7 @@ class UsersPage(AdminPage):
         return response
 
     def _preview(self, user_id: str, weight: float) -> list[str]:
-        """What this weight would change, in sentences; nothing if it is the user's weight."""
+        """Return sentences about the effects of this weight; none if the user already has it."""
         stats = self.queue.user(user_id).stats()
         if weight == stats.weight:
             return []
@@ -544,13 +543,12 @@ class UsersPage(AdminPage):
         }
 
     def _sorts(self, prefix: str) -> list[tuple[str, str, str]]:
-        """The orders of the list: name, label and URL."""
+        """List the orders of the page: name, label and URL."""
         kept = {"prefix": prefix} if prefix else {}
         plain = [("", _("work first"), self.url(self.name, **kept))]
         return plain + [(name, str(label), self.url(self.name, sort=name)) for name, (label, _key) in SORTS.items()]
 
     def _page(self, organization: str, prefix: str, sort: str) -> tuple[ResultPage[str], QueueStats, Fairness]:
-        """The users of the page, the queue's figures, and how the users are served."""
         queue, cursor = self.queue, self.request.GET.get("cursor") or None
         members = queue.organization(organization) if organization else None
         if sort and sort not in SORTS:
@@ -570,7 +568,6 @@ class UsersPage(AdminPage):
         return page, *self._figures(USERS_EXAMINED, page.items)
 
     def _figures(self, limit: int, user_ids: Sequence[str] = ()) -> list[Any]:
-        """The queue's figures, and how users are served."""
         reads: list[Callable[[Shards], Operation[Any]]] = [
             queue_stats.stats,
             lambda shards: user_fairness.fairness(shards, limit, user_ids),
@@ -578,7 +575,7 @@ class UsersPage(AdminPage):
         return read_in_lockstep([(self.queue, read) for read in reads])
 
     def _sorted(self, sort: str, cursor: str | None) -> tuple[ResultPage[str], QueueStats, Fairness]:
-        """A page of the examined users."""
+        """Sort the examined users, and return a page of them."""
         queue_figures, fairness = self._figures(USERS_EXAMINED)
         begin = int(cursor) if cursor and cursor.isdecimal() and len(cursor) < 6 else 0
         ranked = sorted(fairness.examined, key=SORTS[sort][1], reverse=True)
@@ -608,7 +605,7 @@ class UsersPage(AdminPage):
         }
 
     def _latest(self, user_id: str) -> dict[str, Any]:
-        """The user's latest ended tasks, and how many ended today."""
+        """Read the user's latest ended tasks, and count the ones that ended today."""
         ended = self.queue.user(user_id).ended_tasks(ENDED_TASKS_EXAMINED)
         midnight = timezone.localtime().replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
         today = Counter(each.state for each in ended.tasks if each.ended_at >= midnight)
@@ -622,7 +619,7 @@ class UsersPage(AdminPage):
         }
 
     def _changes(self, user_id: str) -> list[LogEntry]:
-        """What operators changed for this user, the latest first."""
+        """Read the changes that operators made to this user, the latest first."""
         subject = f"{self.queue_name}: {user_id}".replace("\0", "\N{SYMBOL FOR NULL}")[:SUBJECT_MAX_CHARACTERS]
         of_queues = ContentType.objects.get_for_model(Queue)
         entries = LogEntry.objects.filter(content_type=of_queues, object_id=subject).select_related("user")

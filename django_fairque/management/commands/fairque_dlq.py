@@ -160,8 +160,6 @@ def _add_filters(parser: ArgumentParser) -> None:
 
 
 def _listing(redact: Callable[[str], str]) -> Listing[DLQEntry]:
-    """The list of dead letters, with errors as ``redact`` leaves them."""
-
     def reason(entry: DLQEntry) -> str:
         return redact(entry.reason).splitlines()[0] if entry.reason else ""
 
@@ -195,7 +193,6 @@ def _listing(redact: Callable[[str], str]) -> Listing[DLQEntry]:
 
 
 def _group_listing(redact: Callable[[str], str]) -> Listing[DLQGroup]:
-    """The list of groups, with errors as ``redact`` leaves them."""
     return Listing(
         "group",
         [

@@ -57,7 +57,7 @@ class Command(PrintingCommand):
 
 
 def _topics() -> Iterator[str]:
-    """Each page with its headings, and the titles below each where titles are short."""
+    """List each page with its headings. Below a heading, list the titles if they are short; otherwise count them."""
     for page, entries in groupby(all_entries(), lambda entry: entry.page):
         yield f"{page} ({page_address(page)})"
         for section, below in groupby(entries, lambda entry: entry.section):

@@ -16,7 +16,7 @@ from django_fairque.embedded import AofStatus, EmbeddedServer, ServerStatus, is_
 from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.management.base import PrintingCommand
 
-# What the service managers answer for a service that is not running.
+# The exit code of service managers for a service that is not running.
 NOT_RUNNING = 3
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.statistics.task_names import NameFigures
 
 HOME, ERASE_LINE, ERASE_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
-"""What a terminal obeys: the cursor goes to the first line; the rest of its line, or all below it, is erased."""
+"""Terminal codes: move the cursor to the first line; erase the rest of the line; erase everything below it."""
 STOP_CHECK_SECONDS = 0.5
 """Seconds after which Ctrl-C is noticed at the latest."""
 INTERVAL_MAX_SECONDS = 86_400

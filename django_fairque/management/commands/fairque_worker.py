@@ -127,8 +127,11 @@ class Command(BaseCommand):
 
 
 def is_imported_by_child() -> bool:
-    """Whether a process that `multiprocessing` has spawned imports its main module, which runs this command because it has no
-    ``if __name__ == "__main__":``. It must not become another worker; it goes on with what it was spawned for."""
+    """Return whether this is a child process of `multiprocessing` that imports the main module of its parent.
+
+    A main module without ``if __name__ == "__main__":`` runs this command again in the child. The child must not become another
+    worker: it must go on with its own task.
+    """
     return bool(getattr(multiprocessing.current_process(), "_inheriting", False))
 
 
@@ -140,7 +143,7 @@ def _check_list(name: str, typed: object) -> None:
 
 
 def _as_typed(mistake: Mistake, options: dict[str, Any]) -> Mistake:
-    """A mistake with the names of the options as they were typed, if they were."""
+    """Rename the keys in a mistake to the options that were typed, if any."""
     key, problem = mistake.key.replace("override config_file", "--config"), mistake.problem
     for name, option in WORKER_OPTIONS.items():
         key = re.sub(rf"^override worker\.{option}\b", _flag(name), key)
