@@ -24,7 +24,7 @@ OFFLINE_PAGES = (
 """The pages whose entries can be read without a network. The build puts them into the wheel (``.ci/hatch_build.py``)."""
 MAX_QUERY_LENGTH = 2000
 MIN_MATCHED_LETTERS = 12
-"""A line is taken for a message if at least this number of the message's letters are in it: what is filled in is not known."""
+"""The least letters of a message that a line must contain to match, because the varying parts are unknown."""
 
 _MESSAGES = "contributing/messages"
 _EXPLAINED_MESSAGES = ("guides/troubleshooting", "contributing/log-messages")
@@ -72,7 +72,7 @@ def explanation_of(number: str) -> str:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A row of a table, or a message, of one of the pages."""
+    """A row of a table, or a message, on one of the pages."""
 
     page: str
     """The page's path below docs/, without its ending."""
@@ -87,7 +87,7 @@ class Explanation:
 
     @property
     def text(self) -> str:
-        """All its words."""
+        """All words of the entry."""
         return " ".join([self.title, *(text for _, text in self.facts)])
 
     def matched_letters(self, line: str) -> int:

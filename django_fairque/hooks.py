@@ -39,23 +39,23 @@ class Tracing(Protocol):
 
 
 class AlertSender(Protocol):
-    """Sends alerts of the queues to somebody."""
+    """Sends alerts of the queues to a receiver."""
 
     def put(self, alerts: Iterable[Alert]) -> None:
-        """Send these soon. Returns at once, from any thread."""
+        """Send these alerts soon. Returns at once, from any thread."""
 
     def end(self, seconds: float) -> None:
-        """Send the alerts that are left, for at most ``seconds``."""
+        """Send the remaining alerts, for at most ``seconds``."""
 
 
 tracing: Tracing | None = None
-"""Used where ``TRACING`` is on."""
+"""Used if ``TRACING`` is on."""
 alert_senders: list[Callable[[], AlertSender]] = []
-"""Each makes a sender for the process of a worker."""
+"""Functions that make a sender for the process of a worker."""
 
 
 def around_push(queue: str, tasks: Sequence[Task]) -> AbstractContextManager[object]:
-    """Around sending tasks that were enqueued before, in a transaction."""
+    """Measure the push of tasks that were enqueued before, in a transaction."""
     if tracing is None or not tasks or not conf.get_config().tracing:
         return nullcontext()
     return tracing.measured_push(queue, tasks)

@@ -1,7 +1,7 @@
-"""Whose work a request is, and which trace it belongs to: the tasks that it enqueues are that user's and that trace's. And a
-middleware that refuses to start with mistakes in model events.
+"""A middleware that gives tasks the user and the trace of the request that enqueues them, and a middleware that refuses to
+start with mistakes in model events.
 
-Nothing is looked up before a task asks: a request that enqueues nothing costs two variables, and no query.
+The user is looked up when a task is enqueued: a request that enqueues nothing costs two variables, and no query.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 
 class CurrentUserMiddleware:
-    """Tasks enqueued while a request is answered are for its user, unless they say whom they are for.
+    """Gives the tasks of a request its user, unless a task names another one.
 
-    The user is ``request.user``'s key, or what the callable named by ``REQUEST_USER`` returns (a tenant, say); nobody
-    when that is None. Its place among the middleware does not matter, as long as ``request.user`` is there when a task
-    is enqueued. For a request with a valid ``traceparent`` header its tasks belong to that trace.
+    The user is the key of ``request.user``, or the value that the callable named by ``REQUEST_USER`` returns (such as a
+    tenant); a value of None means no user. The middleware's place does not matter, as long as ``request.user`` exists when a
+    task is enqueued. If a request has a valid ``traceparent`` header, its tasks belong to that trace.
     """
 
     sync_capable = True
@@ -86,7 +86,7 @@ def _answering(request: HttpRequest) -> Iterator[None]:
 
 
 class RequestUser(UserSource):
-    """Looks the user of a request up."""
+    """Looks up the user of a request."""
 
     def __init__(self, request: HttpRequest) -> None:
         self._request = request

@@ -42,8 +42,8 @@ class Queue(models.Model):
 class OutboxEntry(models.Model):
     """One task, or one graph of tasks that depend on each other, on its way from a transaction to its queue.
 
-    Rows are written by the transaction that enqueues, relayed in the order of their ids, and removed then. A row that
-    is still here either has just been written, or says in ``last_error`` why it is.
+    The transaction that enqueues writes the row. Rows are relayed in the order of their ids, and then removed. A row that still
+    exists is either new, or has the reason in ``last_error``.
     """
 
     queue = models.CharField(_("queue"), max_length=64)

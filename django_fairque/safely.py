@@ -65,7 +65,7 @@ def type_name(error: object) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """Return ``str(error)``; a note that names what that raised, if it did."""
+    """Return ``str(error)`` or, if that raises, a note with the type of the raised exception."""
     try:
         return str.__str__(str(error))
     except BaseException as broken:  # noqa: BLE001 - an exception whose own __str__ raises must still be reported

@@ -69,7 +69,7 @@ _names: dict[str, str] = {}
 
 
 class NamedSignal(Signal):
-    """A signal whose senders are names: equal ones are one sender, whether written in code or read from a server."""
+    """A signal whose senders are names: equal names are one sender, no matter if they come from code or from the server."""
 
     def __init__(self) -> None:
         super().__init__()

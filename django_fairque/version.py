@@ -1,4 +1,4 @@
-"""Which version of this package is installed."""
+"""The version of the installed package."""
 
 __version__ = "0.1.0"
 """The version of the package."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 CHART_WIDTH, CHART_HEIGHT = 1000, 100
 SPARKLINE_MARGIN = 6
-"""Above and below the lines of a sparkline, whose strokes have a width."""
+"""Units above and below the lines of a sparkline, because strokes have a width."""
 SECONDS_WITHOUT_DATE = 86_400
 """Seconds: a chart of a longer time has dates below it."""
 LARGEST_DRAWN_VALUE = 1e15
@@ -68,7 +68,7 @@ class LineChart:
 
     @property
     def is_empty(self) -> bool:
-        """There is nothing to draw."""
+        """Whether there is nothing to draw."""
         return not any(_all_known(each.values) for each in self.series)
 
     @property
@@ -172,7 +172,7 @@ class LineChart:
 
     @property
     def rows(self) -> list[tuple[float, list[str | None]]]:
-        """The figures as a table, the latest first: a moment, and what each series says (None for nothing)."""
+        """The figures as a table, the latest first: a moment, and the text of each series (None for no value)."""
         known = [list(map(_known, each.values)) for each in self.series]
         texts = [[None if value is None else self.say(value) for value in values] for values in known]
         table = list(zip(self.times, zip(*texts, strict=True), strict=True)) if texts else []
@@ -211,7 +211,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Bars:
-    """Values side by side. The table they stand in is their alternative in text."""
+    """Values side by side. The table around them shows the same values as text."""
 
     title: str
     what: str
@@ -263,7 +263,7 @@ def ceiling(value: float, *, is_time: bool = False) -> float:
 
 
 def printable(label: str) -> str:
-    """Without what no XML may hold, shortened."""
+    """Replace characters that XML forbids, and shorten the label to 60 characters."""
     text = _UNPRINTABLE.sub("\ufffd", label)
     return text if len(text) <= 60 else f"{text[:59]}…"
 

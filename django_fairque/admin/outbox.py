@@ -1,4 +1,5 @@
-"""The outbox in the admin: what waits there and why, to be tried again or, with the tasks' loss, deleted."""
+"""The outbox in the admin: entries that wait, with reasons. An operator can try them again, or delete them and lose the
+tasks."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ class OutboxEntryAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # no generi
 
     @admin.display(description=_("tasks"))
     def shown_tasks(self, entry: OutboxEntry) -> str:
-        """With everything that is sent, but for secrets."""
+        """Return everything that is sent, except secrets."""
         try:
             tasks = [
                 {**each, "payload": json_payload.loads(each["payload"].encode())} for each in json.loads(entry.tasks)

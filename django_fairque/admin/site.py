@@ -44,7 +44,7 @@ def _seen_by(request: HttpRequest) -> list[type[AdminPage]]:
 
 @admin.register(Queue)
 class QueueAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # no generic at run time
-    """There are no rows: what there is to see is on a server."""
+    """The admin of queues. There are no rows in a database: queues are on a server."""
 
     pages = PAGES
 

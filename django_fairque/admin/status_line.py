@@ -17,11 +17,11 @@ from django_fairque.monitoring.redaction import redacted_text
 from django_fairque.monitoring.translations import sentence
 
 STATUS_MAX_AGE_SECONDS = 4.0
-"""For how long a process shows the health that it has read: pages refresh every 5 seconds, in many tabs."""
+"""Seconds for which a process shows the health that it has read: pages refresh every 5 seconds, in many tabs."""
 REASONS_SHOWN = 8
-"""Reasons in the line; of more, only how many."""
+"""Maximum number of reasons in the line; further ones are counted."""
 HEALTH_STATUSES = ("good", "degraded", "down")
-"""From the best to the worst."""
+"""All statuses, from the best to the worst."""
 
 status_probe = Probe(judged, STATUS_MAX_AGE_SECONDS, judged_together, page_client)
 
@@ -31,12 +31,12 @@ _REMEDIES = (
     (re.compile("worker|event loop"), "workers"),
     (re.compile("ready tasks|wait|started too late"), "users"),
 )
-"""The page that shows more about a reason, by the words of its English text."""
+"""Pages that show more about a reason, by words of its English text."""
 
 
 @dataclass(frozen=True)
 class StatusReason:
-    """Why the status is not good: a sentence, and the URL of the page where something can be done about it."""
+    """A reason why the status is not good: a sentence, and the URL of the page with an action against it."""
 
     text: str
     queue: str = ""
@@ -54,7 +54,7 @@ class StatusLine:
     """Whether tasks of a queue wait while no worker runs."""
     reasons: tuple[StatusReason, ...] = ()
     more: int = 0
-    """Number of reasons that are not among them."""
+    """The number of reasons that are left out."""
     readings: Mapping[str, Health] = field(default_factory=dict)
     """The health of each queue that could be read."""
 

@@ -1,6 +1,6 @@
-"""System checks, numbered: docs/reference/checks.md says what each means and what to do. One module per subject.
+"""Numbered system checks, one module per subject. docs/reference/checks.md explains each and the action against it.
 
-Only `check_server` asks a server anything, and only under ``check --deploy``.
+Only `check_server` sends requests to a server, and only under ``check --deploy``.
 """
 
 from __future__ import annotations

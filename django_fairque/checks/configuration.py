@@ -1,6 +1,6 @@
-"""Checks of settings: mistakes, what is allowed but hardly meant, users in requests, workers, and production servers.
+"""Checks of settings: mistakes, allowed but unlikely values, users in requests, workers, and production servers.
 
-`check_deployment` is part of ``check --deploy`` and reads settings only; checks that ask a server are in `server`.
+`check_deployment` is part of ``check --deploy`` and reads settings only; checks with requests to a server are in `server`.
 The other modules make their messages, and get the configuration, with the functions of this one.
 """
 
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 
 
 def message(number: str, text: str, hint: str, *, is_error: bool | None = None) -> checks.CheckMessage:
-    """An error (E) or a warning (W), as its number says unless ``is_error`` is given. Its hint ends with a reference."""
+    """Return an error (E) or a warning (W), by the letter of its number unless ``is_error`` is given. The hint ends with a
+    reference."""
     kind = checks.Error if (".E" in number if is_error is None else is_error) else checks.Warning
     return kind(text, hint=f"{hint} {explanation_of(number.rpartition('.')[2])}", id=number)
 
 
 def configured() -> FairQueueConfig | None:
-    """The configuration; None when it has mistakes, which `check_configuration` reports."""
+    """Return the configuration; None if it has mistakes, which `check_configuration` reports."""
     from django_fairque.conf import get_config
 
     try:
@@ -40,13 +41,13 @@ def configured() -> FairQueueConfig | None:
 
 
 def resolved(redis: RedisConfig) -> RedisConfig:
-    """With its cache alias, if it has one, replaced by the server that is meant."""
+    """Return the configuration of the server to which a cache alias refers; unchanged without an alias."""
     from django_fairque.conf.redis import resolve_cache
 
     return resolve_cache(redis)
 
 
-# Kind of mistake -> number and what to do about it; {page} is the page of the configuration.
+# Kind of mistake -> number and hint; {page} is the page of the configuration.
 _MISTAKES = {
     "unknown": ("fairque.E001", "{page} lists every key. Case does not matter."),
     "value": ("fairque.E002", "{page} lists the values that each key takes."),
@@ -152,7 +153,7 @@ def _names_of(path: str) -> set[str]:
     """Return the dotted paths of a middleware and of its base classes."""
     try:
         bases = getattr(import_string(path), "__mro__", ())
-    except ImportError:  # Django says so when the first request comes
+    except ImportError:  # Django reports this at the first request
         bases = ()
     return {path, *(f"{base.__module__}.{base.__qualname__}" for base in bases)}
 
@@ -196,10 +197,10 @@ def _short_leases(config: FairQueueConfig, workers: tuple[WorkerConfig, ...]) ->
 
 
 def _unserved(config: FairQueueConfig) -> Iterator[checks.CheckMessage]:
-    """Only who lists workers says that there are no others."""
+    """Report queues that no worker serves. Only a project that lists its workers declares that there are no others."""
     served = {name for worker in config.workers.values() for name in worker.queues}
     for name in config.queues if config.workers else ():
-        if name not in served and name != "default":  # which is always declared
+        if name not in served and name != "default":  # always declared
             text = f"none of the WORKERS serves the queue {name!r}: its tasks would wait for ever"
             hint = "Name it among the QUEUES of a worker. Silence this number if a worker is started with --queue."
             yield message("fairque.W008", text, hint)

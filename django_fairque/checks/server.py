@@ -41,7 +41,7 @@ _ELASTICACHE = (
 )
 _OLD = "Redis 7.2.5 and Valkey 7.2.6 are the oldest that are fit for production."
 
-# Kind of finding -> number and what to do; what is not here changes from hour to hour, and is fairque_health's affair.
+# Kind of finding -> number and hint. Other kinds change from hour to hour: fairque_health reports those.
 _NUMBERS = {
     "replica": _REFUSES,
     "disk": _REFUSES,
@@ -127,7 +127,8 @@ def _findings(redis: RedisConfig, infos: Infos) -> Iterator[CheckMessage]:
 
 
 def _unlimited(info: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Not among what `fairque_health` finds: nothing is wrong yet, and on a machine of one's own it may be meant so."""
+    """Report a server without maxmemory. `fairque_health` does not: nothing is wrong yet, and it may be intended on a
+    developer's machine."""
     if info.get("maxmemory") == 0:
         yield "unlimited", "there is no maxmemory: a queue that grows ends when the kernel kills the server"
 
@@ -141,7 +142,7 @@ def _hidden_caches(queue_alias: str | None, mine: RedisConfig, infos: Infos, unt
             continue  # reported by `check_caches`
         try:
             runs = _runs(_infos(cache, until))
-        except errors.FairQueueError:  # a cache that is down or not ours to see is nobody's mistake here
+        except errors.FairQueueError:  # a cache that is down or refuses access is no mistake here
             continue
         if runs & mine_run and cache.db == mine.db:
             yield shared(cache, alias)

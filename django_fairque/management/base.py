@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def positive(text: str) -> int:
-    """For the number of things to show or to do, as ``type`` of an argument."""
+    """Parse the number of things to show or to do, as ``type`` of an argument."""
     if not (text.isdecimal() and len(text) < 10 and int(text)):
         raise ArgumentTypeError(f"expected a whole number of at least 1, got {short(text)}")
     return int(text)
@@ -88,7 +88,7 @@ NO_LIMIT = "none"
 
 
 def limit_of(text: str) -> int | None:
-    """A limit as it was typed: a whole number, or `NO_LIMIT`; `ValueError` says so of anything else."""
+    """Parse a limit: a whole number, or `NO_LIMIT`. Anything else raises `ValueError`."""
     if text == NO_LIMIT:
         return None
     try:
@@ -98,7 +98,7 @@ def limit_of(text: str) -> int | None:
 
 
 def open_what_is_closed() -> None:
-    """Let there be an output to write to where a process was started without one (``>&-``): Python has None for it then."""
+    """Open an output if a process was started without one (``>&-``): Python then has None for it."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             nothing = os.open(os.devnull, os.O_WRONLY)
@@ -122,7 +122,7 @@ def queues_with_timeout() -> Iterator[Callable[[str], FairQueue]]:
 
 
 class PrintingCommand(BaseCommand):
-    """A command that prints lines, says in one what is wrong, and ends quietly when its reader has seen enough."""
+    """A command that prints lines, reports an error in one line, and ends quietly when its reader closes the pipe."""
 
     requires_system_checks: list[str] = []  # noqa: RUF012 - Django's own declaration
 
@@ -135,7 +135,7 @@ class PrintingCommand(BaseCommand):
         super().__init__(*args, **options)
 
     def write_lines(self, *lines: str, style: Callable[[str], str] = str) -> None:
-        """Print lines, each of which stays one, whatever somebody's ids, names and errors have in them."""
+        """Print each line as one line, even if ids, names or errors contain line breaks."""
         self.stdout.write("\n".join(style(plain(line)) for line in lines))
 
     def execute(self, *args: Any, **options: Any) -> str | None:
@@ -156,7 +156,7 @@ class PrintingCommand(BaseCommand):
 
 
 def _flush_or_drop(output: OutputWrapper) -> None:
-    """Python flushes what is left once more when it ends, and complains if nobody reads it."""
+    """Drop what can't be written: otherwise Python flushes it once more at its end, and reports an error if nobody reads it."""
     try:
         output.flush()
     except BrokenPipeError:
@@ -164,8 +164,10 @@ def _flush_or_drop(output: OutputWrapper) -> None:
 
 
 class QueueCommand(PrintingCommand):
-    """A command about one queue, which ends with one line if there is an error. Subclasses define `run`, or for each action a
-    method that gives the lines to print: ``_cancel_run`` for ``cancel-run``."""
+    """A command about one queue, which ends with one line if there is an error.
+
+    Subclasses define `run` or, for each action, a method that yields the lines to print: ``_cancel_run`` for ``cancel-run``.
+    """
 
     queue: FairQueue
     options: dict[str, Any]
@@ -179,10 +181,10 @@ class QueueCommand(PrintingCommand):
 
     @staticmethod
     def add_actions(parser: CommandParser) -> Callable[..., ArgumentParser]:
-        """For a command that does several things: a function that adds one of them, by its name and its help. Further arguments
-        are those of the action, by name, with their help.
+        """Return a function that adds an action to the command, by its name and its help. Further arguments are the arguments
+        of the action, by name, with their help.
 
-        Each takes ``--queue`` as well, because it is natural to write the action first.
+        Each action accepts ``--queue`` as well, because it is natural to write the action first.
         """
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.users.users import UserStats
 
 MAX_USERS_RANKED = 150
-"""Users among which those with most ready tasks are found: each is a read."""
+"""Users that are examined to find the ones with most ready tasks; each costs a read."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,8 @@ class TerminalFigures:
 
 
 def read_figures(queue: FairQueue, rows: int, search: str = "", selected: str = "") -> TerminalFigures:
-    """Read what is shown: at most ``rows`` tasks and users. With ``search``, the users that have it in their id, and the user
-    with exactly this id, whether or not it has tasks. The user ``selected`` is among them in any case.
-    """
+    """Read the figures of at most ``rows`` tasks and users. With ``search``, only users with this text in their id, and the
+    user with exactly this id even if it has no tasks. The user ``selected`` is always included."""
     stats = queue.get_stats(TREND_MINUTES)
     top = top_users(queue, stats, MAX_USERS_RANKED, MAX_USERS_RANKED)
     names = [name for name in top.sizes if search.lower() in name.lower()]
@@ -166,7 +165,8 @@ class QueueApp(App[None]):
     # --- reading ---
 
     def refresh_figures(self) -> None:
-        """Read the queue and show it. Not twice at once: a server that does not answer must not gather threads."""
+        """Read the queue and show it. Only one read runs at a time: a server that does not answer must not cause more and
+        more threads."""
         if self._is_reading:
             self._is_outdated = True
             return

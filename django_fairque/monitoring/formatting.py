@@ -87,12 +87,12 @@ def share(fraction: float) -> str:
 
 
 def _scaled(value: float, units: Iterable[tuple[float, str]]) -> str:
-    """In the largest unit of which there is one; empty if there is none of any."""
+    """Write the value in the largest unit that it reaches; empty if it reaches none."""
     return next((f"{_digits(value / unit)} {name}" for unit, name in units if abs(value) >= unit), "")
 
 
 def _digits(value: float) -> str:
-    """Three digits, without zeros behind the point, with separators."""
+    """Write three digits, with separators and without trailing zeros."""
     if abs(value) >= 100:
         return f"{value:,.0f}"
     if 0 < value < 0.001:
@@ -121,10 +121,10 @@ UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def read_age(text: str) -> float:
-    """``90s``, ``10m``, ``2h``, ``7d`` in seconds.
+    """Parse ``90s``, ``10m``, ``2h`` or ``7d`` into seconds.
 
     Raises:
-        ValueError: it is none; the message says what one looks like.
+        ValueError: the text has another form; the message describes the right one.
     """
     match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]+)?)([smhd])", text)
     if match is None:

@@ -1,4 +1,4 @@
-"""A queue's health with the limits of the configuration: what the command and the probes report."""
+"""A queue's health by the limits of the configuration, for the command and the probes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`StatsMonitor`: rules about a queue's figures, and who is notified when one of them begins or ceases to hold."""
+"""`StatsMonitor`: rules about a queue's figures, and alerts when a rule begins or ceases to be broken."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ METRICS: Mapping[str, Metric] = {
 class AlertRule:
     """``metric`` (one of `METRICS`) must not be over ``over`` for longer than ``for_seconds``.
 
-    ``name`` distinguishes rules about one metric; it is the metric's when none is given.
+    ``name`` distinguishes rules about one metric; by default it is the metric's name.
     """
 
     metric: str
@@ -90,7 +90,7 @@ class AlertRule:
 
 @dataclass(frozen=True)
 class MonitorAlert:
-    """A rule begins (``raised``) or ceases (``cleared``) to be broken; ``since`` when its value went over."""
+    """A rule begins (``raised``) or ceases (``cleared``) to be broken. ``since`` is the time at which its value went over."""
 
     state: str
     rule: AlertRule
@@ -107,15 +107,14 @@ class MonitorAlert:
 
 
 class StatsMonitor:
-    """Looks at a queue's figures when `check` is called, and reports each change once.
+    """Checks a queue's figures when `check` is called, and reports each change once.
 
-    While shards are missing from them, nothing that was over its limit counts as back below it.
+    While shards are missing from the figures, no figure that was over its limit counts as back below it.
 
     Args:
-        rules: what to look at; by default those of the configuration (``MONITOR``).
-        on_alert: called with each `MonitorAlert`; by default they are logged, and sent to the webhook of the configuration
-            (``MONITOR["WEBHOOK"]``) if there is one. If it fails, that is logged, and the next
-            alert is passed to it.
+        rules: the rules to check; by default the rules of the configuration (``MONITOR``).
+        on_alert: called with each `MonitorAlert`; by default alerts are logged, and sent to the webhook of the configuration
+            (``MONITOR["WEBHOOK"]``) if there is one. A failed call is logged, and the next alert is passed to the function.
     """
 
     def __init__(
@@ -131,10 +130,10 @@ class StatsMonitor:
         self._raised: set[AlertRule] = set()
 
     def check(self, stats: QueueStats | None = None, *, now: float | None = None) -> list[MonitorAlert]:
-        """Look once; returns what changed since the last look. ``now`` defaults to this machine's clock.
+        """Check the rules; return the changes since the last check. ``now`` defaults to this machine's clock.
 
         Raises:
-            RedisConnectionError: the server can't be reached; what is known of each rule stays as it was.
+            RedisConnectionError: the server can't be reached; the state of each rule stays unchanged.
         """
         figures = self._queue.get_stats() if stats is None else stats
         moment = time.time() if now is None else now
@@ -150,7 +149,7 @@ class StatsMonitor:
 
     @property
     def raised(self) -> list[AlertRule]:
-        """The rules that are broken now, as of the last look."""
+        """The rules that were broken at the last check."""
         return [rule for rule in self.rules if rule in self._raised]
 
     def _evaluate(self, rule: AlertRule, stats: QueueStats, now: float) -> MonitorAlert | None:
@@ -171,7 +170,7 @@ class StatsMonitor:
 
 
 def exceeded_limits(queue: FairQueue, stats: QueueStats | None = None) -> list[str]:
-    """Return a sentence for each figure that is over its configured limit now. Does not wait for ``for_seconds``."""
+    """Return a sentence for each figure that is over its configured limit now, regardless of ``for_seconds``."""
     rules = [AlertRule(rule.metric, rule.over) for rule in _configured()]
     if not rules:
         return []
@@ -195,7 +194,7 @@ def _has_webhook() -> bool:
 
 
 def _send(alerts: Sequence[MonitorAlert]) -> None:
-    """One message, whatever their number: a receiver that hangs delays a check once."""
+    """Send one message for all alerts: a receiver that hangs delays a check only once."""
     fields = [
         {"kind": each.state, "queue": each.queue, "rule": each.rule.name, "value": each.value, "since": each.since}
         for each in alerts

@@ -37,7 +37,7 @@ T = TypeVar("T")
 ANSWER_TIMEOUT_SECONDS = 1.0
 """Seconds for one answer of the server, and for a connection to it."""
 PROBE_TIMEOUT_SECONDS = 1.5
-"""Seconds for the whole look."""
+"""Seconds for reading all queues."""
 
 TIMED_OUT = "the server did not answer in time"
 UNREACHABLE = "the server can't be reached"
@@ -56,7 +56,7 @@ class ProbeResult(Generic[T]):
 
 
 class _ProbeState(Generic[T]):
-    """The state of a probe in one process: the thread that looks is this process's."""
+    """The state of a probe in one process; its thread belongs to this process."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -89,11 +89,12 @@ class Probe(Generic[T]):
         self._states: PerProcess[_ProbeState[T]] = PerProcess(_ProbeState)
 
     def forget(self) -> None:
-        """Begin anew: the next `read` looks."""
+        """Drop the stored result: the next `read` reads the queues again."""
         self._states.take()
 
     def read(self, within: float = PROBE_TIMEOUT_SECONDS) -> ProbeResult[T]:
-        """Look, or share the look that is under way. Never raises, and never takes much longer than ``within``."""
+        """Read the queues, or wait for the read that is running. Never raises, and never takes much longer than ``within``
+        seconds."""
         try:
             config = get_config()
         except ConfigurationError as error:
@@ -116,7 +117,7 @@ class Probe(Generic[T]):
                 future: Future[ProbeResult[T]] = Future()
                 arguments = (state, config, future)
                 threading.Thread(target=self._run, args=arguments, name="fairque-probe", daemon=True).start()
-                state.under_way = config, future  # only once it runs: or nobody would ever end it
+                state.under_way = config, future  # only after the start: without a thread the future would never end
             return state.under_way[1]
 
     def _run(self, state: _ProbeState[T], config: FairQueueConfig, future: Future[ProbeResult[T]]) -> None:
@@ -137,13 +138,13 @@ class Probe(Generic[T]):
         except Exception as failure:
             logger.exception("checking the queues failed unexpectedly")
             error = failure
-        # All queues are on one server: what ends the look at one would end it at the next.
+        # All queues are on one server: an error that ends the read of one queue would end the next one's, too.
         result.troubles.update((name, _words(error)) for name in config.queues if name not in result.readings)
         self._log_changes(result.troubles, error)
         state.kept = config, time.monotonic(), result
         with state.lock:
             if state.under_way is not None and state.under_way[1] is future:
-                state.under_way = None  # who comes now wants to know how it is now
+                state.under_way = None  # later requests need new figures
         future.set_result(result)
 
     def _log_changes(self, troubles: dict[str, str], why: object) -> None:

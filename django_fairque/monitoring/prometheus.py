@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 PREFIX = "fairque_"
 USERS_EXAMINED_PER_SCRAPE = 200
-"""Users whose tasks are compared, at most: about a thousand commands, and 3 ms of the server's time."""
+"""Maximum number of users whose tasks are compared: about a thousand commands, and 3 ms of the server's time."""
 MAX_NAMES_EXPORTED = 20
-"""Task names with a series of their own: those with most attempts in the last hour."""
+"""Task names with a separate series: the names with most attempts in the last hour."""
 OTHER_NAMES = "other"
 """The label of all other names together."""
 TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
@@ -55,7 +55,7 @@ class Figures:
     fairness: Fairness
     shards: int = 1
     names: list[NameFigures] = field(default_factory=list)
-    """By task name, of the last hour; most attempts first."""
+    """Figures by task name in the last hour; most attempts first."""
 
     @classmethod
     def read(cls, queue: FairQueue) -> Figures:
@@ -103,7 +103,7 @@ def _by_task_name(
     text: str,
     together: Callable[[float, float], float] = operator.add,
 ) -> Family:
-    """By task name; ``together`` is the value of two names that have one series."""
+    """Define a metric by task name. ``together`` returns the value of two names that share one series."""
 
     def values(figures: Figures) -> Mapping[str, float]:
         found = {OTHER_NAMES: 0.0}
@@ -262,7 +262,7 @@ def cumulative(found: Distribution) -> list[tuple[str, float]]:
 
 
 class FairqueCollector(Collector):
-    """All queues' figures; register it in your registry to have them next to your own metrics."""
+    """The figures of all queues. Register it in your registry to export them next to your own metrics."""
 
     def collect(self) -> Iterator[Metric]:
         began = monotonic()
@@ -300,7 +300,8 @@ class WorkerCollector(Collector):
 
 
 def exposition(accept: str, worker: Callable[[], Mapping[str, float]] | None = None) -> tuple[bytes, str]:
-    """The figures as they are written, and the content type: OpenMetrics for those who ask, the older text for all else.
+    """Return the figures as text, and the content type: OpenMetrics if the client accepts it, otherwise the older text
+    format.
 
     ``worker``: see `WorkerCollector`.
     """

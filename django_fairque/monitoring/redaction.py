@@ -1,4 +1,4 @@
-"""Payloads, results and errors as people are shown them: without secrets, and never longer than a page can bear."""
+"""Payloads, results and errors for people: without secrets, and short enough for a page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from django_fairque.monitoring.formatting import number
 HIDDEN = "••••••"
 TEXT_MAX_CHARACTERS = 20_000
 REDACTION_MAX_DEPTH = 50
-"""Levels that are looked through; what lies deeper is hidden, because nobody looked at its keys."""
+"""Levels that are searched for secrets; deeper values are hidden, because their keys are not searched."""
 
 _LOGIN = re.compile(r"(?<=://)[^\s/\"'<>]*(?=@)")
 """The part of a URL with a user name, a password or a token."""
@@ -32,10 +32,10 @@ _VALUE = r"""(?x: \\(["']).*?\\\2                                 # a text withi
 
 
 def redacted(value: Any, patterns: Iterable[str] | None = None) -> Any:
-    """A JSON value in its shape, with `HIDDEN` for the value of each key that has one of the words in it.
+    """Return a JSON value in which `HIDDEN` replaces the value of each key that contains one of the words.
 
     Args:
-        patterns: the words, in any case; those of ``FAIRQUE["REDACT"]`` when None.
+        patterns: the words, in any case; None (the default) for the words of ``FAIRQUE["REDACT"]``.
     """
     words = _configured() if patterns is None else patterns
     return _redacted(value, tuple(word.casefold() for word in words), REDACTION_MAX_DEPTH)
@@ -64,7 +64,7 @@ def _redacted(value: Any, words: tuple[str, ...], levels: int) -> Any:
 
 
 def redacted_text(text: str, patterns: Iterable[str] | None = None) -> str:
-    """A sentence, an error or a traceback with `HIDDEN` for secrets: what follows one of the words
+    """Return a sentence, an error or a traceback in which `HIDDEN` replaces secrets: the value after one of the words
     (``password=…``, ``"api_key": "…"``, ``Authorization: Bearer …``), the login in a URL, a bearer's token.
 
     Args:

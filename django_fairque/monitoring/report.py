@@ -1,4 +1,4 @@
-"""A queue's and a user's figures as lines for people, and the users who wait for most."""
+"""Figures of a queue and of a user as lines for people, and the users with most ready tasks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def differing_declarations(queue: FairQueue) -> list[str]:
-    """A sentence with the versions if running workers have declared different schedules, as those of two services do."""
+    """Return a sentence with the versions if running workers, such as those of two services, declare different schedules."""
     running = queue.schedules.running_versions()
     if all(have_equal_declarations(running[0].version, other.version) for other in running):
         return []

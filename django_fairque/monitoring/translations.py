@@ -87,12 +87,12 @@ _SENTENCES = (
 
 
 def word(value: str) -> str:
-    """A state, a kind of failure, a schedule's source; what is none is as it was."""
+    """Translate a state, a kind of failure or a schedule's source; other words stay unchanged."""
     return str(_WORDS.get(value, value))
 
 
 def sentence(text: str) -> str:
-    """A reason of a queue's health; one that is not known stays as it is."""
+    """Translate a reason of a queue's health; an unknown one stays unchanged."""
     for known, pattern in _patterns():
         if found := pattern.fullmatch(text):
             return gettext(known) % found.groupdict()

@@ -1,4 +1,4 @@
-"""Why a task is waiting, in words: everything that stands between it and its start, the weightiest first."""
+"""Explanations why a task waits: all reasons, the most important first."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from django_fairque.engine.users.wait_reason import WaitReason
 
 BLOCKERS_NAMED = 20
-"""Dependencies and workers that are named; of more, only how many."""
+"""Maximum number of dependencies and workers that are named; further ones are counted."""
 
 _NOT_ALL = re.compile(r" and \d+ more$")
-"""At the end of a worker's list of users: it may serve others."""
+"""The end of a worker's shortened list of users, which means that it may serve others."""
 
 
 @dataclass(frozen=True)
 class Reason:
-    """One thing that a task waits for.
+    """One reason why a task waits.
 
-    ``kind`` is one of unknown_name, scheduled, retry, crashed, depends, resolving, running, lost_lease, ended, dead, expired,
-    queue_paused, user_paused, organization_paused, capped, organization_capped, throttled, no_worker, not_served, behind_own,
-    behind_users, next: what a program can ask for.
+    ``kind``, for programs, is one of unknown_name, scheduled, retry, crashed, depends, resolving, running, lost_lease, ended,
+    dead, expired, queue_paused, user_paused, organization_paused, capped, organization_capped, throttled, no_worker,
+    not_served, behind_own, behind_users, next.
     """
 
     kind: str
@@ -230,7 +230,7 @@ def _serves(info: dict[str, str], user_id: str) -> bool:
 
 
 def pause_details(pause: Pause | None) -> str:
-    """When a pause ends, and its note; empty if it has neither."""
+    """Return the end of a pause and its note; empty if it has neither."""
     parts = []
     if pause is not None and pause.until is not None:
         parts.append(_("It ends at %(when)s.") % {"when": _when(pause.until)})
@@ -245,7 +245,7 @@ def with_details(text: str, pause: Pause | None) -> str:
 
 
 def _when(moment: float) -> str:
-    """In Django's current time zone, as in the admin, with the zone's name."""
+    """Write a time in Django's current time zone, as in the admin, with the zone's name."""
     return datetime.fromtimestamp(moment, timezone.get_current_timezone()).strftime("%Y-%m-%d %H:%M:%S %Z")
 
 

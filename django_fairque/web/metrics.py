@@ -32,13 +32,14 @@ NOT_FOUND = text_response(404, "not found")
 
 
 def bearer(header: str) -> str:
-    """The token in an ``Authorization`` header; empty for none, and for another scheme, which is not meant for us."""
+    """Return the token in an ``Authorization`` header; empty if there is none, or for another scheme."""
     scheme, _, token = header.partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def is_known(token: str, config: MonitorConfig) -> bool:
-    """Whether it is one of the configured tokens. The time that it takes does not show how much of it is right."""
+    """Return whether ``token`` is one of the configured tokens. The time of the comparison does not depend on the matching
+    part."""
     given = token.encode(errors="backslashreplace")
     return any(hmac.compare_digest(given, each.get_secret_value().encode()) for each in config.token)
 

@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 logger = get_logger("django_fairque.monitoring")
 
 STOP_POLL_SECONDS = 0.1
-"""Seconds after which it notices that it is to stop."""
+"""Seconds between two checks whether the server must stop."""
 
 
 class MetricsServer:
     """Answers ``/metrics`` and ``/live`` in separate threads, as a context manager.
 
-    The operator who opens the port decides who reaches it: without a configured token it asks for none.
+    The operator who opens the port controls the access to it: without a configured token the server asks for none.
 
     Args:
-        port: 0 for any free one, which the log names.
-        worker: what the worker reports about itself, see `django_fairque.monitoring.prometheus.WORKER`; from any thread.
+        port: 0 for any free port, which the log names.
+        worker: returns the worker's figures, see `django_fairque.monitoring.prometheus.WORKER_FAMILIES`; called from any thread.
 
     Raises:
-        ConfigurationError: prometheus-client is not installed, or the port can't be had.
+        ConfigurationError: prometheus-client is not installed, or the port can't be opened.
     """
 
     def __init__(

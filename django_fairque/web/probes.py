@@ -27,25 +27,26 @@ health_probe = Probe(judged, read_together=judged_together)
 
 
 def probe(view: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
-    """GET and HEAD only, never from a cache, for those who have not logged in, and without a database transaction."""
+    """Allow GET and HEAD only, without a cache, a login or a database transaction."""
     wrapped = csrf_exempt(cache_control(no_store=True)(require_safe(view)))
     return wraps(view)(non_atomic_requests(login_not_required(wrapped)))
 
 
 @probe
 def live(_: HttpRequest) -> HttpResponse:
-    """This process responds. No request is sent to the server: restarting this process would not help it."""
+    """Return that this process responds. No request is sent to the server, because restarting this process would not help it."""
     return JsonResponse({"status": "live"})
 
 
 @probe
 def ready(request: HttpRequest) -> HttpResponse:
-    """Whether tasks can be enqueued: 200 or 503. With a token also how each queue is, and why."""
+    """Return 200 if tasks can be enqueued, otherwise 503. A client with a token also gets the status and the reasons of each
+    queue."""
     monitor = _monitor()
     token = access.bearer(request.headers.get("Authorization", ""))
     is_known = access.is_known(token, monitor)
     if token and monitor.token and not is_known:
-        return _response(access.UNAUTHORIZED)  # who brings one wants to know that it is wrong
+        return _response(access.UNAUTHORIZED)  # a client must learn that its token is wrong
     sight = health_probe.read()
     is_ready = not sight.troubles and all(health.status != "down" for health in sight.readings.values())
     content: dict[str, Any] = {"status": "ready" if is_ready else "not ready"}
@@ -59,7 +60,7 @@ def ready(request: HttpRequest) -> HttpResponse:
 
 @probe
 def metrics(request: HttpRequest) -> HttpResponse:
-    """All queues' figures for Prometheus, with a token; 404 while none is configured."""
+    """Return the figures of all queues for Prometheus, to a client with a token; 404 while no token is configured."""
     headers = request.headers
     return _response(access.metrics(headers.get("Authorization", ""), headers.get("Accept", ""), is_open=False))
 

@@ -1,4 +1,4 @@
-"""Audit: what operators did to a queue, from the admin's log."""
+"""The audit page: operators' actions on a queue, from the admin's log."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 APP = "django_fairque"
 FRAGMENT_HEADER = "X-Fairque-Fragment"
-"""Sent by the script that refreshes a page: only what changes is wanted."""
+"""A header of the script that refreshes a page: the response contains only the parts that change."""
 SUBJECT_MAX_CHARACTERS = 200
 """Characters that the admin's log stores for the name of an object."""
 PURGES_PER_REQUEST = 10_000
@@ -75,7 +75,7 @@ class Question(Exception):  # noqa: N818 - it is no error
     """Raised by an action's method in place of acting. A "yes" posts the same again, with ``confirm=yes``."""
 
     paragraphs: Sequence[str]
-    """Empty ones are left out."""
+    """Texts of the question; empty ones are left out."""
     yes: str
     """The text of the button."""
     title: str = ""
@@ -89,7 +89,8 @@ class Question(Exception):  # noqa: N818 - it is no error
 
 @dataclass(eq=False)
 class InvalidForm(Exception):  # noqa: N818 - no error of anybody's code: the page is shown again
-    """Raised by an action whose form has mistakes; nothing was done. With a ``mistake`` of a ``field``, that is added."""
+    """Raised by an action whose form has mistakes; nothing was done. A ``mistake`` is added to the form's ``field``, if
+    given."""
 
     form: forms.Form
     field: str = ""
@@ -107,23 +108,23 @@ class AdminPage(View):
     """The name in the page's URL (``admin:django_fairque_<name>``) and in its template, which extends
     ``admin/django_fairque/page.html``."""
     path: ClassVar[str] = ""
-    """Below the app's own URL; ``<name>/`` by default."""
+    """The path below the app's own URL; ``<name>/`` by default."""
     title: ClassVar[StrOrPromise]
     permission: ClassVar[str]
-    """To see it: a codename of `Queue`, such as ``view_user``."""
+    """The permission to see the page: a codename of `Queue`, such as ``view_user``."""
     actions: ClassVar[dict[str, Action]] = {}
     in_menu: ClassVar[bool] = True
     list_name: ClassVar[str] = ""
     """The page to go to from here if the requested object does not exist; empty for this one, without its query."""
     subject_field: ClassVar[str] = ""
-    """The posted field that names what an action is done to."""
+    """The posted field that names the object of an action."""
 
     refreshes: bool = True
-    """Whether its content is renewed every few seconds. Not while somebody fills in a form."""
+    """Whether the content is renewed every few seconds. Off while an operator fills in a form."""
     model_admin: Any = None
     """The `QueueAdmin` below which the page hangs; given to `as_view`."""
     form: forms.Form | None = None
-    """With mistakes, as it was posted."""
+    """The form as it was posted, with its mistakes."""
     request: HttpRequest
     queue: FairQueue
 
@@ -156,7 +157,7 @@ class AdminPage(View):
 
     @cached_property
     def status(self) -> StatusLine:
-        """The health of all queues. Why it is not good is for users who may see queues."""
+        """The health of all queues. Reasons are only for users with the permission to see queues."""
         return read_status(self.link, shows_reasons=self.may("view_queue"))
 
     @property
@@ -207,8 +208,8 @@ class AdminPage(View):
         except (errors.TaskNotFoundError, errors.TaskValidationError, NotHereError) as error:
             where = self.url(self.list_name or self.name)
             if FRAGMENT_HEADER in request.headers or where == request.get_full_path():
-                raise Http404(str(error)) from error  # to a script, and where there is nothing else to show
-            messages.warning(request, str(error))  # in the list, as the admin does for an object of a database
+                raise Http404(str(error)) from error  # for scripts, and if there is no list to show
+            messages.warning(request, str(error))  # in the list, as Django's admin does
             return HttpResponseRedirect(where)
         except (errors.RedisConnectionError, errors.ConfigurationError) as error:
             trouble = str(error)
@@ -246,7 +247,7 @@ class AdminPage(View):
         return response
 
     def post(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
-        """Do something, say what became of it, and show the page again."""
+        """Call an action, report its result, and show the page again."""
         action = self.actions.get(request.POST.get("action", ""))
         if action is None:
             raise Http404(_("There is no such action here."))
@@ -275,14 +276,14 @@ class AdminPage(View):
         return HttpResponseRedirect(self.back_to())
 
     def report_failure(self, error: Exception) -> None:
-        """An action has ended in this error, which is shown."""
+        """Called if an action ended in this error, which is shown."""
 
     def back_to(self) -> str:
-        """Where to go after an action: this very page, with its query."""
+        """Return the URL of the page after an action: this page, with its query."""
         return self.request.get_full_path()
 
     def ask_first(self, text: str, yes: str, title: str = "", *, is_dangerous: bool = False) -> None:
-        """Raise a `Question`, unless this is its answer."""
+        """Raise a `Question`, unless the request is the answer."""
         if not self.is_confirmed:
             raise Question([text], yes, title, is_dangerous=is_dangerous)
 
@@ -293,12 +294,13 @@ class AdminPage(View):
         summary_of: Callable[[int], str],
         question: Callable[..., Question],
     ) -> str:
-        """Cancel at most `PURGES_PER_REQUEST` tasks; what was done, or as long as more wait, the question whether to go on.
+        """Cancel at most `PURGES_PER_REQUEST` tasks, and return the summary. If more tasks wait, ask whether to go on.
 
         Args:
-            cancel: cancels at most this number of them, notes their ids, and returns how many it canceled.
-            summary_of: the sentence about the number of canceled tasks; each slice is a line of the audit trail.
-            question: the question about the tasks that still wait, after that sentence.
+            cancel: cancels at most this number of tasks, notes their ids, and returns the number of canceled tasks.
+            waiting: counts the tasks that still wait.
+            summary_of: returns the sentence about the number of canceled tasks; each slice is a line of the audit trail.
+            question: returns the question about the tasks that still wait, after that sentence.
         """
         if not self.is_confirmed:
             raise question(waiting())
@@ -340,7 +342,7 @@ class AdminPage(View):
         }
 
     def menu(self) -> list[dict[str, Any]]:
-        """The pages that the request's user may see, and the outbox, which is of all queues."""
+        """The pages that the request's user may see, and the outbox, which belongs to all queues."""
         site = self.model_admin.admin_site
         pages = [
             {"title": each.title, "url": self.url(each.name), "is_here": each is type(self)}

@@ -61,7 +61,7 @@ def _age(text: str) -> float:
 
 
 def _first_line(error: str) -> str:
-    """Without secrets: they are hidden before the text is cut, because a half of one is not recognized."""
+    """Hide secrets before the text is cut, because a part of a secret is not recognized."""
     return redacted_text(error).strip().partition("\n")[0][:200]
 
 
@@ -99,7 +99,7 @@ class DeadLettersPage(AdminPage):
 
     @property
     def filters_in_words(self) -> str:
-        """For the audit trail, and before something is done."""
+        """The filters as text, for the audit trail and for questions."""
         return ", ".join(f"{key} {value}" for key, value in self.written.items()) or _("every one of them")
 
     @cached_property
@@ -112,7 +112,7 @@ class DeadLettersPage(AdminPage):
         return self.filters_in_words if is_all else ", ".join(self.selected_ids)
 
     def back_to(self) -> str:
-        """To the groups, if the action was started there: their forms post to the address of one group."""
+        """Return the URL of the groups if the action was started there: their forms post to the address of one group."""
         if self.request.POST.get("from") != "groups":
             return super().back_to()
         query = {key: text for key, text in self.written.items() if key != "fingerprint"}
@@ -186,7 +186,7 @@ class DeadLettersPage(AdminPage):
         return self._act_on_selected(self.queue.dlq.discard_many, _("%(count)s discarded"))
 
     def _act_on_selected(self, act: Callable[[Sequence[str]], int], done: str) -> str:
-        """Act on the selected dead letters; the message counts those that are no longer there."""
+        """Act on the selected dead letters. The message counts the ones that no longer exist."""
         if not self.selected_ids:
             raise ValueError(_("Select at least one dead letter. Nothing was changed."))
         count = act(self.selected_ids)
@@ -212,7 +212,7 @@ class DeadLettersPage(AdminPage):
         return self._act_on_all(self.queue.dlq.discard_all, DISCARDED_OF)
 
     def _confirm_all(self, how_many: StrPromise, meaning: str, yes: str) -> None:
-        """Raise the question what is about to be done to all that match, and to how many, unless this is its answer."""
+        """Ask to confirm the action on all matching dead letters, with their number. Return if the request is the answer."""
         filters = self.filters
         if self.is_confirmed:
             return
@@ -330,7 +330,7 @@ class DeadLetterPage(AdminPage):
 
     @Action("change_deadletter")
     def requeue_edited(self) -> str:
-        """The engine checks the payload before it changes anything; what was written stays in the form."""
+        """Requeue it with the posted payload. The engine checks it first; a refused payload stays in the form."""
         self.edits, self.edited = True, self.request.POST.get("payload", "")
         try:
             self.queue.dlq.requeue(self.key, self.edited.encode())
@@ -353,7 +353,7 @@ class DeadLetterPage(AdminPage):
 
 
 def editable_payload(task: Task) -> str:
-    """The payload as JSON that says the same; what can't be seen (a mark that turns the line around) is written out."""
+    """Return the payload as JSON. Invisible characters (such as marks that reverse the text) are escaped."""
     if isinstance(task.payload, Undecodable):
         text = task.payload_bytes.decode("utf-8", "backslashreplace")
     else:

@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 WAITING_TASKS_PER_PAGE = 25
 BLOCKERS_PER_TASK = 10
-"""The most tasks that the list shows as blocking one task."""
+"""Maximum number of tasks that the list shows as blocking one task."""
 GRAPH_MAX_TASKS = 2000
-"""Tasks of a graph; of one task's surroundings `DRAWING_MAX_TASKS`."""
+"""Tasks of a graph; the graph around one task has at most `DRAWING_MAX_TASKS`."""
 GRAPH_MAX_STEPS = 10
 """The graph around a task reaches this many steps from it: each step is a round trip."""
 
 
 class DependenciesPage(AdminPage):
-    """All that waits; with ``task`` or ``run`` in the query, the graph around a task, or of a run."""
+    """All deferred tasks; with ``task`` or ``run`` in the query, the graph around a task, or of a run."""
 
     name = "dependencies"
     title = gettext_lazy("Dependencies")
     permission = "view_dependency"
     refreshes = False
-    """But for a graph that is drawn: nothing is typed there, and tasks change their states."""
+    """False except for a graph that is drawn: no text is typed there, and tasks change their states."""
 
     def template_context(self) -> dict[str, Any]:
         task_id, run_id = (self.request.GET.get(key, "").strip() for key in ("task", "run"))
@@ -155,7 +155,7 @@ def task_link(page: AdminPage, task_id: str, node: Node | None = None) -> dict[s
 
 
 def neighbors(page: AdminPage, view: DependencyView, most: int, *, declared: bool = False) -> list[dict[str, Any]]:
-    """The tasks around a task, as lists that name at most ``most``; with those that it was declared to depend on."""
+    """List the tasks around a task, at most ``most`` in a list. With ``declared``, add the declared dependencies."""
     lists = [(_("Waits for"), view.blocked, view.blocked_count), (_("Waited for by"), view.waiting, view.waiting_count)]
     if declared:
         lists.append((_("Declared to depend on"), view.parents, len(view.parents)))
@@ -173,8 +173,8 @@ def neighbors(page: AdminPage, view: DependencyView, most: int, *, declared: boo
 
 
 def open_subtree(view: DependencyView) -> list[str]:
-    """The ids of the view's task and of those in its graph that depend on it, as far as they have not ended; the last of the
-    graph first."""
+    """Return the ids of tasks that have not ended: the view's task and the tasks in its graph that depend on it. The last of
+    the graph comes first."""
     nodes = view.graph.nodes
     states = {each: nodes[each].state for each in reversed(_descendants(view.graph, view.task_id))}
     return [each for each, state in states.items() if state is not None and not state.is_ended]
@@ -202,7 +202,7 @@ DRAWING_MAX_TASKS = 200
 BOX_WIDTH, BOX_HEIGHT, GAP_X, GAP_Y, DRAWING_MARGIN = 168, 40, 56, 12, 16
 STAGE_HEADING_HEIGHT = 28
 STAGE_PADDING = 10
-"""Between the edge of a stage and its boxes; also between the columns of a stage."""
+"""The distance between the edge of a stage and its boxes; also between the columns of a stage."""
 DRAWING_MAX_ROWS = 20
 """Tasks in one column: a wider layer takes several columns of its stage."""
 LABEL_MAX_CHARACTERS = 22
@@ -292,7 +292,7 @@ def state_of(node: Node) -> str:
 
 
 def parents_of(graph: DependencyGraph) -> Mapping[str, list[str]]:
-    """By id, the tasks of the graph that each task depends on."""
+    """Return the dependencies of each task in the graph, by id."""
     return _neighbours(graph)[0]
 
 

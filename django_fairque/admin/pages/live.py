@@ -1,4 +1,4 @@
-"""Live: what the slots of all workers ran in the last minute, by user, and who is waiting now."""
+"""The live page: tasks in the slots of all workers in the last minute, by user, and users that wait now."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 LIVE_REFRESH_SECONDS = 2
 SLOTS_DRAWN = 48
 USERS_COLORED = 8
-"""Users with a color of their own, for which admin.css has the classes; all others share one."""
+"""Users with a separate color, for which admin.css has the classes; all others share one."""
 USERS_LISTED = 15
 LIVE_USERS_EXAMINED = 40
-"""Users whose records are read, to find those who wait."""
+"""Users whose records are read to find the ones that wait."""
 OTHERS_CLASS = "fq-user-others"
 DELAYED_USERS_NAMED = 3
-"""Users that waited longer than first come, first served, whom the sentence names, at most."""
+"""Maximum number of users in the sentence about users that waited longer than with first come, first served."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class DrawnSlot:
 
 @dataclass(frozen=True)
 class LiveUser:
-    """A user who ran something in the last minute, or waits. Without a class it has no part in the chart."""
+    """A user that ran tasks in the last minute, or waits. A user without a class has no part in the chart."""
 
     user_id: str
     seconds: int
@@ -61,22 +61,25 @@ class LiveUser:
     """The user's share of the time in which the drawn slots were busy."""
     css_class: str
     fairness: UserFairness | None
-    """None if it has neither tasks nor settings any more."""
+    """None if the user has no tasks and no settings any more."""
 
     @property
     def share_if_busy(self) -> str:
-        """Its share if everyone were busy; empty unless it has tasks."""
+        """The user's share if all users were busy; empty unless it has tasks."""
         fair = self.fairness
         return share(fair.share_if_busy) if fair is not None and (fair.ready or fair.running) else ""
 
     @property
     def waits(self) -> str:
-        """Why its ready tasks have not started; empty if none is ready."""
+        """The reason why the user's ready tasks have not started; empty if none is ready."""
         return wait_text(self.fairness.held_by) if self.fairness is not None and self.fairness.ready else ""
 
 
 class LivePage(AdminPage):
-    """Renewed every two seconds. A process reports with its heartbeats, so the right edge is as old as the latest of those."""
+    """The page that shows the slots, renewed every two seconds.
+
+    Processes report with their heartbeats, so the chart's right edge is as old as the latest heartbeat.
+    """
 
     name = "live"
     title = gettext_lazy("Live")
@@ -159,7 +162,7 @@ def slots_of(record: WorkerRecord) -> int:
 
 
 def reported_slots(records: Iterable[WorkerRecord]) -> tuple[list[tuple[str, ActivityReport]], int]:
-    """The workers whose slots are drawn, with their reports, and how many slots of others are left out."""
+    """Return the workers whose slots are drawn, with their reports, and the number of slots that are left out."""
     found: list[tuple[str, ActivityReport]] = []
     drawn = left_out = 0
     for record in records:
@@ -175,7 +178,8 @@ def reported_slots(records: Iterable[WorkerRecord]) -> tuple[list[tuple[str, Act
 
 
 def seconds_by_user(reports: Iterable[tuple[str, ActivityReport]], end: int) -> Counter[str | None]:
-    """For how many seconds slots ran tasks of each user, in the minute before ``end``; None: users that reports do not name."""
+    """Count the seconds that slots ran tasks of each user in the minute before ``end``. None stands for users that reports do
+    not name."""
     found: Counter[str | None] = Counter()
     for _worker, report in reports:
         for slot in report.slots:
@@ -184,7 +188,8 @@ def seconds_by_user(reports: Iterable[tuple[str, ActivityReport]], end: int) -> 
 
 
 def user_classes(seconds: Mapping[str | None, int]) -> dict[str, str]:
-    """The CSS class of each user with a color. By name, so that it changes as little as possible from one second to the next."""
+    """Return the CSS class of each user with a color. Colors are given by name, so that they change as little as possible
+    from one second to the next."""
     named = sorted((user for user in seconds if user is not None), key=lambda user: (-seconds[user], user))
     return {user: f"fq-user-{index}" for index, user in enumerate(sorted(named[:USERS_COLORED]), 1)}
 
@@ -211,7 +216,7 @@ def drawn_slots(worker: str, report: ActivityReport, end: int, colors: Mapping[s
 
 
 def _in_window(users: Sequence[str | None], report: ActivityReport, end: int) -> Sequence[str | None]:
-    """Without the seconds that lie further back than the chart begins."""
+    """Leave out the seconds before the begin of the chart."""
     return users[max(0, len(users) + (end - math.ceil(report.at)) - ACTIVITY_SECONDS) :]
 
 

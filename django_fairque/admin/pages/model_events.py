@@ -1,4 +1,4 @@
-"""Model events: what each watches, how often it fired, and what went wrong."""
+"""Model events: the watched fields of each, the number of times it fired, and its errors."""
 
 from __future__ import annotations
 

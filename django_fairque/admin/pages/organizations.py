@@ -1,4 +1,4 @@
-"""Organizations: how many members each has, what runs, what holds for all of them together; and changing that."""
+"""Organizations: their members, running tasks, and settings, which operators can change."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class OrganizationsPage(AdminPage):
 
     @Action("change_user")
     def settings(self) -> str:
-        """Both are set whether or not they differ: a shard that was away may have missed either."""
+        """Set both values even if they are unchanged: a shard that was down may have missed either."""
         organization, form = self.queue.organization(self.subject), OrganizationForm(self.request.POST)
         if not form.is_valid():
             raise InvalidForm(form)
@@ -84,7 +84,7 @@ class OrganizationsPage(AdminPage):
         return self._do(done % facts, *steps)
 
     def _do(self, done: str, *steps: Callable[[], None]) -> str:
-        """Take all steps, though some shards may be away."""
+        """Take all steps even if some shards are down."""
         away: ShardsAwayError | None = None
         for step in steps:
             try:

@@ -1,4 +1,4 @@
-"""Overview: how a queue is, at a glance."""
+"""The overview of a queue."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from django_fairque.engine.statistics.queue_stats import Activity, QueueStats, Span
 
 MINUTES_PER_POINT = {1: 1, 6: 5, 24: 15, 168: 60}
-"""Hours that can be shown, and minutes of which each point of a chart is made."""
+"""The hours that a chart can show, with the minutes of each point."""
 REFRESH_SECONDS = {1: 5, 6: 15, 24: 60, 168: 60}
 """Seconds. A day is 1,440 reads."""
 USERS_PER_TABLE = 10
-"""Users, in each table."""
+"""Rows of each table of users."""
 RATE_MIN_SECONDS = 15
-"""Seconds from which on a span that is still going on says something of its rate."""
+"""Seconds after which the current span is long enough to calculate a rate."""
 
 
 class OverviewPage(AdminPage):

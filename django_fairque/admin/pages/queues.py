@@ -76,7 +76,7 @@ class QueuesPage(AdminPage):
         }
 
     def back_to(self) -> str:
-        """To the table."""
+        """Return the URL of the table."""
         return self.url(self.name)
 
     @Action("change_queue")

@@ -1,4 +1,4 @@
-"""Runs: the newest pipelines with their progress; and one run over time, with the path that decided how long it took."""
+"""Runs: the newest pipelines with their progress; one run over time, with the tasks that determined its duration."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHORTEST_BAR = 3.0
 
 
 class RunsPage(AdminPage):
-    """The newest runs. There is no register of runs: they are found by the newest tasks."""
+    """The newest runs. No list of runs is stored, so the newest tasks name them."""
 
     name = "runs"
     title = gettext_lazy("Runs")
@@ -95,9 +95,9 @@ def run_time(node: Node) -> float | None:
 
 
 def critical_path(graph: DependencyGraph) -> list[Node]:
-    """The tasks that decided when the run ended, in their order.
+    """Return the tasks that determined when the run ended, in their order.
 
-    The last one is the task that ended last; before each stands the one of its dependencies that ended last.
+    The last task is the one that ended last. Each task follows the one of its dependencies that ended last.
     """
     parents = parents_of(graph)
     ended = [node for node in graph.nodes.values() if node.ended_at is not None]
@@ -144,7 +144,7 @@ class RunChart:
 
 
 def run_chart(graph: DependencyGraph, critical: Sequence[Node], now: float) -> RunChart:
-    """A row for each task, in the order of their starts; those that have not started come last."""
+    """Return a row for each task in the order of their starts. Tasks that have not started come last."""
     nodes: Mapping[str, Node] = graph.nodes
     moments = [
         each

@@ -1,4 +1,4 @@
-"""Schedules: what recurs, when in words, next and last; to be added, changed, run at once, switched on and off, removed."""
+"""Schedules with their timing in words, and next and last runs. Operators can add, change, run, switch and remove them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class ScheduleForm(forms.Form):
     timezone = _text(gettext_lazy("Time zone"), gettext_lazy("in which cron is meant"), max_length=100)
     args = _arguments(gettext_lazy("Arguments"), gettext_lazy('a JSON list, such as ["acme", 42]'))
     kwargs = _arguments(gettext_lazy("Keyword arguments"), gettext_lazy('a JSON object, such as {"force": true}'))
-    # An id may begin or end with a space: who opens the form and saves it gives nothing to another user.
+    # An id may begin or end with a space: a form that is saved without changes must not change the user.
     user = _text(
         gettext_lazy("User"), gettext_lazy("empty: as the task says"), required=False, max_length=256, strip=False
     )
@@ -153,7 +153,7 @@ class ScheduleForm(forms.Form):
             raise InvalidForm(self, "args" if found["args"] or not found["kwargs"] else "kwargs", error) from None
         options = {name: found[name] for name in ("every", "timezone", "missed", "enabled")}
         options["source"] = "admin"
-        if self.known is not None:  # who is in charge of it stays so
+        if self.known is not None:  # the schedule keeps its owner
             options |= {name: getattr(self.known, name) for name in ("grace", "source", "declared")}
         if found["expires"] is not None or self._is_kept:
             options["expires"] = found["expires"]
@@ -174,7 +174,7 @@ class ScheduleForm(forms.Form):
             return self.known.make_task(None)
         args, kwargs = self._arguments("args", list), self._arguments("kwargs", dict)
         step = make_step(found["task"], args, kwargs, queue.name, found["user"], found["priority"])
-        step.to_task()  # says what is wrong with them
+        step.to_task()  # raises an error that describes a mistake in them
         return step
 
     def _arguments(self, name: str, kind: type) -> Any:
@@ -218,8 +218,8 @@ NEXT_TIMES_SHOWN = 5
 
 
 def in_words(schedule: Schedule) -> str:
-    """When it is due, for people: "At 09:00 on Monday through Friday", "Every 5 min"; as it is written if that fails, or
-    in languages without a description of cron expressions."""
+    """Describe the timing in words: "At 09:00 on Monday through Friday", "Every 5 min". Return the expression itself if that
+    fails, or in languages without a description."""
     if schedule.every is not None:
         return _("Every %(length)s") % {"length": duration(schedule.every)}
     if not (get_language() or "en").startswith("en"):
@@ -239,7 +239,8 @@ def _zone(schedule: Schedule) -> tzinfo:
 
 
 def next_times(schedule: Schedule, after: float) -> list[float]:
-    """The next run times after a Unix time; none if another version has written what this one can't read."""
+    """Return the next run times after a Unix time; none if another version has written an expression that this one can't
+    read."""
     try:
         return list(schedule.following(after, NEXT_TIMES_SHOWN))
     except TaskValidationError:
@@ -250,7 +251,7 @@ TIMING_FIELDS = ("cron", "every", "timezone")
 
 
 def _preview(given: Mapping[str, Any]) -> dict[str, Any]:
-    """When a schedule with these fields of the form would be due, or what is wrong with them; nothing as long as neither
+    """Describe when a schedule with these fields of the form would be due, or the mistake in them. Return nothing if neither
     ``cron`` nor ``every`` is given."""
     fields = {name: str(given.get(name, "")) for name in TIMING_FIELDS}
     if not (fields["cron"].strip() or fields["every"].strip()):
@@ -327,7 +328,7 @@ class SchedulesPage(AdminPage):
         return {"table": rows, "add": self.url(self.name, add="1"), **self.paging(more, "after")}
 
     def back_to(self) -> str:
-        """The table: the form has done its work."""
+        """Return the URL of the table: the form is no longer needed."""
         return self.url(self.name)
 
     @Action("change_schedule")
@@ -367,8 +368,8 @@ class SchedulesPage(AdminPage):
 
 
 def cron_in_words(cron: str) -> str:
-    """Every N minutes, at a minute of each hour, at a time each day, on some days of the week, on a day of the
-    month; anything else as it is written."""
+    """Describe common expressions: every N minutes, at a minute of each hour, at a time each day, on some days of the week,
+    on a day of the month. Return any other expression unchanged."""
     fields = cron.split()
     if len(fields) != 5 or fields[3] != "*":
         return cron

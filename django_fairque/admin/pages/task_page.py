@@ -64,11 +64,11 @@ REMEDIES: dict[str, tuple[str, StrOrPromise, str]] = {
     "dead": ("retry", gettext_lazy("Retry"), "change_deadletter"),
     "expired": ("retry", gettext_lazy("Retry"), "change_deadletter"),
 }
-"""By the kind of a reason, what resolves it: the action, its button, and the permission that it needs."""
+"""The action against each kind of reason, with its button and the permission that it needs."""
 
 
 class TaskPage(AdminPage):
-    """Its id is the last part of the path."""
+    """The page of one task, whose id is the last part of the path."""
 
     name = "task"
     path = "tasks/id-<str:key>/"
@@ -78,12 +78,12 @@ class TaskPage(AdminPage):
     list_name = "tasks"
 
     edits = False
-    """Whether the arguments of another run are shown, to be changed."""
+    """Whether the page shows the arguments of a new task, to be changed."""
     edited: str | None = None
-    """The arguments as they were posted, kept when they can't be used."""
+    """The posted arguments, kept if they are refused."""
     problem = ""
     new_task_id = ""
-    """The id of the task that runs again what this one did."""
+    """The id of the new task that repeats this one."""
 
     @property
     def subject(self) -> str:
@@ -277,7 +277,7 @@ def run_times(task: Task) -> list[str]:
 
 
 def cancel_reason(attempts: Sequence[Attempt]) -> str:
-    """Why a task was canceled or discarded, as its history has it."""
+    """Return the reason in the history why a task was canceled or discarded."""
     last = next((each for each in reversed(attempts) if each.kind in ("canceled", "discarded")), None)
     if last is None or not last.error:
         return _("No reason was given.")
@@ -292,7 +292,7 @@ def last_frame(traceback: str) -> str:
 
 
 def time_limit(queue: FairQueue, task: Task) -> float | None:
-    """Seconds that a task may run, by itself, its function or its queue; None if only a worker's own limit holds."""
+    """Return the time limit of the task, its function or its queue, in seconds; None if only a worker's limit applies."""
     definition = registry.find(task.name) if task.name else None
     own = None if definition is None else definition.options.timeout
     return next((limit for limit in (task.timeout, own, queue.config.default_task_timeout) if limit is not None), None)
@@ -311,14 +311,14 @@ class AttemptBar:
     scheduled: float
     waited: float
     ran: float | None
-    """None if it has not started."""
+    """None if the attempt has not started."""
 
     @property
     def total(self) -> float:
         return self.scheduled + self.waited + (self.ran or 0.0)
 
     def parts(self, longest: float) -> list[tuple[str, str, str]]:
-        """The parts of the bar, each with its class, where it begins, and its width, of `BAR_WIDTH` for the ``longest``."""
+        """Return the parts of the bar: class, begin and width. The ``longest`` bar has the width `BAR_WIDTH`."""
         found, begin = [], 0.0
         for name, length in (("scheduled", self.scheduled), ("waited", self.waited), ("ran", self.ran or 0.0)):
             if length > 0:
@@ -329,7 +329,7 @@ class AttemptBar:
 
 
 def attempt_bars(task: Task, attempts: Sequence[Attempt], now: float) -> list[AttemptBar]:
-    """The attempts that ran, as far as the history has their times, and the one that runs or is to come."""
+    """Return the attempts whose times are in the history, and the attempt that runs or comes next."""
     bars: list[AttemptBar] = []
     begin, last_start = task.created_at, None
 
@@ -368,7 +368,7 @@ def timeline(task: Task) -> list[tuple[str, float, str]]:
 
 
 def sla_state(task: Task) -> dict[str, Any] | None:
-    """By when it was to start, and whether it did; None while it is not ready, so that no deadline is set yet."""
+    """Return the SLA's deadline and whether the task started before it; None before the task is ready and has a deadline."""
     if task.sla_deadline is None:
         return None
     if task.started_at is None or task.state is TaskState.QUEUED:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 TASKS_PER_PAGE = 50
 TASKS_EXAMINED = 1000
-"""Records that one page looks through for a user, a name, or an argument."""
+"""Records that one page examines for a user, a name, or an argument."""
 ALL_STATES = "all"
 """The value of ``state`` for tasks of all states together."""
 PAYLOAD_MAX_BYTES_READ = 4096
@@ -49,7 +49,7 @@ TASKS_PER_REQUEST = 1000
 """Tasks that one request changes; then the user confirms to go on."""
 CANCELABLE = (TaskState.SCHEDULED, TaskState.DEFERRED, TaskState.QUEUED, TaskState.STARTED)
 NAME_FIGURES_HOURS = (1, 24)
-"""Hours whose figures by task name can be shown."""
+"""Periods for which figures by task name can be shown, in hours."""
 NAME_FIGURES_ORDERS: dict[str, Callable[[NameFigures], float]] = {
     "attempts": lambda each: each.attempts,
     "failed": lambda each: each.failed,
@@ -62,7 +62,10 @@ NAME_FIGURES_ORDERS: dict[str, Callable[[NameFigures], float]] = {
 
 
 class TasksPage(AdminPage):
-    """The query has what to find: ``state``, ``user``, ``name``, ``worker``, ``argument``; ``id`` leads to the task."""
+    """The list of tasks.
+
+    The query selects tasks by ``state``, ``user``, ``name``, ``worker`` and ``argument``; ``id`` redirects to the task.
+    """
 
     name = "tasks"
     title = gettext_lazy("Tasks")
@@ -272,7 +275,7 @@ def _json(value: Any) -> str:
 
 
 def _since(task: Task) -> float:
-    """Since when it has its state; due when, if it is scheduled."""
+    """Return when the task entered its state or, if it is scheduled, when it is due."""
     moments = {
         TaskState.SCHEDULED: task.execute_after,
         TaskState.QUEUED: task.ready_at,

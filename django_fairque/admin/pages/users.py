@@ -1,4 +1,4 @@
-"""The list of users: the share that each received, who waits, and each one's limits; and the forms that change limits."""
+"""The list of users: shares, waits and limits; and the forms that change limits."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _limit(name: str, label: StrOrPromise, help_text: StrOrPromise = "") -> form
 
 
 class SettingsForm(forms.Form):
-    """Its fields are named as those of the figures that they begin with."""
+    """A form whose fields have the names of the figures that are their initial values."""
 
     @classmethod
     def of(cls, stats: UserStats | OrganizationStats) -> Self:
@@ -96,7 +96,7 @@ class OrganizationForm(SettingsForm):
 
 
 class LimitsForm(SettingsForm):
-    """Empty: no limit, or the queue's own."""
+    """Limits of a user. An empty field means no limit, or the queue's limit."""
 
     weight = _weight(gettext_lazy("2 is twice the share of a user of weight 1"))
     organization = forms.CharField(
@@ -156,11 +156,11 @@ class LimitsForm(SettingsForm):
 
 
 BEHIND, AHEAD = 0.9, 1.1
-"""Parts of its share if everyone were busy, between which a user has its share."""
+"""A user has received its share if its part of the work is between these multiples of the share."""
 PROMPT = 1.0
-"""Seconds of waiting (p95) within which nobody suffers."""
+"""Seconds of waiting (p95) up to which a user is not considered delayed."""
 NOISY_USERS_NAMED = 3
-"""Noisy users that the first sentence names, at most."""
+"""Maximum number of noisy users that the first sentence names."""
 
 HOLD_TEXTS = {
     "queue_paused": gettext_lazy("the queue is paused"),
@@ -170,29 +170,28 @@ HOLD_TEXTS = {
     "capped": gettext_lazy("waits for its own running tasks"),
     "organization_capped": gettext_lazy("waits for running tasks of its organization"),
 }
-"""Why no task of a user can start, by ``held_by``."""
+"""The reasons why no task of a user can start, by ``held_by``."""
 
 
 def posted_pause(posted: QueryDict) -> Pause:
-    """The pause that ``pause_fields.html`` describes.
+    """Return the pause that ``pause_fields.html`` describes.
 
     Raises:
-        ValueError: the time after which it ends is none.
+        ValueError: the time after which the pause ends is invalid.
     """
     after = posted.get("pause_for", "").strip()
     return Pause(" ".join(posted.get("note", "").split()), time.time() + read_age(after) if after else None)
 
 
 def wait_text(held_by: str | None) -> str:
-    """Why a user with ready tasks waits."""
+    """Return the reason why a user with ready tasks waits."""
     return _("waits for its turn") if held_by is None else str(HOLD_TEXTS[held_by])
 
 
 @dataclass(frozen=True)
 class UserRow:
-    """One user of the table. ``received`` is its part of the worker time of all users, ``fair`` its share if everyone
-    were busy, both as fractions of 1. Without tasks that are ready or run it has no such share.
-    """
+    """One user of the table. ``received`` is its part of the worker time of all users, ``fair`` its share if all users were
+    busy, both as fractions of 1. ``fair`` is None for a user without ready or running tasks."""
 
     stats: UserStats
     received: float
@@ -218,12 +217,12 @@ class UserRow:
 
     @property
     def wait(self) -> Percentiles | None:
-        """None when nothing has started in the last hour."""
+        """The waits of the last hour; None if no task has started."""
         return self.stats.last_hour.wait if self.stats.last_hour.wait.count else None
 
     @property
     def organization_text(self) -> str:
-        """Which it belongs to, in words; empty for none."""
+        """The user's organization, in words; empty for none."""
         return _("organization %(value)s") % {"value": self.stats.organization} if self.stats.organization else ""
 
     @property
@@ -256,7 +255,7 @@ class UserRow:
 
 
 def unstarted(stats: UserStats) -> int:
-    """Its tasks that have not started, whatever they wait for."""
+    """Return the number of the user's tasks that have not started."""
     return stats.sizes.total - stats.sizes.running
 
 
@@ -280,7 +279,7 @@ def _has_demand(stats: UserStats) -> bool:
 
 
 def summary(fairness: Fairness, workers: int) -> str:
-    """Whether users wait longer than expected, why, and whether noisy users hold them back; one sentence."""
+    """Return one sentence: whether users wait longer than expected, for which reason, and whether noisy users delay them."""
     late = len(fairness.late_users)
     if not late:
         parts = [_("No user waits longer than expected")]
@@ -385,17 +384,17 @@ SORTS: dict[str, tuple[StrOrPromise, Callable[[UserFairness], float]]] = {
 
 USERS_PER_PAGE = 50
 MEMBERS_PER_READ = 100
-"""Users among whom members of an organization are looked for in one read."""
+"""Users of the queue that one read examines to find members of an organization."""
 MEMBER_READS_PER_PAGE = 10
-"""Reads for one page of members, at most: an organization's record does not name them."""
+"""Maximum number of reads for one page of members: an organization's record does not name its members."""
 NOISY_USERS_LISTED = 10
-"""Noisy users of other pages that begin the first page, at most."""
+"""Maximum number of noisy users of other pages at the begin of the first page."""
 ENDED_TASKS_EXAMINED = MAX_ENDED_TASKS_EXAMINED
-"""Ended tasks of all users among which those of one user are looked for."""
+"""Ended tasks of all users that are examined to find the ones of one user."""
 LATEST_ROWS = 20
-"""Ended tasks, and changes by operators, that a user's page shows."""
+"""Rows of ended tasks and of operators' changes on a user's page."""
 USERS_EXAMINED = 500
-"""Users whose tasks are compared for one page, at most."""
+"""Maximum number of users whose tasks are compared for one page."""
 
 
 def _members(organization: OrganizationQueue, cursor: str | None) -> ResultPage[str]:
@@ -418,7 +417,7 @@ def users_label() -> str:
     """Return the project's word for users: ``USERS_LABEL``, or "Users" in the language of the request."""
     try:
         return get_config().users_label or _("Users")
-    except ConfigurationError:  # each page shows what is wrong
+    except ConfigurationError:  # each page shows the mistakes
         return _("Users")
 
 
@@ -465,8 +464,10 @@ def history_charts(history: WaitHistory, deployments: Sequence[Deployment], user
 
 
 class UsersPage(AdminPage):
-    """A table of users, those with something to do first. ``?organization=`` limits it to members; ``?user=`` shows one user with
-    its settings, and with ``&preview=1`` what another ``weight`` of it would change, for the script of the form.
+    """A table of users; users with ready or running tasks come first.
+
+    ``?organization=`` limits it to members; ``?user=`` shows one user with its settings. With ``&preview=1`` the response has
+    the effects of another ``weight``, for the script of the form.
     """
 
     name = "users"

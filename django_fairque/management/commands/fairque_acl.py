@@ -1,4 +1,4 @@
-"""``manage.py fairque_acl``: the server's rules for those who use the queues."""
+"""``manage.py fairque_acl``: the server's access rules for users of the queues."""
 
 from __future__ import annotations
 

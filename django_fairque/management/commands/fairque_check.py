@@ -1,4 +1,4 @@
-"""``manage.py fairque_check``: compare a live queue with the engine's invariants, and fix what differs."""
+"""``manage.py fairque_check``: compare a live queue with the engine's invariants, and fix the differences."""
 
 from __future__ import annotations
 

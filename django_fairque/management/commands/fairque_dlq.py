@@ -108,7 +108,7 @@ class Command(QueueCommand):
         if self._means_all():
             count = getattr(dlq, f"{verb}_all")(limit=self.options["limit"], **payload, **self._filters())
         elif len(entries) == 1:
-            getattr(dlq, verb)(entries[0], **payload)  # says why if it can't be
+            getattr(dlq, verb)(entries[0], **payload)  # its error has the reason
             count = 1
         else:
             count = getattr(dlq, f"{verb}_many")(entries, **payload)

@@ -1,4 +1,4 @@
-"""``manage.py fairque_docs TOPIC``: what a message, a check, an exception or a word means, without a network."""
+"""``manage.py fairque_docs TOPIC``: the meaning of a message, a check, an exception or a word, without a network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``manage.py fairque_organization``: look at organizations and change what holds for them."""
+"""``manage.py fairque_organization``: show organizations and change their settings."""
 
 from __future__ import annotations
 

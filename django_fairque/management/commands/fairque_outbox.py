@@ -1,4 +1,4 @@
-"""``manage.py fairque_outbox``: what waits in the databases' outboxes, and why."""
+"""``manage.py fairque_outbox``: entries in the databases' outboxes, and the reasons why they wait."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Command(PrintingCommand):
             raise SystemExit(1)
 
     def _database(self, alias: str, options: dict[str, Any]) -> int:
-        """Relay what is there, if that is wanted, and show the rest; how many are stuck."""
+        """Relay the entries if requested, and show the remaining ones. Return the number of stuck entries."""
         entries = OutboxEntry.objects.using(alias)
         is_json = options["json"]
         if options["relay"]:

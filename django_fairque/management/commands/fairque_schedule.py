@@ -1,4 +1,4 @@
-"""``manage.py fairque_schedule``: look at recurring work, change it, run it now."""
+"""``manage.py fairque_schedule``: show schedules, change them, run them now."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Command(QueueCommand):
 
 
 def _local(moment: float | None, schedule: Schedule) -> str:
-    """In the schedule's own zone, with its difference to UTC."""
+    """Write the time in the schedule's own zone, with its difference to UTC."""
     if moment is None:
         return "never"
     return f"{datetime.fromtimestamp(moment, find_zone(schedule.timezone)):%Y-%m-%d %H:%M:%S%z}"

@@ -63,7 +63,7 @@ class Command(QueueCommand):
                 _sleep(self.options["watch"])
 
     def _look(self, before: int) -> None:
-        """One of many looks: a server that is away for a while does not end them."""
+        """Print the figures once. If the server is down, print the error: the next time it may be up again."""
         try:
             lines = list(self._figures())
         except RedisConnectionError as error:
@@ -79,7 +79,7 @@ class Command(QueueCommand):
         self._write(lines)
 
     def _draw(self, lines: list[str]) -> None:
-        """Replace what the terminal shows, line by line: erasing all of it first would flicker."""
+        """Overwrite the screen line by line: erasing all of it first would flicker."""
         size = shutil.get_terminal_size()
         shown = [plain(line)[: size.columns - 1] for line in lines[: size.lines - 1]]
         self.stdout.write(HOME + "".join(f"{line}{ERASE_LINE}\n" for line in shown) + ERASE_BELOW, ending="")
@@ -87,7 +87,7 @@ class Command(QueueCommand):
 
     def _write(self, lines: Iterable[str]) -> None:
         self.write_lines(*lines)
-        self.stdout.flush()  # into a pipe, the next look may be long in coming
+        self.stdout.flush()  # a pipe is buffered, and the next output may come late
 
     def _figures(self) -> Iterator[str]:
         queue, options = self.queue, self.options
@@ -122,7 +122,8 @@ class Command(QueueCommand):
 
 
 def _sleep(seconds: float) -> None:
-    """In short pieces: Ctrl-C between Python's look for signals and the system's sleep is seen only after the sleep."""
+    """Sleep in short pieces: a Ctrl-C between Python's check for signals and the system's sleep has no effect until the sleep
+    ends."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         time.sleep(min(left, STOP_CHECK_SECONDS))

@@ -1,4 +1,4 @@
-"""``manage.py fairque_task``: single tasks and runs of pipelines: look at one, see what it waits for, cancel it."""
+"""``manage.py fairque_task``: show single tasks and runs of pipelines, explain waits, cancel tasks."""
 
 from __future__ import annotations
 
@@ -174,4 +174,4 @@ TASK_LIST: Listing[Task] = Listing(
     moment_name="that were created",
 )
 RUN_TASK_LIST: Listing[Task] = replace(TASK_LIST, limit=None)
-"""All tasks of a run by default: what a run is waiting for may be any of them."""
+"""A list without a default limit, because a run may wait for any of its tasks."""

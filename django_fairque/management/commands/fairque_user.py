@@ -1,4 +1,4 @@
-"""``manage.py fairque_user``: look at users and change what holds for them."""
+"""``manage.py fairque_user``: show users and change their settings."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ WORKER_OPTIONS = {
     "max_tasks": "max_tasks",
     "max_memory": "max_memory_mb",
 }
-"""Which of `WorkerConfig` each option of the command takes the place of."""
+"""The field of `WorkerConfig` that each option of the command replaces."""
 
 
 class Command(BaseCommand):
@@ -80,7 +80,8 @@ class Command(BaseCommand):
         add("--metrics-host", metavar="HOST", help="on this address (default: 127.0.0.1)")
 
     is_program = False
-    """Whether this process was started for it. Then nobody waits for its return, and a copy of the process may end in it."""
+    """Whether the process was started for this command. Then no caller needs its return, and a copy of the process may end in
+    it."""
 
     def run_from_argv(self, argv: list[str]) -> None:
         self.is_program = True
@@ -136,7 +137,7 @@ def is_imported_by_child() -> bool:
 
 
 def _check_list(name: str, typed: object) -> None:
-    """Nobody to steal from may be meant; nobody to serve is what a variable that was not set looks like."""
+    """Refuse an empty list. Only ``--steal`` may be empty: an empty list of users looks like a variable that was not set."""
     if not isinstance(typed, str) or typed.strip(", ") or (name == "steal" and not typed.strip()):
         return
     raise ConfigurationError(f"--{name}: expected user ids separated by commas, or * for everyone; got {short(typed)}")
