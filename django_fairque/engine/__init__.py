@@ -1,29 +1,30 @@
-"""The queue itself, on Redis or Valkey: its state changes only inside the Lua scripts. Nothing here knows Django.
+"""The queue on Redis or Valkey. Its state changes only inside the Lua scripts. This package does not import Django.
 
-This describes the engine's operations and what each one guarantees. They are methods of `FairQueue`, `AsyncFairQueue`, and
-their parts ``dlq``, ``schedules``, ``user()`` and ``organization()``. ``lua/commands/`` has one script per command, whose first
-comment is its contract; ``lua/README.md`` lists the keys.
+This text describes the engine's operations and their guarantees. The operations are methods of `FairQueue`, `AsyncFairQueue`,
+and their parts ``dlq``, ``schedules``, ``user()`` and ``organization()``. ``lua/commands/`` has one script per command; the
+script's first comment is its contract. ``lua/README.md`` lists the keys.
 
-What holds for all operations
------------------------------
+Guarantees of all operations
+----------------------------
 
-- Atomicity: a script call is carried out as a whole, or not at all. It reads and decides first, then it writes, additions
-  before removals. If it ends between two writes all the same (a key is damaged, or its slot of a cluster moves), an index can
-  disagree with a task's record, but no task is lost: `FairQueue.repair` fixes that. An operation that works "in slices" makes
-  several calls. If one of them fails, the slices before it stay done.
+- Atomicity: a script call is carried out as a whole, or not at all. A script reads and decides first, then it writes, additions
+  before removals. If a script nevertheless ends between two writes (because a key is damaged, or a cluster moves its slot), an
+  index can disagree with a task's record, but no task is lost, and `FairQueue.repair` fixes the index. An operation that works
+  "in slices" makes several calls. If one of them fails, the slices before it stay done.
 - Shards: a call concerns one shard. An operation on several shards calls one after the other. `ShardsAwayError` names those
   that could not be reached, and the others are done.
-- Lost replies: a call whose reply is lost is repeated for ``request_timeout`` seconds (10 by default). It carries a nonce or a
-  lease token, or it can be repeated without harm, so the repetition changes nothing and gets the first reply. The server
+- Lost replies: a call whose reply is lost is repeated for ``request_timeout`` seconds (10 by default). The call carries a nonce
+  or a lease token, or it can be repeated without harm, so the repetition changes nothing and gets the first reply. The server
   keeps replies for 120 seconds (for a shorter time if they would take more than 32 MB). If the last repetition fails too,
-  `RedisConnectionError` is raised, and the caller does not know whether the call was carried out: "Repeat" below is what
-  happens if the caller then calls again.
-- Durability: what an operation wrote is as safe as the server's persistence. With ``replicas_to_confirm``, pushes wait for
-  replicas and raise `NotReplicatedError`.
+  `RedisConnectionError` is raised, and the caller does not know whether the call was carried out. "Repeat" below describes
+  the effect of calling again.
+- Durability: written data are as safe as the server's persistence. With ``replicas_to_confirm``, pushes wait for replicas
+  and raise `NotReplicatedError` if too few of them confirm.
 - Errors: `TaskValidationError` for an argument that can't be used, before anything is written. `ServerRefusedError` if the
   server refuses: a full server refuses push, deliver, requeue, schedules, progress and values of ``xcom()``, and nothing else,
   so that it drains.
-- Cost: in server commands inside the script. It does not grow with what the queue holds, unless "Cost" below states it.
+- Cost: the number of server commands inside the script. The cost does not grow with the size of the queue unless "Cost" below
+  says so.
 
 Push
 ----
@@ -61,9 +62,10 @@ Fetch and settle
     Lengthen leases that are still current; all leases of a worker; move one to another worker, with its token. A lease that
     is not current is left alone. Repeat: harmless. Cost: 1 a lease and 3; 12, and 1 a lease that the worker holds; 9.
 ``release_worker``, ``reconcile_worker``
-    Give back, in slices, all leases of a worker that has died; those that a worker does not hold. Only tasks that it was
-    running when it died count as delivered. Repeat: gives back what is left, also leases that were handed out meanwhile and
-    are not named. Cost: 10 a lease that is given back (``reconcile_worker``: 1 more for each that the worker holds, and 4).
+    Give back, in slices, all leases of a worker that has died, or the leases that a worker does not hold. Only tasks that the
+    worker was running when it died count as delivered. Repeat: gives back the remaining leases, also leases that were handed
+    out meanwhile and are not named. Cost: 10 a lease that is given back (``reconcile_worker``: 1 more for each lease that the
+    worker holds, and 4).
 ``set_worker_command``
     Writes a command down, which the worker gets with each heartbeat. Repeat: harmless. Cost: 4.
 ``set_progress``
@@ -101,14 +103,14 @@ Operate
 ``run_now``, ``ignore_dependencies``
     End the waiting of SCHEDULED tasks, in slices; of a DEFERRED one. Repeat: harmless. Cost: 10 a task, 3 a dependency.
 ``dlq.requeue``, ``dlq.discard``
-    Queue a dead letter again, with new retries and its history; make it CANCELED. An entry's id contains how often its task
-    has died, so a repeated call never concerns a later death. Those for many entries work in slices. Repeat:
-    `TaskNotFoundError`, or not counted. Cost: 8; 5 an entry.
+    Queue a dead letter again, with new retries and its history; make it CANCELED. An entry's id contains the number of times
+    that its task became a dead letter, so a repeated call never concerns a later dead letter of the task. The methods for many
+    entries work in slices. Repeat: `TaskNotFoundError`, or not counted. Cost: 8; 5 an entry.
 ``dlq.cleanup``
     Forgets dead letters, in slices. Repeat: harmless. Cost: 1 a task and 2.
 ``pause``, ``resume``, ``user().set_…``, ``organization().set_…``
-    Change what holds for the queue, a user or an organization, at once, on waiting tasks too. Repeat: harmless. Cost: 4; 10
-    (16 for another organization); 8.
+    Change the settings of the queue, a user or an organization. Changes take effect at once, also for tasks that are waiting.
+    Repeat: harmless. Cost: 4; 10 (16 for another organization); 8.
 ``schedules.add``, ``schedules.remove``
     Keep or remove a schedule. A change is refused and tried again if another process has changed the schedule meanwhile.
     Repeat: harmless. Cost: 5.

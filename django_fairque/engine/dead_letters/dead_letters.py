@@ -1,7 +1,7 @@
-"""``queue.dlq``: tasks that will not be tried again by themselves. List, look at, requeue, discard, clean up.
+"""``queue.dlq``: tasks that will not be retried automatically. Listing, reading, requeuing, discarding and removing them.
 
-An entry's id is ``{task id}~{n}``: the n-th time that this task died. An id of an earlier death is refused, so
-that a page that was opened long ago can't requeue a newer letter by mistake.
+An entry's id is ``{task id}~{n}``: the n-th time that this task became a dead letter. The id of an earlier time is refused,
+so that a page that was opened long ago can't requeue a newer letter by mistake.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 
 DEAD_LETTERS_PER_CALL = 100
 DEAD_LETTERS_PER_READ = 1000
-"""Letters without payloads are read in slices of this size: 2 MB at most, so that 4,000 take 8 round trips."""
+"""Letters without payloads are read in slices of this size: at most 2 MB, and 8 round trips for 4,000 letters."""
 MAX_CALL_PAYLOAD_BYTES = 4 * 1024 * 1024
-"""A slice that carries payloads is this large at most: the server reads a call before it does anything else."""
+"""The largest size of a slice with payloads: the server reads the whole call before it serves other clients."""
 MAX_DEAD_LETTERS_READ = 10_000
 
 Key = tuple[str, int]
-"""A task's id and how often it had died."""
+"""A task's id, and the number of times that it had become a dead letter."""
 Act = Callable[[Commands, Sequence[Key]], Operation[int]]
-"""Changes the dead letters of these keys on one shard; its result is how many it has changed."""
+"""A change of the dead letters with these keys on one shard. The operation returns how many it has changed."""
 
 
 class DeadLetterQueue:
@@ -114,7 +114,7 @@ class DeadLetterQueue:
     def matching(self, *, now: float | None = None, **filters: Unpack[Filters]) -> DLQMatching:
         """Return how many letters match ``filters``, before all of them are requeued or discarded.
 
-        It reads at most the 4,000 oldest letters. Pass ``until`` of the result as ``moved_until`` to the next call, so
+        At most the 4,000 oldest letters are read. Pass ``until`` of the result as ``moved_until`` to the next call, so
         that it leaves out letters that came later.
         """
         return self._read_all_shards(lambda shards: matching(shards, Filter.create(filters), now))
@@ -184,7 +184,7 @@ class DeadLetterQueue:
 
 
 def letters(commands: Commands, task_ids: Sequence[str]) -> Operation[list[Letter]]:
-    """The dead letters among these tasks."""
+    """Return the dead letters among these tasks."""
     fields = ("state", "user", "name", "failure", "reason", "ended", "died")
     reply = yield from read_fields_of(commands.keys, task_ids, *fields)
     found = []
@@ -201,7 +201,7 @@ def letters(commands: Commands, task_ids: Sequence[str]) -> Operation[list[Lette
 
 
 def entries(commands: Commands, chosen: Sequence[Letter]) -> Operation[list[DLQEntry]]:
-    """These letters with their tasks and histories, but for those that have gone since."""
+    """Return these letters with their tasks and histories, without letters that were removed meanwhile."""
     histories = yield from read_sound([("LRANGE", commands.keys.history(letter.task_id), 0, -1) for letter in chosen])
     tasks = yield from read_tasks(commands, [letter.task_id for letter in chosen])
     return [
@@ -267,12 +267,12 @@ def discard(shards: Shards, entry_id: str, now: float | None) -> Operation[None]
 
 
 def requeue_some(shards: Shards, entry_ids: Sequence[str], payload: Any, now: float | None) -> Operation[int]:
-    """Requeue those of these entries that are (still) there, in slices; returns how many."""
+    """Requeue those of these entries that are still there, in slices; return how many."""
     return (yield from _change_some(shards, entry_ids, _requeuing(shards, payload, now), "requeued"))
 
 
 def discard_some(shards: Shards, entry_ids: Sequence[str], now: float | None) -> Operation[int]:
-    """Give up those of these entries that are (still) there, in slices; returns how many."""
+    """Discard those of these entries that are still there, in slices; return how many."""
     return (yield from _change_some(shards, entry_ids, _in_slices("discard", (), now), "given up"))
 
 
@@ -280,7 +280,7 @@ def _change_some(shards: Shards, entry_ids: Sequence[str], act: Act, done: str) 
     if isinstance(entry_ids, (str, bytes)) or not isinstance(entry_ids, Iterable):
         kind = "the string " if isinstance(entry_ids, str) else ""
         raise TaskValidationError(f"expected a list of entries' ids, got {kind}{short(entry_ids)}")
-    # Each once: the discarding script would count a letter as often as it is named.
+    # Without duplicates: the discarding script would count a letter as often as it is named.
     keys = list(dict.fromkeys(_key(entry_id) for entry_id in entry_ids))
     places = yield from shards.locate(task_id for task_id, _ in keys)
     parts: dict[Commands, list[Key]] = {}
@@ -302,20 +302,23 @@ def discard_all(shards: Shards, only: Filter, limit: int | None, now: float | No
 
 
 def cleanup(shards: Shards, older_than: float, now: float | None) -> Operation[int]:
-    duration(older_than, "older_than")  # None would be no filter: for all of them
+    duration(older_than, "older_than")  # None would mean no filter, and remove all letters
 
     def forget(commands: Commands, keys: Sequence[Key]) -> Operation[int]:
         return int((yield commands.call("forget", [len(keys), *(task_id for task_id, _ in keys)], now)))
 
-    # By when they were moved, not by their place in the registry: that is when they are forgotten by themselves,
-    # counted with the failed_ttl of then, which may not be today's.
+    # The filter compares the moments at which letters were moved. Scores in the registry are not usable for this: a score is the
+    # moment at which the letter is forgotten, computed with an earlier failed_ttl, which may have changed.
     return (yield from _change_all(shards, Filter.create({"older_than": older_than}), forget, "forgotten", None, now))
 
 
 def _change_all(
     shards: Shards, only: Filter, act: Act, done: str, limit: int | None, now: float | None
 ) -> Operation[int]:
-    """In slices, oldest first, of as many as lay there at the start: what dies again meanwhile has a later place."""
+    """Change the matching letters in slices, oldest first.
+
+    The scan ends after as many letters as there were at the start: letters that come meanwhile have a later position.
+    """
     if limit is not None and not is_integer(limit, 1):
         raise TaskValidationError(f"limit must be an integer of at least 1, got {short(limit)}")
 
@@ -346,7 +349,7 @@ def _count(commands: Commands) -> Operation[int]:
 
 
 def counts(shards: Shards) -> Operation[DLQCounts]:
-    """How many lie there now, by type: kept by the scripts, so this costs one read of each shard."""
+    """Return the numbers of dead letters by type. The scripts keep these counters, so this takes one read of each shard."""
     total = dict.fromkeys((kind.value for kind in FailureType), 0)
     for shard in shards:
         (found,) = yield Read([("HMGET", shard.keys("stats"), *(f"lying:{kind}" for kind in total))])
@@ -356,7 +359,7 @@ def counts(shards: Shards) -> Operation[DLQCounts]:
 
 
 def groups(shards: Shards, look_at: int, only: Filter, now: float | None) -> Operation[DLQGroups]:
-    """Of each shard's ``look_at`` / n oldest."""
+    """Group the oldest ``look_at`` / n dead letters of each of the n shards."""
     if not is_integer(look_at, 1, MAX_DEAD_LETTERS_READ):
         raise TaskValidationError(f"look_at must be an integer from 1 to {MAX_DEAD_LETTERS_READ}, got {short(look_at)}")
     moment = yield from _moment(only, now)
@@ -377,14 +380,14 @@ def groups(shards: Shards, look_at: int, only: Filter, now: float | None) -> Ope
 
 
 def in_us(score: float) -> str:
-    """A place in the registry, as commands take it."""
+    """Return a score of the registry in the form that commands accept."""
     return f"{score:.0f}"
 
 
 class DeadLetterScan:
     """The oldest ``most`` letters of a shard, a slice at a time.
 
-    The place is kept by score, not by rank: others may take letters out meanwhile, and ranks would then skip some.
+    The scan keeps its position as a score, not as a rank: if other processes remove letters meanwhile, ranks would skip some.
     """
 
     def __init__(self, commands: Commands, most: int) -> None:
@@ -393,11 +396,11 @@ class DeadLetterScan:
         self.read_count = 0
 
     def following(self) -> Operation[list[Letter] | None]:
-        """The letters of the next slice; None at the end."""
+        """Return the letters of the next slice; None at the end."""
         size = min(DEAD_LETTERS_PER_READ, self._most - self.read_count)
         if size <= 0:
             return None
-        # Of one score are those that died in one call, a thousand at most; those that were read are skipped.
+        # Letters that one call made have the same score: at most a thousand. Letters that were read before are skipped.
         limit = ("LIMIT", 0, size + len(self._seen), "WITHSCORES")
         (reply,) = yield Read([("ZRANGE", self._commands.keys.state("failed"), self._score, "+inf", "BYSCORE", *limit)])
         new = [(name, in_us(score)) for name, score in parse_scores(reply) if name not in self._seen][:size]
@@ -411,7 +414,7 @@ class DeadLetterScan:
 
 
 def _requeuing(shards: Shards, payload: Any, now: float | None) -> Act:
-    """Checks the payload before anything is sent."""
+    """Check the payload, and return the change that requeues letters with it."""
     if payload is None:
         return _in_slices("requeue", (0, b""), now)
     value = json_payload.loads(payload, what="the payload") if isinstance(payload, bytes) else payload
@@ -430,7 +433,7 @@ def _requeuing(shards: Shards, payload: Any, now: float | None) -> Act:
 
 
 def _signed_payloads(commands: Commands, body: bytes, task_ids: Sequence[str]) -> Operation[list[bytes]]:
-    """The payload for each of these tasks: a new payload gets a new signature."""
+    """Return the payload with a signature for each of these tasks."""
     found = yield from read_fields_of(commands.keys, task_ids, "name", "user", "run")
     bodies, config = [], commands.config
     key = config.signing_key.read()
@@ -467,7 +470,7 @@ def _key(entry_id: str) -> Key:
 
 
 def _moment(only: Filter, now: float | None) -> Operation[float]:
-    """The engine's moment, if the filter asks for ages."""
+    """Read the engine's time if the filter needs ages; otherwise return 0 without a request."""
     has_age_bounds = only.older_than is not None or only.newer_than is not None
     return (yield from server_time(now)) if has_age_bounds else 0.0
 
@@ -479,15 +482,15 @@ def _gone(shards: Shards, entry_id: str) -> TaskNotFoundError:
 
 
 DEAD_LETTERS_READ_PER_PAGE = 1000
-"""Letters that one page looks at, if the filters leave most of them out."""
+"""The most letters that are read for one page, if the filters leave most of them out."""
 MAX_DEAD_LETTERS_COUNTED = 4000
-"""Letters of which those that match are counted while somebody waits: with a fingerprint to make of each, 0.2 s."""
+"""The most letters that are read to count matches while a person waits: with a fingerprint for each, 0.2 s."""
 
 
 def letters_page(
     shards: Shards, limit: int, cursor: str | None, only: Filter, now: float | None
 ) -> Operation[ResultPage[Letter]]:
-    """At most ``limit`` of `DEAD_LETTERS_READ_PER_PAGE` dead letters, and the cursor behind the last one that was read."""
+    """Return at most ``limit`` of `DEAD_LETTERS_READ_PER_PAGE` dead letters, and the cursor after the last one that was read."""
 
     def read(commands: Commands, size: int, at: str | None) -> Operation[ResultPage[Letter]]:
         moment = yield from _moment(only, now)
@@ -509,17 +512,17 @@ def letters_page(
             if len(scores) < count:
                 return ResultPage(found, None)
             place, left = place + count, left - count
-            count = min(DEAD_LETTERS_PER_READ, left)  # the filters leave most of them out: all that is left at once
+            count = min(DEAD_LETTERS_PER_READ, left)  # the filters leave most letters out, so read the rest at once
         return ResultPage(found, at)
 
     return (yield from read_page(shards, limit, cursor, read, is_filtered=True))
 
 
 def _cursor_rank(commands: Commands, cursor: str | None) -> Operation[int]:
-    """How many letters lie before the one to go on with.
+    """Return the rank of the first letter of the next page.
 
-    The cursor names the last one that was looked at. If it has gone since, it goes on with those that died when it
-    did: to show some twice is better than to miss some.
+    The cursor names the last letter that was read. If that letter was removed, the page begins with all letters of the same
+    moment: showing some letters twice is better than missing some.
     """
     if cursor is None:
         return 0
@@ -532,14 +535,16 @@ def _cursor_rank(commands: Commands, cursor: str | None) -> Operation[int]:
 
 
 def matching(shards: Shards, only: Filter, now: float | None) -> Operation[DLQMatching]:
-    """How many match now. What dies later is not meant: `DLQMatching.until` is for the ``moved_until`` of what follows."""
+    """Count the letters that match now. Later letters are left out of a following call that passes `DLQMatching.until` as
+    ``moved_until``.
+    """
     moment = yield from server_time(now)
     is_whole = not shards.missing
     if only == Filter(failure_type=only.failure_type):
         kept = yield from counts(shards)
         matched = sum(kept.values()) if only.failure_type is None else kept[only.failure_type.value]
         return DLQMatching(matched, moment, matched, is_whole, shards.missing)
-    # Ages are counted from now on, not from whenever somebody has made up their mind.
+    # Ages are counted from now, not from the later moment at which a person confirms the action.
     until = min(moment - (only.older_than or 0.0), moment if only.moved_until is None else only.moved_until)
     meant = replace(only, older_than=None, moved_until=until)
     matched = looked_at = 0

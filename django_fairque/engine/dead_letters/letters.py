@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.task import Task
 
 FINGERPRINTED_CHARACTERS = 2000
-"""Characters of an error that are looked at: as many as are kept of one (`outcome.MAX_ERROR_CHARACTERS`)."""
+"""The number of characters of an error that count: as many as are stored (`outcome.MAX_ERROR_CHARACTERS`)."""
 
 # An apostrophe within a word (can't, O'Brien) neither begins nor ends a quotation.
 _QUOTED = r"(?<!\w)[bruf]{0,2}'(?:[^'\\\n]|\\.|'(?=\w))*'(?!\w)|(?:(?<!\w)[bruf]{1,2})?\"(?:[^\"\\\n]|\\.)*\""
@@ -29,9 +29,9 @@ _VARIABLE_PARTS = tuple(
         (_QUOTED, "<text>"),
         (r"\b0x[0-9a-f]+\b", "<address>"),
         (r"[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+", "<email>"),
-        # IPv6: two colons at least, and something that a time of day does not have.
+        # IPv6: at least two colons, and a part that a time of day does not have.
         (r"(?<![\w:])(?=[0-9:]*(?:[a-f]|::))(?=:*[0-9a-f])(?:[0-9a-f]{0,4}:){2,7}[0-9a-f]{0,4}(?![\w:])", "<address>"),
-        # Letters and digits mixed, as chance makes them; digits alone are a number, whatever their length.
+        # Random hexadecimal text has letters and digits; digits alone are a number, whatever their length.
         (r"\b(?:(?=\d*[a-f])(?=[a-f]*\d)[0-9a-f]{6,}|[a-f]{12,})\b", "<hex>"),
         (r"\b(?=\d*[a-z])(?=[a-z]*\d)[0-9a-z]{16,}\b", "<id>"),
         (r"(?:(?<![\w)\]])[-+])?\d+(?:[.,:]\d+)*(?:e[-+]?\d+)?", "<n>"),
@@ -41,7 +41,7 @@ _CUT_OFF = re.compile(r"(?<!\w)[bruf]{0,2}(?:'[^']*|\"[^\"]*)\Z", re.IGNORECASE)
 
 
 def normalize_error(error: str) -> str:
-    """The first line of an error with ids, numbers, addresses and quoted text replaced by what they are."""
+    """Return the first line of an error. Ids, numbers, addresses and quoted text are replaced by words such as ``<id>``."""
     text = error[:FINGERPRINTED_CHARACTERS].strip().partition("\n")[0]
     for pattern, word in _VARIABLE_PARTS:
         text = pattern.sub(word, text)
@@ -49,16 +49,16 @@ def normalize_error(error: str) -> str:
 
 
 def fingerprint(name: str, failure_type: str, error: str) -> str:
-    """Twelve hexadecimal digits, the same for errors that differ in their particulars only."""
+    """Return twelve hexadecimal digits, the same for errors that differ only in variable parts such as ids."""
     text = "\0".join((name, failure_type, normalize_error(error)))
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
 
 
 class Filters(TypedDict, total=False):
-    """Which dead letters are meant. Filters that are not given, or are None, are not applied."""
+    """A choice of dead letters. Filters that are not given, or are None, are not applied."""
 
     failure_type: FailureType | str | None
-    """Why the task became a dead letter."""
+    """The reason why the task became a dead letter."""
     user_id: str | None
     """The task's user."""
     name: str | None
@@ -77,10 +77,10 @@ class Filters(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Letter:
-    """A dead letter without its payload and history: they can be large, and choosing needs neither.
+    """A dead letter without its payload and history, which can be large and are not needed for filters.
 
-    ``task_id``, ``user_id`` and ``name`` are its task's. ``died`` is how often the task became a dead letter.
-    ``failure_type`` and ``reason`` (the last error) are why, and ``moved_at`` is when, as Unix time.
+    ``task_id``, ``user_id`` and ``name`` are those of its task. ``died`` is the number of times that the task became a dead
+    letter. ``failure_type`` and ``reason`` (the last error) say why it became one, and ``moved_at`` is the Unix time.
     """
 
     task_id: str
@@ -170,17 +170,17 @@ class DLQEntry:
     """A dead letter: a task that will not be tried again by itself, with the reason."""
 
     entry_id: str
-    """Its id, for `DeadLetterQueue.get`: the task's id and how often the task became a dead letter."""
+    """The id for `DeadLetterQueue.get`: the task's id and how often the task became a dead letter."""
     original_task: Task
     """The task with its payload."""
     failure_type: FailureType
-    """Why it became a dead letter: it failed, expired or is poisoned."""
+    """The reason why the task became a dead letter: it failed, expired or is poisoned."""
     reason: str
-    """The last error, or why it expired."""
+    """The last error, or the reason why the task expired."""
     moved_at: float
-    """When it became a dead letter, as Unix time."""
+    """The Unix time at which the task became a dead letter."""
     retry_history: tuple[Attempt, ...] = field(default=())
-    """Its attempts, the oldest first, at most 25."""
+    """The task's attempts, the oldest first, at most 25."""
 
     @property
     def fingerprint(self) -> str:
@@ -212,7 +212,7 @@ class DLQGroup:
 
 
 def make_group(key: str, members: Sequence[Letter]) -> DLQGroup:
-    """The group of these letters, whose fingerprint is ``key``."""
+    """Return the group of these letters, whose fingerprint is ``key``."""
     newest = max(members, key=lambda letter: letter.moved_at)
     return DLQGroup(
         *(key, newest.name, newest.failure_type, normalize_error(newest.reason), len(members)),
@@ -238,9 +238,9 @@ class DLQGroups:
 
 @dataclass(frozen=True)
 class DLQMatching:
-    """How many letters match: ``count`` of the ``looked_at`` oldest; ``is_whole`` if there are no more.
+    """The number of letters that match: ``count`` of the ``looked_at`` oldest; ``is_whole`` if there are no more.
 
-    None of them became a dead letter after ``until``, as Unix time.
+    None of the counted letters became a dead letter after ``until``, a Unix time.
     """
 
     count: int
@@ -248,13 +248,13 @@ class DLQMatching:
     looked_at: int
     is_whole: bool
     missing_shards: tuple[int, ...] = ()
-    """Shards that can't be reached now, of which nothing is known."""
+    """Shards that can't be reached now. Their letters are not counted."""
 
 
 class DLQCounts(dict[str, int]):
-    """How many dead letters there are, by failure type. It is returned by `DeadLetterQueue.counts`.
+    """The numbers of dead letters by failure type, returned by `DeadLetterQueue.counts`.
 
-    Those on ``missing_shards``, which can't be reached now, are not counted. ``counts`` are the numbers.
+    Dead letters on ``missing_shards``, which can't be reached now, are not counted. ``counts`` are the numbers.
     """
 
     def __init__(self, counts: Mapping[str, int], missing_shards: tuple[int, ...] = ()) -> None:

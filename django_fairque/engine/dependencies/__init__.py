@@ -1,4 +1,4 @@
-"""Tasks that depend on other tasks: who blocks whom, and the values that they pass on.
+"""Dependencies between tasks, and the values that tasks pass to each other.
 
 Messages between shards report the end of a task to its dependents on other shards.
 """

@@ -23,25 +23,25 @@ if TYPE_CHECKING:
     from django_fairque.engine.sharding.shards import Shards
 
 MAX_LISTED_DEPENDENCIES = 1000
-"""Ids in one list of a view."""
+"""The most ids in one list of a view."""
 NODE_FIELDS = ("state", "name", "user")
 NODE_TIME_FIELDS = ("created", "ready", "started", "ended")
 RUN_RECORDS_READ = 2000
-"""Records that are looked through for runs."""
+"""The number of records that are read to find runs."""
 MAX_RUNS_READ = 20
 RUN_TASKS_READ = 200
-"""Tasks of one run (on each shard) that are read for its progress."""
+"""The most tasks of one run (on each shard) that are read for its progress."""
 RUN_NODES_PER_READ = 1000
 RESULTS_PER_READ = 200
-"""Results read in one round trip."""
+"""The number of results that are read in one round trip."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """A task of a graph: its ``task_id``, ``name`` and ``user_id``. ``state`` is None when it is forgotten.
+    """A task of a graph: its ``task_id``, ``name`` and ``user_id``. ``state`` is None if the task is forgotten.
 
-    ``created_at``, ``ready_at`` (since when it could start), ``started_at`` and ``ended_at`` are Unix times, which are read
-    for the graph of a run only; None for a moment that has not come.
+    ``created_at``, ``ready_at`` (since then it could start), ``started_at`` and ``ended_at`` are Unix times, which are read
+    only for the graph of a run; None for a moment that has not come.
     """
 
     task_id: str
@@ -58,7 +58,7 @@ class Node:
 class DependencyGraph:
     """Tasks that are connected with a task: ``nodes`` by id; ``edges`` lead from a task to one that depends on it.
 
-    ``is_whole`` is False when there is more than was read.
+    ``is_whole`` is False if some connected tasks were not read.
     """
 
     nodes: dict[str, Node] = field(default_factory=dict)
@@ -68,11 +68,11 @@ class DependencyGraph:
 
 @dataclass(frozen=True)
 class DependencyView:
-    """A task's place among the others, at one moment.
+    """The dependencies of a task at one moment.
 
-    ``task_id`` is its id. ``waiting`` are tasks that wait for it, ``blocked`` those that block it (at most 1,000 of
-    each; ``waiting_count`` and ``blocked_count`` are exact). ``parents`` are the tasks that it was declared to depend
-    on, finished or not. ``graph`` is what surrounds it.
+    ``task_id`` is its id. ``waiting`` are tasks that wait for it, ``blocked`` are tasks that block it (at most 1,000 of
+    each; ``waiting_count`` and ``blocked_count`` are exact). ``parents`` are the tasks on which it was declared to depend,
+    finished or not. ``graph`` are the tasks around it.
     """
 
     task_id: str
@@ -86,9 +86,10 @@ class DependencyView:
 
 @dataclass(frozen=True)
 class Blockers:
-    """What still blocks a task: ``count`` tasks, some of which are ``nodes``.
+    """The tasks that still block a task: ``count`` is their number, and ``nodes`` are some of them.
 
-    ``orphans`` are those of ``nodes`` that will never release it: they are unknown, or over without anyone to tell it.
+    ``orphans`` are the ``nodes`` that will never release the task: they are unknown, or they have ended and no process will
+    report their end to the task.
     """
 
     count: int
@@ -127,7 +128,7 @@ def view(shards: Shards, task_id: str, nodes: int, layers: int | None) -> Operat
 
 
 def _graph(commands: Commands, start: str, most: int, most_layers: int | None) -> Operation[DependencyGraph]:
-    """Breadth first from ``start`` along parents and waiting tasks, in one round trip per layer."""
+    """Read the graph breadth first from ``start`` along parents and waiting tasks, in one round trip per layer."""
     read_layers = 0
     keys = commands.keys
     nodes: dict[str, Node] = {}
@@ -165,7 +166,10 @@ def _graph(commands: Commands, start: str, most: int, most_layers: int | None) -
 
 
 def blockers(shards: Shards, task_ids: Sequence[str], most: int) -> Operation[dict[str, Blockers]]:
-    """In three round trips, at most ``most`` + 2 commands for each task and two for each of those that are over."""
+    """Return the tasks that block each of ``task_ids``.
+
+    This takes three round trips: at most ``most`` + 2 commands for each task, and two for each blocking task that has ended.
+    """
     ids = check_ids(task_ids, "task ids")
     check_integer(most, "most", 1)
     if not ids:
@@ -183,7 +187,7 @@ def blockers(shards: Shards, task_ids: Sequence[str], most: int) -> Operation[di
     lost = {each for each, score in zip(over, scores, strict=True) if score is None}
 
     def orphans(task_id: str, some: Sequence[str]) -> tuple[str, ...]:
-        # A task on another shard is not lost: it is checked there every minute.
+        # A task on another shard is no orphan: that shard is asked about it every minute.
         here = commands.keys.of(task_id)
         return tuple(each for each in some if each in lost and commands.keys.of(each) is here)
 
@@ -200,11 +204,11 @@ def _node(task_id: str, state: bytes | None, name: bytes | None, user: bytes | N
 
 @dataclass(frozen=True)
 class RunProgress:
-    """How far a run is: ``run_id`` is its id, ``count`` the number of its tasks that are not forgotten.
+    """The progress of a run: ``run_id`` is its id, ``count`` the number of its tasks that are not forgotten.
 
-    ``states`` are the numbers of tasks by state among those that were read: all of them, unless ``is_whole`` is False.
-    ``name`` and ``user_id`` are those of the task that was created first. ``created_at`` is when, and ``ended_at`` when the
-    last task that has ended did, as Unix times; None if none has.
+    ``states`` are the numbers of tasks by state among the tasks that were read: all of them, unless ``is_whole`` is False.
+    ``name``, ``user_id`` and ``created_at`` are those of the task that was created first. ``ended_at`` is the moment at which
+    a task ended last, None if none has ended. Moments are Unix times.
     """
 
     run_id: str
@@ -222,13 +226,13 @@ class RunProgress:
 
     @property
     def done(self) -> float:
-        """The part of the tasks that has ended, from 0 to 1."""
+        """The fraction of the tasks that have ended, from 0 to 1."""
         read = sum(self.states.values())
         return sum(count for state, count in self.states.items() if state.is_ended) / read if read else 0.0
 
 
 def recent_runs(shards: Shards, limit: int) -> Operation[PartialList[RunProgress]]:
-    """The runs of the newest records of each state, `RUN_RECORDS_READ` in all; those that were created last come first."""
+    """Return the runs among the newest records of each state, of `RUN_RECORDS_READ` in all. The newest runs come first."""
     check_integer(limit, "limit", 1, MAX_RUNS_READ)
     share = max(1, RUN_RECORDS_READ // (len(TaskState) * len(shards)))
     created: dict[str, float] = {}
@@ -258,7 +262,7 @@ def recent_runs(shards: Shards, limit: int) -> Operation[PartialList[RunProgress
 
 
 def _progress(run_id: str, count: int, nodes: Sequence[Node]) -> RunProgress | None:
-    """None if the run is forgotten."""
+    """Return the progress of a run, or None if the run is forgotten."""
     known = sorted(
         (node for node in nodes if node.state is not None), key=lambda node: (node.created_at or 0.0, node.task_id)
     )
@@ -276,7 +280,7 @@ def _progress(run_id: str, count: int, nodes: Sequence[Node]) -> RunProgress | N
 
 
 def run_graph(shards: Shards, run_id: str, most: int) -> Operation[DependencyGraph]:
-    """The members of a run with the edges among them; their payloads are not read."""
+    """Return the tasks of a run with the dependencies among them. Their payloads are not read."""
     check_id(run_id, "run_id")
     check_integer(most, "nodes", 1)
     commands = yield from around_run(shards, run_id)
@@ -299,8 +303,10 @@ def run_graph(shards: Shards, run_id: str, most: int) -> Operation[DependencyGra
 def parent_results(
     shards: Shards, task_id: str, load: Callable[[str, Any], Any] | None = None
 ) -> Operation[dict[str, Any]]:
-    """What the tasks that one depends on returned, by id; without those that have not finished, or are forgotten. ``load``
-    makes a value of a task's name and its result as JSON."""
+    """Return the results of the tasks on which a task depends, by id, without tasks that have not finished or are forgotten.
+
+    ``load`` gets a task's name and its result as a JSON value, and returns the value to use.
+    """
     there = yield from shards.of_task(task_id)
     ((state, parents),) = yield from read_fields_of(there.keys, [task_id], "state", "parents")
     if state is None:
@@ -318,13 +324,13 @@ def parent_results(
 
 
 MAX_XCOM_KEYS = 1000
-"""In one namespace, so that listing one is bounded."""
+"""The most keys in one namespace, so that a list of its keys is bounded."""
 MAX_XCOM_VALUES_PER_PUSH = 1000
 XCOM_VALUE_MISSING = object()
 MAX_RUN_TASKS_READ = 1000
-"""A larger run keeps its values until they end, because it takes too long to find out whether all its tasks have ended."""
+"""Values of a larger run are kept until they expire, because it would take too long to check whether all its tasks have ended."""
 XCOM_PART_REMOVED = 0.1
-"""The part of a user's bytes that is removed in addition, so that not every push has to remove a namespace."""
+"""The fraction of the limit that is removed in addition, so that not every push has to remove a namespace."""
 
 
 def push(
@@ -360,8 +366,10 @@ def push(
 
 
 def _removable_namespaces(shards: Shards, user: str, pushed: str, reply: Sequence[bytes]) -> Operation[list[str]]:
-    """The namespaces that end first, as many as must be removed, of the reply of ``xcom``. Those that a task may still need
-    stay: those of runs with a task that has not ended or with a task of another user."""
+    """Choose the namespaces to remove from the reply of ``xcom``: those that expire first, as many as necessary.
+
+    Namespaces of a run with a task that has not ended, or with a task of another user, stay, because a task may need them.
+    """
     names = [name.decode() for name in reply[2::2] if name.decode() != pushed]
     sizes = dict(zip((name.decode() for name in reply[2::2]), map(int, reply[3::2]), strict=True))
     reads = [
@@ -411,9 +419,9 @@ class XCom:
     """One namespace of values, returned by ``queue.xcom(namespace)``.
 
     Values are any JSON, each of at most ``max_payload_bytes`` bytes; a namespace has at most 1000 keys, and a user at
-    most ``max_xcom_bytes`` bytes, each value with its key and 100 bytes. Beyond it, the user's values that would end first
-    are removed, unless a task may still need them: the run has not ended, or has tasks of other users. ``now`` is that of
-    the queue.
+    most ``max_xcom_bytes`` bytes, each value with its key and 100 bytes. Beyond that limit, the user's values that would
+    expire first are removed, unless a task may still need them: the run has not ended, or has tasks of other users. ``now``
+    is that of the queue.
     """
 
     def __init__(self, shards: Shards, run: Driver, namespace: str, user: str = "") -> None:

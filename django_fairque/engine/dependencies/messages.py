@@ -1,8 +1,8 @@
-"""Carrying messages from shard to shard: at least once each, and a second time changes nothing.
+"""Carrying messages from shard to shard. Each message is carried at least once; a second time changes nothing.
 
-A message lies in the outbox of the shard that wrote it, in the same call as what it is about, until it has arrived.
-Three kinds: a part of a graph (``push:{shard}:{nonce}``), a question what becomes of a task there
-(``watch:{shard}:{task}``), and the answer when it has ended (``tell:{shard}:{task}``).
+A shard writes a message to its outbox in the call that makes the message necessary, and keeps it until it has arrived.
+There are three kinds: a part of a graph (``push:{shard}:{nonce}``), a question about the end of a task on the other shard
+(``watch:{shard}:{task}``), and the answer when that task has ended (``tell:{shard}:{task}``).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from django_fairque.engine.sharding.shards import Shards
 
 UNKNOWN_TASK_SECONDS = 600.0
-"""Seconds after which a task that its shard does not know counts as given up: whatever would bring it has arrived."""
+"""Seconds after which a task that its shard does not know counts as canceled: by then its push would have arrived."""
 ENDED_STATES = ("finished", "failed", "canceled")
 
 
 def deliver_messages(shards: Shards, limit: int, now: float | None) -> Operation[int]:
-    """Carry at most ``limit`` messages of each shard; returns how many arrived."""
+    """Carry at most ``limit`` messages of each shard; return how many arrived."""
     if len(shards) == 1:
         return 0
     arrived = 0
@@ -41,7 +41,7 @@ def _deliver_from(shards: Shards, source: Commands, limit: int, now: float | Non
         kind, number, name = field.decode().split(":", 2)
         target = shards.all[int(number)]
         if not shards.is_present(target):
-            continue  # it stays here until that shard is back
+            continue  # the message stays here until that shard can be reached
         if kind == "push":
             yield target.call("push", unpack(body), now, reply=name)
             done.append((field, body))
@@ -65,7 +65,10 @@ def _report_ended(target: Commands, states: list[tuple[str, str]], now: float | 
 def _watch_tasks(
     target: Commands, source: Commands, watched: list[tuple[bytes, bytes, str]], now: float | None
 ) -> Operation[list[tuple[bytes, bytes]]]:
-    """Ends that are known already are reported at once. A task that is not known yet may still be on its way: ask again."""
+    """Ask a shard to report the ends of tasks, and report tasks that have ended already. Return the messages that are done.
+
+    The message about a task that the shard does not know yet is kept, because the task may still arrive.
+    """
     states = yield target.call("watch", [source.keys.shard, len(watched), *(name for _, _, name in watched)], now)
     moment = yield from server_time(now)
     done, ended = [], []

@@ -1,7 +1,7 @@
 """Leases: fetching tasks, reporting their outcomes, renewing and giving back the leases of a worker, and waiting for work.
 
-Functions that take ``shards`` send each call to the shard of the task; a fetch goes to the shard whose turn it is first
-(`ShardScheduler`). Functions that take ``commands`` are about one shard.
+Functions that take ``shards`` send each call to the shard of the task; a fetch goes first to the shard whose turn is next
+(`ShardScheduler`). Functions that take ``commands`` use one shard.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from django_fairque.engine.transport.connection import Transport
 
 WOKEN_ARGUMENT_INDEX = 6
-"""Where `Fetch.woken` stands among the arguments of a call that settles nothing."""
+"""The index of `Fetch.woken` among the arguments of a call that settles nothing."""
 SHARD_WAIT_SECONDS = 0.1
-"""Seconds for which one shard is waited for when there are several."""
+"""Seconds to wait for work on one of several shards before the next shard."""
 SETTLE_STATUSES = ("stale", "finished", "retried", "dead", "released", "canceled")
 
 
@@ -40,8 +40,8 @@ WORKER_COMMANDS = ("drain", "work", "stop")
 
 @dataclass(frozen=True)
 class WorkerCommand:
-    """A command to a worker: its ``kind`` is one of `WORKER_COMMANDS`, and ``at`` is when it was sent, as Unix time of
-    the server. A later one is another command.
+    """A command to a worker: its ``kind`` is one of `WORKER_COMMANDS`, and ``at`` is the server's Unix time when it was
+    sent. The same ``kind`` with a later time is a new command.
     """
 
     kind: str
@@ -50,12 +50,12 @@ class WorkerCommand:
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """The reply to `FairQueue.heartbeat`. ``renewed`` leases were lengthened; the tasks of those in ``revoked`` were
-    canceled, and should be stopped.
+    """The reply to `FairQueue.heartbeat`. ``renewed`` is the number of leases that were lengthened. The tasks of the leases
+    ``revoked`` were canceled, and should be stopped.
 
-    ``command`` is the last one, which comes with every heartbeat. ``epoch`` stays the same and ``token``, the last one
-    that was handed out, never falls, unless the server loses data. ``server`` is another one after a restart or a
-    failover. ``at`` and ``epoch`` are Unix times.
+    ``command`` is the last command; every heartbeat returns it. Unless the server loses data, ``epoch`` stays the same,
+    and ``token``, the last token that was handed out, never falls. ``server`` identifies the server process: it changes
+    with a restart or a failover. ``at`` is the server's time; ``at`` and ``epoch`` are Unix times.
     """
 
     renewed: int
@@ -69,7 +69,7 @@ class Heartbeat:
 
 @dataclass(frozen=True)
 class Fetch:
-    """What a worker asks for: leases of ``lease`` seconds on tasks of these users, in up to ``limit`` turns."""
+    """A worker's request: leases of ``lease`` seconds on tasks of these users, in up to ``limit`` turns."""
 
     limit: int = 0
     worker: str = ""
@@ -78,9 +78,9 @@ class Fetch:
     lease: float | None = None
     woken: bool = False
     window: Window = NO_WINDOW
-    """Of one of several shards: how it is placed among them."""
+    """The part of the common order of several shards that one shard may serve."""
     batches: Mapping[str, int] = field(default_factory=dict)
-    """By the name of a task of which the worker runs many in one call: how many. Such a turn gives all that are waiting."""
+    """The batch size of each task name that the worker runs in batches. A turn of such a name gives up to a batch."""
 
     def __post_init__(self) -> None:
         for name in ("users", "steal"):
@@ -89,7 +89,7 @@ class Fetch:
                 object.__setattr__(self, name, "*")
 
     def to_lua_args(self, default_lease: float, *, has_waited: bool = False) -> list[Any]:
-        """The arguments from ``limit`` on, in the order of ``pop.lua`` and ``settle.lua``."""
+        """Return the arguments from ``limit`` on, in the order of ``pop.lua`` and ``settle.lua``."""
         if not is_integer(self.limit, 0, MAX_CALL_ITEMS):
             raise TaskValidationError(f"a batch has 1 to {MAX_CALL_ITEMS} tasks, got {short(self.limit)}")
         if self.limit or self.worker:
@@ -103,7 +103,7 @@ class Fetch:
         return [self.limit, self.worker, length, woken, *places, *lists, *sizes]
 
     def shard_heads(self, text: bytes, count: int) -> tuple[ShardHead, ...]:
-        """What a reply with ``count`` leases says of whom it was for, in the order of the lists."""
+        """Return the parts of a reply with ``count`` leases about users: one for all users, or one for each list, in order."""
         if self.users == "*":
             return (_shard_head(text, count),)
         if self.limit and not text:
@@ -127,7 +127,6 @@ def _newcomer_head(text: bytes) -> NewcomerHead | None:
 
 
 def _lease_us(lease: float | None, default: float) -> int:
-    """The requested length of a lease, or the queue's, in the scripts' unit."""
     return to_us(default) if lease is None else positive_us(lease, "lease")
 
 
@@ -140,7 +139,7 @@ def _user_list(users: Users, what: str) -> list[Any]:
         )
     if not isinstance(users, Iterable):
         raise TaskValidationError(f"{what} must be '*' or a sequence of user ids, got {short(users)}")
-    # Once each: a user that is in the list twice would have two turns.
+    # Without duplicates: a user that is in the list twice would have two turns.
     names = list(dict.fromkeys(check_id(user, f"a user id in {what}") for user in users))
     if "*" in names:
         raise TaskValidationError(f"{what} must be '*' alone or user ids, got '*' and {len(names) - 1} more")
@@ -175,8 +174,8 @@ def settle(
 def _settle_all(
     shards: Shards, orders: ShardSchedulers, outcomes: Sequence[Outcome], fetch: Fetch, now: float | None
 ) -> Operation[Settled]:
-    """The outcomes to their shards, then fetches from one shard after the other, as their turns are."""
-    fetch.to_lua_args(shards.config.lease_seconds)  # says what is wrong with it before anything is sent
+    """Send the outcomes to their shards, then fetch from one shard after the other in the order of their turns."""
+    fetch.to_lua_args(shards.config.lease_seconds)  # raises an error for a wrong value before anything is sent
     statuses: dict[int, str] = {}
     replies: list[Settled] = []
     for shard, indexes in indexes_by_shard(shards.of_lease(outcome.lease) for outcome in outcomes).items():
@@ -209,7 +208,6 @@ def _settle_all(
 
 
 def _serving(shards: Shards, fetch: Fetch) -> list[int]:
-    """The shards on which the users live that are to be served."""
     if fetch.users == "*" or fetch.steal == "*":
         return [index for index, shard in enumerate(shards.all) if shards.is_present(shard)]
     numbers = {shards.number_of(user) for user in (*fetch.users, *fetch.steal)}
@@ -217,7 +215,7 @@ def _serving(shards: Shards, fetch: Fetch) -> list[int]:
 
 
 def _look(shards: Shards, order: ShardScheduler, among: Sequence[int], *, is_first: bool) -> Operation[list[int]]:
-    """Return the shards with a user who may be served. One request reads the first user of each ring."""
+    """Return the shards with a user who can be served. One request reads the first user of each ring."""
     rings = yield Read([("ZRANGE", shards.all[index].keys("ring"), 0, 0, "WITHSCORES") for index in among])
     firsts = {index: parse_scores(ring) for index, ring in zip(among, rings, strict=True)}
     for index, first in firsts.items():
@@ -226,7 +224,7 @@ def _look(shards: Shards, order: ShardScheduler, among: Sequence[int], *, is_fir
 
 
 def settle_one(shards: Shards, outcome: Outcome, now: float | None) -> Operation[str]:
-    """Report one outcome; `StaleLeaseError` if its lease is not the current one."""
+    """Report one outcome, and return its status. Raises `StaleLeaseError` if its lease is not the task's current one."""
     settled = yield from settle_on_shard(shards.of_lease(outcome.lease), [outcome], Fetch(), now)
     status = settled.statuses[0]
     if status == "stale":
@@ -268,7 +266,10 @@ def take_over(
 
 
 def wait_for_work(shards: Shards, timeout: float) -> Operation[bool]:
-    """Of several shards each is waited for in turn, for a tenth of a second; workers wait for all at once."""
+    """Wait for work and return whether there is some. Several shards are waited for in turn, a tenth of a second each.
+
+    Workers do not use this for several shards: they wait for all at once.
+    """
     pause, turns = timeout, 1
     if len(shards) > 1:
         pause = min(SHARD_WAIT_SECONDS, timeout / len(shards))
@@ -314,7 +315,7 @@ def heartbeat(
 
 def _lease_keys(texts: Iterable[bytes]) -> list[LeaseKey]:
     pairs = (text.partition(b":") for text in texts)
-    # Nobody holds a lease without a number: it is of a damaged record.
+    # A lease whose token is not a number belongs to a damaged record. No worker holds it.
     return [LeaseKey(task_id.decode(), int(token)) for token, _, task_id in pairs if token.isdigit()]
 
 
@@ -338,7 +339,7 @@ def release_worker(
     started: Iterable[int] = (),
 ) -> Operation[int]:
     tokens, others = list(crashed), list(started)
-    if (tokens or others) and len(shards) > 1:  # each counts for itself: one's token 7 is not another's
+    if (tokens or others) and len(shards) > 1:  # shards count tokens separately: several can have a token 7
         raise TaskValidationError(
             f"crashed: tokens are of one shard, and queue {shards.name!r} has {len(shards)}; "
             "call release_worker of the one that handed them out (queue.shards)"
@@ -366,7 +367,7 @@ def reconcile_worker(
 
 
 def _give_back(shards: Shards, script: str, worker: str, args: Sequence[Any], now: float | None) -> Operation[int]:
-    """Call this script on every shard until no more leases are to be given back; return how many were."""
+    """Call this script on every shard until it has given back all leases; return their number."""
     total = 0
     for shard in shards:
         has_more = 1
@@ -386,7 +387,11 @@ def pop_batch_from_shard(commands: Commands, fetch: Fetch, now: float | None) ->
 def settle_on_shard(
     commands: Commands, outcomes: Sequence[Outcome], fetch: Fetch, now: float | None, *, has_waited: bool = False
 ) -> Operation[Settled]:
-    """``has_waited``: the call was sent before there was anything for it, and its worker may have left since (`wait`)."""
+    """Settle and fetch on one shard.
+
+    ``has_waited`` says that the call was sent before there was work for it, so its worker may have stopped since
+    (`PrefetchingWait`).
+    """
     args: list[Any] = [len(outcomes)]
     for outcome in outcomes:
         args += outcome.to_lua_args(commands.config)
@@ -407,7 +412,7 @@ def settle_on_shard(
 
 
 def repeated_call(call: ScriptCall) -> ScriptCall:
-    """A fetch that has waited, to be sent once more: it then does nothing if it is carried out later where it was sent first."""
+    """Return the call with which to repeat a fetch that has waited. After it, the first call does nothing if it still arrives."""
     args = list(call.args)
     args[WOKEN_ARGUMENT_INDEX] = 3
     return call._replace(args=args)
@@ -418,7 +423,7 @@ def _leases(commands: Commands, reply: Sequence[Any], first: int, worker: str) -
 
 
 def wake(commands: Commands, timeout: float) -> BlockingCommand:
-    """The wait for the marker that there is work."""
+    """Return the blocking command that waits for the marker that there is work."""
     is_number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
     if not (is_number and 0 < timeout <= MAX_DURATION_SECONDS):
         raise TaskValidationError(f"timeout must be a positive number of seconds, got {short(timeout)}")
@@ -426,12 +431,12 @@ def wake(commands: Commands, timeout: float) -> BlockingCommand:
 
 
 def check_leases(leases: Iterable[Lease]) -> list[Lease]:
-    """Any number of leases; `TaskValidationError` for a single one, and for anything else."""
+    """Return the leases as a list; raise `TaskValidationError` for a single lease and for other values."""
     return [check_lease(each) for each in _check_list(leases, Lease, "leases")]
 
 
 def check_outcomes(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """As many outcomes as one call settles; `TaskValidationError` for more, for a single one, and for anything else."""
+    """Return the outcomes as a list; raise `TaskValidationError` for other values, and for more outcomes than a call settles."""
     found = list(_check_list(outcomes, Outcome, "outcomes"))
     for each in found:
         if not isinstance(each, Outcome):
@@ -450,7 +455,7 @@ def _check_list(some: Iterable[Any], kind: type, what: str) -> Iterable[Any]:
 
 
 class BlockingQueue(Protocol):
-    """A synchronous queue of one shard, as `PrefetchingWait` uses it."""
+    """The part of a synchronous queue of one shard that `PrefetchingWait` uses."""
 
     _shards: Shards
     _transport: Transport
@@ -461,13 +466,13 @@ class BlockingQueue(Protocol):
 class PrefetchingWait:
     """A wait for work of at most ``timeout`` seconds. One thread sleeps in `end`; another may call `send_fetch` meanwhile.
 
-    A worker with nothing to do sends its fetch behind the blocking command, over the same connection, which saves the round
-    trip after the wake-up. Nothing is lost by this, unlike with a blocking pop: tasks that were handed out are leased, and the
+    A worker with nothing to do sends its fetch after the blocking command, over the same connection, which saves the round
+    trip after the wake-up. Unlike with a blocking pop, no task is lost by this: tasks that were handed out are leased, and the
     call carries a nonce, so that it can be repeated if its reply is lost. A worker that stopped while its fetch was blocked
-    gets nothing (lua/lib/fetch.lua).
+    gets no tasks (lua/lib/fetch.lua).
 
     Args:
-        queue: of one shard.
+        queue: a queue of one shard.
     """
 
     def __init__(self, queue: BlockingQueue, timeout: float) -> None:
@@ -480,7 +485,7 @@ class PrefetchingWait:
         self._sent_fetch: tuple[Operation[Settled], ScriptCall] | None = None
 
     def send_fetch(self, fetch: Fetch) -> bool:
-        """Send a fetch behind the wait, once; `end` returns its reply. Return False if it can't be sent."""
+        """Send a fetch after the blocking command, once; `end` returns its reply. Return False if it can't be sent."""
         if self._pending_command is None:
             return False
         steps = settle_on_shard(self._commands, [], fetch, None, has_waited=True)
@@ -494,7 +499,7 @@ class PrefetchingWait:
         return is_sent
 
     def end(self) -> tuple[bool, Settled | None]:
-        """Sleep until work comes, at most for the timeout; returns whether it came, and the reply to the fetch.
+        """Sleep until work comes, at most for the timeout; return whether it came, and the reply to the fetch.
 
         Raises:
             FairQueueError: as `FairQueue.wait_for_work` and `FairQueue.settle`.
@@ -524,5 +529,5 @@ class PrefetchingWait:
         return not is_refused and woken is not None, settled
 
     def _wait_anew(self) -> bool:
-        """Wait over any connection; not for a worker that has ended, which would take a marker that others need."""
+        """Wait over any connection, unless the worker has ended: it would take a wake marker that other workers need."""
         return not self._transport.is_reply_unwanted() and self._queue.wait_for_work(self._timeout)

@@ -1,7 +1,7 @@
-"""The checker: what a queue holds, compared with the invariants of the design.
+"""The checker, which compares the keys of a queue with the invariants of the design.
 
-It reads every key of the queue (SCAN), so it is for operators and tests, not for a request. On a live server two
-looks may straddle a change; a violation is reported only if it is seen in three looks in a row.
+The check reads every key of the queue (SCAN), so it is for operators and tests, not for web requests. On a live server the
+queue can change between two reads, so a violation is reported only if three checks in a row find it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Violation:
-    """One thing that is not as it must be: the name of the ``invariant``, the ``key`` at which it was seen, and in
-    ``detail`` what was seen.
+    """A violation of an ``invariant``, whose name this is, at a ``key``. ``detail`` describes it.
 
-    ``fix`` is what ``repair.lua`` does about it; empty if only a person can fix it.
+    ``fix`` are the arguments with which ``repair.lua`` fixes it; empty if only a person can fix it.
     """
 
     invariant: str
@@ -48,18 +47,18 @@ class Violation:
 
 @dataclass
 class Snapshot:
-    """Everything of one shard, without the ``prefix`` of its keys."""
+    """The contents of all keys of one shard. Names of keys are without their ``prefix``."""
 
     prefix: str
     tasks: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
     heads: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
-    """The fields for which the heads of payloads stand, by task; empty for a payload without a head."""
+    """The fields in the heads of payloads, by task; empty for a payload without a head."""
     histories: set[str] = field(default_factory=set)
     logs: set[str] = field(default_factory=set)
     users: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
     organizations: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
     rings: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Of the organizations."""
+    """The ring of each organization: its members with their scores."""
     normal: dict[str, dict[str, float]] = field(default_factory=dict)
     critical: dict[str, list[str]] = field(default_factory=dict)
     scheduled: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -70,14 +69,14 @@ class Snapshot:
     deps: dict[str, set[str]] = field(default_factory=dict)
     runs: dict[str, set[str]] = field(default_factory=dict)
     results: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Return the tasks of each user whose results count against its limit."""
+    """The tasks of each user whose results count against the user's limit."""
     remotes: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
     others: list[str] = field(default_factory=list)
     squatters: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Keys that are of another type than ours are: the type each has and the one that it should have."""
+    """Keys with a wrong type: the type that each has, and the type that it should have."""
 
     def registry(self, name: str) -> dict[str, float]:
-        """The ring, the throttled users, all users or all organizations, with their scores."""
+        """Return the members of a registry, such as the ring, the held users, all users or all organizations, with scores."""
         return self.members.get(name, {})
 
     @property
@@ -90,7 +89,7 @@ class Snapshot:
         return None if organization is None else name_of(organization)
 
     def tasks_with(self, state: str, field_name: str) -> set[tuple[str, str]]:
-        """The tasks of this state, each with this field of its record."""
+        """Return the ids of the tasks in this state, each with the value of this field."""
         return {
             (task_id, name_of(record.get(field_name.encode(), b"")))
             for task_id, record in self.tasks.items()
@@ -98,7 +97,7 @@ class Snapshot:
         }
 
     def violation(self, invariant: str, name: str, detail: str, *fix: str) -> Violation:
-        """What is wrong with the key of this name."""
+        """Return a violation at the key with this name."""
         return Violation(invariant, self.prefix + name, detail, fix)
 
 
@@ -139,7 +138,7 @@ _READS: dict[str, tuple[str, tuple[Any, ...], Callable[[Any], Any]]] = {
     "list": ("LRANGE", (0, -1), lambda reply: [name_of(item) for item in reply]),
     "set": ("SMEMBERS", (), lambda reply: {name_of(item) for item in reply}),
 }
-"""How a key of a type is read: the command, its arguments, and what its reply becomes."""
+"""For each type of key the command that reads it, its arguments, and the function that converts the reply."""
 _OWNERLESS = (
     *("stats", "wake", "workers", "worker", "revoked", "reply", "unique", "xcom", "alerts", "schedules"),
     *(
@@ -157,7 +156,7 @@ _OWNERLESS = (
         "xcom_bytes",
     ),
 )
-"""Kinds of keys that belong to the shard or end by themselves."""
+"""Kinds of keys that belong to the whole shard, or expire by themselves."""
 _REGISTRIES = ("ring", "throttled", "due", "users", "groups", "grouped", "resolving")
 _TYPES = {
     **dict.fromkeys(("stats", "task", "user", "group", "worker", "xcom", "xcom_bytes", "events", "logs"), "hash"),
@@ -171,14 +170,17 @@ _TYPES = {
 
 
 def type_of(name: str) -> str | None:
-    """The server's word for what a key of this name holds; None for a name that is not ours."""
+    """Return the server's name of the type that a key with this name has; None if the queue has no such keys."""
     if name.startswith("queue:user:"):
         return "list" if name.endswith(":critical") else "zset"
     return _TYPES.get(name) or _TYPES.get(name.partition(":")[0])
 
 
 def _place(snapshot: Snapshot, name: str) -> tuple[str, dict[str, Any], str] | None:
-    """How to read a key and where its value goes; None for a key whose name is all that matters."""
+    """Return the type of a key, and the dict and the key in it for its value.
+
+    For a key whose value is not needed, record its name in the snapshot and return None.
+    """
     kind, _, rest = name.partition(":")
     if name.startswith("queue:user:"):
         user, _, lane = rest.removeprefix("user:").rpartition(":")
@@ -217,22 +219,24 @@ def name_of(value: bytes) -> str:
 
 
 def bytes_of(name: str) -> bytes:
-    """What `name_of` was given: any bytes, for damaged names must be read and fixed too."""
+    """Return the bytes of a name from `name_of`. Names may be any bytes, because damaged names must be read and fixed too."""
     return name.encode("utf-8", "surrogateescape")
 
 
 CONFIRMING_READS = 3
 WRONG_TYPE_INVARIANT = "type"
-"""The invariant that keys have the types of lua/README.md; a person must remove what has not, before anything is fixed."""
+"""The invariant that keys have the types of lua/README.md. A person must remove other keys before anything can be fixed."""
 SCORE_EPOCH_MICROSECONDS = 1735689600000000
-"""From when moments are counted there, in microseconds."""
+"""The moment from which sums of moments are counted, in microseconds since the Unix epoch."""
 ORGANIZATION_MARK = name_of(ORGANIZATION_PREFIX)
 RUNNING_TASK_SUMS = ("expected", "start", "companions")
-"""Sums over running tasks: what they were charged, and the moments (both microseconds) at which they were handed out."""
+"""Sums over running tasks: their charges and the moments at which they were handed out (both in microseconds), and the number of
+companions: tasks that a batch started together with another task.
+"""
 WEIGHT_UNITS = 1_000_000
-"""Weights are summed in millionths, as in lua/lib/ring.lua."""
+"""The unit of sums of weights: millionths, as in lua/lib/ring.lua."""
 ROUNDING_TOLERANCE_MICROSECONDS = 1_000_000
-"""How far the sum of moments may be off: it is a double, and beyond 2^53 from some 150 tasks on."""
+"""The tolerated error of the sum of moments: it is a double, and exceeds 2^53 from about 150 tasks on."""
 
 
 def check_invariants(shards: Shards) -> Operation[PartialList[Violation]]:
@@ -254,7 +258,7 @@ def check_shard(commands: Commands) -> Operation[list[Violation]]:
 
 
 def violations(snapshot: Snapshot) -> Iterator[Violation]:
-    """Every way in which a snapshot breaks the invariants."""
+    """Yield all violations of the invariants in a snapshot."""
     for name, (found, expected) in snapshot.squatters.items():
         detail = f"is a {found}, must be a {expected}: not written by the queue"
         yield snapshot.violation(WRONG_TYPE_INVARIANT, name, detail)
@@ -273,7 +277,6 @@ def violations(snapshot: Snapshot) -> Iterator[Violation]:
 
 
 def _wrong_stats(snapshot: Snapshot, real: Mapping[str, int], fix: str, must: str) -> Iterator[Violation]:
-    """The counters of the queue that differ from these."""
     for name, count in real.items():
         recorded = int(number(snapshot.stats.get(name.encode())))
         if recorded != count:
@@ -284,7 +287,6 @@ def _wrong_stats(snapshot: Snapshot, real: Mapping[str, int], fix: str, must: st
 def _wrong_counts(
     snapshot: Snapshot, invariant: str, kind: str, name: str, record: Mapping[bytes, bytes], real: Mapping[str, int]
 ) -> Iterator[Violation]:
-    """The counters of a user or an organization that differ from these."""
     for counter, count in real.items():
         recorded = int(number(record.get(counter.encode())))
         if abs(recorded - count) > (ROUNDING_TOLERANCE_MICROSECONDS if counter == "start" else 0):
@@ -307,7 +309,7 @@ def _one_state_each(snapshot: Snapshot) -> Iterator[Violation]:
             detail = f"state {state}, in the registry of: {registries}"
             yield snapshot.violation("one state", key, detail, "task", task_id, "")
         has_payload = task_id in snapshot.heads
-        # Without a payload its head may be gone, and what the record lacks was there.
+        # Without a payload the head may be lost, which had the fields that the record lacks.
         can_be_read = state in known and (has_payload or b"user" in record)
         if can_be_read and (damage := _damage_of(task_id, record)) is not None:
             yield snapshot.violation("record", key, damage)
@@ -347,7 +349,7 @@ def _queues_and_leases(snapshot: Snapshot) -> Iterator[Violation]:
 
 
 def _priorities(snapshot: Snapshot) -> Iterator[Violation]:
-    """A queued task stands where its priority is looked for; elsewhere nobody would ever find it."""
+    """Check that each queued task is in the place of its priority. In another place no worker would find it."""
     places = [
         (task_id, user, f"{score // SCORE_PER_PRIORITY:.0f}")
         for user, members in snapshot.normal.items()
@@ -364,7 +366,7 @@ def _priorities(snapshot: Snapshot) -> Iterator[Violation]:
 
 
 def _scheduled(snapshot: Snapshot) -> Iterator[Violation]:
-    """A scheduled task stands among its user's at its moment, and its user among those that are looked at in time."""
+    """Check that each scheduled task is in its user's list at its moment, and that a sweep will check its user in time."""
     moments = snapshot.states.get(TaskState.SCHEDULED.value, {})
     real = snapshot.tasks_with("scheduled", "user")
     found = {(task_id, user) for user, members in snapshot.scheduled.items() for task_id in members}
@@ -384,7 +386,7 @@ def _scheduled(snapshot: Snapshot) -> Iterator[Violation]:
 
 
 Waiting = dict[str, Counter[str]]
-"""What each user has, by the field of its record that counts it."""
+"""The real value of each counter of each user, computed from the tasks."""
 
 
 def _waiting(snapshot: Snapshot) -> Waiting:
@@ -428,14 +430,14 @@ def _users(snapshot: Snapshot, waiting: Waiting) -> Iterator[Violation]:
 
 
 def _is_served(record: Mapping[bytes, bytes], ready: int, running: int) -> bool:
-    """The rule of ``can_be_served`` in lua/lib/ring.lua."""
+    """Apply the rule of ``can_be_served`` in lua/lib/ring.lua."""
     cap = record.get(b"cap")
     capped = cap is not None and running >= number(cap)
     return ready > 0 and b"paused" not in record and b"held" not in record and not capped
 
 
 def _servable(snapshot: Snapshot, waiting: Waiting) -> set[str]:
-    """The users who can be served, whatever holds for their organizations."""
+    """Return the users who can be served, regardless of the limits of their organizations."""
     found = set()
     for user, real in waiting.items():
         ready = sum(number for name, number in real.items() if name.startswith("ready:"))
@@ -451,7 +453,7 @@ def _in_ring(snapshot: Snapshot, key: str, *fix: str, is_served: bool, is_there:
 
 
 def _rings(snapshot: Snapshot, served: set[str]) -> Iterator[Violation]:
-    """Users in the shard's ring, members in that of their organization, each in no other."""
+    """Check that users without an organization are only in the shard's ring, and members only in their organization's ring."""
     ring = {entry for entry in snapshot.registry("ring") if not entry.startswith(ORGANIZATION_MARK)}
     grouped = snapshot.registry("grouped")
     for user in snapshot.users.keys() | served | ring | grouped.keys():
@@ -472,7 +474,7 @@ def _rings(snapshot: Snapshot, served: set[str]) -> Iterator[Violation]:
 
 
 def _sums(snapshot: Snapshot, waiting: Waiting, served: set[str]) -> dict[str, Counter[str]]:
-    """What each organization's record must say: its members, those who can be served (``ready``), and their tasks."""
+    """Compute the counters of each organization: its members, members who can be served (``ready``), and their tasks."""
     found = {organization: Counter[str]() for organization in snapshot.organizations}
     for user in snapshot.users:
         if (organization := snapshot.organization_of(user)) is not None:
@@ -484,7 +486,7 @@ def _sums(snapshot: Snapshot, waiting: Waiting, served: set[str]) -> dict[str, C
 
 
 def _organizations(snapshot: Snapshot, sums: Mapping[str, Counter[str]]) -> Iterator[Violation]:
-    """An organization exists while it has members or settings, counts right, and is in the ring if a member can be served."""
+    """Check that each organization has members or settings and right counters, and is in the ring if a member can be served."""
     ring, known, held = (snapshot.registry(name) for name in ("ring", "groups", "throttled"))
     in_ring = {entry.removeprefix(ORGANIZATION_MARK) for entry in ring if entry.startswith(ORGANIZATION_MARK)}
     awaited = {each.removeprefix(ORGANIZATION_MARK) for each in held if each.startswith(ORGANIZATION_MARK)}
@@ -511,7 +513,7 @@ def _organizations(snapshot: Snapshot, sums: Mapping[str, Counter[str]]) -> Iter
 
 
 def _newcomers(snapshot: Snapshot, served: set[str], sums: Mapping[str, Counter[str]]) -> Iterator[Violation]:
-    """A newcomer stands before all tags of its ring; ``others`` counts those in the ring who are no newcomers."""
+    """Check that newcomers are before all others in their ring, and that ``others`` counts those who are not newcomers."""
     entries = [
         ("user", user, snapshot.organization_of(user), record, user in served)
         for user, record in snapshot.users.items()
@@ -542,8 +544,9 @@ def _newcomers(snapshot: Snapshot, served: set[str], sums: Mapping[str, Counter[
 def _weights(
     snapshot: Snapshot, waiting: Waiting, served: set[str], sums: Mapping[str, Counter[str]]
 ) -> Iterator[Violation]:
-    """Each ring's ``active`` is the sum of the weights of those with work; each record has what it counts there as ``counted``.
+    """Check that each ring's ``active`` is the sum of the weights of users and organizations with work.
 
+    The field ``counted`` in each record must be its part of the sum.
     A record without the field was last written by a version that did not count, and is counted with its next change.
     """
     entries = []
@@ -576,8 +579,10 @@ def _weights(
 
 
 def _held(snapshot: Snapshot) -> Iterator[Violation]:
-    """A rate holds nobody for longer than one task's time and, after a change, its debt: else a clock was wrong. A pause with
-    an end is looked at by then.
+    """Check that no rate limit holds a user too long, and that each pause with an end is checked in time.
+
+    A rate limit holds a user for at most the time of one task and, after a change of the rate, its debt. If it is longer, a
+    clock was wrong.
     """
     clock = number(snapshot.stats.get(b"clock"))
     for entry, until in snapshot.registry("throttled").items():
@@ -597,7 +602,7 @@ def _held(snapshot: Snapshot) -> Iterator[Violation]:
 
 
 def _counters(snapshot: Snapshot) -> Iterator[Violation]:
-    """Tasks that are ready, by priority, and dead letters, by failure type."""
+    """Check the counters of ready tasks by priority, and of dead letters by failure type."""
     real = Counter[str]()
     for record in snapshot.tasks.values():
         if record.get(b"state") == b"queued":
@@ -609,7 +614,10 @@ def _counters(snapshot: Snapshot) -> Iterator[Violation]:
 
 
 def _dependencies(snapshot: Snapshot) -> Iterator[Violation]:
-    """Both directions agree; who is DEFERRED waits for something that can still end; who is not, does not."""
+    """Check that both directions of each dependency agree.
+
+    A DEFERRED task must wait for a task that can still end, and a task in another state must not wait.
+    """
     edges: dict[str, set[tuple[str, str]]] = {kind: set() for kind in ("waiting", "blocked", "reacting", "first")}
     for name, members in snapshot.deps.items():
         kind, _, task_id = name.partition(":")
@@ -658,7 +666,7 @@ def _blocked_tasks(
 
 
 def _runs(snapshot: Snapshot) -> Iterator[Violation]:
-    """The members of a run are the tasks that say so."""
+    """Check that the members of each run are the tasks whose records name the run."""
     recorded = {(name_of(record[b"run"]), task_id) for task_id, record in snapshot.tasks.items() if b"run" in record}
     members = {(run, task_id) for run, ids in snapshot.runs.items() for task_id in ids}
     for run, task_id in sorted(recorded ^ members):
@@ -666,7 +674,7 @@ def _runs(snapshot: Snapshot) -> Iterator[Violation]:
 
 
 def _results(snapshot: Snapshot) -> Iterator[Violation]:
-    """The tasks with a counted result are those that are listed for their users."""
+    """Check that the tasks with a counted result are the tasks in the lists of their users."""
     counted = {
         (name_of(record.get(b"user", b"")), task_id)
         for task_id, record in snapshot.tasks.items()

@@ -16,17 +16,18 @@ from django_fairque.engine.sharding.shards import Shards, sum_over_shards
 
 @dataclass(frozen=True)
 class Sweep:
-    """What one bounded round of maintenance did; ``more`` means that it should be called again at once. Moments are
+    """The result of one bounded round of maintenance. ``more`` means that `sweep` should be called again at once. Moments are
     Unix times.
 
     These are numbers of tasks: ``due`` became ready, ``reaped`` lost a lease that had ended, ``expired`` became dead
-    letters because they had not started in time, ``overdue`` missed their SLA while they waited, ``at_risk`` soon
-    will, ``promoted`` moved up a class after a long wait, ``forgotten`` had ended long ago, ``dropped`` were in a
-    registry without belonging there. ``freed`` is the number of users whose rate allows another task, and of users and
-    organizations whose pause has ended.
+    letters because they had not started in time, ``overdue`` missed their SLA while they waited, ``at_risk`` will soon
+    miss it, ``promoted`` were promoted after a long wait, ``forgotten`` had ended long ago, ``dropped`` were in a registry
+    by mistake. ``freed`` is the number of users whose rate allows another task, and of users and organizations whose pause
+    has ended.
 
-    ``alerts`` wait to be fetched; ``look_at`` is when the next thing is due, ``schedule_at`` the next schedule;
-    ``messages`` wait to be carried to other shards. ``now`` is the server's time.
+    ``alerts`` is the number of alerts that wait to be fetched, ``messages`` the number of messages that wait to be carried
+    to other shards. ``look_at`` is the moment of the next due maintenance, ``schedule_at`` that of the next schedule; None
+    if there is none. ``now`` is the server's time.
     """
 
     due: int
@@ -69,21 +70,21 @@ def pause(shards: Shards, note: str, until: PauseEnd, now: float | None) -> Oper
 
 
 def set_pause(shards: Shards, pause_record: Mapping[str, object], now: float | None) -> Operation[None]:
-    """The shards that can be reached, then `ShardsAwayError` for the others."""
+    """Pause the shards that can be reached, then raise `ShardsAwayError` if there are others."""
     for shard in shards:
         yield shard.call("pause", [pause_record[name] for name in PAUSE_FIELDS], now)
     shards.check_present("paused without some")
 
 
 def resume(shards: Shards, now: float | None) -> Operation[None]:
-    """The shards that can be reached, then `ShardsAwayError` for the others."""
+    """Resume the shards that can be reached, then raise `ShardsAwayError` if there are others."""
     for shard in shards:
         yield shard.call("pause", [0, ""], now)
     shards.check_present("resumed without some")
 
 
 def read_pause(shards: Shards) -> Operation[Pause | None]:
-    """That of the first shard; None as soon as one shard is not paused."""
+    """Return the pause of the first shard; None if one shard is not paused."""
     first: Pause | None = None
     for shard in shards:
         (values,) = yield Read([("HMGET", shard.keys("stats"), *PAUSE_FIELDS)])
@@ -110,8 +111,9 @@ REPAIR_ORDER = (
     ("standing",),
     ("sum",),
 )
-"""What must be right before the next can be judged: tasks, then edges between them, then sums, then who is served, and of
-organizations the same again."""
+"""Kinds of fixes in the order in which they are made, because each check needs the data before it: tasks, dependencies between
+them, counters, the rings of users, and then counters and rings of organizations.
+"""
 FIX_NOT_NEEDED, FIXED, NOT_FIXABLE = b"012"
 
 
@@ -139,11 +141,11 @@ def repair(shards: Shards, now: float | None) -> Operation[list[Repair]]:
 
 
 def repair_shard(commands: Commands, now: float | None) -> Operation[list[Repair]]:
-    """Check and fix until nothing is left that a program can fix, at most twelve rounds."""
+    """Check and fix until no violation is left that a program can fix, in at most twelve rounds."""
     done: dict[Violation, Repair] = {}
     for _ in range(MAX_REPAIR_ROUNDS):
         found = yield from check_shard(commands)
-        # The script could read neither a key of another type nor around it.
+        # The script would fail at a key with a wrong type.
         if any(each.invariant == WRONG_TYPE_INVARIANT for each in found):
             done.update((each, Repair(each, is_fixed=False)) for each in found if each not in done)
             break

@@ -1,8 +1,8 @@
-"""Spreading a drained queue over another number of shards.
+"""Moving a drained queue to another number of shards.
 
-Users move with what holds for them, schedules with their users; tasks that have ended are forgotten, and figures of
-shards that are given up end with them. Each step can be repeated, and the new number is written down last: what was
-interrupted is done by doing it again.
+Users move with their settings, and schedules move with their users. Tasks that have ended are forgotten, and so are the figures
+of shards that are removed. Each step can be repeated, and the new number is written last, so an interrupted move is completed
+by another call.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ USER_SETTING_FIELDS = (
     "pause_note",
     "group",
 )
-"""Fields of a user's record that people set."""
+"""Fields of a user's record that are settings."""
 USERS_PER_SCAN = 500
 ORGANIZATION_SETTING_FIELDS = ("weight", "cap", "paused", "pause_note")
-"""Those of an organization's record."""
+"""Fields of an organization's record that are settings."""
 UNFINISHED_STATES = (TaskState.SCHEDULED, TaskState.DEFERRED, TaskState.QUEUED, TaskState.STARTED)
 
 
 @dataclass(frozen=True)
 class ReshardResult:
-    """How many ``users`` and ``schedules`` were moved, and how many ended tasks were ``forgotten``."""
+    """The numbers of ``users`` and ``schedules`` that were moved, and of ended tasks that were ``forgotten``."""
 
     users: int
     schedules: int
@@ -63,10 +63,10 @@ class ReshardResult:
 
 
 def reshard(old: Shards, new: Shards, now: float | None) -> Operation[ReshardResult]:
-    """Move everything that outlives its tasks from the old shards to the new ones.
+    """Move users, organizations, schedules and the queue's pause from the old shards to the new shards.
 
     Raises:
-        QueueNotDrainedError: tasks wait or run, dead letters lie there, or workers live. Nothing was changed.
+        QueueNotDrainedError: the queue has waiting or running tasks, dead letters or running workers. Nothing was changed.
     """
     yield from _check_drained(old)
     for shard in (*old.all[1:], *new.all[1:]):  # before the number changes
@@ -83,7 +83,7 @@ def reshard(old: Shards, new: Shards, now: float | None) -> Operation[ReshardRes
     for shard in old:
         if shard.keys.shard not in kept:
             yield from _remove(shard)
-    yield from _set_shard_count(new.home, len(new), 0, is_forced=True)  # first where it counts
+    yield from _set_shard_count(new.home, len(new), 0, is_forced=True)  # first on the home shard, whose number counts
     yield from _copy_shard_count(len(new), new.all[1:])
     return ReshardResult(users, moved, forgotten)
 
@@ -140,7 +140,7 @@ def _move_users(old: Shards, new: Shards, now: float | None) -> Operation[int]:
 
 
 def _move_user(shard: Commands, there: Commands, name: str, values: Sequence[Any], now: float | None) -> Operation[int]:
-    """First made on its new shard, then given its defaults on the old one, which forgets it in its time."""
+    """Set the user's settings on the new shard, then remove them on the old shard, which later forgets the idle user."""
     pairs = zip(USER_SETTING_FIELDS, values, strict=True)
     held = [pair for pair in pairs if pair[1] is not None and pair != ("weight", b"1")]
     if not held:
@@ -151,7 +151,7 @@ def _move_user(shard: Commands, there: Commands, name: str, values: Sequence[Any
 
 
 def _copy_organizations(old: Shards, new: Shards, now: float | None) -> Operation[None]:
-    """What was set for an organization was set on every shard, and is to hold on every new one."""
+    """Copy the settings of organizations, which every shard has, to every new shard."""
     cursor = None
     while True:
         page = yield from organizations.page(old, cursor, USERS_PER_SCAN)
@@ -182,7 +182,7 @@ def _move_schedules(old: Shards, new: Shards, now: float | None) -> Operation[in
 
 
 def _remove(shard: Commands) -> Operation[None]:
-    """Everything that a shard which is given up still holds: figures, idle users, registries."""
+    """Delete the remaining keys of a shard that is given up: figures, idle users, registries."""
     prefix, cursor = str(shard.keys), None
     while cursor != 0:
         cursor, found = yield Scan(prefix, scan_pattern(prefix), cursor or 0)
@@ -191,17 +191,18 @@ def _remove(shard: Commands) -> Operation[None]:
 
 
 def read_shard_count(shards: Shards) -> Operation[int]:
-    """On how many shards the queue lies, whatever is configured."""
+    """Return the number of shards that have the queue's data, whatever number is configured."""
     (written,) = yield Read([("GET", shards.home.keys("shards"))])
     return int(written or 1)
 
 
 def check_shard_count(shards: Shards, servers: int = 0) -> Operation[bool]:
-    """Raise `ConfigurationError` when the queue lies on another number of shards than is configured, or a server has another
-    shard than the configuration says; `DataFormatError` when another version wrote its data.
+    """Check that the queue's data agree with the configuration. Return whether the number of shards is known.
 
-    ``servers`` is their number if each shard has one for itself; 0 (the default) if not. Returns whether the number of shards
-    is known: not if the first shard can't be reached and the others have no copy.
+    Raises `ConfigurationError` if the queue has another number of shards than is configured, or a server has another shard
+    than the configuration says, and `DataFormatError` if another version wrote its data. ``servers`` is the number of servers
+    if each shard has its own server; 0 (the default) if not. The number of shards is not known if the first shard can't be
+    reached and the others have no copy of the number.
     """
     configured, living = shards.config.shards, tuple(shards)
     reads = [("GET", shard.keys("shards")) for shard in living]
@@ -237,6 +238,6 @@ def _set_shard_count(shard: Commands, number: int, servers: int, *, is_forced: b
 
 def _copy_shard_count(number: int, shards: Sequence[Commands], servers: int = 0) -> Operation[None]:
     for shard in shards:
-        # A process that may only look, or meets one that is away, leaves it to others.
+        # If this process may not write, or the shard can't be reached, another process writes the copy.
         with suppress(RedisConnectionError, LuaScriptError):
             yield from _set_shard_count(shard, number, servers, is_forced=True)

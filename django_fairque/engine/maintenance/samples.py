@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 
 def record_sample(commands: Commands, now: float | None) -> Operation[None]:
-    """Record how many tasks are ready, how long the oldest that could start has waited, and which users have waited longest,
-    once a minute."""
+    """Record the number of ready tasks, the wait of the oldest task that could start, and the users with the longest waits.
+
+    Maintenance calls this once a minute.
+    """
     keys = commands.keys
     depths = [f"depth:{priority.value}" for priority in Priority]
     (clock, values) = yield Read([("TIME",), ("HMGET", keys("stats"), *depths, *TOTALS)])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 FORMAT = 2
 """The format that this version reads and writes."""
 FORMAT_VERSIONS = {1: "0.1.0", 2: "0.1.0"}
-"""For each format the first version of the package that uses it."""
+"""The first version of the package that uses each format."""
 UNNUMBERED_FORMAT = 1
 """The format of data without a number: checkouts that are older than the number wrote them."""
 FORMAT_FIELDS = ("format", "format_version", "clock")
@@ -33,7 +33,7 @@ def check_format(queue: str, values: Sequence[bytes | None]) -> None:
 
 
 def format_error(queue: str, found: int, version: str) -> DataFormatError:
-    """Return the error for a queue whose data have the format ``found``, used since ``version`` ('' if nobody wrote it down)."""
+    """Return the error for a queue whose data have the format ``found``, used since ``version`` ('' if it is not recorded)."""
     version = version or FORMAT_VERSIONS.get(found, "")
     is_older = found < FORMAT
     source = f" (from django_fairque {version} on)" if version else ""

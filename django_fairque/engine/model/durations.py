@@ -1,4 +1,4 @@
-"""Moments and lengths of time: what callers may give, and the scripts' unit, whole microseconds."""
+"""Checks and conversions of moments and lengths of time. Callers pass seconds; the scripts use whole microseconds."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from django_fairque.engine.model.errors import TaskValidationError, short
 MAX_DURATION_SECONDS = 10 * 365 * 86_400.0
 """Ten years: a longer delay, window or timeout is a mistake in units (seconds)."""
 LATEST_TIME = 2**43 / 1000
-"""No moment is later (in the year 2248): scores of sorted sets hold whole microseconds until then."""
+"""The latest moment, in the year 2248: scores of sorted sets hold whole microseconds exactly until then."""
 LATEST_DATE_TEXT = f"{datetime.fromtimestamp(LATEST_TIME, timezone.utc):%Y-%m-%d}"
 
 
 MAX_EXACT_INTEGER = 2**53
-"""Scripts and scores hold whole numbers exactly up to this one."""
+"""The largest whole number up to which scripts and scores are exact."""
 
 
 def is_integer(value: object, least: int, most: float = math.inf) -> TypeGuard[int]:
@@ -26,7 +26,7 @@ def is_integer(value: object, least: int, most: float = math.inf) -> TypeGuard[i
 
 
 def check_integer(value: object, what: str, least: int, most: int | None = None) -> int:
-    """A number of things, as a caller gave it; raises `TaskValidationError` for any other."""
+    """Return ``value`` if it is a whole number from ``least`` to ``most``; else raise `TaskValidationError`."""
     if is_integer(value, least, MAX_EXACT_INTEGER if most is None else most):
         return value
     to = "" if most is None else f" to {most}"
@@ -34,17 +34,17 @@ def check_integer(value: object, what: str, least: int, most: int | None = None)
 
 
 def to_us(moment: float) -> int:
-    """Seconds as the scripts' unit, whole microseconds."""
+    """Return a number of seconds as whole microseconds, the scripts' unit."""
     return round(moment * 1_000_000)
 
 
 def rounded(seconds: float) -> float:
-    """The same in seconds, without what is finer than the scripts' unit: it comes back from the server as it went."""
+    """Return ``seconds`` rounded to whole microseconds. The server returns such a value unchanged."""
     return round(seconds * 1_000_000) / 1_000_000
 
 
 def seconds(us: bytes | int | str | None) -> float | None:
-    """A script's microseconds in seconds; None for a field that is empty."""
+    """Return a script's microseconds as seconds; None for an empty field."""
     try:
         return int(us) / 1_000_000 if us else None
     except OverflowError:
@@ -52,7 +52,7 @@ def seconds(us: bytes | int | str | None) -> float | None:
 
 
 def number(text: bytes | None, default: float = 0.0) -> float:
-    """A number in a record; the default for a field that is missing or damaged."""
+    """Return the number in a field of a record, or ``default`` if the field is missing or damaged."""
     try:
         found = float(text or default)
     except ValueError:
@@ -61,12 +61,12 @@ def number(text: bytes | None, default: float = 0.0) -> float:
 
 
 def duration(value: float | timedelta, what: str) -> float:
-    """A length of time in seconds: a number or a timedelta, not negative, at most ten years."""
+    """Return a length of time in seconds. ``value`` is a number or a timedelta, not negative, at most ten years."""
     return duration_us(value, what) / 1_000_000
 
 
 def duration_us(value: float | timedelta, what: str) -> int:
-    """The same in the scripts' unit."""
+    """Return a length of time in microseconds; ``value`` is that of `duration`."""
     number = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 <= number <= MAX_DURATION_SECONDS:
         raise TaskValidationError(
@@ -76,7 +76,7 @@ def duration_us(value: float | timedelta, what: str) -> int:
 
 
 def positive_us(value: float | timedelta, what: str) -> int:
-    """As `duration_us`, of at least a microsecond."""
+    """Return a length of time in microseconds, at least 1; ``value`` is that of `duration`."""
     us = duration_us(value, what)
     if not us:
         raise TaskValidationError(f"{what} must be more than 0 seconds, got {short(value)}")
@@ -84,14 +84,14 @@ def positive_us(value: float | timedelta, what: str) -> int:
 
 
 def now_us(value: float) -> int:
-    """The moment that a caller passes in as now, in the scripts' unit: the engine's time is the largest that was passed in."""
+    """Return a caller's ``now`` in microseconds. The engine's time is the largest ``now`` that was passed so far."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < LATEST_TIME:
         raise TaskValidationError(f"now must be seconds since the epoch, got {short(value)}")
     return to_us(value)
 
 
 def moment(value: float | datetime | timedelta | None, what: str) -> float | None:
-    """A moment as seconds since the epoch: a number, an aware datetime, or a timedelta from now."""
+    """Return a moment as seconds since the epoch. ``value`` is a number, an aware datetime, or a timedelta from now."""
     if value is None:
         return None
     if isinstance(value, timedelta):
@@ -118,8 +118,10 @@ def moment(value: float | datetime | timedelta | None, what: str) -> float | Non
 def moment_or_span(
     at: float | datetime | timedelta | None, span: float | timedelta | None, at_name: str, span_name: str
 ) -> tuple[float | None, float | None]:
-    """Two options for one time: a moment, and seconds that the server counts from when it accepts the task. A timedelta in place
-    of the moment is such a length of time."""
+    """Check two options of which only one may be given: a moment, or a length of time after the server accepts the task.
+
+    Returns the moment and the length of time; one of them is None. A timedelta in place of the moment is a length of time.
+    """
     if at is not None and span is not None:
         raise TaskValidationError(f"{span_name} and {at_name} say the same thing in two ways: give one of them")
     if isinstance(at, timedelta):
@@ -128,10 +130,10 @@ def moment_or_span(
 
 
 def retry_delay(retry_count: int, *, base: float = 1.0, cap: float = 3600.0, jitter: float = 0.0) -> float:
-    """``base × 2^retry_count`` seconds (1, 2, 4, 8 … for a base of 1), at most ``cap``.
+    """Return ``base × 2^retry_count`` seconds (1, 2, 4, 8 … for a base of 1), at most ``cap``.
 
-    ``jitter`` is the fraction by which it may be lengthened at random, so that tasks that failed together don't
-    come back together.
+    ``jitter`` is the fraction by which the delay may be lengthened at random, so that tasks that failed together are not
+    all retried at the same moment.
     """
     delay: float = min(cap, base * 2.0 ** min(retry_count, 63))
     return delay * (1 + random.random() * jitter)  # noqa: S311 - spreads retries, hides nothing

@@ -34,7 +34,7 @@ from functools import cached_property
 from django_fairque.safely import Interruption, is_a, type_name
 
 _MODULES = (__name__, "django_fairque.tasks.errors")
-"""The classes of these modules are on the page with the Python reference, and so among the topics of ``fairque_docs``."""
+"""Modules whose classes are in the Python reference. The command ``fairque_docs`` has a topic for each of these classes."""
 
 
 class FairQueueError(Exception):
@@ -45,7 +45,7 @@ class FairQueueError(Exception):
 
     @cached_property
     def __notes__(self) -> list[str]:  # type: ignore[override, unused-ignore]
-        """The lines that Python prints below a traceback: which command explains the error, and those of `add_note`."""
+        """The lines that Python prints below a traceback: the command that explains the error, and the notes of `add_note`."""
         name = next(kind.__name__ for kind in type(self).__mro__ if kind.__module__ in _MODULES)
         return [f"Run manage.py fairque_docs {name} for help"]
 
@@ -149,9 +149,9 @@ class UntrustedServerError(RedisConnectionError):
 class ShardsAwayError(RedisConnectionError):
     """Some ``shards`` of a queue (their numbers) can't be reached, and the request can't be carried out without them.
 
-    ``message`` is the text. Of a push of many, ``task_ids`` are those that may not have arrived; none by default. The
-    others were accepted. Pushing them again under the same ids is safe, as a duplicate while the first has not ended
-    (of an id that you have chosen; afterwards it runs again).
+    ``message`` is the text. If many tasks were pushed, ``task_ids`` are the ids of the tasks that may not have arrived;
+    none by default. The others were accepted. Pushing tasks again under the same ids is safe: while the first task has
+    not ended, the second push is a duplicate. A task with an id that you have chosen runs again if the first has ended.
     """
 
     def __init__(self, message: str, shards: Sequence[int] = (), task_ids: Sequence[str] = ()) -> None:
@@ -161,7 +161,7 @@ class ShardsAwayError(RedisConnectionError):
 
 
 class NotReplicatedError(RedisConnectionError):
-    """The primary has taken the tasks, and fewer replicas (``confirmed``) than ``wanted`` have confirmed it in time.
+    """The primary has accepted the tasks, but fewer replicas (``confirmed``) than ``wanted`` have confirmed it in time.
 
     ``message`` is the text; the numbers are 0 by default. Whether the tasks outlive a failover is unknown; they will
     run unless one happens soon. Pushing them again under the same ids is safe, as for `ShardsAwayError`.
@@ -178,7 +178,7 @@ class UnsupportedServerError(ConfigurationError, RedisConnectionError):
 
 
 class LuaScriptError(FairQueueError):
-    """A script failed in a way for which there is no other error.
+    """A script failed, and no other error class fits.
 
     ``script_name`` is the script's file name without ``.lua``, ``error_details`` the server's text.
     """
@@ -193,11 +193,11 @@ class LuaScriptError(FairQueueError):
 
 
 MAX_QUOTED_CHARACTERS = 80
-"""Characters of a value in a message."""
+"""The largest number of characters of a value in a message."""
 
 
 class _Repr(reprlib.Repr):
-    """Builds no text that is much longer than what is shown, and fails for no value."""
+    """Limits the length of the text that is built, and never fails."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -222,7 +222,7 @@ _repr = _Repr().repr
 
 
 def short(value: object, longest: int = MAX_QUOTED_CHARACTERS) -> str:
-    """Return ``repr(value)``, shortened to ``longest`` characters. It never fails, and costs no more for large values."""
+    """Return ``repr(value)``, shortened to ``longest`` characters. Never fails, and takes no longer for large values."""
     try:
         text = _repr(value)
         is_sized = isinstance(value, (str, bytes, list, tuple, dict))
@@ -235,12 +235,12 @@ def short(value: object, longest: int = MAX_QUOTED_CHARACTERS) -> str:
 
 
 def short_text(text: str, longest: int = 4 * MAX_QUOTED_CHARACTERS) -> str:
-    """Return a text that may hold a caller's value, such as a name or another error's message, cut to ``longest`` characters."""
+    """Return ``text`` cut to ``longest`` characters. Use it for a text that may contain a caller's value, such as a name."""
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """The known word that was probably meant, or an empty string."""
+    """Return the known word that was probably meant, or an empty string."""
     if len(word) > MAX_QUOTED_CHARACTERS:
         return ""  # a comparison would take seconds
     spelled, word = {name.lower(): name for name in known}, word.lower()
@@ -251,6 +251,6 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """The hint for an unknown word: the known one that was probably meant, or all of them."""
+    """Return the hint for an unknown word: the known word that was probably meant, or all of them."""
     near = nearest(word, known)
     return f"did you mean {near!r}?" if near else f"expected one of {', '.join(known)}"

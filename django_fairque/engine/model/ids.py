@@ -1,14 +1,14 @@
-"""Identifiers: of tasks (they say where their user lives), of calls (nonces) and of processes.
+"""Identifiers of tasks, calls (nonces) and processes. A task id contains the bucket of its user.
 
 A task id is ``{process}{count:08x}-{bucket:03x}``: 60 random bits drawn once per process, a counter, and the bucket of
-its user, 24 characters. Two processes share a prefix with probability 2^-60 a pair, and the ids of one process sort in
-the order they were made, so tasks that become due at the same moment keep their order. A user's bucket decides its
-shard, whatever their number: who makes an id need not know how the queue is spread.
+its user, 24 characters. Two processes share a prefix with a probability of 2^-60. The ids of one process sort in the order
+of their creation, so tasks that become due at the same moment keep their order. A user's bucket decides its shard, whatever
+the number of shards is: the code that makes an id does not need to know the number of shards.
 
-A fork must repeat no ids of its parent, and share none of its clients, locks and threads (`PerProcess`). It is noticed at the
-next use, by its process id. Hooks of `os.register_at_fork` alone would miss forks that are not made by Python: uWSGI loads an
-application and then forks in C. In such a process no hook was called, and `threading` still lists the threads of the parent
-as living.
+A forked process must not repeat the ids of its parent, and must not share its clients, locks and threads (`PerProcess`). The
+next use in the forked process notices the new process id. Hooks of `os.register_at_fork` alone would miss forks that are not
+made by Python: uWSGI loads an application and then forks in C. In such a process no hook was called, and `threading` still
+lists the threads of the parent as alive.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ MAX_ID_BYTES = 256
 """The longest user id or task id, in bytes of UTF-8."""
 
 MAX_LISTED_USERS = 3000
-"""User ids in one list of a worker's: each call of the worker names them all."""
+"""The largest number of user ids in a worker's list. Each call of the worker sends the whole list."""
 
 Users = Union[str, Sequence[str]]  # noqa: UP007 - evaluated on 3.10 too
-"""Whom a worker serves: ``"*"`` for everyone, or a sequence of user ids."""
+"""The users that a worker serves: ``"*"`` for all users, or a sequence of user ids."""
 
 USER_BUCKETS = 4096
-"""The number of buckets over which users are spread, and these over the shards of a queue."""
+"""The number of buckets. Each user has a bucket, and each bucket has a shard."""
 
 _GENERATED = re.compile(r"[0-9a-v]{12}[0-9a-f]{8,}-([0-9a-f]{3})")
 _ALPHABET = "0123456789abcdefghijklmnopqrstuv"
 
 
 def natural_order(text: str) -> tuple[list[Any], str]:
-    """A key to sort by in which numbers count by their value: ``worker-2`` comes before ``worker-10``."""
+    """Return a sort key that compares numbers by value: ``worker-2`` comes before ``worker-10``."""
     parts: list[Any] = re.split("([0-9]+)", text)
     for index in range(1, len(parts), 2):
         digits = parts[index].lstrip("0")
@@ -60,7 +60,7 @@ class PerProcess(Generic[T]):
     """A value that every process makes when it first needs it; thread-safe.
 
     Args:
-        make: makes the value. Of two threads that need it at once both may call this, and both get the same value.
+        make: makes the value. If two threads need the value at once, both may call this, and both get the same value.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:
@@ -76,7 +76,7 @@ class PerProcess(Generic[T]):
             return self._make_value()
 
     def take(self) -> T | None:
-        """Forget the value of this process, so that the next `get` makes another. Returns it, or None if there was none."""
+        """Forget the value of this process, so that the next `get` makes another. Returns the old value, if any, or None."""
         return self._values.pop(getpid(), None)
 
     def forget(self) -> None:
@@ -86,17 +86,17 @@ class PerProcess(Generic[T]):
     def _make_value(self) -> T:
         process = getpid()
         value = self._values.setdefault(process, self._make())
-        for other in [known for known in list(self._values) if known != process]:  # this is a fork of it
+        for other in [known for known in list(self._values) if known != process]:  # this process was forked from it
             self._values.pop(other, None)
         return value
 
 
 this_process: PerProcess[object] = PerProcess(object)
-"""An object that stands for this process: its forks have others."""
+"""An object that identifies this process. A forked process has another one."""
 
 
 def _forget_parent() -> None:
-    """A process id may come back: process 1 can have a child that is process 1 of another namespace."""
+    """Forget all values, because process ids repeat: process 1 can have a child that is process 1 of another namespace."""
     for value in _all:
         value.forget()
 
@@ -113,17 +113,19 @@ class _Source:
 
 
 _sources = PerProcess(_Source)
-"""Two processes with one source would make the same ids: the second push would count as a repetition of the first."""
+"""The source of ids of each process. Two processes with the same source would make the same ids, and the push of the second
+process would count as a repetition of the first.
+"""
 
 
 @lru_cache(maxsize=4096)
 def bucket_of(name: str) -> int:
-    """The bucket of a user, a run or a namespace: stable for all times, processes and versions."""
+    """Return the bucket of a user, a run or a namespace. The bucket never changes, in any process or version."""
     return crc32(name.encode()) % USER_BUCKETS
 
 
 def new_task_id(user_id: str | None = None) -> str:
-    """A new id for a task of this user; one without a user is found by asking every shard."""
+    """Return a new id for a task of this user. A task whose id contains no user's bucket is searched on every shard."""
     source = _sources.get()
     return f"{source.prefix}{source.next():08x}{'' if user_id is None else _suffix_of(user_id)}"
 
@@ -134,7 +136,7 @@ def _suffix_of(user_id: str) -> str:
 
 
 def bucket_in(task_id: str) -> int | None:
-    """The bucket that an id made here says; None for one that was chosen."""
+    """Return the bucket in an id that `new_task_id` made; None for an id that the caller chose."""
     found = _GENERATED.fullmatch(task_id)
     return None if found is None else int(found[1], 16)
 
@@ -145,7 +147,7 @@ def new_nonce() -> str:
 
 
 def check_ids(values: object, what: str) -> list[str]:
-    """Return ids, each once; raise `TaskValidationError` if this is no list of them."""
+    """Return the ids without duplicates; raise `TaskValidationError` if ``values`` is not a list of ids."""
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         kind = "the string " if isinstance(values, str) else ""
         raise TaskValidationError(f"expected a list of {what}, got {kind}{short(values)}")
@@ -161,7 +163,7 @@ def check_text(value: object, what: str) -> str:
 
 
 def check_encodable(value: str, what: str) -> int:
-    """Return the bytes that a text takes; raise `TaskValidationError` if it has no UTF-8, as half of a surrogate pair."""
+    """Return the size of a text in bytes. Raises `TaskValidationError` if UTF-8 can't encode it (half of a surrogate pair)."""
     try:
         return len(value.encode())
     except UnicodeEncodeError as error:

@@ -17,8 +17,8 @@ __all__ = ["LEASE_FIELDS", "Lease", "LeaseKey"]
 
 
 class LeaseKey(NamedTuple):
-    """Identifies a lease: its ``task_id`` and its ``token``. The id alone does not: another task may run under it as
-    soon as the first has ended.
+    """The identity of a lease: its ``task_id`` and its ``token``. The task id is not enough, because another task may run
+    with the same id as soon as the first has ended.
     """
 
     task_id: str
@@ -28,11 +28,11 @@ class LeaseKey(NamedTuple):
 class Lease:
     """A worker's time-limited right to one task, returned by `FairQueue.pop`.
 
-    ``token`` only ever grows within a shard; everything done with the lease carries it and is refused when it is no
-    longer the task's current one. Pass it to your database writes to fence them (``fence < token``). ``task_id`` is
-    the task, ``user_id`` the user that it is for, ``name`` the task's name (empty for a bare payload), ``worker`` the
-    holder, ``started_at`` and ``expires_at`` are Unix times of the server, and ``shard`` is the shard's number.
-    Other attributes are decoded when they are read.
+    ``token`` of a new lease is larger than all earlier tokens of the shard. Every call with a lease sends its token, and is
+    refused if the token is not the task's current one. Pass the token to your database writes to fence them
+    (``fence < token``). ``task_id`` is the id of the task, ``user_id`` its user, ``name`` the task's name (empty for a bare
+    payload), ``worker`` the worker that has the lease, ``started_at`` and ``expires_at`` are Unix times of the server, and
+    ``shard`` is the shard's number. Other attributes are decoded when they are read.
     """
 
     __slots__ = (
@@ -43,9 +43,9 @@ class Lease:
     def __init__(self, values: Sequence[bytes], worker: str, started_at: float, shard: int = 0) -> None:
         self._values = values
         self.task_id = values[0].decode()
-        # What is read of every task is decoded at once. What is decoded later is kept without `cached_property`: before Python
-        # 3.12 that takes a lock, and the slots of a worker waited for each other.
-        # A damaged record can still be logged and sorted: `check` refuses it.
+        # Values that every task needs are decoded now. The others are decoded later and kept, but without `cached_property`:
+        # before Python 3.12 it takes a lock, for which the slots of a worker waited.
+        # A damaged record does not raise an error here, so that it can be logged and sorted: `check` refuses it.
         self.user_id = values[5].decode(errors="backslashreplace")
         self.name = values[6].decode(errors="backslashreplace")
         self.token = int(values[1])
@@ -59,12 +59,12 @@ class Lease:
 
     @property
     def key(self) -> LeaseKey:
-        """Identifies it among all leases of its queue."""
+        """The identity of the lease among all leases of its queue."""
         return LeaseKey(self.task_id, self.token)
 
     @property
     def delivery(self) -> int:
-        """How many times the task was handed out without an outcome, this time included."""
+        """The number of times that the task was handed out without an outcome, including this time."""
         return int(self._values[2])
 
     def _open(self) -> tuple[bytes, bytes]:
@@ -84,7 +84,7 @@ class Lease:
 
     @property
     def signature(self) -> bytes:
-        """The signature that the pusher put behind the payload, by which workers recognize the task; empty for none."""
+        """The signature after the payload, with which workers check that the application pushed the task; empty for none."""
         return self._open()[1]
 
     @property
@@ -96,7 +96,7 @@ class Lease:
 
     @property
     def priority(self) -> Priority:
-        """How urgent the task is."""
+        """The priority of the task."""
         return Priority(int(self._values[7] or 3))
 
     @property
@@ -125,17 +125,17 @@ class Lease:
 
     @property
     def deadline(self) -> float:
-        """When the task should start by its SLA, as Unix time."""
+        """The Unix time before which the task should start by its SLA."""
         return seconds(self._values[15]) or 0.0
 
     @property
     def retry_count(self) -> int:
-        """How many of the task's retries are used up."""
+        """The number of the task's retries that are used up."""
         return int(self._values[10] or 0)
 
     @property
     def max_retries(self) -> int:
-        """How many retries the task has in all."""
+        """The total number of the task's retries."""
         return int(self._values[11] or 0)
 
     @property
@@ -145,11 +145,11 @@ class Lease:
 
     @property
     def ready_at(self) -> float:
-        """Since when the task could be served, as Unix time."""
+        """The Unix time since which the task could be served."""
         return seconds(self._values[9]) or 0.0
 
     def check(self) -> None:
-        """Raise `ValueError` if the record was damaged: before the task runs, not somewhere in the worker."""
+        """Raise `ValueError` if the record is damaged. Workers call this before the task runs."""
         for at in (5, 6, 16):
             self._values[at].decode()
         for at in (9, 12, 15):
@@ -172,12 +172,12 @@ _FIELD_INDEX = {name.encode(): index for index, name in enumerate(LEASE_FIELDS)}
 
 
 def leases_of_reply(reply: Sequence[Any], first: int, worker: str, started_at: float, shard: int) -> Iterator[Lease]:
-    """The leases of a script's reply, which begin at this index (pop.lua describes them)."""
+    """Yield the leases of a script's reply, which begin at the index ``first`` (pop.lua describes them)."""
     none, one = b"", b"1"
     for at in range(first + 1, len(reply), _REPLY_VALUES):
         task_id, token, payload, user, name, priority, created, ready = reply[at : at + 8]
         max_retries, timeout, deadline, expires, run, trace, rare = reply[at + 8 : at + _REPLY_VALUES]
-        if isinstance(deadline, int):  # else its record is damaged
+        if isinstance(deadline, int):  # otherwise the record is damaged
             deadline = b"%d" % deadline
         values = [task_id, token, one, reply[first], payload, user, name, priority, created, ready or created]
         values += none, max_retries, timeout, none, expires, deadline, run, trace, none
@@ -189,7 +189,7 @@ def leases_of_reply(reply: Sequence[Any], first: int, worker: str, started_at: f
 
 
 def check_lease(lease: Lease) -> Lease:
-    """Raise `TaskValidationError` for what is none."""
+    """Return ``lease``; raise `TaskValidationError` if it is not a `Lease`."""
     if not isinstance(lease, Lease):
         raise TaskValidationError(
             f"expected a Lease, as pop() returns it, got {short(lease)}; pop() returns None when there is nothing to do"

@@ -1,7 +1,7 @@
-"""How a queue behaves: `QueueConfig`, and what every section of the configuration has in common.
+"""The options of a queue (`QueueConfig`), and the base class of all sections of the configuration.
 
-A section is checked when it is made. All its mistakes are found at once and raised as one
-`ConfigurationError`, each with what was expected and what came; values that may hold a password are not shown.
+A section is checked when it is made. All its mistakes are found at once and raised as one `ConfigurationError`. The message
+names the expected and the actual value of each mistake; values that may contain a password are not shown.
 """
 
 from __future__ import annotations
@@ -39,27 +39,29 @@ DEFAULT_SLA = {
 """Seconds within which a task of each priority should start."""
 
 DEFAULT_STARVATION = {"VERY_LOW": 86400.0, "LOW": 86400.0, "NORMAL": 14400.0}
-"""Seconds of waiting after which a task of the class moves up: VERY_LOW and LOW to NORMAL, NORMAL to HIGH."""
+"""Seconds of waiting after which a task of the priority is promoted: VERY_LOW and LOW to NORMAL, NORMAL to HIGH."""
 STARVABLE_PRIORITIES = tuple(DEFAULT_STARVATION)
 
 MAX_SWEEP_INTERVAL_SECONDS = 5.0
-"""Seconds. Only sweeps notice alerts, new schedules and messages between shards."""
+"""The longest interval in seconds: only sweeps notice alerts, new schedules and messages between shards."""
 
 MAX_SHOWN_OPTION_CHARACTERS = 80
 
 REPLY_RECORD_SECONDS = 120
-"""Seconds for which the server records replies at most, so that a repeated call gets the first one."""
+"""The most seconds for which the server records replies, so that a repeated call gets the first reply."""
 MAX_RETRY_TIMEOUT_SECONDS = 60
-"""The most seconds for which a call may be repeated. The rest of `REPLY_RECORD_SECONDS` is for a repeated call on its way."""
+"""The most seconds for which a call may be repeated. The rest of `REPLY_RECORD_SECONDS` covers the time until a repeated call
+arrives.
+"""
 
 logger = get_logger("django_fairque.conf")
 
 PROBLEM_ERROR_TYPE = "fairque_problem"
-"""The error type of a validator whose message is the whole explanation, with what was expected and what came."""
+"""The error type of a validator whose message is the whole explanation, with the expected and the actual value."""
 
 
 def problem(text: str) -> PydanticCustomError:
-    """What a field's validator raises when its own words say more than the field's description."""
+    """Return the error for a field's validator to raise if ``text`` explains more than the field's description."""
     return PydanticCustomError(PROBLEM_ERROR_TYPE, "{text}", {"text": text})
 
 
@@ -67,9 +69,9 @@ def problem(text: str) -> PydanticCustomError:
 class Mistake:
     """One thing that is wrong with the configuration.
 
-    ``kind`` is one of unknown (key), value, conflict (between keys), file, server (none is named), cache, timing (of a
-    schedule, which is never due). ``problem`` is the text, ``suggestion`` the nearest valid key or value. ``key`` is
-    the place as the user wrote it; until that is known, ``path`` stands for it.
+    ``kind`` is one of unknown (key), value, conflict (between keys), file, server (none is named), cache, timing (a
+    schedule that is never due). ``problem`` is the text, ``suggestion`` the nearest valid key or value. ``key`` is the
+    key in the form in which the user wrote it; if it is empty, ``path`` is shown.
     """
 
     kind: Literal["unknown", "value", "conflict", "file", "server", "cache", "timing"]
@@ -84,7 +86,7 @@ class Mistake:
 
 
 class InvalidOptionsError(ConfigurationError):
-    """What is wrong with the configuration, every mistake of it (``mistakes``)."""
+    """The configuration is not valid. ``mistakes`` are all its mistakes."""
 
     def __init__(self, mistakes: Iterable[Mistake]) -> None:
         self.mistakes = tuple(mistakes)
@@ -97,15 +99,15 @@ class InvalidOptionsError(ConfigurationError):
 
 
 def unknown(path: tuple[str, ...], known: Collection[str], what: str = "key") -> Mistake:
-    """The mistake of a name that means nothing where it stands."""
+    """Return the mistake for an unknown name: the last part of ``path``. ``known`` are the valid names."""
     suggestion = nearest(path[-1], known)
     choice = "" if suggestion else f"; expected one of {', '.join(known)}"
-    name = "" if what == "key" else f" {short(path[-1])}"  # a key is named by where the mistake is
+    name = "" if what == "key" else f" {short(path[-1])}"  # the mistake's path names the key already
     return Mistake("unknown", path, f"unknown {what}{name}{choice}", suggestion)
 
 
 def shown(value: object) -> str:
-    """A value for an error message: short, without the credentials of a URL; of a container only its type."""
+    """Return a value for an error message: short, without the credentials of a URL. A container is shown only by its type."""
     if isinstance(value, str):
         text = re.sub(r"(password=)[^&]*", r"\1***", re.sub(r"//.*@", "//***@", value))
         return repr(text if len(text) <= MAX_SHOWN_OPTION_CHARACTERS else f"{text[:MAX_SHOWN_OPTION_CHARACTERS]}...")
@@ -116,16 +118,16 @@ def shown(value: object) -> str:
 
 
 class Options(BaseModel):
-    """A section: frozen, no unknown keys, every mistake explained."""
+    """A section of the configuration: frozen, no unknown keys, every mistake is explained."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     obsolete: ClassVar[Mapping[str, str]] = {}
-    """Former settings, which are ignored with a warning, each with what replaced it."""
+    """Former settings, which are ignored with a warning, each with its replacement or an explanation."""
     renamed: ClassVar[Mapping[str, str]] = {}
     """Earlier names of options, which are still accepted, each with the current name. `EarlierName` adds to it."""
     rarely_needed: ClassVar[Collection[str]] = ()
-    """Options of the public interface that hardly any project sets. They take effect, but are not listed as settings."""
+    """Options of the public interface that hardly any project sets. These options take effect, but are not listed as settings."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
@@ -134,15 +136,15 @@ class Options(BaseModel):
 
     @classmethod
     def option_names(cls) -> list[str]:
-        """Return the names of the fields that can be set in the configuration. The others are for code, and constants
-        in a project.
+        """Return the names of the fields that can be set in the configuration. Only code can set the other fields, which
+        are constants in a project.
         """
         return [name for name, field in cls.model_fields.items() if not field.exclude]
 
     @classmethod
     def with_current_names(cls, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return ``options`` with current names in place of earlier ones, and without obsolete ones, for which it
-        logs a warning.
+        """Return ``options`` with current names in place of earlier names, and without obsolete options. Logs a warning
+        for each obsolete option.
 
         Raises `InvalidOptionsError` if an option is given by both names.
         """
@@ -160,7 +162,7 @@ class Options(BaseModel):
         return made
 
     def contradictions(self) -> Iterator[Mistake]:
-        """Yield what is wrong between fields that are right one by one; ``path`` begins with the field's name."""
+        """Yield a mistake for each combination of fields that contradict each other; ``path`` begins with the field's name."""
         yield from ()
 
     def validate(self) -> None:  # type: ignore[override]
@@ -192,7 +194,7 @@ def warn_of_obsolete(key: str, replacement: str) -> None:
 
 
 def _given(value: Any) -> Any:
-    """A section, and the sections in it, as mappings of the values that were given."""
+    """Convert a section, and the sections in it, to mappings of the values that were set explicitly."""
     if isinstance(value, Options):
         return {name: _given(getattr(value, name)) for name in value.model_fields_set}
     if isinstance(value, dict):
@@ -217,7 +219,9 @@ def _mistake(model: type[BaseModel], details: ErrorDetails) -> Mistake:
 
 
 def _at(model: type[BaseModel], path: tuple[str, ...]) -> tuple[type[BaseModel], FieldInfo | None, int]:
-    """The innermost section and field on ``path``, and how many of its names lead there; the rest is inside a value."""
+    """Return the innermost section and field on ``path``, and the number of names that lead there. Further names of the path are
+    inside a value.
+    """
     field, depth = None, 0
     for part in path:
         if part not in model.model_fields:
@@ -245,20 +249,20 @@ Number = Annotated[float, BeforeValidator(_plain_number), pydantic.AllowInfNan(a
 
 
 def whole(default: int, *, least: int, most: int, is_setting: bool = True) -> Any:
-    """A field that is a whole number, with the words for its errors; only code can set it unless ``is_setting``."""
+    """Return a field for a whole number. Only code can set the field unless ``is_setting``."""
     words = f"a whole number from {least} to {most}"
     return Field(default=default, ge=least, le=most, description=words, exclude=not is_setting or None)
 
 
 def limit(unit: str, *, most: int, default: int = 0) -> Any:
-    """A field that is a whole number of a unit; 0, the usual default, means no limit."""
+    """Return a field for a limit: a whole number of ``unit``; 0, the usual default, means no limit."""
     return Field(default=default, ge=0, le=most, description=f"a whole number of {unit}, at least 0 (0: no limit)")
 
 
 def seconds(default: float | None, *, least: float | None = None, is_setting: bool = True) -> Any:
-    """A field that is a number of seconds (float) or a timedelta; more than 0 unless ``least`` says otherwise.
+    """Return a field for a number of seconds (float) or a timedelta: at least ``least``, or more than 0 if that is None.
 
-    Only code can set it unless ``is_setting``.
+    Only code can set the field unless ``is_setting``.
     """
     start = "greater than 0 and" if least is None else f"from {least:g} and"
     words = f"a number of seconds {start} at most {MAX_DURATION_SECONDS:.0f} (ten years)"
@@ -281,7 +285,7 @@ MAX_SHARDS = 256
 
 
 class QueueConfig(Options):
-    """How one queue behaves. Durations are seconds; docs/reference/settings.md explains each field."""
+    """The options of one queue. Durations are seconds; docs/reference/settings.md explains each field."""
 
     obsolete: ClassVar[Mapping[str, str]] = {
         "stats_prefix": "statistics are stored with the queue's other keys; set prefix, which begins all of them",
@@ -309,22 +313,22 @@ class QueueConfig(Options):
         "sweep_interval",
     )
     signing_key: ClassVar[SigningKey] = DEFAULT_KEY
-    """Signs the tasks that queues push."""
+    """The key that signs the tasks that queues push."""
 
     prefix: str = Field(
         default="fq", pattern=r"^[A-Za-z0-9_.-]{1,32}$", description='1 to 32 letters, digits, "_", "." or "-"'
     )
-    """Begins every key: 1 to 32 letters, digits, "_", "." or "-". Default: "fq"."""
+    """The beginning of every key: 1 to 32 letters, digits, "_", "." or "-". Default: "fq"."""
     shards: Whole = whole(1, least=1, most=MAX_SHARDS)
     """The number of shards, from 1 to 256. Default: 1."""
     fair_by: Literal["time", "tasks"] = Field(default="time", description='"time" or "tasks"')
-    """What users share: "time" of workers, or number of "tasks". Default: "time"."""
+    """The measure of a fair share: "time" of workers, or number of "tasks". Default: "time"."""
     head_start_seconds: Number = seconds(21600, least=0)
-    """How much waiting a task's priority is worth at once. Default: 21,600."""
+    """The waiting time that a task's priority is worth from the beginning. Default: 21,600."""
     default_task_timeout: Number | None = seconds(None)
-    """The time limit of a task that has none; by default None, for the worker's ``task_timeout``."""
+    """The time limit of a task that has none. Default: None, for the worker's ``task_timeout``."""
     default_max_retries: Whole = whole(3, least=0, most=1000)
-    """Retries of a task that has no number, from 0 to 1000. Default: 3."""
+    """The number of retries of a task that does not set it, from 0 to 1000. Default: 3."""
     max_retry_attempts: Whole = whole(100, least=0, most=1000)
     """The largest number of retries of a task, from 0 to 1000. Default: 100."""
     retry_base_seconds: Number = seconds(1, least=0)
@@ -332,52 +336,52 @@ class QueueConfig(Options):
     max_payload_bytes: Whole = whole(262144, least=1, most=MAX_PAYLOAD_BYTES)
     """The largest payload or result in bytes, at most 8,388,608. Default: 262,144."""
     max_deliveries: Whole = whole(5, least=1, most=1000)
-    """How many starts without an outcome make a task a dead letter, from 1 to 1000. Default: 5."""
+    """The number of starts without an outcome after which a task becomes a dead letter, from 1 to 1000. Default: 5."""
     max_backlog: Whole = limit("tasks per user", most=10**12)
     """The largest number of waiting tasks of a user. Default: 0, for no limit."""
     max_backlog_bytes: Whole = limit("bytes per user", most=10**15)
-    """The largest number of bytes of a user's tasks that have not ended, each with its payload and 500 bytes.
+    """The largest number of bytes of a user's tasks that have not ended. Each task counts as its payload and 500 bytes.
     Default: 0, for no limit.
     """
     max_result_bytes: Whole = limit("bytes per user", most=10**15, default=100_000_000)
-    """The largest number of bytes of a user's results, each of more than 1,000 bytes. Beyond it the user's oldest results
-    are removed; their tasks stay. Default: 100,000,000; 0: no limit.
+    """The largest number of bytes of a user's results; results of at most 1,000 bytes do not count. Beyond this limit the
+    user's oldest results are removed; their tasks stay. Default: 100,000,000; 0: no limit.
     """
     max_dead_letters: Whole = limit("dead letters per user", most=10**12, default=10_000)
     """The largest number of a user's complete dead letters. Further ones are kept in a short form, without a large
     payload. Default: 10,000; 0: no limit.
     """
     max_xcom_bytes: Whole = limit("bytes per user", most=10**15, default=10_000_000)
-    """The largest number of bytes of a user's values in ``xcom()``, each with its key and 100 bytes. Beyond it the user's
-    oldest values of ended runs are removed, and if that is not enough, new ones are refused. Of a queue with several shards,
-    each shard has this limit. Default: 10,000,000; 0: no limit.
+    """The largest number of bytes of a user's values in ``xcom()``. Each value counts with its key and 100 bytes. Beyond this
+    limit the user's oldest values of ended runs are removed, and if that is not enough, new values are refused. If a queue has
+    several shards, each shard has this limit. Default: 10,000,000; 0: no limit.
     """
     result_ttl: Number = seconds(86400, least=60)
-    """How long finished and canceled tasks are kept, at least 60. Default: 86,400."""
+    """The time for which finished and canceled tasks are kept, at least 60. Default: 86,400."""
     failed_ttl: Number = seconds(604800, least=60)
-    """How long dead letters are kept, at least 60. Default: 604,800."""
+    """The time for which dead letters are kept, at least 60. Default: 604,800."""
     sla: dict[PriorityName, Annotated[Number, Field(gt=0, le=MAX_DURATION_SECONDS)]] = Field(
         default_factory=DEFAULT_SLA.copy,
         description="a mapping of priority names to numbers of seconds",
         title="a number of seconds greater than 0",
     )
-    """Within how many seconds a task should start, by the name of its priority."""
+    """The time within which a task should start, by the name of its priority."""
     starvation: dict[PriorityName, Annotated[Number, Field(ge=0, le=MAX_DURATION_SECONDS)]] = Field(
         default_factory=DEFAULT_STARVATION.copy,
         description="a mapping of VERY_LOW, LOW and NORMAL to numbers of seconds (0: never)",
         title="a number of seconds, at least 0",
     )
-    """After how many seconds of waiting a task moves up a class, for VERY_LOW, LOW and NORMAL; 0: never."""
+    """The waiting time after which a task is promoted, for VERY_LOW, LOW and NORMAL; 0: never."""
     pipeline_batch_size: Whole = whole(300, least=1, most=1000)
     """Tasks of a bulk push in one script call, from 1 to 1000. Default: 300."""
     request_timeout: Number = seconds(10, least=0)
-    """How long one call is repeated after lost connections before it fails, at most 60. Default: 10."""
+    """The time for which one call is repeated after lost connections before it fails, at most 60. Default: 10."""
     replicas_to_confirm: Whole = whole(0, least=0, most=10)
     """Replicas that must confirm each push, from 0 to 10. Default: 0."""
     sweep_interval: Number = seconds(1)
     """The pause between two sweeps of a worker, at most 5. Default: 1."""
 
-    # Constants of a project, which code and tests can change.
+    # Constants of a project; only code and tests can change them.
     lease_seconds: Number = seconds(30, is_setting=False)
     """The length of a lease. Default: 30."""
     retry_cap_seconds: Number = seconds(3600, least=0, is_setting=False)
@@ -385,15 +389,15 @@ class QueueConfig(Options):
     retry_jitter: Number = Field(default=0.1, ge=0, le=1, description="a fraction from 0 to 1", exclude=True)
     """The fraction by which a delay is lengthened at random, from 0 to 1. Default: 0.1."""
     user_ttl: Number = seconds(3600, least=1, is_setting=False)
-    """How long the record of an idle user is kept. Default: 3600."""
+    """The time for which the record of an idle user is kept. Default: 3600."""
     sla_at_risk_seconds: Number = seconds(300, least=0, is_setting=False)
-    """How long before its end an SLA is at risk, at least 0. Default: 300."""
+    """The time before its deadline from which on an SLA is at risk, at least 0. Default: 300."""
     replication_timeout: Number = seconds(1, is_setting=False)
-    """How long a push waits for its replicas. Default: 1."""
+    """The time for which a push waits for replicas. Default: 1."""
     sweep_batch_size: Whole = whole(100, least=1, most=1000, is_setting=False)
     """The largest number of tasks of each kind in one sweep, from 1 to 1000. Default: 100."""
     stats_minutes_ttl: Number = seconds(90000, least=60, is_setting=False)
-    """How long the statistics of a minute are kept, at least 60. Default: 90,000."""
+    """The time for which the statistics of a minute are kept, at least 60. Default: 90,000."""
 
     pipeline_timeout = EarlierName("request_timeout")
     queue_cleanup_interval = EarlierName("sweep_interval")
@@ -423,7 +427,7 @@ class QueueConfig(Options):
         return {"base": self.retry_base_seconds, "cap": self.retry_cap_seconds, "jitter": self.retry_jitter}
 
     def contradictions(self) -> Iterator[Mistake]:
-        """Yield what is wrong between fields that are right one by one."""
+        """Yield a mistake for each combination of fields that contradict each other."""
         if self.request_timeout > MAX_RETRY_TIMEOUT_SECONDS:
             yield Mistake(
                 "value",

@@ -1,4 +1,4 @@
-"""What a worker says of a leased task when it is done with it."""
+"""Outcomes, with which a worker reports the end of an attempt, and the reply to them."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 MAX_ERROR_CHARACTERS = 2_000
 MAX_TRACEBACK_CHARACTERS = 8_000
-"""Characters kept of an error's text and of its traceback (the end of it, where the cause is)."""
+"""Numbers of characters that are kept of an error's text and traceback. The end of a traceback is kept: it names the cause."""
 
 
 @dataclass(eq=False, slots=True)
 class Outcome:
-    """The outcome of one leased task, to be sent with `FairQueue.settle`. Its class methods make it.
+    """The outcome of one leased task, to be sent with `FairQueue.settle`. The class methods make outcomes.
 
-    They take the ``lease`` of the task, and ``took``, the worker time in seconds that its user is charged. None lets
-    the server count from the pop (right for a single task, too much for one that waited in a worker's buffer). They
-    raise `TaskValidationError` if a value is out of range. An error or reason is kept with at most 2,000 characters,
-    and its traceback with at most 8,000.
+    The class methods take the ``lease`` of the task, and ``took``, the worker time in seconds that its user is charged. If
+    ``took`` is None, the server counts from the pop (right for a single task, too much for a task that waited in a
+    worker's buffer). The class methods raise `TaskValidationError` if a value is out of range. An error or reason is kept
+    with at most 2,000 characters, and its traceback with at most 8,000.
     """
 
     lease: Lease
@@ -41,12 +41,12 @@ class Outcome:
     delay: float | None = None
     """Seconds until the next attempt; None for none."""
     uses_queue_backoff: bool = False
-    """The delay is computed from the queue's settings when the outcome is sent; ``delay`` is ignored."""
+    """Whether the delay is computed from the queue's settings when the outcome is sent; ``delay`` is then ignored."""
     limits: str = ""
     """The limits of a `Retry`: ``:max:deadline`` (a number, µs since the epoch); each may be empty."""
 
     def __post_init__(self) -> None:
-        """Raise `TaskValidationError` for what can't be: before any of several outcomes is sent."""
+        """Raise `TaskValidationError` if a value can't be used. The error comes before any of several outcomes is sent."""
         check_lease(self.lease)
         if self.took is not None:
             duration_us(self.took, "took")
@@ -62,7 +62,7 @@ class Outcome:
         """Return the outcome of a task that is done.
 
         ``lease`` and ``took`` are described by `Outcome`. ``result`` is any JSON value, None by default, of at most
-        ``limit`` bytes (8 MiB by default). Raises `TaskSerializationError` if it is something else.
+        ``limit`` bytes (8 MiB by default). Raises `TaskSerializationError` for any other result.
         """
         body = b""
         if result is not None:
@@ -78,12 +78,12 @@ class Outcome:
         delay: float | Literal["backoff"] | None = "backoff",
         took: float | None = None,
     ) -> Outcome:
-        """Return the outcome of an attempt that failed: a dead letter when its retries are used up, else it is tried
-        again.
+        """Return the outcome of an attempt that failed. The task is tried again, or becomes a dead letter if its retries
+        are used up.
 
         ``lease`` and ``took`` are described by `Outcome`. ``error`` is the exception or its text. ``delay`` is the
         number of seconds until the next attempt; ``"backoff"`` (the default) computes it from the queue's settings, as
-        `FairQueue.fail` does; None makes it a dead letter.
+        `FairQueue.fail` does; None makes the task a dead letter.
         """
         seconds = None if delay == "backoff" else delay
         return cls(lease, "fail", *describe(error), took, seconds, uses_queue_backoff=delay == "backoff")
@@ -95,8 +95,8 @@ class Outcome:
         """Return the outcome of a task that did not end at its hard limit, so that its process was killed.
 
         ``lease`` and ``took`` are described by `Outcome`. ``error`` is the exception or its text. ``delay`` is the
-        number of seconds until the next attempt; None (the default) makes it a dead letter. For ten minutes, tasks of
-        its name and user run alone (`Lease.is_quarantined`).
+        number of seconds until the next attempt; None (the default) makes the task a dead letter. For ten minutes, tasks
+        of its name and user run alone (`Lease.is_quarantined`).
         """
         return cls(lease, "overdue", *describe(error), took, delay)
 
@@ -111,10 +111,11 @@ class Outcome:
 
     @classmethod
     def fault(cls, lease: Lease, reason: BaseException | str, *, delay: float) -> Outcome:
-        """Return the outcome of a task while its worker itself failed: it is to run again, and no worker time is charged.
+        """Return the outcome of a task whose worker failed: the task runs again, and no worker time is charged.
 
-        It is counted as a delivery. At ``max_deliveries`` it counts as a failure of the task. ``lease`` is described by
-        `Outcome`. ``reason`` is an exception or a text. ``delay`` is the number of seconds until the next attempt.
+        The attempt is counted as a delivery. At ``max_deliveries`` it counts as a failure of the task. ``lease`` is
+        described by `Outcome`. ``reason`` is an exception or a text. ``delay`` is the number of seconds until the next
+        attempt.
         """
         return cls(lease, "fault", *describe(reason), 0.0, delay)
 
@@ -135,15 +136,15 @@ class Outcome:
     def release(cls, lease: Lease, *, took: float | None = 0.0, delay: float | None = None) -> Outcome:
         """Return the outcome of a task that is given back, as at a graceful stop: not counted as a delivery.
 
-        ``lease`` is described by `Outcome`, and so is ``took``, which is 0 by default. It is ready again after
+        ``lease`` and ``took`` are described by `Outcome`; ``took`` is 0 by default. The task is ready again after
         ``delay`` seconds, at once by default.
         """
         return cls(lease, "release", took=took, delay=delay)
 
     @classmethod
     def crash(cls, lease: Lease, reason: BaseException | str, *, took: float | None = None) -> Outcome:
-        """Return the outcome of a task whose worker process died: counted as a delivery, and ready again at once;
-        after a pause from the second time on.
+        """Return the outcome of a task whose worker process died, which counts as a delivery. The task is ready again at
+        once, or after a pause from the second time on.
 
         ``lease`` and ``took`` are described by `Outcome`. ``reason`` is an exception or a text.
         """
@@ -159,7 +160,7 @@ class Outcome:
         return cls(lease, "poison", *describe(reason), took)
 
     def to_lua_args(self, config: QueueConfig) -> list[Any]:
-        """Return the arguments of one outcome in ``settle.lua``, in its order. ``config`` are the queue's options, for
+        """Return the arguments for this outcome in the order of ``settle.lua``. ``config`` are the queue's options, for
         the delay.
         """
         delay = queue_retry_delay(config, self.lease) if self.uses_queue_backoff else self.delay
@@ -175,16 +176,16 @@ class Outcome:
 
 
 def queue_retry_delay(config: QueueConfig, lease: Lease) -> float:
-    """Seconds before the next attempt of a task that failed, by the queue's settings."""
+    """Return the seconds before the next attempt of a task that failed, by the queue's settings."""
     return retry_delay(lease.retry_count, **config.retry_delay_options)
 
 
 class ShardHead(NamedTuple):
-    """What the reply of a shard contains about all users, or about a list of users.
+    """The part of a shard's reply about all users, or about a list of users.
 
-    ``place`` is where the user stands whose turn it is next, of a list any number; None if no user can be served.
-    ``given`` is how many tasks were handed out, of a list what those came to for each of its users (microseconds of
-    worker time, as expected).
+    ``place`` is the position in the ring of the user whose turn it is next, for a list any number; None if no user can be
+    served. ``given`` is the number of tasks that were handed out; for a list of user ids, it is their expected worker time
+    in microseconds, divided by the sum of the users' weights.
     """
 
     place: float | None
@@ -194,8 +195,8 @@ class ShardHead(NamedTuple):
 class NewcomerHead(NamedTuple):
     """The part of a shard's reply about newcomers in its ring.
 
-    ``came`` is the score of the next user in the ring if it is a newcomer, lower for one who came earlier; else None.
-    ``place`` is where a newcomer would stand. ``has_others``: some wait who are no newcomers.
+    ``came`` is the score of the next user in the ring if that user is a newcomer, lower for a user who came earlier; else
+    None. ``place`` is the position that a newcomer would get. ``has_others`` is whether users who are not newcomers wait.
     """
 
     came: float | None
@@ -208,12 +209,12 @@ class Settled:
     """The reply to `FairQueue.settle`.
 
     ``statuses`` has one word per outcome: finished, retried, dead, released, canceled, or stale (the lease was no
-    longer current, nothing was changed). ``leases`` are the new ones. ``look_at`` is the Unix time at which something
-    becomes due, None if nothing will by itself; ``now`` is the server's time. ``virtual_time`` is how much each user
-    with constant work has been served so far (microseconds of worker time), on this shard; ``shard_heads`` are the
-    users that are left to be served: of all, or of each list of users that was read, the first list first (empty if
-    the queue has one shard). ``has_messages`` is whether there are messages for other shards.
-    ``newcomers`` is about all users of the shard, if all were asked for.
+    longer current, nothing was changed). ``leases`` are the new leases. ``look_at`` is the Unix time at which something
+    becomes due, None if nothing does by itself; ``now`` is the server's time. ``virtual_time`` is the worker time in
+    microseconds that a user with constant work has got so far on this shard. ``shard_heads`` describe the users
+    that can still be served: one for all users, or one for each list of users that was read, in order (empty if the
+    queue has one shard). ``has_messages`` is whether there are messages for other shards. ``newcomers`` describes the
+    newcomers of the shard; None if the request was for lists of users.
     """
 
     statuses: list[str]
@@ -227,15 +228,16 @@ class Settled:
 
     @property
     def has_more(self) -> bool:
-        """Whether users are left that the request was for. It is False if the queue has one shard, as nothing is known
-        then.
+        """Whether requested users can still be served. False if the queue has one shard, because its reply does not
+        contain this.
         """
         return any(head.place is not None for head in self.shard_heads)
 
 
 def describe(error: BaseException | str) -> tuple[bytes, bytes]:
-    """An error's class and text, and its traceback, both bounded, as bytes that are valid UTF-8. No error is refused, and none of
-    its special methods can raise here.
+    """Return an error's class and text, and its traceback, both limited in length, as bytes that are valid UTF-8.
+
+    Accepts every exception, and does not fail if a special method of the exception raises an error.
     """
     if is_a(error, BaseException):
         name, text = safely.type_name(error), safely.message_of(error)

@@ -1,4 +1,4 @@
-"""Pauses of a queue, an organization or a user: why, and until when. `lua/commands/pause.lua` and others keep them."""
+"""Pauses of a queue, an organization or a user, with a note and an end. `lua/commands/pause.lua` and others store them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from django_fairque.engine.model.ids import check_text
 
 MAX_PAUSE_NOTE_CHARACTERS = 200
 PAUSE_FIELDS = ("paused", "pause_note")
-"""Fields of a record. ``paused`` is 1, or the moment of the end in microseconds; 0 or missing without a pause. In a call it may
-also be a length of time: the negative number of microseconds, which the server adds to its own time."""
+"""Fields of a record. ``paused`` is 1 for a pause without an end, or the moment of the end in microseconds; 0 or missing if there
+is no pause. In a call it may also be a length of time: a negative number of microseconds, which the server adds to its own time.
+"""
 RESUMED = {"paused": "", "pause_note": ""}
 """The fields that end a pause."""
 PauseEnd = Union[float, datetime, timedelta, None]  # noqa: UP007 - evaluated on 3.10 too
@@ -31,7 +32,7 @@ class Pause:
 
 
 def pause_fields(note: str, until: PauseEnd, now: float | None) -> dict[str, object]:
-    """The fields of a new pause. White space in the note becomes single blanks.
+    """Return the fields of a new pause. White space in the note becomes single blanks.
 
     Raises:
         TaskValidationError: the note is no text or too long, or the end is no moment or not later than now.
@@ -48,12 +49,12 @@ def pause_fields(note: str, until: PauseEnd, now: float | None) -> dict[str, obj
 
 
 def fields_of(pause: Pause) -> dict[str, object]:
-    """The fields of this pause."""
+    """Return the fields of this pause."""
     return {"paused": 1 if pause.until is None else to_us(pause.until), "pause_note": pause.note}
 
 
 def pause_of(record: Mapping[bytes, bytes | None]) -> Pause | None:
-    """The pause in a record; None if there is none."""
+    """Return the pause in a record; None if there is none."""
     value = number(record.get(b"paused"))
     if not value:
         return None
@@ -62,5 +63,5 @@ def pause_of(record: Mapping[bytes, bytes | None]) -> Pause | None:
 
 
 def has_pause_end(record: Mapping[bytes, bytes]) -> bool:
-    """Whether the pause in a record ends by itself."""
+    """Return whether the record has a pause that ends by itself."""
     return number(record.get(b"paused")) > 1

@@ -1,7 +1,7 @@
-"""Payloads are strict JSON: what was pushed arrives byte for byte, and nothing else is accepted.
+"""Payloads are strict JSON: a payload arrives byte for byte as it was pushed, and nothing else is accepted.
 
-Python's ``json`` takes and gives more than JSON (``NaN``, ``Infinity``, repeated keys, keys that are not
-strings); each of these would arrive as something else or not at all, so each is refused by name.
+Python's ``json`` accepts and writes more than JSON (``NaN``, ``Infinity``, repeated keys, keys that are not strings). Such
+values would arrive changed or not at all, so they are refused, with an error that names the place.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from django_fairque.engine.model.errors import TaskSerializationError, short
 from django_fairque.safely import Interruption, is_a, type_name
 
 MAX_PAYLOAD_BYTES = 8 * 1024 * 1024
-"""No setting allows a larger payload (bytes): a server shared by all users is no place for files."""
+"""The largest payload in bytes that settings allow: a server shared by all users is no place for files."""
 
-# What contains itself is found by `_refuse_other_keys`, which goes through everything before.
+# The encoder needs no check for values that contain themselves: `_refuse_other_keys` visits the whole value before.
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"))
 
 
 def _text_encoder() -> Callable[[Any], str]:
-    """`JSONEncoder.encode`, which makes an encoder in C for each call; this makes it once."""
+    """Make the encoder in C once. `JSONEncoder.encode` makes one for each call."""
     make = getattr(json.encoder, "c_make_encoder", None)
     if make is None:  # another Python than CPython
         return _encoder.encode
@@ -43,7 +43,7 @@ _encode = _text_encoder()
 
 
 class _NotStrictError(ValueError):
-    """``plain`` says the same without quoting the payload, for where it may be logged."""
+    """The message ``plain`` does not quote the payload, so that it may be logged."""
 
     def __init__(self, text: str, plain: str) -> None:
         super().__init__(text)
@@ -74,7 +74,7 @@ _decoder = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite
 
 
 def _decode(text: str) -> Any:
-    """As `JSONDecoder.decode`, without its search for spaces before and after the value where there are none."""
+    """Decode like `JSONDecoder.decode`, but search for spaces around the value only if decoding without them fails."""
     try:
         value, end = _decoder.raw_decode(text)
     except json.JSONDecodeError:
@@ -83,15 +83,16 @@ def _decode(text: str) -> Any:
 
 
 MAX_PAYLOAD_DEPTH = 200
-"""Levels of a value. Python's limit counts the frames of the code that encodes or decodes it, so that a value might be pushed
-and then not be read."""
+"""The largest number of levels of a value. Python's own limit counts stack frames, which differ between encoding and decoding,
+so that a value could be pushed but not be read.
+"""
 
 
 _CONTAINERS = (dict, list, tuple)
 
 
 def _refuse_other_keys(value: Any, where: str, depth: int = 1) -> None:
-    """Python would turn ``{1: …}`` into ``{"1": …}`` silently: another payload than the one pushed."""
+    """Raise an error for keys that are not strings: Python would silently turn ``{1: …}`` into ``{"1": …}``."""
     if depth > MAX_PAYLOAD_DEPTH:
         raise RecursionError
     if not isinstance(value, dict):
@@ -111,8 +112,8 @@ def _refuse_other_keys(value: Any, where: str, depth: int = 1) -> None:
 def dumps(value: Any, *, limit: int = MAX_PAYLOAD_BYTES, what: str = "payload") -> bytes:
     """Encode ``value`` as compact UTF-8 JSON of at most ``limit`` bytes.
 
-    Tuples become lists, as JSON knows no tuple. Anything that JSON can't hold exactly raises
-    `TaskSerializationError` naming the place.
+    Tuples become lists, because JSON has no tuples. Raises `TaskSerializationError`, which names the place, if JSON can't
+    represent a value exactly.
     """
     try:
         if isinstance(value, _CONTAINERS):
@@ -141,7 +142,7 @@ def dumps(value: Any, *, limit: int = MAX_PAYLOAD_BYTES, what: str = "payload") 
 
 
 def loads(data: bytes, *, what: str = "payload", quotes: bool = True) -> Any:
-    """Decode strict JSON; raise `TaskSerializationError` for everything else, which ``quotes`` what is wrong or not."""
+    """Decode strict JSON; raise `TaskSerializationError` for everything else. The error quotes the wrong part if ``quotes``."""
     try:
         return _decode(data.decode("utf-8"))
     except _NotStrictError as error:
@@ -153,22 +154,22 @@ def loads(data: bytes, *, what: str = "payload", quotes: bool = True) -> Any:
 
 
 def pack(values: Iterable[Any]) -> bytes:
-    """The other way round, of texts, bytes and whole numbers."""
+    """Pack texts, bytes and whole numbers into one byte string, which the scripts and `unpack` can read: ``3:abc0:…``."""
     raw = (value if isinstance(value, bytes) else str(value).encode() for value in values)
     return b"".join(b"%d:%b" % (len(value), value) for value in raw)
 
 
 def unpack(data: bytes) -> list[bytes]:
-    """The byte strings that the scripts packed into one: ``3:abc0:…``.
+    """Return the byte strings that the scripts or `pack` packed into one: ``3:abc0:…``.
 
     Raises:
-        ValueError: somebody else has written this.
+        ValueError: the data have another form.
     """
     parts, at = [], 0
     while at < len(data):
         colon = data.index(b":", at)
         size = int(data[at:colon])
-        if size < 0:  # it would lead back to what was read already
+        if size < 0:  # otherwise the loop would go back and never end
             raise ValueError(f"expected a packed list, got a part of {size} bytes in {data[:50]!r}")
         end = colon + 1 + size
         parts.append(data[colon + 1 : end])

@@ -1,4 +1,4 @@
-"""Priorities, and what waiting earns."""
+"""Priorities, and the score that a task gets by its priority and waiting time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django_fairque.engine.model.errors import TaskValidationError, short
 
 
 class Priority(IntEnum):
-    """How urgent a task is. `CRITICAL` tasks are served first and strictly in order."""
+    """The urgency of a task. `CRITICAL` tasks are served first and strictly in order."""
 
     VERY_LOW = 1
     """Weight 0.2."""
@@ -33,9 +33,9 @@ class Priority(IntEnum):
 
     @property
     def weight(self) -> float:
-        """How fast waiting makes a task more urgent: 0.2 (`VERY_LOW`) to 1.0 (`VERY_HIGH`).
+        """The factor by which waiting time makes a task more urgent: 0.2 (`VERY_LOW`) to 1.0 (`VERY_HIGH`).
 
-        Raises `TaskValidationError` for `CRITICAL`, which is not weighed but served first.
+        Raises `TaskValidationError` for `CRITICAL`, which has no weight, because it is served first.
         """
         if self.is_critical:
             raise TaskValidationError(
@@ -59,7 +59,7 @@ class Priority(IntEnum):
 
 
 SCORE_PER_PRIORITY = 1e15
-"""The range of scores of one priority in a user's queue, as ``BAND`` in lua/lib/base.lua."""
+"""The range of scores of one priority in a user's queue; equal to ``BAND`` in lua/lib/base.lua."""
 
 _MEMBERS = tuple(Priority)
 
@@ -74,9 +74,9 @@ class ScorableTask(Protocol):
 def calculate_score(task: ScorableTask, now: float | None = None) -> float:
     """Return a task's score as Unix time: ``created_at + weight × (now − created_at)``; higher is more urgent.
 
-    ``task`` has a ``priority`` and ``created_at``. Minus ``created_at`` the score is what the task has earned by
-    waiting; the order of service adds a head start to that (docs: order inside one user). ``now`` is a Unix time; by
-    default that of this machine's clock. Raises `TaskValidationError` for `CRITICAL`, which has no weight.
+    ``task`` has a ``priority`` and ``created_at``. The score minus ``created_at`` is the task's credit for waiting; the
+    order of service adds a head start to the credit (docs: order inside one user). ``now`` is a Unix time; by default
+    that of this machine's clock. Raises `TaskValidationError` for `CRITICAL`, which has no weight.
     """
     moment = time.time() if now is None else now
     return task.created_at + task.priority.weight * (moment - task.created_at)

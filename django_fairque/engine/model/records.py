@@ -1,4 +1,4 @@
-"""What the engine answers with: results of a push, attempts, dead letters."""
+"""Values that the engine returns: states, results of a push, attempts, counts of model events."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from django_fairque.engine.model import errors
 
 
 class TaskState(str, Enum):
-    """The state of a task. It is in exactly one of these from its push until it is forgotten."""
+    """The state of a task. From its push until it is forgotten, a task has exactly one of these states."""
 
     SCHEDULED = "scheduled"
-    """It waits for its time, or for the next attempt after a failure."""
+    """The task waits for its start time, or for the next attempt after a failure."""
     DEFERRED = "deferred"
-    """It waits for tasks that it depends on."""
+    """The task waits for tasks that it depends on."""
     QUEUED = "queued"
-    """It can start, as soon as it is its turn."""
+    """The task can start as soon as it is its turn."""
     STARTED = "started"
-    """A worker has a lease on it."""
+    """A worker has a lease on the task."""
     FINISHED = "finished"
-    """It is done; its result is kept for ``result_ttl`` seconds."""
+    """The task is done; its result is kept for ``result_ttl`` seconds."""
     FAILED = "failed"
-    """It is a dead letter, kept for ``failed_ttl`` seconds."""
+    """The task is a dead letter, kept for ``failed_ttl`` seconds."""
     CANCELED = "canceled"
-    """It was canceled or discarded; it is kept for ``result_ttl`` seconds."""
+    """The task was canceled or discarded; it is kept for ``result_ttl`` seconds."""
 
     @classmethod
     def named(cls, name: TaskState | str) -> TaskState:
@@ -45,14 +45,14 @@ class TaskState(str, Enum):
 
 
 class FailureType(str, Enum):
-    """Why a task became a dead letter."""
+    """The reason why a task became a dead letter."""
 
     FAILED = "failed"
-    """Its last attempt failed, and no retry was left or wanted."""
+    """The last attempt failed, and no retry was left or wanted."""
     EXPIRED = "expired"
-    """It had not started when it expired."""
+    """The task had not started when it expired."""
     POISONED = "poisoned"
-    """It can't run, or its workers died too often while they ran it."""
+    """The task can't run, or its worker processes died too often while they ran it."""
 
 
 REFUSED_STATUSES = ("backlog_full", "id_conflict")
@@ -61,7 +61,7 @@ REFUSED_STATUSES = ("backlog_full", "id_conflict")
 class PushResult(NamedTuple):
     """The result of pushing one task: ``status`` is "accepted", "duplicate", "backlog_full" or "id_conflict".
 
-    ``task_id`` is the id under which the work is known: for a duplicate the existing task's.
+    ``task_id`` is the id under which the queue has the work: for a duplicate, the id of the existing task.
     """
 
     task_id: str
@@ -84,7 +84,7 @@ class PushResult(NamedTuple):
 
 
 def push_refused(queue: str, results: Sequence[PushResult]) -> errors.PushRefusedError:
-    """The error for results of which some say that their task was refused."""
+    """Return the error for the results of a push that refused some tasks."""
     refused = [result.task_id for result in results if not result.is_known]
     conflicts = [result.task_id for result in results if result.status == "id_conflict"]
     if conflicts:
@@ -105,10 +105,10 @@ def push_refused(queue: str, results: Sequence[PushResult]) -> errors.PushRefuse
 
 @dataclass
 class EventCount:
-    """How often a model event fired (``fired``), and how often its task was added already (``coalesced``).
+    """Counts of a model event: how often it fired (``fired``), and how often its task was already there (``coalesced``).
 
-    ``failed`` is how many tasks could not be sent, ``error`` the last reason; ``last`` when it fired last, as Unix
-    time.
+    ``failed`` is the number of tasks that could not be sent, ``error`` the last reason. ``last`` is the Unix time at which
+    the event fired last.
     """
 
     fired: int = 0
@@ -127,11 +127,11 @@ class EventCount:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One line of a task's history: an attempt that did not finish it, or what brought it back.
+    """One line of a task's history: an attempt that did not finish the task, or an event that brought the task back.
 
-    ``at`` is when, as Unix time. ``kind`` is one of failed, released, crashed, lease_ended, expired, poisoned,
-    discarded, canceled, requeued. ``worker`` had the task; ``error`` and ``traceback`` are texts. They are empty if
-    there is none. ``ready_at`` is since when the attempt could start and ``started_at`` when it started, as Unix times;
+    ``at`` is its Unix time. ``kind`` is one of failed, released, crashed, lease_ended, expired, poisoned, discarded,
+    canceled, requeued. ``worker`` had the task; ``error`` and ``traceback`` are texts, empty if there is none.
+    ``ready_at`` is the Unix time since which the attempt could start, and ``started_at`` the time at which it started;
     None if this line is not about an attempt that ran, or an earlier version wrote it.
     """
 

@@ -1,6 +1,6 @@
-"""`Task`: what goes in and out of the engine.
+"""`Task`, and the forms in which tasks are sent to the server and read from it.
 
-Python speaks seconds (floats, since the epoch for moments), the scripts integer microseconds (`to_us`).
+Python uses seconds (floats, since the epoch for moments), the scripts integer microseconds (`to_us`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MAX_TASK_NAME_CHARACTERS = 200
 MAX_DEPENDENCIES = 5000
 
 DependencyFailurePolicy = Literal["wait", "cancel", "run"]
-"""What a task does when a dependency fails: wait until it is requeued and finishes, be canceled, or run anyhow."""
+"""The reaction of a task to a dependency that fails: wait until it is requeued and finishes, be canceled, or run anyhow."""
 DEPENDENCY_FAILURE_POLICIES: tuple[DependencyFailurePolicy, ...] = ("wait", "cancel", "run")
 
 LEASE_FIELDS = (
@@ -50,99 +50,100 @@ LEASE_FIELDS = (
     *("retries", "max_retries", "timeout", "due", "expires", "deadline", "run"),
     *("trace", "suspect"),
 )
-"""The values of a lease, in this order: bytes, empty where there is none. `leases_of_reply` takes them from a script's reply."""
+"""The values of a lease, in order: bytes, empty if there is no value. `leases_of_reply` takes them from a script's reply."""
 
 
 @dataclass(frozen=True)
 class Undecodable:
-    """Stands for a payload that is not the JSON it should be."""
+    """Replaces a payload that is not valid JSON. ``raw`` is the payload, ``error`` the reason."""
 
     raw: bytes
     error: str
 
 
 class Task(BaseModel):
-    """One piece of work. Immutable; made by `Task.create`, or read back from the server. ``Task(…)`` needs an
-    id, and does not check ranges of values.
+    """One piece of work. Immutable; made by `Task.create`, or read from the server. ``Task(…)`` needs an id, and does
+    not check the ranges of values.
 
     Moments are Unix times in seconds, lengths of time seconds. ``created_at``, ``state`` and ``sla_deadline`` of a
-    task that was read back are the server's; before the push they are this process's estimates (``sla_deadline`` is
-    None). The server adds ``delay`` and ``expires`` to its own time when it accepts the task, so ``execute_after`` and
-    ``expires_at`` of such a task are None before the push.
+    task that was read from the server are the server's values; before the push they are this process's estimates
+    (``sla_deadline`` is None). The server adds ``delay`` and ``expires`` to its own time when it accepts the task, so
+    ``execute_after`` and ``expires_at`` of such a task are None before the push.
     """
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True, extra="forbid")
 
     task_id: str
-    """Its id, unique in its queue."""
+    """The id, unique in the queue."""
     user_id: str
-    """The user that it is for."""
+    """The user for which the task runs."""
     priority: Priority
-    """How urgent it is."""
+    """The urgency of the task."""
     payload: Any = None
     """Any JSON value."""
     name: str = ""
     """The kind of work; empty for none."""
     retry_count: int = 0
-    """How many retries are used up."""
+    """The number of retries that are used up."""
     max_retries: int = 3
-    """How many retries it has in all."""
+    """The total number of retries."""
     max_deliveries: int = 0
-    """How often it is started at most while none of its starts has an outcome; 0 for the value of its queue."""
+    """The largest number of starts without an outcome; 0 for the value of the queue."""
     created_at: float = Field(default_factory=lambda: rounded(time.time()))
     execute_after: float | None = None
-    """It does not start before this moment; None for at once."""
+    """The moment before which the task does not start; None for at once."""
     delay: float | None = None
-    """Seconds after its push before which it does not start; None for none, or if ``execute_after`` was given."""
+    """Seconds after the push before which the task does not start; None for no delay, or if ``execute_after`` was given."""
     expires_at: float | None = None
-    """If it has not started by this moment it becomes a dead letter; None for never."""
+    """The moment at which the task becomes a dead letter if it has not started; None for never."""
     expires: float | None = None
-    """Before the push, the seconds after it at which it becomes a dead letter if it has not started; afterwards None, see
-    ``expires_at``."""
+    """Seconds after the push at which the task becomes a dead letter if it has not started. None after the push, see
+    ``expires_at``.
+    """
     timeout: float | None = None
-    """Seconds it may run; None for the value of its queue or worker."""
+    """Seconds for which the task may run; None for the value of the queue or worker."""
     sla: float | None = None
-    """Seconds within which it should start; None for the value of its user or priority."""
+    """Seconds within which the task should start; None for the value of the user or priority."""
     state: TaskState = TaskState.QUEUED
     sla_deadline: float | None = None
     ready_at: float | None = None
-    """Since when it could start; None if its time has not come."""
+    """The moment since which the task could start; None if that moment has not come."""
     unique_key: str = ""
     """Tasks of one user with the same key are the same; empty for none."""
     unique_for: float | None = None
-    """Seconds after its push for which the same key is a duplicate; None for none."""
+    """Seconds after the push during which a task with the same key is a duplicate; None for none."""
     debounce: float | None = None
     """Seconds to wait for a later push of the same key; None for none."""
     debounce_max_wait: float | None = None
-    """Seconds after the first push at which the wait ends at the latest."""
+    """The most seconds between the first push and the end of the wait."""
     started_at: float | None = None
-    """When its last attempt started; None if none has."""
+    """The moment at which the last attempt started; None if none has."""
     ended_at: float | None = None
-    """When it ended; None if it has not."""
+    """The moment at which the task ended; None if it has not."""
     result: Any = None
-    """What it returned, as a JSON value."""
+    """The result of the task, as a JSON value."""
     result_bytes_removed: int = 0
-    """The bytes of its result, if it was removed because its user's results exceed ``max_result_bytes``; else 0."""
+    """The size of the result in bytes, if it was removed because the user's results exceed ``max_result_bytes``; else 0."""
     payload_bytes_removed: int = 0
-    """The bytes of its payload, if it was removed because its user has ``max_dead_letters`` dead letters; else 0."""
+    """The size of the payload in bytes, if it was removed because the user has ``max_dead_letters`` dead letters; else 0."""
     worker: str = ""
-    """The worker that had it last; empty for none."""
+    """The worker that had the task last; empty for none."""
     delivery: int = 0
-    """How often it was handed out without an outcome."""
+    """The number of times that the task was handed out without an outcome."""
     given_back: int = 0
-    """How often it was given back after it had begun."""
+    """The number of times that the task was given back after it had begun."""
     depends_on: tuple[str, ...] = ()
-    """The ids of the tasks that it depends on."""
+    """The ids of the tasks on which the task depends."""
     on_dependency_failure: DependencyFailurePolicy = "wait"
-    """What happens to it when one of these becomes a dead letter."""
+    """The reaction to a dependency that becomes a dead letter."""
     run_id: str = ""
-    """The run that it was pushed with; empty for none."""
+    """The run with which the task was pushed; empty for none."""
     promoted_from: Priority | None = None
-    """Its priority before it was promoted for the first time, after a long wait; None if it was not."""
+    """The priority before the first promotion after a long wait; None if the task was not promoted."""
     traceparent: str = ""
-    """Its trace, as W3C Trace Context writes it; empty for none."""
+    """The trace of the task, as W3C Trace Context writes it; empty for none."""
     tracestate: str = ""
-    """The state of its trace, as W3C Trace Context writes it."""
+    """The state of the trace, as W3C Trace Context writes it."""
 
     _raw: bytes = PrivateAttr(default=b"")
     _chosen: bool = PrivateAttr(default=False)
@@ -176,17 +177,19 @@ class Task(BaseModel):
         tracestate: str = "",
         max_payload_bytes: int = json_payload.MAX_PAYLOAD_BYTES,
     ) -> Task:
-        """Check the values and make a task. Nothing is sent. Lengths of time are seconds or a timedelta; moments are
-        Unix times or an aware datetime. A timedelta in place of a moment is a length of time.
+        """Check the values and make a task. Nothing is sent.
+
+        Lengths of time are seconds or a timedelta; moments are Unix times or an aware datetime. A timedelta in place of a
+        moment is a length of time.
 
         - ``user_id``: the user that must be treated fairly; a non-empty string of at most 256 bytes.
         - ``priority``: from 1 (very low) to 6 (critical).
-        - ``payload``: any JSON value; see `django_fairque.engine.model.payload`. As JSON it has at most
-          ``max_payload_bytes`` bytes; 8 MiB by default, which is the largest value. The queue's ``max_payload_bytes``
-          is checked by the push.
-        - ``task_id``: an idempotency key; by default a new id. While a task of this id has not ended, pushing it again
-          is a duplicate; afterwards it takes the place of the ended one, also that of a dead letter. An id that
-          belongs to a task of another user is refused by the push (`TaskIdConflictError`).
+        - ``payload``: any JSON value; see `django_fairque.engine.model.payload`. Its JSON has at most
+          ``max_payload_bytes`` bytes; 8 MiB by default, which is the largest value. The push checks the queue's
+          ``max_payload_bytes``.
+        - ``task_id``: an idempotency key; by default a new id. While a task of this id has not ended, a new push of the id
+          is a duplicate; afterwards the new task replaces the ended task, also a dead letter. The push refuses an id that
+          belongs to a task of another user (`TaskIdConflictError`).
         - ``name``: the kind of work, for run-time estimates and statistics; at most 200 characters, empty by default.
         - ``max_retries``: how often it is tried again after a failure, from 0 to 1000; 3 by default.
         - ``max_deliveries``: how often it is started at most, from 1 to 1000, if its process dies or its lease ends
@@ -196,23 +199,23 @@ class Task(BaseModel):
           once by default.
         - ``expires_at`` or ``expires``: if it has not started by this moment, or this time after the push, it becomes
           a dead letter of type ``expired``; never by default. The server's clock counts ``delay`` and ``expires``.
-        - ``sla``: the time within which it should start; by default that of its user or priority.
-        - ``timeout``: the time it may run; by default its queue's ``default_task_timeout`` or the worker's limit.
+        - ``sla``: the time within which it should start; by default the SLA of its user or priority.
+        - ``timeout``: the time for which it may run; by default its queue's ``default_task_timeout`` or the worker's
+          limit.
         - ``unique_key``, ``unique_for``: within ``unique_for`` after a push the same key of the same user is a
           duplicate; none by default.
         - ``debounce``: wait for this time; the same key pushed meanwhile for the same user replaces the payload and
           starts the wait again; none by default.
         - ``debounce_max_wait``: the time after the first push at which the wait ends at the latest; ten times
           ``debounce`` by default.
-        - ``depends_on``: ids of tasks that must have finished before, at most 5,000; known to the queue, or pushed in
-          the same call; none by default.
+        - ``depends_on``: ids of tasks that must have finished before, at most 5,000. The tasks are known to the queue, or
+          pushed in the same call; none by default.
         - ``on_dependency_failure``: when a dependency becomes a dead letter: ``"wait"`` until it is requeued and
           finishes (the default), ``"cancel"`` this task, or ``"run"`` it anyhow. A dependency that is canceled or
           discarded cancels this task too, unless the value is ``"run"``.
-        - ``run_id``: keeps tasks together that are pushed in one call (`FairQueue.run`, `FairQueue.cancel_run`); none
-          by default.
-        - ``traceparent``, ``tracestate``: the trace that it belongs to, as W3C Trace Context writes them; none by
-          default.
+        - ``run_id``: the id of the run that consists of the tasks of one call (`FairQueue.run`, `FairQueue.cancel_run`);
+          none by default.
+        - ``traceparent``, ``tracestate``: the trace of the task, as W3C Trace Context writes it; none by default.
 
         Returns the task. Raises `TaskValidationError` if a value is out of range, and `TaskSerializationError` if the
         payload is not JSON or too large.
@@ -243,7 +246,7 @@ class Task(BaseModel):
                 f"got {short(on_dependency_failure)}"
             )
         check_id(user_id, "user_id")
-        fields = _DEFAULTS.copy()  # and one by one what is given: a display of all of them takes twice as long
+        fields = _DEFAULTS.copy()  # then set field by field, because a dict display of all fields takes twice as long
         fields["task_id"] = check_id(task_id, "task_id") if task_id is not None else new_task_id(user_id)
         fields["user_id"] = user_id
         fields["priority"] = level
@@ -281,10 +284,10 @@ class Task(BaseModel):
         )
 
     def repeated(self, user_id: str, payload: Any, max_payload_bytes: int) -> Task:
-        """Return a new task with the values of this one, for another user and with another ``payload``.
+        """Return a new task with the values of this task, for another user and with another ``payload``.
 
-        For code that creates many tasks with the same options: this checks ``user_id`` and ``payload``, of at most
-        ``max_payload_bytes`` bytes, and nothing else. The new task has a new id. Raises what `create` raises for these two.
+        For code that creates many tasks with the same options: only ``user_id`` and ``payload``, of at most
+        ``max_payload_bytes`` bytes, are checked. The new task has a new id. Raises the same errors as `create` for these two.
         """
         fields = self.__dict__.copy()
         fields["user_id"] = check_id(user_id, "user_id")
@@ -297,7 +300,7 @@ class Task(BaseModel):
 
     @classmethod
     def _made(cls, fields: dict[str, Any], raw: bytes, *, is_chosen: bool = False) -> Task:
-        """As `model_construct`, for all fields, which were just checked: a quarter of its time, and pushes are many."""
+        """Construct a task of checked fields, in a quarter of the time that pydantic's `model_construct` takes."""
         task = cls.__new__(cls)
         put = object.__setattr__
         put(task, "__dict__", fields)
@@ -312,7 +315,7 @@ class Task(BaseModel):
             self._raw = json_payload.dumps(self.payload)
 
     def carrying(self, raw: bytes, chosen_id: str | None = None) -> Task:
-        """Return this very task, with its payload as bytes. For the engine; a task is made by `create`.
+        """Set the payload as bytes, and return the task itself. For the engine; use `create` to make a task.
 
         ``raw`` is the payload as JSON, ``chosen_id`` the id if the caller chose it, None (the default) if not.
         """
@@ -320,7 +323,7 @@ class Task(BaseModel):
         return self
 
     def with_payload(self, payload: Any) -> Task:
-        """Return this very task with another ``payload``. For the code that sends it; a task is made by `create`.
+        """Set another ``payload``, and return the task itself. For the code that sends it; use `create` to make a task.
 
         Raises `TaskSerializationError` if the payload is not JSON. The push checks its size.
         """
@@ -330,35 +333,35 @@ class Task(BaseModel):
         return self
 
     def traced(self, trace: traces.Trace) -> Task:
-        """Return this very task as part of a ``trace``. For the code that sends it; a task is made by `create`."""
+        """Set the ``trace``, and return the task itself. For the code that sends it; use `create` to make a task."""
         self.__dict__.update(traceparent=trace.parent, tracestate=trace.state)
         return self
 
     def with_signature(self, signature: bytes) -> Task:
-        """Return this very task, with a ``signature`` that was made before. For the engine: pushing it makes no other."""
+        """Set a ``signature`` that was made before, and return the task itself. For the engine: a push then makes no new one."""
         self._signature = signature
         return self
 
     @property
     def signature(self) -> bytes | None:
-        """The signature that follows the payload, by which workers recognize the task; None for none."""
+        """The signature after the payload, with which workers check that the application pushed the task; None for none."""
         signature: bytes | None = self.__pydantic_private__["_signature"]  # type: ignore[index] # see `_private`
         return signature
 
     @property
     def trace(self) -> traces.Trace:
-        """The trace that it belongs to."""
+        """The trace that the task belongs to."""
         return traces.Trace(self.traceparent, self.tracestate)
 
     @property
     def payload_bytes(self) -> bytes:
-        """The payload as it is sent, as JSON."""
+        """The payload as JSON, in the form in which it is sent."""
         raw: bytes = self.__pydantic_private__["_raw"]  # type: ignore[index]
         return raw
 
     @property
     def has_chosen_id(self) -> bool:
-        """Whether the caller chose the id. A second push of it is a duplicate then."""
+        """Whether the caller chose the id. A second push of the id is then a duplicate."""
         chosen: bool = self.__pydantic_private__["_chosen"]  # type: ignore[index]
         return chosen
 
@@ -406,7 +409,7 @@ class Task(BaseModel):
         return durations.retry_delay(self.retry_count, **options)
 
     def increment_retry(self, config: QueueConfig | None = None, *, now: float | None = None) -> Task:
-        """Return a copy with one retry more, which is due after `get_retry_delay` seconds.
+        """Return a copy of the task for its next retry, which is due after `get_retry_delay` seconds.
 
         ``config`` are the queue's options, for the delay. ``now`` is a Unix time; by default that of this machine's
         clock.
@@ -417,8 +420,9 @@ class Task(BaseModel):
         )
 
     def after(self, passed: float) -> Task:
-        """Return the task as it is pushed later than it was sent. For the outbox: its ``delay`` and ``expires`` are less by the
-        seconds that have ``passed`` since then."""
+        """Return a copy of the task for a later push. For the outbox: ``delay`` and ``expires`` are reduced by the seconds
+        that have ``passed`` meanwhile.
+        """
         spans = {"delay": self.delay, "expires": self.expires}
         left = {name: max(0.0, rounded(span - passed)) for name, span in spans.items() if span is not None}
         copy = self.model_copy(update=left)
@@ -426,22 +430,22 @@ class Task(BaseModel):
 
     @property
     def push_template(self) -> PushTemplate:
-        """What it has in common with many other tasks."""
-        # As PushTemplate._make, in half of its time.
+        """The values that the task shares with many other tasks of a push."""
+        # The same result as PushTemplate._make in half of the time.
         return tuple.__new__(PushTemplate, (*_template_values(self.__dict__), self.has_chosen_id))
 
     def to_lua_args(self) -> list[Any]:
-        """Return the arguments of ``push.lua`` for a task pushed alone, in its order: the task (without a signature),
+        """Return the arguments of ``push.lua`` for a task that is pushed alone, in order: the task (without a signature),
         then its template.
 
-        `from_lua_result` makes an equal task of it.
+        `from_lua_result` makes an equal task from them.
         """
         return PushArguments([self.task_id, self.user_id, self.payload_bytes, 1, self.push_template.packed()], self)
 
     def to_redis_dict(self) -> dict[str, str | bytes]:
         """Return the fields of the task's hash, with the payload and the other values of a push.
 
-        `from_redis_dict` makes an equal task of it.
+        `from_redis_dict` makes an equal task from them.
         """
         values = self.__dict__
         fields: dict[str, str | bytes] = {
@@ -470,7 +474,7 @@ class Task(BaseModel):
 
     @classmethod
     def from_redis_dict(cls, fields: Mapping[Any, Any]) -> Task:
-        """Return the task of a hash.
+        """Return the task that a hash contains.
 
         ``fields`` are the hash's, in addition to ``id`` and ``payload``; keys and values may be bytes or text. A
         payload that can't be decoded becomes an `Undecodable`. Raises `TaskSerializationError` if anything else is
@@ -487,11 +491,11 @@ class Task(BaseModel):
 
     @classmethod
     def from_lua_result(cls, values: Sequence[bytes]) -> Task:
-        """Return the task of a script's values.
+        """Return the task that a script's values describe.
 
-        ``values`` are the `LEASE_FIELDS` of a lease, or what `to_lua_args` returned. A plain list of the latter
-        has no dependencies, run and trace, and the task counts as created now. Raises `TaskSerializationError` if the
-        values are neither of the two.
+        ``values`` are the `LEASE_FIELDS` of a lease, or the result of `to_lua_args`. A plain list copied from that result
+        has no dependencies, run and trace, and the task counts as created now. Raises `TaskSerializationError` for other
+        values.
         """
         try:
             if len(values) == len(PushArguments.FIELDS):
@@ -517,11 +521,11 @@ class Task(BaseModel):
 
 
 class PushTemplate(NamedTuple):
-    """What many tasks of a push have in common. It is sent to the server, and evaluated there, once for all of them.
+    """The values that many tasks of a push share. A template is sent to the server, and evaluated there, once for all of them.
 
     ``name``, ``priority``, ``execute_after``, ``delay``, ``expires_at``, ``expires``, ``max_retries``, ``timeout``, ``sla``,
     ``unique_key``, ``unique_for``, ``debounce`` and ``debounce_max_wait`` are those of `Task`. Lengths of time are seconds,
-    moments Unix times; a moment counts more than the length of time in its place.
+    moments Unix times. If a moment and a length of time are given for the same option, the moment counts.
     """
 
     name: str
@@ -538,15 +542,15 @@ class PushTemplate(NamedTuple):
     debounce: float | None
     debounce_max_wait: float | None
     retry_count: int
-    """How often it was retried before this push; 0 for almost every task, and then not sent."""
+    """The number of retries before this push; 0 for almost every task, and then not sent."""
     max_deliveries: int
-    """Its own limit of starts without an outcome; 0 for almost every task, and then not sent."""
+    """The task's own limit of starts without an outcome; 0 for almost every task, and then not sent."""
     is_chosen: bool
-    """Whether its id was chosen, not made."""
+    """Whether the caller chose the task's id."""
 
     @classmethod
     def unpacked(cls, packed: bytes) -> PushTemplate:
-        """Return the template that was ``packed``. Raises `ValueError`, `TypeError` or `LookupError` if this is none."""
+        """Return the template in the bytes ``packed``. Raises `ValueError`, `TypeError` or `LookupError` for other bytes."""
         name, priority, chosen, due, expires, retries, timeout, sla, key, unique_for, debounce, max_wait, *used = (
             value.decode() for value in unpack(packed)
         )
@@ -567,7 +571,7 @@ class PushTemplate(NamedTuple):
 
     @lru_cache(maxsize=256)  # noqa: B019 - of a tuple, and few: most calls repeat the options of earlier ones
     def packed(self) -> bytes:
-        """Return it as ``push.lua`` takes it, in its order."""
+        """Return the template in the form and order that ``push.lua`` reads."""
         return pack(
             [
                 *(self.name, int(self.priority), int(self.is_chosen)),
@@ -595,11 +599,11 @@ def _read_time(text: str) -> tuple[float | None, float | None]:
 
 
 COUNTED = "+"
-"""Before a length of time (microseconds) in place of a moment: the server adds it to the time at which it accepts the task."""
+"""The mark of a length of time (microseconds) in place of a moment. The server adds the length to its time at the push."""
 
 
 class PushArguments(list[Any]):
-    """The arguments with which a task is pushed, and the task's fields that the arguments don't contain."""
+    """The arguments to push a task, and in ``others`` the task's fields that the arguments do not contain."""
 
     FIELDS = ("task_id", "user_id", "payload", "count", "form")
 
@@ -610,18 +614,18 @@ class PushArguments(list[Any]):
 
 
 _ALL = set(Task.model_fields)
-"""One set for all tasks: a separate one would take more than a task's fields do (and pydantic copies it for a copy)."""
+"""One set for all tasks: a set for each would take more memory than the task's fields. (Pydantic copies it for a copy.)"""
 _DEFAULTS = {name: field.default for name, field in Task.model_fields.items() if not field.is_required()}
 _template_values = itemgetter(*PushTemplate._fields[:-1])
 
 
 def _private(task: Task) -> dict[str, Any]:
-    """What pydantic keeps of a task's private attributes: they cost a microsecond each through its ``__getattr__``."""
+    """Return pydantic's dict of a task's private attributes: its ``__getattr__`` would take a microsecond for each."""
     return task.__pydantic_private__ or {}
 
 
 def check_task(task: Task) -> Task:
-    """Raise `TaskValidationError` for what is none."""
+    """Return ``task``; raise `TaskValidationError` if it is not a `Task`."""
     if not isinstance(task, Task):
         raise TaskValidationError(
             f"only a Task can be pushed, got {type(task).__name__} {short(task)}; make one with Task.create(), or enqueue "
@@ -631,13 +635,13 @@ def check_task(task: Task) -> Task:
 
 
 def check_tasks(tasks: Iterable[Task]) -> list[Task]:
-    """These tasks; raise `TaskValidationError` if one is none."""
+    """Return the tasks as a list; raise `TaskValidationError` if one is not a `Task`."""
     if not isinstance(tasks, (list, Iterable)) or isinstance(
         tasks, (str, bytes)
-    ):  # a list needs no look at its methods
+    ):  # the check for a list comes first, because it is faster than that for Iterable
         raise TaskValidationError(f"expected a sequence of tasks, got {type(tasks).__name__} {short(tasks)}")
     found = list(tasks)
-    if set(map(type, found)) - {Task}:  # once for all: pushes are large
+    if set(map(type, found)) - {Task}:  # one fast check for all tasks, because pushes are large
         for task in found:
             check_task(task)
     return found
@@ -686,7 +690,7 @@ TIME_FIELDS = {
     "debounce": "debounce",
     "debounce_max_wait": "debounce_max_wait",
 }
-"""Moments and lengths of time, each with its field."""
+"""Attributes that are moments and lengths of time, each with its field in the record."""
 TEXT_FIELDS = {"name": "name", "worker": "worker", "run_id": "run", "unique_key": "unique"}
 NUMBER_FIELDS = {
     "delivery": "deliveries",
@@ -700,7 +704,7 @@ CHOSEN_ID_FIELD = "chosen"
 
 
 def decode_task(data: Mapping[str, bytes]) -> dict[str, Any]:
-    """A task's values but for its payload; `TaskSerializationError` when something is missing or damaged."""
+    """Return a task's values without its payload; raise `TaskSerializationError` if a field is missing or damaged."""
     trace = traces.restored(data["trace"]) if data.get("trace") else traces.NO_TRACE
     try:
         return {

@@ -1,7 +1,7 @@
-"""Which trace a task belongs to, in the form of the W3C's Trace Context: ``traceparent`` and ``tracestate``.
+"""The trace that a task belongs to, in the form of the W3C's Trace Context: ``traceparent`` and ``tracestate``.
 
-Whatever does not have that form is dropped, never repaired and never an error where it comes from somebody else: a
-trace that is lost hurts nobody, and one that is made up misleads.
+A trace from outside that does not have this form is dropped, without a repair and without an error: a lost trace does no
+harm, but an invented one misleads.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from typing import NamedTuple
 
 MAX_TRACESTATE_CHARACTERS = 512
-"""Characters of a ``tracestate`` that are kept, as many as everybody must keep."""
+"""The largest number of characters that are kept of a ``tracestate``. The W3C requires at least as many."""
 LONG_TRACESTATE_MEMBER_CHARACTERS = 128
 MAX_TRACESTATE_MEMBERS = 32
 
@@ -22,8 +22,8 @@ _MEMBER = re.compile(rf"({_KEY})={_VALUE}")
 
 
 class Trace(NamedTuple):
-    """A place in a trace, as W3C Trace Context writes it: ``parent`` (traceparent) and ``state`` (tracestate); both
-    empty for none. `read` makes only well-formed ones.
+    """A position in a trace, as W3C Trace Context writes it: ``parent`` (traceparent) and ``state`` (tracestate); both
+    empty for none. `read` returns only well-formed traces.
     """
 
     parent: str = ""
@@ -41,11 +41,11 @@ class Trace(NamedTuple):
 
     @property
     def flags(self) -> int:
-        """Its flags, as a number."""
+        """The flags of the trace, as a number."""
         return int(self.parent[53:55] or "0", 16)
 
     def stored(self) -> str:
-        """Return it as the record of a task holds it; `restored` reads it back."""
+        """Return the trace in the form in which the record of a task keeps it; `restored` reads it."""
         return f"{self.parent} {self.state}" if self.state else self.parent
 
 
@@ -53,21 +53,21 @@ NO_TRACE = Trace()
 
 
 def read(parent: str | None, state: str | None = "") -> Trace:
-    """The trace that two headers name; `NONE` when ``parent`` is not valid. A ``state`` that is not valid is dropped."""
+    """Return the trace of two headers; `NO_TRACE` if ``parent`` is not valid. A ``state`` that is not valid is dropped."""
     known = read_parent(parent or "")
     return Trace(known, read_state(state or "")) if known else NO_TRACE
 
 
 def restored(text: bytes) -> Trace:
-    """What `Trace.stored` gave; `NONE` when the record is damaged."""
+    """Return the trace that `Trace.stored` wrote; `NO_TRACE` if the record is damaged."""
     parent, _, state = text.decode("ascii", "replace").partition(" ")
     return read(parent, state)
 
 
 def read_parent(text: str) -> str:
-    """A valid ``traceparent`` in the version that is known here (00), or an empty string.
+    """Return a valid ``traceparent`` in version 00, or an empty string.
 
-    One of a later version begins with the same parts; what it adds is not passed on, for nobody here knows its meaning.
+    A later version begins with the same parts. Its further parts are dropped, because their meaning is not known here.
     """
     match = _PARENT.fullmatch(text)
     if match is None:
@@ -79,7 +79,7 @@ def read_parent(text: str) -> str:
 
 
 def read_state(text: str) -> str:
-    """A valid ``tracestate`` without blanks around its members, shortened to what is kept; or an empty string."""
+    """Return a valid ``tracestate`` without blanks around its members, shortened to its limit; or an empty string."""
     members = [member for each in text.split(",") if (member := each.strip(" \t"))]
     matches = [_MEMBER.fullmatch(member) for member in members]
     keys = {match[1] for match in matches if match is not None}

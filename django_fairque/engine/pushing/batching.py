@@ -1,4 +1,4 @@
-"""Which of the tasks that are pushed in one call belong together, and what a full backlog means for the others."""
+"""Dividing the tasks of one call into parts that are pushed together, and the errors of graphs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.scripting.commands import Commands
 
 MAX_GRAPH_TASKS = 2000
-"""Tasks in one graph: pushing it is one script call, which keeps the server from all others (25 ms for as many)."""
+"""The largest number of tasks in one graph. A graph is pushed in one script call, which blocks the server (25 ms for 2000)."""
 MAX_GRAPH_EDGES = 10_000
 
 
@@ -22,8 +22,8 @@ def check_graph(tasks: Sequence[Task]) -> None:
     """Raise unless these tasks can be pushed as one graph.
 
     Raises:
-        DependencyCycleError: names the cycle, ``a → b → a``: each depends on the next.
-        TaskValidationError: too many tasks or dependencies, or two tasks of one id.
+        DependencyCycleError: names the cycle, ``a → b → a``: each task depends on the next.
+        TaskValidationError: too many tasks or dependencies, or two tasks with the same id.
     """
     if len(tasks) > MAX_GRAPH_TASKS:
         raise errors.TaskValidationError(
@@ -49,7 +49,7 @@ def check_acyclic(edges: Mapping[str, Sequence[str]]) -> None:
         if not following.isdisjoint(others):
             break
         following.remove(node)
-    if following:  # not in the usual order, in which each depends only on those before it
+    if following:  # not in the usual order, in which each task depends only on tasks before it
         try:
             TopologicalSorter(edges).prepare()
         except CycleError as error:
@@ -57,12 +57,12 @@ def check_acyclic(edges: Mapping[str, Sequence[str]]) -> None:
 
 
 def cycle_error(path: Sequence[str]) -> errors.DependencyCycleError:
-    """For a path whose each task depends on the next, the last one being the first."""
+    """Return the error for a cycle: each task of ``path`` depends on the next, and the last task is also the first."""
     return errors.DependencyCycleError(f"tasks would wait for each other: {' → '.join(path)}; nothing was pushed", path)
 
 
 def dependency_args(tasks: Sequence[Task], elsewhere: Mapping[str, int]) -> list[Any]:
-    """The part of ``push.lua``'s arguments that says what depends on what; ``elsewhere`` has other shards' tasks."""
+    """Return the dependencies as arguments of ``push.lua``; ``elsewhere`` maps tasks on other shards to their shards' numbers."""
     remotes = [each for each in dict.fromkeys(name for task in tasks for name in task.depends_on) if each in elsewhere]
     args: list[Any] = [len(remotes), *(part for each in remotes for part in (each, elsewhere[each]))]
     args.append(sum(bool(task.depends_on) for task in tasks))
@@ -73,7 +73,7 @@ def dependency_args(tasks: Sequence[Task], elsewhere: Mapping[str, int]) -> list
 
 
 def raise_graph_refusal(commands: Commands, tasks: Sequence[Task], reply: Sequence[bytes]) -> None:
-    """Raise what the script found wrong with a graph; nothing was written then."""
+    """Raise the error for the script's reply if it refused the graph. The script then wrote nothing."""
     kind, details = reply[1], [value.decode() for value in reply[2:]]
     if kind == b"missing":
         task = tasks[int(details[0]) - 1]
@@ -100,7 +100,7 @@ def raise_graph_refusal(commands: Commands, tasks: Sequence[Task], reply: Sequen
 
 
 def id_conflict_error(queue: str, task_id: str, tasks: Sequence[Task]) -> errors.TaskIdConflictError:
-    """For a graph of these tasks, one of which has the id of another user's task."""
+    """Return the error for a graph of these tasks, one of which has the id of another user's task."""
     return errors.TaskIdConflictError(
         f"the id {task_id!r} belongs to a task of another user (queue {queue!r}), so none of the {len(tasks)} tasks of this "
         f"graph was accepted; choose ids that no two users share, for example with the user in them",
@@ -110,9 +110,9 @@ def id_conflict_error(queue: str, task_id: str, tasks: Sequence[Task]) -> errors
 
 @dataclass
 class Part:
-    """Tasks by their place in the call. ``is_graph``: they are accepted as a whole or not at all.
+    """A part of the tasks of a call, by their ``indexes``. If ``is_graph``, they are accepted as a whole or not at all.
 
-    ``is_joined``: only because that is one call instead of many; if it is refused, each may be tried alone.
+    If ``is_joined``, unrelated tasks are pushed as a graph only to save calls; if it is refused, each task is tried alone.
     """
 
     run_id: str = ""
@@ -126,13 +126,15 @@ class Part:
 
 
 def parts_of(tasks: Sequence[Task]) -> list[Part]:
-    """What is sent together, in the order in which it begins: each run, tasks without one that depend on each other here,
-    those that depend on tasks elsewhere, and all others, as long as nothing of the rest begins in between.
+    """Divide the tasks of a call into parts that are sent together, in the order of their first tasks.
+
+    Each run is a part. Tasks without a run that depend on each other are a part. Successive tasks that depend only on tasks of
+    earlier calls are a part, and so are successive tasks without dependencies.
     """
     leaders = _leaders(tasks)
     parts: list[Part] = []
     graphs: dict[str | int, Part] = {}
-    last: Part | None = None  # what the next one may join that belongs to no graph
+    last: Part | None = None  # the part that the next task without a graph may join
     for index, task in enumerate(tasks):
         graph = task.run_id or leaders.get(index)
         if graph is None:
@@ -153,7 +155,10 @@ def parts_of(tasks: Sequence[Task]) -> list[Part]:
 
 
 def _leaders(tasks: Sequence[Task]) -> dict[int, int]:
-    """Of each task without a run that depends on another one here, or is depended on: the first of all that hang together."""
+    """Map each task that is connected with other tasks of the call by dependencies to the first task of its group.
+
+    Tasks with a run are left out.
+    """
     at = {task.task_id: index for index, task in enumerate(tasks) if not task.run_id}
     above: dict[int, int] = {}
 

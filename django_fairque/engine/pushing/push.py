@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Graph:
-    """How the tasks of a call belong together: in the run ``run_id`` ("" for none), and by their dependencies.
+    """The relations between the tasks of a call: the run ``run_id`` ("" for none), and their dependencies.
 
-    ``mode`` is 0 if they are accepted one by one, 1 if as a whole, and 2 if they are a part of a graph that was accepted on
-    another shard. ``remote`` are the tasks on other shards which they depend on or which depend on them, with the numbers
-    of the shards. ``parts`` are messages that carry the rest of the graph to other shards.
+    ``mode`` is 0 if the tasks are accepted one by one, 1 if they are accepted as a whole, and 2 if they are a part of a graph
+    that was accepted on another shard. ``remote`` maps tasks on other shards, which depend on these tasks or on which these
+    tasks depend, to the numbers of their shards. ``parts`` are messages that carry the rest of the graph to other shards.
     """
 
     run_id: str = ""
@@ -49,11 +49,11 @@ class Graph:
 NO_GRAPH = Graph()
 
 TASKS_SORTED_BY_USER = 2000
-"""Tasks among which those of a user are sent together: some 50 ms of pushing."""
+"""The number of tasks that are sorted by user at a time: about 50 ms of pushing."""
 DELIVERY_RECORD_SECONDS = 30 * 86_400.0
-"""Seconds for which it is known that a row was delivered, should nobody come to remove it: beyond any outage."""
+"""Seconds for which the delivery of a row is recorded if no process removes the row: longer than any outage."""
 REMOVED_ROW_RECORD_SECONDS = 600.0
-"""Seconds for which it is known once the row is gone: longer than anybody holds on to a row that was read."""
+"""Seconds for which the delivery is recorded after the row was removed: longer than a process keeps a row that it has read."""
 MAX_EVENT_ERROR_CHARACTERS = 500
 MAX_NAMES_WITH_CAPPED_RETRIES = 1000
 
@@ -92,7 +92,7 @@ def push_batch(shards: Shards, tasks: Iterable[Task], now: float | None) -> Oper
 def _push_part(
     shards: Shards, part: batching.Part, tasks: Sequence[Task], now: float | None
 ) -> Operation[list[PushResult]]:
-    """The results of a graph of a batch; if it is refused, it keeps no other task back."""
+    """Push a part of a batch as a graph. If the graph is refused, its results say so, and the other tasks are still pushed."""
     try:
         return (yield from push_graph(shards, tasks, part.run_id, now))
     except errors.PushRefusedError as error:
@@ -144,8 +144,9 @@ def deliver(
     from_outbox: bool,
     now: float | None,
 ) -> Operation[list[PushResult]]:
-    """At most `MAX_CALL_ITEMS` tasks, or a graph, and at most as many counts. The home shard keeps the counts; a graph is
-    delivered as `push_graph` pushes one.
+    """Deliver at most `MAX_CALL_ITEMS` tasks, or a graph, and at most as many counts. The home shard keeps the counts.
+
+    A graph is delivered in the same way as `push_graph` pushes one.
     """
     check_tasks(tasks)
     if is_graph and tasks:
@@ -175,8 +176,9 @@ def deliver(
 
 
 def forget_delivered(shards: Shards, task_ids: Iterable[str], now: float | None) -> Operation[int]:
-    """Record that the rows of these tasks are gone; returns how many were known. Chosen ids are sent to every shard: what was
-    delivered may be forgotten as a task.
+    """Record that the rows of these tasks are gone; return how many of them were recorded as delivered.
+
+    Chosen ids are sent to every shard, because the delivered task may already be forgotten.
     """
     ids, known = list(task_ids), 0
     for shard in shards:
@@ -188,16 +190,18 @@ def forget_delivered(shards: Shards, task_ids: Iterable[str], now: float | None)
 
 
 def _by_shard(shards: Shards, tasks: Sequence[Task], known: Mapping[int, PushResult]) -> dict[Commands, list[int]]:
-    """Indexes by the shard of the task's user, except for those whose result is known."""
+    """Group the indexes of the tasks by their users' shards, without tasks whose result is known."""
     return indexes_by_shard(None if index in known else shards.of(task.user_id) for index, task in enumerate(tasks))
 
 
 def _split_graph(shards: Shards, tasks: Sequence[Task], run_id: str) -> Operation[tuple[Commands, Graph, list[int]]]:
-    """The shard that accepts the graph, what of it lies elsewhere, and the indexes of the tasks that lie there.
+    """Return the home shard, which accepts the graph, the graph with its parts for other shards, and the indexes of the tasks of
+    the home shard.
 
     Raises:
-        TaskNotFoundError: a dependency is neither known nor among them. BacklogFullError: a user of another shard has
-        too many tasks. TaskValidationError: what can't be kept over several shards.
+        TaskNotFoundError: a dependency is neither known nor among the tasks.
+        BacklogFullError: a user of another shard has too many tasks.
+        TaskValidationError: a task can't be part of a graph on several shards.
     """
     batching.check_graph(tasks)
     if len(shards) == 1 or not tasks:
@@ -218,7 +222,7 @@ def _split_graph(shards: Shards, tasks: Sequence[Task], run_id: str) -> Operatio
     if not (remote := remote_to(home)):
         return home, Graph(run_id, mode=1), mine
     yield from _check_known(shards, tasks, located)
-    # Also of the home shard's tasks: a task on another shard that waits for a dropped duplicate would wait forever.
+    # The home shard's tasks are checked too: a task on another shard that depends on a dropped duplicate would wait forever.
     for task in tasks if others else ():
         if task.unique_key:
             raise errors.TaskValidationError(
@@ -234,11 +238,11 @@ def _split_graph(shards: Shards, tasks: Sequence[Task], run_id: str) -> Operatio
 
 
 def _find_id_conflicts(shards: Shards, tasks: Sequence[Task]) -> Operation[dict[int, PushResult]]:
-    """The results, by index, of tasks whose chosen ids belong to tasks of other users: on other shards, or before them in this
-    call. One look, if ids were chosen.
+    """Return the results, by index, of tasks whose chosen ids belong to other users' tasks on other shards or before in the call.
 
-    Each shard refuses such ids by itself. Two pushes in the same moment to two shards are not noticed, nor one while a shard is
-    away.
+    If ids were chosen, this takes one round trip.
+    Each shard refuses such ids of its own tasks by itself. Conflicts are not noticed between two simultaneous pushes to different
+    shards, nor with tasks on a shard that can't be reached.
     """
     if len(shards) == 1:
         return {}
@@ -270,7 +274,7 @@ def _check_known(shards: Shards, tasks: Sequence[Task], located: Mapping[str, Co
 
 
 def _check_room(shards: Shards, tasks: Sequence[Task]) -> Operation[None]:
-    """Limits of users on other shards are looked at before: their parts can't be refused any more."""
+    """Check the backlogs of users on other shards before the push: those shards can't refuse their parts later."""
     users = list(dict.fromkeys(task.user_id for task in tasks))
     for stats in (yield from users_stats(shards.across(), users)):
         limit = stats.max_backlog or shards.config.max_backlog
@@ -286,7 +290,7 @@ def _check_room(shards: Shards, tasks: Sequence[Task]) -> Operation[None]:
 def _push_in_slices(
     commands: Commands, tasks: Sequence[Task], now: float | None, graph: Graph = NO_GRAPH
 ) -> Operation[list[PushResult]]:
-    """In one call, or in several if there are many tasks and they are accepted one by one."""
+    """Push the tasks in one call, or in several if there are many tasks and they are accepted one by one."""
     size = commands.config.pipeline_batch_size
     if not tasks:
         return []
@@ -314,10 +318,11 @@ def _push_in_slices(
 
 
 def _user_by_user(tasks: Sequence[Task]) -> Sequence[int]:
-    """The tasks' indexes, those of one user next to each other: a call reads and writes each of its users once, which takes
-    as long as a task. Among `TASKS_SORTED_BY_USER` tasks at a time, and users with few before those with many: nobody waits
-    until all of another's are there. Where tasks may be the same as others, the first or the last of them counts, so they
-    stay as they came.
+    """Return the indexes of the tasks, sorted so that tasks of one user follow each other.
+
+    A call reads and writes each of its users once, which takes as long as a task. `TASKS_SORTED_BY_USER` tasks are sorted at a
+    time, and users with few tasks come first, so that they do not wait until all tasks of another user are pushed. Tasks that
+    may be duplicates of each other keep their order, because the first or the last of them counts.
     """
     if any(task.has_chosen_id or task.unique_key for task in tasks):
         return range(len(tasks))
@@ -334,7 +339,7 @@ def _user_by_user(tasks: Sequence[Task]) -> Sequence[int]:
 def push_results(
     commands: Commands, tasks: Sequence[Task], reply: Sequence[Any], graph: Graph = NO_GRAPH
 ) -> list[PushResult]:
-    """What ``push.lua`` answers of each task; what it found wrong with a graph is raised."""
+    """Return the result of each task in the reply of ``push.lua``. Raises an error if the script refused a graph."""
     if graph.mode:
         batching.raise_graph_refusal(commands, tasks, reply)
     if len(reply) == 2 and not reply[1].strip(b"1"):
@@ -348,7 +353,7 @@ def push_results(
 
 
 def check_payload_sizes(config: QueueConfig, tasks: Iterable[Task]) -> None:
-    """Raise `TaskSerializationError` for a task with a payload that is too large for this queue."""
+    """Raise `TaskSerializationError` if the payload of a task is too large for this queue."""
     limit = config.max_payload_bytes
     for task in tasks:
         size = len(task.payload_bytes)
@@ -372,7 +377,7 @@ def cap_retries(template: PushTemplate, limit: int, queue: str) -> PushTemplate:
 
 
 def push_args(commands: Commands, tasks: Sequence[Task], graph: Graph = NO_GRAPH) -> list[Any]:
-    """The arguments of ``push.lua`` behind the options.
+    """Return the arguments of ``push.lua`` after the options.
 
     Raises:
         TaskSerializationError: a payload is too large.
@@ -404,7 +409,7 @@ def push_args(commands: Commands, tasks: Sequence[Task], graph: Graph = NO_GRAPH
         args.append(template.packed())
     if graph.mode:
         args += batching.dependency_args(tasks, graph.remote)
-    is_part = graph.mode == 2  # the script that accepts the graph adds the moment as the last argument
+    is_part = graph.mode == 2  # the script that accepts the graph adds its time as the last argument
     if traced or graph.parts or is_part:
         args += [len(traced) // 2, *traced]
     if graph.parts or is_part:
@@ -413,7 +418,7 @@ def push_args(commands: Commands, tasks: Sequence[Task], graph: Graph = NO_GRAPH
 
 
 def all_accepted(commands: Commands, results: list[PushResult]) -> list[PushResult]:
-    """These results; `PushRefusedError` with all of them if some tasks were refused."""
+    """Return the results; raise `PushRefusedError` with all of them if some tasks were refused."""
     for result in results:
         if result.status in REFUSED_STATUSES:
             raise push_refused(commands.name, results)
@@ -421,7 +426,7 @@ def all_accepted(commands: Commands, results: list[PushResult]) -> list[PushResu
 
 
 def event_counts(commands: Commands) -> Operation[dict[str, EventCount]]:
-    """What is known of each event that ever added a task to this queue."""
+    """Return the counts of each model event that ever added a task to this queue."""
     (fields,) = yield Read([("HGETALL", commands.keys("events"))])
     readers: dict[str, Callable[[bytes], Any]] = {"last": seconds, "error": partial(bytes.decode, errors="replace")}
     found: dict[str, EventCount] = {}

@@ -116,7 +116,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         return before, (await self._drive(resharding.reshard(old, new, now)) if before != shards else None)
 
     async def _run_and_carry(self, steps: Operation[T]) -> T:
-        """As `_run`, then carry what these left for other shards."""
+        """Run the steps, then carry the messages that they left for other shards."""
         await self._check()
         result = await self._drive(steps)
         if len(self._shards.all) > 1:
@@ -137,8 +137,8 @@ class AsyncFairQueue(executor.QueueOfShards):
     async def push_batch(self, tasks: Iterable[Task], *, now: float | None = None) -> list[PushResult]:
         """Push many tasks, in slices of ``pipeline_batch_size`` (300 by default) per script call.
 
-        ``tasks`` are any number of tasks. Those of one user and priority keep their order. Returns one result for
-        each, in their order. Raises `BacklogFullError` or `TaskIdConflictError` at the end if some are refused, and
+        ``tasks`` are any number of tasks. Tasks of the same user and priority keep their order. Returns one result for
+        each task, in order. Raises `BacklogFullError` or `TaskIdConflictError` at the end if some are refused, and
         `ShardsAwayError` if some shards can't be reached. The other tasks are accepted, and the error has the results
         or the ids.
         """
@@ -186,8 +186,8 @@ class AsyncFairQueue(executor.QueueOfShards):
         return await self._run_and_carry(steps)
 
     async def forget_delivered(self, task_ids: Iterable[str], *, now: float | None = None) -> int:
-        """Forget that the tasks ``task_ids`` of an outbox were delivered: their rows are gone. Returns how many were
-        remembered.
+        """Forget that the tasks ``task_ids`` of an outbox were delivered, because their rows are gone. Returns how many of
+        them were recorded as delivered.
         """
         return await self._run(pushing.forget_delivered(self._shards, task_ids, now))
 
@@ -391,7 +391,7 @@ class AsyncFairQueue(executor.QueueOfShards):
     async def reconcile_worker(
         self, worker: str, held: Iterable[int], *, reason: str = "the worker does not hold it", now: float | None = None
     ) -> int:
-        """Give back all leases of a worker except those that it holds. They do not count as deliveries.
+        """Give back all leases of a worker except those that it holds. The leases do not count as deliveries.
 
         Use it for leases that a worker has never received (the reply that handed them out was lost) or cannot begin
         (its process is blocked). ``worker`` is its id, ``held`` are the tokens of the leases that stay with it, and
@@ -520,17 +520,17 @@ class AsyncFairQueue(executor.QueueOfShards):
         return AsyncOrganizationQueue(self._read_all_shards, organization)
 
     async def repair(self, *, now: float | None = None) -> list[maintenance.Repair]:
-        """Check the invariants, and make indexes and counters agree with the tasks' records again. It reads every key.
+        """Check the invariants, and make indexes and counters agree with the tasks' records again. Reads every key.
 
-        Returns what was found, and whether it was fixed. Raises `ShardsAwayError` if some shards can't be reached; the
+        Returns each violation, and whether it was fixed. Raises `ShardsAwayError` if some shards can't be reached; the
         others are fixed.
         """
         return await self._write_all_shards(lambda shards: maintenance.repair(shards, now))
 
-    # --- reads: each is a bounded part of the queue, in one round trip or a few, unless it says otherwise ---
+    # --- reads: each reads a bounded part of the queue in one or a few round trips, unless its docstring says otherwise ---
 
     async def _read_task(self, task_id: str, read: Callable[[Shards], Operation[T]]) -> T:
-        """A task that does not say its shard is looked for on all that can be reached."""
+        """Read the task's shard, or all shards that can be reached if the task's id does not contain its shard."""
         if self._shards.shard_in_id(check_id(task_id, "task_id")) is None:
             return await self._read_all_shards(read)
         return await self._run(read(self._shards))
@@ -544,7 +544,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         return await self._read_all_shards(maintenance.is_paused)
 
     async def find(self, search: Search, limit: int = 100, cursor: str | None = None) -> SearchResult:
-        """Find tasks by state, user, name and worker. They have neither payloads nor results.
+        """Find tasks by state, user, name and worker. The tasks have neither payloads nor results.
 
         ``search`` describes them; its ``look_at`` is the largest number of records that one call reads. ``limit`` is
         the largest number of tasks, from 1 to 1000; 100 by default. ``cursor`` is that of the result before; None
@@ -567,8 +567,8 @@ class AsyncFairQueue(executor.QueueOfShards):
         return await self._run(lookup.get_tasks(self._shards, task_ids))
 
     async def history(self, task_id: str) -> list[Attempt]:
-        """Return the attempts of task ``task_id`` and what brought it back, the oldest first, at most 25; none if it
-        is unknown.
+        """Return the attempts of task ``task_id`` and the events that brought it back, the oldest first, at most 25; none
+        if it is unknown.
         """
         return await self._read_task(task_id, lambda shards: lookup.history(shards, task_id))
 
@@ -583,7 +583,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         return await self._read_task(task_id, lambda shards: lookup.position(shards, task_id))
 
     async def wait_reason(self, task_id: str) -> WaitReason:
-        """Return what decides whether and when task ``task_id`` starts: its user's limits and turn, its place, its
+        """Return the reasons whether and when task ``task_id`` starts: its user's limits and turn, its position, its
         lease. Raises `TaskNotFoundError` if the queue does not know it.
         """
         return await self._read_task(task_id, lambda shards: read_wait_reason(shards, task_id))
@@ -596,7 +596,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         return await self._run(dependencies.view(self._shards, task_id, nodes, layers))
 
     async def blockers(self, task_ids: Sequence[str], most: int = 10) -> dict[str, Blockers]:
-        """Return by id what still blocks each of ``task_ids``: at most ``most`` tasks (10 by default), and their number."""
+        """Return by id the tasks that still block each of ``task_ids``: at most ``most`` (10 by default), and their number."""
         return await self._run(dependencies.blockers(self._shards, task_ids, most))
 
     async def run_graph(self, run_id: str, nodes: int = 2000) -> DependencyGraph:
@@ -606,15 +606,15 @@ class AsyncFairQueue(executor.QueueOfShards):
         return await self._run(dependencies.run_graph(self._shards, run_id, nodes))
 
     async def recent_runs(self, limit: int = 20) -> PartialList[RunProgress]:
-        """Return how far the newest runs are (by their newest tasks): at most ``limit``, from 1 to 20 (the default)."""
+        """Return the progress of the newest runs (by their newest tasks): at most ``limit``, from 1 to 20 (the default)."""
         return await self._read_all_shards(lambda shards: dependencies.recent_runs(shards, limit))
 
     async def parent_results(self, task_id: str, load: Callable[[str, Any], Any] | None = None) -> dict[str, Any]:
         """Return the results of the tasks that task ``task_id`` depends on, by id, without those that have not
         finished.
 
-        ``load`` makes the result of the name of a task and the JSON value that it returned; by default the JSON value
-        is the result. Raises `TaskNotFoundError` if the queue does not know the task.
+        ``load`` gets the name of a task and the JSON value that it returned, and returns the result; by default the
+        result is the JSON value. Raises `TaskNotFoundError` if the queue does not know the task.
         """
         return await self._run(dependencies.parent_results(self._shards, task_id, load))
 
@@ -683,7 +683,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         return await self._read_all_shards(lambda shards: queue_stats.busiest_users(shards, sample))
 
     async def fairness(self, limit: int = 2000, *, user_ids: Sequence[str] = ()) -> Fairness:
-        """Return how the workers are shared between users: who waits, and why, who is noisy, and each one's share.
+        """Return the distribution of the workers' time among users: waiting users with the reasons, noisy users, and shares.
 
         ``limit`` is the largest number of users whose records are read, from 1 to 2000 (the default). ``user_ids`` are
         users that are read in any case; none by default.
@@ -691,8 +691,9 @@ class AsyncFairQueue(executor.QueueOfShards):
         return await self._read_all_shards(lambda shards: fairness(shards, limit, user_ids))
 
     async def first_come_waits(self, slots: int = 1) -> FirstComeComparison:
-        """Return what users waited in the last minute, and would have waited first come, first served: a replay of tasks
-        that finished or run. ``slots`` is how many tasks the workers can run at once, from 1 (the default) to 10,000.
+        """Return the waiting times of users in the last minute, and those under first come, first served, computed by a
+        replay of tasks that finished or run. ``slots`` is how many tasks the workers can run at once, from 1 (the default)
+        to 10,000.
         """
         return await self._read_all_shards(lambda shards: first_come_waits(shards, slots))
 
@@ -741,7 +742,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         return await self._read_all_shards(listing.workers)
 
     async def check_invariants(self) -> PartialList[Violation]:
-        """Return what is not as it must be. It reads every key, so do not call it every minute; nothing is changed."""
+        """Return the violations of the invariants. Reads every key, so do not call it every minute; changes nothing."""
         return await self._read_all_shards(check_invariants)
 
     # --- sending: operations over the queue's client ---
@@ -757,31 +758,30 @@ class AsyncFairQueue(executor.QueueOfShards):
         return await self._drive(steps)
 
     async def _read_all_shards(self, read: Callable[[Shards], Operation[T]]) -> T:
-        """What all shards know or, when a node does not answer for `ALL_SHARDS_READ_SECONDS` seconds, what the others do.
+        """Read all shards, or the others if a node does not answer for `ALL_SHARDS_READ_SECONDS` seconds.
 
-        ``read`` is called with the shards to ask, more than once if need be; it changes nothing, or nothing twice.
+        ``read`` is called with the shards to ask, and may be called more than once. Repeating it must do no harm.
         """
         await self._check()
         return await self._among(self._shards, read)
 
     async def _reachable_shards(self) -> Shards:
-        """All shards but those whose nodes are known to be away."""
         if len(self._shards.all) == 1 or not is_cluster(self.client):
             return self._shards
         await nodes.recheck_nodes_async(self.client)
         return executor.reachable_shards(self.client, self._shards)
 
     async def _write_all_shards(self, change: Callable[[Shards], Operation[T]]) -> T:
-        """Change all shards; ``change`` gets those that can be reached, and the numbers of the others."""
+        """Change all shards that can be reached; ``change`` gets them with the numbers of the others."""
         return await self._run(change(await self._reachable_shards()))
 
     async def _carry_messages(self) -> None:
-        """Carry what was left for other shards. If that fails workers do it: it is written down."""
+        """Carry messages to other shards. If that fails, workers carry them later: the messages are stored."""
         with suppress(FairQueueError):
             await self._read_all_shards(lambda shards: messages.deliver_messages(shards, MAX_CALL_ITEMS, None))
 
     async def _check(self) -> None:
-        """The number of shards that is written down is the configured one."""
+        """Raise an error if the number of shards on the server is not the configured number."""
         if self._parent_queue is not None:
             await self._parent_queue._check()  # noqa: SLF001 - an object of this class
         elif not self._is_checked and monotonic() >= self._check_at:
@@ -805,7 +805,10 @@ class AsyncFairQueue(executor.QueueOfShards):
         return await self._drive(read(rounds.rest))
 
     async def _drive(self, steps: Operation[T], seconds: float | None = None) -> T:
-        """With ``seconds`` each request is repeated no longer than that. An error is raised in the steps, which may take it."""
+        """Send the requests of the steps, and raise errors in the steps, which may catch them.
+
+        With ``seconds`` each request is repeated for at most that time.
+        """
         try:
             request = next(steps)
             while True:
@@ -900,7 +903,7 @@ class AsyncDeadLetterQueue:
     async def matching(self, *, now: float | None = None, **filters: Unpack[Filters]) -> DLQMatching:
         """Return how many letters match ``filters``, before all of them are requeued or discarded.
 
-        It reads at most the 4,000 oldest letters. Pass ``until`` of the result as ``moved_until`` to the next call, so
+        At most the 4,000 oldest letters are read. Pass ``until`` of the result as ``moved_until`` to the next call, so
         that it leaves out letters that came later.
         """
         return await self._read_all_shards(
@@ -1295,9 +1298,9 @@ class AsyncXCom:
     """One namespace of values, returned by ``queue.xcom(namespace)``.
 
     Values are any JSON, each of at most ``max_payload_bytes`` bytes; a namespace has at most 1000 keys, and a user at
-    most ``max_xcom_bytes`` bytes, each value with its key and 100 bytes. Beyond it, the user's values that would end first
-    are removed, unless a task may still need them: the run has not ended, or has tasks of other users. ``now`` is that of
-    the queue.
+    most ``max_xcom_bytes`` bytes, each value with its key and 100 bytes. Beyond that limit, the user's values that would
+    expire first are removed, unless a task may still need them: the run has not ended, or has tasks of other users. ``now``
+    is that of the queue.
     """
 
     def __init__(self, shards: Shards, run: AsyncDriver, namespace: str, user: str = "") -> None:

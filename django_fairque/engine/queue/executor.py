@@ -1,4 +1,4 @@
-"""What `FairQueue` and `AsyncFairQueue` share: views of shards, and which shards to ask while a node of a cluster is away."""
+"""The common part of `FairQueue` and `AsyncFairQueue`: views of shards, and the choice of shards while a cluster node is away."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class QueueOfShards:
 
     _parent_queue: Self | None = None
     _is_checked = False
-    """Whether the number of shards that is written down is known to be the configured one."""
+    """Whether the number of shards on the server is known to be the configured number."""
     _check_at = 0.0
-    """When to look it up again, if nobody who could be reached knew it."""
+    """The time of the next check, if no shard that could be reached knew the number."""
 
     def __init__(
         self, client: Any, name: str = "default", config: QueueConfig | None = None, shard: int | None = None
@@ -51,7 +51,7 @@ class QueueOfShards:
         return parts
 
     def shard_scheduler_for(self, users: Users, steal: Users) -> ShardScheduler:
-        """Return a new order of its shards, for a worker that serves them one after the other.
+        """Return a new scheduler of the queue's shards, for a worker that serves one after the other.
 
         ``users`` and ``steal`` are those of `pop_batch`.
         """
@@ -63,7 +63,7 @@ class QueueOfShards:
         return self._parent_queue or self
 
     def with_retry_timeout(self, seconds: float) -> Self:
-        """Return the same queue or shard with another limit for repeating requests when the server does not answer.
+        """Return the same queue or shard with another time limit for repeating requests if the server does not answer.
 
         ``seconds`` is the limit, at most 60. Raises `TaskValidationError` if it is larger: replies are recorded for
         120 seconds.
@@ -101,15 +101,15 @@ class QueueOfShards:
 R = TypeVar("R")
 
 ALL_SHARDS_READ_SECONDS = 1.0
-"""Seconds for which a request to all shards is repeated, before it is sent to those alone that answer."""
+"""Seconds for which a request to all shards is repeated, before it is sent only to the shards that answer."""
 SHARD_COUNT_RECHECK_SECONDS = 5.0
-"""Seconds until the number of shards is looked up again, when nobody who could be reached knew it."""
+"""Seconds until the number of shards is read again if no shard that could be reached knew it."""
 FINAL_ERRORS = (errors.NotPermittedError, errors.UnsupportedServerError, errors.UntrustedServerError)
 """Errors that do not mean that a node is unreachable."""
 
 
 class Rounds:
-    """Which shards to ask, round by round: each round leaves out those whose nodes did not answer in the one before."""
+    """The shards for each round of a request. A round leaves out the shards whose nodes did not answer in the round before."""
 
     def __init__(self, client: object, shards: Shards) -> None:
         self._client, self._shards = client, shards
@@ -126,7 +126,7 @@ class Rounds:
 
 
 def shard_count_check(client: object) -> Callable[[Shards], Operation[bool]]:
-    """The check of the number of shards for this client's servers."""
+    """Return the check of the number of shards for this client's servers."""
     return partial(resharding.check_shard_count, servers=len(separate_servers(client)))
 
 
@@ -140,12 +140,13 @@ def reachable_shards(client: object, shards: Shards) -> Shards:
 
 
 def check_client(client: object, queue: str, maker: str, *, is_awaited: bool) -> None:
-    """Raise `ConfigurationError` for what is no client, or one of the other kind.
+    """Raise `ConfigurationError` if ``client`` is not a Redis client, or is one of the other kind.
 
     Args:
-        queue: the class that was called.
+        client: the object to check.
+        queue: the name of the queue's class.
         maker: the configuration's method that makes a client for it.
-        is_awaited: the queue's calls are, and so must be the client's.
+        is_awaited: whether calls of the queue, and so those of its client, are awaited.
     """
     kind = type(client)  # errors name only the type, because an address may contain a password
     if not all(callable(getattr(kind, name, None)) for name in ("execute_command", "pipeline")):
@@ -153,7 +154,7 @@ def check_client(client: object, queue: str, maker: str, *, is_awaited: bool) ->
             f"{queue} takes a redis client, as {maker}() of a FairQueueConfig makes one, got {_class_name(kind)}; "
             "get_queue() makes a client and a queue from the project's configuration"
         )
-    # By their modules: what somebody has put around a method, to see its calls, need not look like it.
+    # The modules of the classes decide, not their methods: a tracing tool may have wrapped a method.
     modules = [base.__module__ for base in kind.__mro__]
     is_of_asyncio = any(module.startswith("redis.asyncio") for module in modules)
     if is_of_asyncio and not is_awaited:

@@ -25,7 +25,7 @@ def convert_queue(queue: FairQueue, number: int, *, now: float | None = None) ->
 
 
 def _all_shards(queue: FairQueue) -> Shards:
-    """All shards on which the queue lies, whatever is configured. This does not check the format."""
+    """Return the shards that have the queue's data, whatever number is configured. This does not check the format."""
     shards = queue._shards  # noqa: SLF001
     return shards.spread_over(queue._drive(read_shard_count(shards)))  # noqa: SLF001
 
@@ -44,7 +44,8 @@ def convert_format(shards: Shards, number: int, now: float | None) -> Operation[
 
     Raises:
         TaskValidationError: this version does not know that format.
-        QueueNotDrainedError: workers live, or tasks wait that the other format can't express. Their shards were not changed.
+        QueueNotDrainedError: workers are running, or tasks wait that the other format can't express. Their shards were not
+            changed.
     """
     if isinstance(number, bool) or number not in FORMAT_VERSIONS:
         known = ", ".join(map(str, FORMAT_VERSIONS))

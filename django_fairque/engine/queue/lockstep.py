@@ -1,4 +1,4 @@
-"""Several reads, also of several queues, in the round trips of the longest of them: for pages and probes."""
+"""Several reads, of one or more queues, in as many round trips as the longest of them needs. For pages and probes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def read_in_lockstep(reads: Sequence[tuple[FairQueue, Callable[[Shards], Operation[Any]]]]) -> list[Any]:
-    """Return the results of reads, in order: what each of them reads next is read in one round trip.
+    """Return the results of ``reads``, in order. The next requests of all reads are sent together in one round trip.
 
-    In a cluster, where nodes may be missing, and for queues with different clients, they are read one after the other.
+    In a cluster, where nodes may be missing, and for queues with different clients, the reads run one after the other.
 
     Args:
-        reads: at least one queue with what is read of it: a function that takes the queue's shards and returns an operation
-            that only reads. A queue may occur several times.
+        reads: at least one pair of a queue and a function that takes the queue's shards and returns an operation that only
+            reads. A queue may occur several times.
 
     Raises:
         RedisConnectionError: the server can't be reached, or can't be used.
@@ -34,7 +34,7 @@ def read_in_lockstep(reads: Sequence[tuple[FairQueue, Callable[[Shards], Operati
     unchecked = []
     for queue in queues:
         if queue.config.shards > 1:
-            queue._check()  # noqa: SLF001 - it may write the number down
+            queue._check()  # noqa: SLF001 - it may write the number of shards
         elif not queue._is_checked:  # noqa: SLF001
             unchecked.append(queue)
     checks = [check_shard_count(queue._shards) for queue in unchecked]  # noqa: SLF001

@@ -20,7 +20,7 @@ def used_keys(queue: FairQueue) -> set[str]:
 
 
 def replace_used_keys(queue: FairQueue, fingerprints: Iterable[str]) -> None:
-    """Let these be the only fingerprints. A signature by another key is then a forgery."""
+    """Replace the recorded fingerprints. A signature by another key then counts as a forgery."""
     queue._run(_replace(queue._shards, sorted(fingerprints)))  # noqa: SLF001
 
 
