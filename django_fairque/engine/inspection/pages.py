@@ -1,4 +1,4 @@
-"""Looking without changing: pages of tasks and users, queue sizes, workers. Never a scan of the key space."""
+"""Pages of tasks and users, queue sizes, and workers. These reads change nothing and never scan the key space."""
 
 from __future__ import annotations
 
@@ -54,8 +54,10 @@ class ResultPage(Generic[T]):
 
 
 class PartialList(list[T]):
-    """A list with what the shards know, without what is on the ``missing_shards``, which can't be reached now.
-    ``items`` are its items. It is made by the package.
+    """The items of the shards that can be reached. Items on the ``missing_shards``, which can't be reached now, are
+    left out.
+
+    The package makes these lists; ``items`` are the items.
     """
 
     def __init__(self, items: Iterable[T] = (), missing_shards: tuple[int, ...] = ()) -> None:
@@ -65,9 +67,9 @@ class PartialList(list[T]):
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many tasks a user has: ready ones in the class ``critical`` and in the others (``normal``), and
-    ``by_priority``; ``scheduled`` ones that wait for their time, ``deferred`` ones that wait for others, and
-    ``running`` ones.
+    """The numbers of a user's tasks. Ready tasks are counted in the class ``critical`` and in all other classes
+    (``normal``), and ``by_priority``. ``scheduled`` tasks wait for their time, ``deferred`` tasks wait for other tasks,
+    and ``running`` tasks run.
     """
 
     critical: int
@@ -147,7 +149,7 @@ def tasks(
 def user_names(
     shards: Shards, cursor: str | None, limit: int, busy_first: bool, prefix: str = ""
 ) -> Operation[ResultPage[str]]:
-    """With a ``prefix``: as with ``busy_first``, those whose id begins with it."""
+    """Return a page of user ids. With a ``prefix``, only ids that begin with it, in the order of ``busy_first``."""
     if not isinstance(prefix, str):
         raise TaskValidationError(f"prefix must be a text, got {short(prefix)}")
     if (size := check_encodable(prefix, "prefix")) > MAX_ID_BYTES:
@@ -173,7 +175,7 @@ IDLE_USERS_READ = 1000
 
 
 def _users_by_prefix(commands: Commands, prefix: bytes, limit: int, cursor: str | None) -> Operation[ResultPage[str]]:
-    """Users with tasks or settings, by name; then idle ones, beginning with the one that was busy last."""
+    """List users with tasks or settings by name, then idle users, the most recently busy one first."""
     at, index = parse_cursor(cursor, 2)
     key = commands.keys("users")
     idle, total = map(int, (yield Read([("ZCOUNT", key, "-inf", f"({NEVER_MICROSECONDS}"), ("ZCARD", key)])))
@@ -197,7 +199,7 @@ def _users_by_prefix(commands: Commands, prefix: bytes, limit: int, cursor: str 
 
 
 def _rank_of(key: str, prefix: bytes, low: int, high: int) -> Operation[int]:
-    """The place of the first name from ``low`` on that is not before ``prefix``; ``high`` if there is none."""
+    """Return the rank of the first name from ``low`` on that does not sort before ``prefix``; ``high`` if there is none."""
     while low < high:
         step = -(-(high - low) // RANKS_PER_READ)
         ranks = range(low, high, step)
@@ -210,7 +212,7 @@ def _rank_of(key: str, prefix: bytes, low: int, high: int) -> Operation[int]:
 
 
 def busy_users(shards: Shards, limit: int) -> Operation[PartialList[str]]:
-    """As many of each shard."""
+    """Return the names of busy users, and of idle ones if there is room: equally many of each shard."""
     check_limit(limit)
     names: list[str] = []
     for shard in shards:
@@ -219,7 +221,7 @@ def busy_users(shards: Shards, limit: int) -> Operation[PartialList[str]]:
 
 
 def _busy_users_first(commands: Commands, limit: int, cursor: str | None) -> Operation[ResultPage[str]]:
-    """Those that are kept in the records, by name; then the idle ones, beginning with the one that was busy last."""
+    """List users with tasks or settings by name, then idle users, the most recently busy one first."""
     _, index = parse_cursor(cursor, 1)
     key = commands.keys("users")
     idle, total = map(int, (yield Read([("ZCOUNT", key, "-inf", f"({NEVER_MICROSECONDS}"), ("ZCARD", key)])))
@@ -337,7 +339,7 @@ def read_page(
 
 
 def _parse_shard_cursor(shards: Shards, cursor: str | None) -> tuple[int, str | None]:
-    """The shard to go on with, and its own cursor."""
+    """Return the number of the shard to continue with, and that shard's own cursor."""
     if cursor is None or len(shards) == 1:
         return 0, cursor
     number, separator, inner = cursor.partition("!") if isinstance(cursor, str) else ("", "", "")
@@ -347,7 +349,7 @@ def _parse_shard_cursor(shards: Shards, cursor: str | None) -> tuple[int, str | 
 
 
 def _shard_cursor(shards: Shards, number: int, inner: str | None) -> str | None:
-    """The other way round; None behind the last shard."""
+    """Return the cursor that `_parse_shard_cursor` reads; None after the last shard."""
     if len(shards) == 1:
         return inner
     return f"{number}!{inner or ''}" if number < len(shards) else None

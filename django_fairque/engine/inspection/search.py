@@ -37,7 +37,7 @@ MATCHED_TASK_FIELDS = ("state", "user", "name", "worker")
 
 @dataclass(frozen=True)
 class Search:
-    """Which tasks are meant. Raises `TaskValidationError` if ``look_at`` or ``payload_bytes`` is out of range."""
+    """The conditions of a search. Raises `TaskValidationError` if ``look_at`` or ``payload_bytes`` is out of range."""
 
     state: TaskState | None
     """Their state; None for all states, of each of which the newest records are read."""
@@ -84,12 +84,14 @@ class SearchResult:
 
 @dataclass(frozen=True)
 class MatchingTasks:
-    """The ids of all that match (``task_ids``); unless ``is_whole`` only of the first ``look_at`` records."""
+    """The ids of all tasks that match (``task_ids``). If not ``is_whole``, only the first ``look_at`` records were
+    searched.
+    """
 
     task_ids: list[str]
     is_whole: bool
     missing_shards: tuple[int, ...] = ()
-    """Shards that can't be reached now, of which nothing is known."""
+    """Shards that can't be reached now and were not searched."""
 
 
 def _check_search(search: Search) -> None:
@@ -98,7 +100,7 @@ def _check_search(search: Search) -> None:
 
 
 def find(shards: Shards, search: Search, limit: int, cursor: str | None) -> Operation[SearchResult]:
-    """A shard after the other, in ``look_at`` records of all of them."""
+    """Search one shard after another, in ``look_at`` records in all."""
     _check_search(search)
     state = search.state
     if state is None:
@@ -136,9 +138,9 @@ def find(shards: Shards, search: Search, limit: int, cursor: str | None) -> Oper
 
 
 def matching(shards: Shards, search: Search) -> Operation[MatchingTasks]:
-    """In each shard's part of ``look_at`` records.
+    """Return the ids of the tasks that match, from each shard's part of ``look_at`` records.
 
-    Of the tasks only the fields of the search are read: none at all if every task of the state matches.
+    Only the fields that the search compares are read; no fields are read if every task of the state matches.
     """
     _check_search(search)
     if search.state is None:
@@ -162,9 +164,9 @@ def matching(shards: Shards, search: Search) -> Operation[MatchingTasks]:
 
 
 def _find_in_all_states(shards: Shards, search: Search, limit: int, cursor: str | None) -> Operation[SearchResult]:
-    """The newest records of each state, in equal parts of ``look_at``; those that changed last come first.
+    """Search the newest records of each state, in equal parts of ``look_at``. Tasks that changed last come first.
 
-    There is one page: records of different states have no common order to go on by.
+    There is only one page: records of different states have no common order in which a second page could continue.
     """
     check_limit(limit)
     if cursor is not None:
@@ -200,7 +202,7 @@ def _matching_ids(commands: Commands, search: Search, task_ids: Sequence[str]) -
 
 
 def _start(key: str, cursor: str | None, *, is_reversed: bool) -> Operation[int]:
-    """The place after the cursor's task; where it was, less its own place, if it has left the registry since."""
+    """Return the index after the cursor's task. If the task has left the registry, the next task has moved up by one."""
     if cursor is None:
         return 0
     index, separator, task_id = cursor.partition(":") if isinstance(cursor, str) else ("", "", "")
@@ -213,7 +215,7 @@ def _start(key: str, cursor: str | None, *, is_reversed: bool) -> Operation[int]
 
 
 def _records(commands: Commands, task_ids: Sequence[str]) -> Operation[dict[str, Task | None]]:
-    """The tasks by id, None for each that is not known or whose record is damaged."""
+    """Read tasks by id; None if a task is unknown or its record is damaged."""
     reply = yield from read_fields_of(commands.keys, task_ids, *LISTED_TASK_FIELDS)
     return {each: _task(each, values) for each, values in zip(task_ids, reply, strict=True)}
 
@@ -221,7 +223,7 @@ def _records(commands: Commands, task_ids: Sequence[str]) -> Operation[dict[str,
 def _with_payloads(
     commands: Commands, search: Search, tasks: dict[str, Task | None]
 ) -> Operation[dict[str, Task | None]]:
-    """The same tasks with their payloads, if the search wants them."""
+    """Add the payloads to the tasks, if the search wants payloads."""
     known = [task for task in tasks.values() if task is not None]
     if not search.payload_bytes or not known:
         return tasks

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.sharding.shards import AllShardsReader, Shards
 
 MAX_RECORDED_LOG_BYTES = 65_536
-"""Of one attempt, as JSON. Workers keep fewer (`MAX_CAPTURED_BYTES`)."""
+"""The largest log of one attempt, in bytes of JSON. Workers keep less (`MAX_CAPTURED_BYTES`)."""
 
 
 @dataclass(frozen=True)

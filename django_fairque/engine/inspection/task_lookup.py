@@ -29,13 +29,13 @@ TASKS_PER_CALL = 200
 """Tasks changed or read in one call: the server does nothing else meanwhile."""
 
 Note = Callable[[Sequence[str]], object] | None
-"""Is called with the ids of tasks that were canceled, slice by slice."""
+"""A function that is called with the ids of canceled tasks, once for each slice."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a task is, as it has reported it: ``current`` of ``total``, in any unit, and a ``message``, empty by
-    default.
+    """The progress of a task, as the task reported it: ``current`` of ``total``, in any unit, and a ``message``, empty
+    by default.
     """
 
     current: float
@@ -63,7 +63,7 @@ def _change_one(shards: Shards, task_id: str, script: str, option: str, now: flo
 def _codes(
     commands: Commands, script: str, option: str, task_ids: Sequence[str], now: float | None
 ) -> Operation[list[int]]:
-    """One for each of at most 1000 ids: 0 unknown, 1 changed, 2 not in a state in which it could be changed."""
+    """Change at most 1000 tasks. Return a code for each: 0 unknown, 1 changed, 2 not in a state that allows the change."""
     reply = yield commands.call(script, [option, len(task_ids), *task_ids], now, reply=new_nonce())
     return [code - 0x30 for code in reply]
 
@@ -71,7 +71,7 @@ def _codes(
 def cancel_noting(
     commands: Commands, task_ids: Sequence[str], reason: str, note: Note, now: float | None
 ) -> Operation[list[str]]:
-    """Cancel at most 1000 tasks in one call; returns the ids of those that it has canceled, and notes them."""
+    """Cancel at most 1000 tasks in one call. Return the ids of the canceled tasks, and call ``note`` with them."""
     check_text(reason, "reason")
     codes = yield from _codes(commands, "cancel", reason, task_ids, now)
     done = [task_id for task_id, code in zip(task_ids, codes, strict=True) if code == 1]
@@ -81,7 +81,7 @@ def cancel_noting(
 
 
 def cancel_some(shards: Shards, task_ids: Sequence[str], reason: str, note: Note, now: float | None) -> Operation[int]:
-    """Cancel those of these that have not ended, in slices; returns how many."""
+    """Cancel the tasks that have not ended, in slices. Return the number of canceled tasks."""
 
     def change(commands: Commands, ids: Sequence[str]) -> Operation[int]:
         return len((yield from cancel_noting(commands, ids, reason, note, now)))
@@ -133,7 +133,7 @@ def get_tasks(shards: Shards, task_ids: Sequence[str]) -> Operation[dict[str, Ta
 
 
 def _known_tasks(commands: Commands, task_ids: Sequence[str]) -> Operation[list[Task]]:
-    """Those of these tasks that are known, in slices."""
+    """Read tasks in slices; leave out unknown ones."""
     found: list[Task] = []
     for some in slices(task_ids, TASKS_PER_CALL):
         found += [task for task in (yield from read_tasks(commands, some)) if task is not None]
@@ -141,7 +141,7 @@ def _known_tasks(commands: Commands, task_ids: Sequence[str]) -> Operation[list[
 
 
 def read_tasks(commands: Commands, task_ids: Sequence[str]) -> Operation[list[Task | None]]:
-    """The tasks of these ids, None for each that is not known, or whose record can't be read."""
+    """Return the tasks with these ids; None for an unknown task, or one whose record can't be read."""
     reply = yield from read_sound(_reads_of(commands, task_ids))
     records, payloads = reply[: len(task_ids)], reply[len(task_ids) :]
     return [
@@ -156,7 +156,7 @@ def _reads_of(commands: Commands, task_ids: Sequence[str]) -> list[tuple[Any, ..
 
 
 def _sound_task(commands: Commands, task_id: str, record: Mapping[bytes, bytes], payload: bytes) -> Task | None:
-    """One damaged record leaves the others of a page readable; the checker names it."""
+    """Return None for a damaged record, so that the other tasks of a page stay readable. The checker reports it."""
     try:
         return _task(commands, task_id, record, payload) if record else None
     except errors.TaskSerializationError:
@@ -245,13 +245,13 @@ class RunView:
 
     @property
     def states(self) -> Mapping[TaskState, int]:
-        """How many of its tasks are in each state."""
+        """The number of the run's tasks in each state."""
         return Counter(task.state for task in self.tasks)
 
     @property
     def state(self) -> str:
-        """ "running" while anything can go on by itself; "failed" when only requeueing a dead letter could go on; else
-        "finished" when all tasks did, "canceled" when some were canceled.
+        """The state "running" while a task can still start or end without help; "failed" if only requeueing a dead
+        letter would continue the run. Otherwise "finished" if all tasks finished, "canceled" if some were canceled.
         """
         states = self.states
         if any(states.get(state) for state in (TaskState.SCHEDULED, TaskState.QUEUED, TaskState.STARTED)):
@@ -285,13 +285,13 @@ def cancel_run(shards: Shards, run_id: str, reason: str, note: Note, now: float 
         except TaskNotFoundError as error:  # it has no members there
             unknown.append(error)
             return 0
-        # The last of the graph first, so that nothing of it is released meanwhile.
+        # Cancel the last tasks of the graph first, so that no dependent is released meanwhile.
         ids = [task.task_id for task in reversed(tasks) if not task.state.is_ended]
         done: set[str] = set()
         for some in slices(ids, MAX_CALL_ITEMS):
             done.update((yield from cancel_noting(shard, some, reason or f"run {run_id} was canceled", note, now)))
         after = zip(ids, (yield from read_tasks(shard, ids)), strict=True)
-        # What depends on those of the slice before went with them.
+        # Canceling an earlier slice also canceled its dependents, which may be in later slices.
         more = [each for each, task in after if each not in done and (not task or task.state is TaskState.CANCELED)]
         if note is not None and more:
             note(more)

@@ -984,10 +984,10 @@ class AsyncDeadLetterQueue:
 
 class AsyncSchedules:
     # Generated from `Schedules` by python -m tests.async_classes.
-    """The schedules of one queue, returned by ``queue.schedules``. Most methods take ``now``, as those of the queue
-    do.
+    """The schedules of one queue, returned by ``queue.schedules``. Most methods take ``now``, as the methods of the
+    queue do.
 
-    They raise `ShardsAwayError` if a schedule can't be looked up because some shards can't be reached.
+    Methods raise `ShardsAwayError` if a schedule can't be looked up because some shards can't be reached.
     """
 
     def __init__(self, shards: Shards, run: AsyncDriver, read_all_shards: AsyncAllShardsReader) -> None:
@@ -1128,10 +1128,11 @@ class AsyncSchedules:
 
 class AsyncUserQueue:
     # Generated from `UserQueue` by python -m tests.async_classes.
-    """One user of one queue, returned by ``queue.user(user_id)``.
+    """One user of one queue, returned by ``queue.user(user_id)``. Most methods take ``now``, as the methods of the
+    queue do.
 
-    Most methods take ``now``, as those of the queue do. Changes act at once, on waiting tasks too. They last until
-    they are changed, also if the user has no tasks. They raise `TaskValidationError` if a value is out of range.
+    Changes act at once, also on waiting tasks, and last until the next change, even if the user has no tasks. Methods
+    raise `TaskValidationError` if a value is out of range.
     """
 
     def __init__(self, commands: Commands, run: AsyncDriver, user_id: str) -> None:
@@ -1189,8 +1190,8 @@ class AsyncUserQueue:
     async def set_sla(self, seconds: float | None, *, now: float | None = None) -> None:
         """Set within how many seconds this user's tasks should start.
 
-        ``seconds`` replaces the value of their priority; None restores that. It holds for tasks that become ready from
-        now on; a task's ``sla`` comes first.
+        ``seconds`` replaces the value of their priority; None restores that. The value holds for tasks that become
+        ready from now on; a task's own ``sla`` takes precedence.
         """
         await self._change({"sla": "" if seconds is None else positive_us(seconds, "sla")}, now)
 
@@ -1242,9 +1243,10 @@ class AsyncOrganizationQueue:
     """One organization of one queue, returned by ``queue.organization(name)``: its members share what one user would
     get.
 
-    A user belongs to at most one: ``queue.user(user_id).set_organization(name)``. Most methods take ``now``, as those
-    of the queue do. Changes hold on every shard and act at once. They raise `ShardsAwayError` if some shards can't be
-    reached (the others are changed), and `TaskValidationError` if a value is out of range.
+    A user belongs to at most one organization: ``queue.user(user_id).set_organization(name)``. Most methods take
+    ``now``, as the methods of the queue do. Changes hold on every shard and act at once. Methods raise
+    `ShardsAwayError` if some shards can't be reached (the others are changed), and `TaskValidationError` if a value is
+    out of range.
     """
 
     def __init__(self, read_all_shards: AsyncAllShardsReader, organization: str) -> None:

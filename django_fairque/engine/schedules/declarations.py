@@ -144,7 +144,7 @@ def _declare(
 
 
 def _is_unchanged(shard: Commands, schedule: Schedule, declaration: DeclaredSchedule) -> bool:
-    """Also its signature: SECRET_KEY or SIGNING may have changed since it was made."""
+    """Compare the signature too: SECRET_KEY or SIGNING may have changed since it was made."""
     if schedule.declared != declaration.digest:
         return False
     fields = schedule.signed_fields(shard.config.prefix, shard.name)
@@ -170,7 +170,7 @@ def _add(
 
 
 def _retired_on_shard(shard: Commands, now: float | None) -> Operation[dict[str, tuple[float, Schedule]]]:
-    """Schedules that were removed, with the moment of their removal. Old ones are forgotten."""
+    """Read the schedules that were removed, each with the time of its removal, and delete old ones."""
     moment = yield from server_time(now)
     (records,) = yield Read([("HGETALL", shard.keys(RETIRED_KEY))])
     found: dict[str, tuple[float, Schedule]] = {}

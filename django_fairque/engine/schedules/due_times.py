@@ -22,9 +22,11 @@ from django_fairque.engine.model.errors import TaskValidationError, nearest, sho
 
 MIN_INTERVAL_SECONDS = 1.0
 FIELDS = 5
-"""Of a cron expression."""
+"""The number of fields of a cron expression."""
 _SPANS = (3600.0, 86_400.0, 40 * 86_400.0, 400 * 86_400.0, 9 * 366 * 86_400.0)
-"""Seconds before a moment in which to look for the last run time before it: the first that has one ends the search."""
+"""Periods, in seconds before a moment, in which to search for the last run time. The first period that contains one
+ends the search.
+"""
 
 
 ABBREVIATION = re.compile(r"[A-Za-z]{3,5}")
@@ -87,7 +89,7 @@ class Timing:
         return first
 
     def _from(self, moment: float) -> Iterator[float]:
-        """The run times of the cron expression after ``moment``."""
+        """Yield the run times of the cron expression after ``moment``."""
         start = datetime.fromtimestamp(moment, timezone.utc).astimezone(find_zone(self.zone))
         try:
             for each in CronSim(self.cron or "", start):
@@ -105,7 +107,7 @@ class Timing:
 
 
 def _is_of_no_month(cron: str) -> bool:
-    """Whether it is refused for its months alone, as 30 February is."""
+    """Return whether the expression is refused only because its months have no such day, as with 30 February."""
     fields = cron.split()
     try:
         CronSim(" ".join([*fields[:3], "*", *fields[4:]]), datetime.now(timezone.utc))
@@ -116,7 +118,7 @@ def _is_of_no_month(cron: str) -> bool:
 
 
 def find_zone(name: str) -> zoneinfo.ZoneInfo:
-    """The time zone of that name; `TaskValidationError` with the nearest known one."""
+    """Return the time zone of that name. Raises `TaskValidationError`, which names the most similar known zone."""
     with suppress(zoneinfo.ZoneInfoNotFoundError, ValueError, OSError, TypeError):
         if isinstance(name, str) and len(name) <= MAX_ZONE_CHARACTERS:
             return zoneinfo.ZoneInfo(name)

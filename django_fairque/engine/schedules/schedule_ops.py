@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.sharding.shards import Shards
 
 MISSED_POLICIES: tuple[str, ...] = ("skip", "one", "all")
-"""What becomes of run times at which no worker lived: none of them, the last one, or all of them are fired."""
+"""Policies for run times that were missed because no worker was running: fire none of them, the last one, or all."""
 SCHEDULE_KEYS = ("schedules", "schedules:due", "schedules:last")
 """Keys of a shard: definitions, next run times, and last firings of its schedules, by name."""
 MISSED_GRACE_SECONDS = 60.0
@@ -44,11 +44,13 @@ LAST_RUN_TIME = datetime(9999, 12, 31, tzinfo=timezone.utc).timestamp()
 
 
 class Template(Protocol):
-    """What makes a task: a call that was not sent, such as ``send_receipt.s("acme", 42)``, or what can be called so."""
+    """An object that makes tasks: a call that was not sent, such as ``send_receipt.s("acme", 42)``, or a task without
+    arguments.
+    """
 
     @property
     def expires(self) -> float | None:
-        """Seconds from its run time until it is dead if it has not started."""
+        """Seconds from its run time until the task is a dead letter if it has not started."""
 
     def to_task(self) -> Task: ...
 
@@ -67,12 +69,12 @@ class LastFired:
 
 @dataclass(frozen=True)
 class Schedule:
-    """One recurring piece of work. Moments are Unix times.
+    """One recurring piece of work. Times are Unix times.
 
-    ``name`` is its name; ``enabled`` is False while it is switched off. It has ``cron`` in ``timezone`` or ``every``
-    (seconds, counted from ``start``). ``missed`` is what happens to run times that are more than ``grace`` seconds
-    late. ``source`` is code, settings, command or admin. ``task`` is what each firing pushes. ``next_at`` is the next
-    run time, None while it is switched off; ``last`` is the last firing.
+    ``name`` is its name; ``enabled`` is False while it is switched off. Its run times follow from ``cron`` in
+    ``timezone``, or from ``every`` (seconds, counted from ``start``). ``missed`` is the policy for run times that are
+    more than ``grace`` seconds late. ``source`` is code, settings, command or admin. ``task`` is the task that each
+    firing pushes. ``next_at`` is the next run time, None while it is switched off; ``last`` is the last firing.
     """
 
     name: str
@@ -90,11 +92,13 @@ class Schedule:
     declared: str = ""
     """The declaration of a schedule from settings."""
     signature: str = field(default="", compare=False, repr=False)
-    """Made by who added it, for all tasks that it fires: firing needs no key, and makes no forgery genuine."""
+    """The signature for all tasks that the schedule fires, made by the process that added it. Firing needs no key, so
+    it can't make a forged schedule genuine.
+    """
     next_at: float | None = field(default=None, compare=False)
     last: LastFired | None = field(default=None, compare=False)
     stored: bytes = field(default=b"", compare=False, repr=False)
-    """The definition as it was read: another version may have written it."""
+    """The definition as it was read. Another version of this package may have written it."""
 
     @property
     def timing(self) -> Timing:
@@ -157,7 +161,7 @@ class Fired:
 
 
 def template_of(task: Task | Template) -> dict[str, Any]:
-    """What a schedule keeps of a task, as the arguments of `Task.create`: not ``unique_for`` and ``debounce``."""
+    """Return the arguments of `Task.create` that a schedule keeps of a task; ``unique_for`` and ``debounce`` are left out."""
     made = task if isinstance(task, Task) else task.to_task() if hasattr(task, "to_task") else None
     if made is None:
         raise TaskValidationError(f"task must be a Task, a task or a call such as my_task.s(…), got {short(task)}")
@@ -174,12 +178,12 @@ def template_of(task: Task | Template) -> dict[str, Any]:
 
 
 def expires_of(task: Task | Template) -> float | None:
-    """Seconds, if the task or the call has them."""
+    """Return the seconds after which the task expires, if the task or the call has them."""
     return getattr(task, "expires", None)
 
 
 def create(name: str, task: Task | Template, now: float, options: dict[str, Any]) -> Schedule:
-    """A schedule with everything about it checked; `TaskValidationError` says what is wrong."""
+    """Return a checked schedule. Raises `TaskValidationError` with the reason if a value is invalid."""
     check_id(name, "a schedule's name")
     if len(name) > MAX_SCHEDULE_NAME_CHARACTERS:
         raise TaskValidationError(
@@ -372,12 +376,12 @@ def _fire_due_on_shard(commands: Commands, limit: int, now: float | None) -> Ope
 
 
 def _fire(commands: Commands, schedule: Schedule, moment: float, now: float | None) -> Operation[Fired | None]:
-    """One firing, or one step over run times that were missed; None if somebody else was faster."""
+    """Fire once, or skip missed run times once. Return None if another process was faster."""
     assert schedule.next_at is not None  # noqa: S101 - it is due
     run_time, timing = schedule.next_at, schedule.timing
     is_fired = True
     if moment - run_time > schedule.grace and schedule.missed != "all":
-        # What is late by the grace is not missed.
+        # A run time that is late by exactly the grace is not missed.
         run_time = timing.last_until(moment - schedule.grace - 1e-6, run_time)
         is_fired = schedule.missed == "one"
     following = timing.following(run_time)
@@ -397,7 +401,7 @@ def _fire(commands: Commands, schedule: Schedule, moment: float, now: float | No
 
 
 def due_argument(moment: float | None) -> int | str:
-    """When a schedule is due next, as the scripts take it."""
+    """Return the next run time of a schedule, as the scripts take it."""
     return "" if moment is None else to_us(moment)
 
 
@@ -415,7 +419,7 @@ def _set(
 
 
 def change(commands: Commands, args: Sequence[Any], now: float | None) -> Operation[int]:
-    """Returns 1 if it was changed, 0 if it is not as expected.
+    """Send a change. Returns 1 if the schedule was changed, 0 if it is not as expected.
 
     Raises:
         OutdatedVersionError: a newer version of the declared schedules counts.
@@ -460,7 +464,7 @@ def check_options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def places(shards: Shards, name: str, task: Task | Template) -> Operation[tuple[Commands, Sequence[Commands]]]:
-    """Where a schedule is to be, and from which shards it is to be removed, as its task had another user before."""
+    """Return the shard for a schedule, and the shards from which to remove it because its task had another user before."""
     there = shards.of(str(template_of(task)["user_id"]))
     if len(shards) == 1:
         return there, ()
@@ -477,7 +481,7 @@ def add(
     options: dict[str, Any],
     now: float | None,
 ) -> Operation[Schedule]:
-    """On another shard than before when its task has another user: then the one of before is removed first."""
+    """Add a schedule. If its task has another user than before, first remove the schedule from the former shard."""
     there, others = place
     for shard in others:
         yield from remove(shard, name, now)
@@ -512,7 +516,7 @@ def next_due(shards: Shards, after: float | None) -> Operation[float | None]:
 
 
 def holder(shards: Shards, name: str) -> Operation[Commands]:
-    """The shard of a schedule; that of home when there is none of this name, and it says so."""
+    """Return the shard of a schedule. If no shard has it, return the home shard, which reports it as unknown."""
     return next(iter((yield from _holders(shards, name))), shards.home)
 
 

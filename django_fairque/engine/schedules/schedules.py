@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class Schedules:
-    """The schedules of one queue, returned by ``queue.schedules``. Most methods take ``now``, as those of the queue
-    do.
+    """The schedules of one queue, returned by ``queue.schedules``. Most methods take ``now``, as the methods of the
+    queue do.
 
-    They raise `ShardsAwayError` if a schedule can't be looked up because some shards can't be reached.
+    Methods raise `ShardsAwayError` if a schedule can't be looked up because some shards can't be reached.
     """
 
     def __init__(self, shards: Shards, run: Driver, read_all_shards: AllShardsReader) -> None:

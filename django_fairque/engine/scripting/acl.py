@@ -1,8 +1,8 @@
-"""The least that a producer, a worker and a viewer must be permitted on the server, as its own rules.
+"""The smallest permissions that a producer, a worker and a viewer need on the server, as ACL rules.
 
-A server checks what a script or function calls against the rights of who called it, so each role needs the commands that are
-used inside too. Rules know commands and keys but no functions: that a producer takes no task is by the keys of leases, which
-are used before anything is written.
+The server checks the commands inside a script or function against the rights of the user that calls it, so each role
+also needs the commands that scripts use. Rules can name commands and keys, but not functions. A producer can't take
+tasks because it has no right to the keys of leases, which the scripts use before they write anything.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ CONNECT_COMMANDS = ("ping", "select", "info", "time", "client|setinfo", "client|
 CLUSTER_COMMANDS = (
     *("cluster|slots", "cluster|shards", "cluster|nodes", "cluster|myid", "command", "asking", "readonly", "readwrite"),
 )
-"""What a cluster's client asks."""
+"""Commands that a cluster's client sends."""
 
 READ_COMMANDS = (
     *("exists", "get", "getrange", "hexists", "strlen", "hget", "hgetall", "hkeys", "hlen", "hmget", "hrandfield"),
@@ -28,9 +28,9 @@ WRITE_COMMANDS = (
     *("rpush", "sadd", "set", "setnx", "srem", "zadd", "zrem"),
 )
 CONFIRM_COMMANDS = ("wait", "waitaof")
-"""That replicas, or the disk, have what was written."""
+"""Commands that wait until replicas, or the disk, have a write."""
 WORK_COMMANDS = ("bzpopmin", "scan", "type")
-"""To wait for work, and to look through a queue for what is not right (`fairque_check`)."""
+"""Commands that wait for work, and commands with which `fairque_check` searches a queue for damage."""
 LOAD_COMMANDS = ("function|load",)
 CALL_COMMANDS: dict[CallMode, tuple[str, ...]] = {
     "functions": ("fcall",),
@@ -68,7 +68,7 @@ PRODUCER_KEYS = (
     ),
     *("outbox", "mirrors", "remote:*", "shards", "absent", "signing_keys"),
 )
-"""A shard's keys that pushing, looking and canceling may write: all but leases and workers."""
+"""A shard's keys that pushing, reading and canceling may write: all except leases and workers."""
 WORKER_RECORD_KEYS = ("workers", "worker:*")
 
 
@@ -99,7 +99,7 @@ ROLES = {
 
 
 def rules(role: str, mode: CallMode = "functions", prefix: str = "fq", *, cluster: bool = False) -> list[str]:
-    """The rules of a role, as they follow a user's name in ``ACL SETUSER`` or in a file of users."""
+    """Return the rules of a role, as they follow a user's name in ``ACL SETUSER`` or in a file of users."""
     wanted = ROLES[role]
     commands = [
         *CONNECT_COMMANDS,

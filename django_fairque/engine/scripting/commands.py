@@ -1,7 +1,7 @@
 """Calls of scripts on one shard: the shard's keys, the queue's options, and a call's arguments.
 
-Everything of one shard lives under one hash tag, ``{queue:shard}``, so that any script touches one slot. Ids are part of
-names without any change: the tag is the first pair of braces, and the bytes behind it have no meaning.
+All keys of one shard have one hash tag, ``{queue:shard}``, so any script uses one slot. Ids are part of key names
+without any change: the tag is the first pair of braces, and the bytes after it have no meaning.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Keys:
         return self
 
     def everywhere(self) -> Sequence[Keys]:
-        """Of each shard."""
+        """Return the keys of each shard."""
         return (self,)
 
     def task(self, task_id: str) -> str:
@@ -56,7 +56,9 @@ class Keys:
         return f"{self.of(task_id)}payload:{task_id}"
 
     def of_task(self, task_id: str) -> tuple[str, str]:
-        """The keys of which a task has one at least: its record and its payload, which may have a head."""
+        """Return the keys of a task's record and of its payload, which may have a head. A known task has at least one
+        of them.
+        """
         return self.task(task_id), self.payload(task_id)
 
     def history(self, task_id: str) -> str:
@@ -94,11 +96,11 @@ class Keys:
         return f"{self._prefix}revoked:{worker}"
 
     def waiting(self, task_id: str) -> str:
-        """Who waits for the task."""
+        """Return the key of the tasks that wait for this task."""
         return f"{self._prefix}deps:waiting:{task_id}"
 
     def blocked(self, task_id: str) -> str:
-        """What the task waits for."""
+        """Return the key of the tasks that this task waits for."""
         return f"{self.of(task_id)}deps:blocked:{task_id}"
 
     def run(self, run_id: str) -> str:
@@ -123,15 +125,17 @@ MAX_CALL_ITEMS = 1000
 """The most tasks, leases or outcomes in one script call."""
 
 REPLICATED_SCRIPTS = ("push", "deliver")
-"""Scripts that accept tasks: what they acknowledge may have to be confirmed by replicas."""
+"""Scripts that accept tasks. Replicas may have to confirm their writes."""
 
 NEVER_MICROSECONDS = 9_000_000_000_000_000
-"""The scripts' moment that does not come (``NEVER`` in lua/lib/base.lua)."""
+"""A moment that is never reached, in microseconds (``NEVER`` in lua/lib/base.lua)."""
 
 
 @dataclass
 class SkippedTime:
-    """The seconds that tests have skipped: calls of this process then name their time, this machine's and these seconds."""
+    """The seconds that tests have skipped. Calls of this process then pass their time: this machine's time plus these
+    seconds.
+    """
 
     seconds: float = 0.0
 

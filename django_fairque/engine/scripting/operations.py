@@ -1,7 +1,7 @@
-"""Operations without I/O: each is a generator that yields what to send and is given the reply.
+"""Operations without I/O: each is a generator that yields requests and receives the replies.
 
-`FairQueue` and `AsyncFairQueue` drive the same generators, one with a plain client, one awaiting; that is all
-they differ in.
+`FairQueue` and `AsyncFairQueue` drive the same generators: one with a synchronous client, the other with an asyncio
+client. There is no other difference.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ T = TypeVar("T")
 
 
 class ScriptCall(NamedTuple):
-    """One script call. It may be repeated after a lost reply: it carries a nonce, or repeating changes nothing."""
+    """One script call. Repeating it after a lost reply is safe: the call carries a nonce, or a repetition changes nothing."""
 
     script: str
     keys: Sequence[str]
     args: Sequence[Any]
     replicas: int = 0
-    """How many must confirm what it wrote before it counts as done, within ``replication_timeout`` seconds."""
+    """The number of replicas that must confirm the write within ``replication_timeout`` seconds before the call counts
+    as done.
+    """
     replication_timeout: float = 0.0
 
 
@@ -57,7 +59,7 @@ class Stream:
 
     calls: Iterator[ScriptCall]
     on_reply: Callable[[Any], None]
-    """Is given each reply, in their order, while later calls are being worked on."""
+    """Called with each reply, in order, while the server works on later calls."""
 
 
 SingleRequest = Union[ScriptCall, Read, Scan, BlockingCommand]  # noqa: UP007 - evaluated on 3.10 too
@@ -106,7 +108,7 @@ class AsyncDriver(Protocol):
 
 
 def slices(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """What is sent in one call each: at most ``size`` of the items."""
+    """Return slices of at most ``size`` items, each for one call."""
     return (items[first : first + size] for first in range(0, len(items), size))
 
 
@@ -128,7 +130,9 @@ def scan_keys(prefix: str) -> Operation[list[bytes]]:
 
 
 def read_each(parts: Sequence[Sequence[tuple[Any, ...]]], *, only_sound: bool = False) -> Operation[list[list[Any]]]:
-    """Several lists of commands in one round trip; their replies, list by list. With ``only_sound`` as `read_sound`."""
+    """Send several lists of commands in one round trip; return the replies list by list. ``only_sound``: read as
+    `read_sound` does.
+    """
     commands = [command for part in parts for command in part]
     replies = iter((yield from read_sound(commands)) if only_sound else (yield Read(commands)))
     return [list(islice(replies, len(part))) for part in parts]
@@ -151,7 +155,8 @@ _TYPES: Mapping[str, tuple[bytes, Callable[[int], Any]]] = {
 
 
 def read_sound(commands: Sequence[tuple[Any, ...]]) -> Operation[list[Any]]:
-    """As `Read`; a key of another type than the command reads counts as absent, so that it costs no other reply.
+    """Read as `Read` does, but count a key of another type than the command reads as absent: one damaged key then costs
+    no other reply.
 
     Without commands nothing is sent.
     """
@@ -179,7 +184,9 @@ def read_sound(commands: Sequence[tuple[Any, ...]]) -> Operation[list[Any]]:
 
 
 def read_together(parts: Sequence[Operation[T]]) -> Operation[list[T]]:
-    """Operations that only read, in lockstep: what each of them reads next is read in one round trip. Their results, in order."""
+    """Run operations that only read, in lockstep: the next reads of all of them share one round trip. Return their
+    results, in order.
+    """
     results: dict[int, T] = {}
     pending: dict[int, Read] = {}
 
@@ -199,7 +206,7 @@ def read_together(parts: Sequence[Operation[T]]) -> Operation[list[T]]:
         try:
             replies = iter((yield Read([command for read in reads.values() for command in read.commands])))
         except LuaScriptError:
-            for index, read in reads.items():  # one by one, so that each learns of its own error
+            for index, read in reads.items():  # one by one, so that each operation gets its own error
                 pending.pop(index)
                 results[index] = yield from _resume(parts[index], read)
             continue
@@ -210,7 +217,7 @@ def read_together(parts: Sequence[Operation[T]]) -> Operation[list[T]]:
 
 
 def _resume(steps: Operation[T], request: Request) -> Operation[T]:
-    """The rest of an operation that waits for the reply to this request."""
+    """Run the rest of an operation, from this request on."""
     try:
         while True:
             try:

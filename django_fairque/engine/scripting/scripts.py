@@ -1,16 +1,18 @@
-"""The Lua commands: read once from ``lua/commands/``, their contract from their header, their includes put in.
+"""The Lua commands: read once from ``lua/commands/``, with the contract from each header, and with the includes
+inserted.
 
 A command's file starts with ``#!lua`` and a comment that is its contract. Two of its lines are read here::
 
     -- KEYS    base reply          the keys that it uses (`BASE_KEYS` for ``base``)
     -- include base user task      files of lua/lib/ to put before the body, in this order
 
-Of `BASE_KEYS` a call sends the first one, from which the command derives the others. A call to a cluster sends all.
+A call sends only the first of the `BASE_KEYS`, and the command derives the others from it. A call to a cluster sends
+all.
 
-Each comes in two forms of the same text: a *function* of the library (`library`), which the server loads once and keeps,
-replicates and persists (making some hundred closures anew took half the time of a call), and a *script* for servers or users
-where functions are not to be had. What belongs to one call stands in ``each_call(function() ... end)``: run before the body, in
-order.
+Each command has two forms with the same text. A *function* is part of the library (`library`), which the server loads
+once and keeps, replicates and persists: creating some hundred closures in each call took half the time of a call. A
+*script* is used where the server or the user has no functions. The part that must run at each call is in
+``each_call(function() ... end)``: it runs before the body, in order.
 """
 
 from __future__ import annotations
@@ -90,7 +92,9 @@ end)"""
 
 @dataclass(frozen=True)
 class Command:
-    """What is to be a function: its name and flags, the Lua that names its keys, its own code, and what that includes."""
+    """A command that becomes a function: its name and flags, the Lua code that names its keys, its own code, and its
+    includes.
+    """
 
     name: str
     flags: Sequence[str]
@@ -99,20 +103,20 @@ class Command:
     includes: Sequence[str]
 
     def registered(self) -> str:
-        """The Lua that makes it one."""
+        """Return the Lua code that registers the function."""
         flags = ", ".join(map(repr, self.flags))
         return _COMMAND.format(name=self.name, flags=flags, read_keys=self.read_keys, body=self.body)
 
 
 def assemble(name: str, commands: Sequence[Command], includes: Mapping[str, str]) -> str:
-    """The library's source; ``includes`` are the texts of those that the commands name."""
+    """Return the library's source. ``includes`` are the texts of the includes by name."""
     tree = "\n".join(_lines(commands, 0, includes))
     names = {"name": name, "idle": IDLE_FUNCTION.format(name=name)}
     return _FRAME.format(format=_FORMAT, tree=tree, base_keys=_lua_list(BASE_KEYS), cut=len(BASE_KEYS[0]) + 1, **names)
 
 
 def _lines(commands: Sequence[Command], depth: int, includes: Mapping[str, str]) -> Iterator[str]:
-    """The commands that need no more than ``depth`` includes, and behind each next include those that need it."""
+    """Yield the commands that need no more than ``depth`` includes, then each next include and the commands that need it."""
     deeper: dict[str, list[Command]] = {}
     for command in commands:
         if len(command.includes) == depth:
@@ -131,7 +135,7 @@ BASE_KEYS = (
     *("state:finished", "state:failed", "state:canceled", "state:deferred", "resolving", "alerts"),
     *("outbox", "mirrors", "groups", "grouped", "due"),
 )
-"""What ``base`` in a script's ``KEYS`` line stands for. The first is where the scripts take the prefix from."""
+"""Keys that ``base`` in a script's ``KEYS`` line stands for. Scripts take the prefix from the first one."""
 
 _ROOT = files("django_fairque.engine") / "lua"
 _LINE = {word: re.compile(rf"^-- {word} +(.+)$", re.MULTILINE) for word in ("KEYS", "include")}
@@ -190,13 +194,15 @@ def library_name() -> str:
 
 @cache
 def _version() -> str:
-    """What the functions are named by: their text. Versions that run side by side don't take each other's place."""
+    """Return a digest of all commands, which is part of the functions' names: versions that run side by side keep their
+    own functions.
+    """
     return _digest("".join(source for _, _, source in _files().values()))[:16]
 
 
 @cache
 def _files() -> dict[str, tuple[Command, tuple[str, ...], str]]:
-    """What the file of each command contains: the command, the names of its keys, and its source as a script."""
+    """Read each command's file: the command, the names of its keys, and its source as a script."""
     return {name: _read(name) for name in names()}
 
 
@@ -248,7 +254,10 @@ UNUSED_SECONDS = 86_400
 
 
 def delete_unused(execute: Callable[..., Any]) -> Generator[Any, Any, None]:
-    """Steps that ask one server with ``execute``, as those of `SharedTransport`. A user who may not do this does nothing."""
+    """Delete unused libraries of one server, as steps like those of `SharedTransport`. ``execute`` sends a command.
+
+    Nothing is deleted if this user lacks the permission.
+    """
     # Not at the top: a process that only captures tasks does not import redis-py.
     from redis.exceptions import ResponseError
 
@@ -267,7 +276,9 @@ def delete_unused(execute: Callable[..., Any]) -> Generator[Any, Any, None]:
 
 
 def _library_names(reply: Any) -> Iterator[str]:
-    """The libraries in the reply to FUNCTION LIST, each a mapping or a flat list, as the protocol's version has it."""
+    """Yield the libraries' names in a reply to FUNCTION LIST. Its entries are mappings or flat lists, depending on the
+    protocol.
+    """
     for entry in reply or ():
         fields = entry.items() if isinstance(entry, dict) else zip(entry[::2], entry[1::2], strict=False)
         yield next((_text(value) for key, value in fields if _text(key) == "library_name"), "")

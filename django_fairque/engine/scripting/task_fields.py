@@ -19,10 +19,10 @@ FEW_TASKS = 10
 def read_fields(
     tasks: Sequence[tuple[Keys, str]], fields: Sequence[str], others: Sequence[tuple[Any, ...]] = ()
 ) -> Operation[tuple[list[list[bytes | None]], list[Any]]]:
-    """The values of these fields for each task, and the replies to other commands of the same round trip.
+    """Read these fields of each task, and the replies to other commands in the same round trip.
 
-    Of many tasks, a second round trip reads the heads of those whose records have no user. A key of another type than ours
-    counts as absent.
+    For many tasks, a second round trip reads the heads of the tasks whose records have no user. A key of an unexpected
+    type counts as absent.
     """
     reads = [("HMGET", keys.task(task_id), *fields, "user") for keys, task_id in tasks]
     heads = [("GETRANGE", keys.payload(task_id), 0, MAX_HEAD_BYTES - 1) for keys, task_id in tasks]

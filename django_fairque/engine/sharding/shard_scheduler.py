@@ -1,8 +1,9 @@
-"""Which shard is next for who serves some users first: lists come before fairness, on all shards; within each there is fairness.
+"""The choice of the next shard for a worker that serves some users first: lists come before fairness, on all shards.
 
-A worker may have a list of users, and others to steal from while those have nothing (`Fetch`). On whichever shard somebody of the
-list has something, it comes first. Tasks taken from a list change no place in the rings (lua/lib/list_credit.lua), so how much
-it has given on each shard is counted here, by each who serves for itself: by what the tasks were expected to take.
+A worker may have a list of users, and other users from which it steals while the list has no tasks (`Fetch`). Shards
+with tasks of the list come first. Users of a list are served fairly among each other. Tasks taken for a list change no
+position in the rings (lua/lib/list_credit.lua), so each process counts here how much a list has received on each shard,
+by the expected run time of the tasks.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class Window(NamedTuple):
-    """Two places, in the shard's counting of worker time: ``begin``, the virtual time of the queue, and ``until``, the
-    place of the next of the other shards.
+    """Two positions in the shard's count of worker time: ``begin``, the virtual time of the queue, and ``until``, the
+    position of the next user on the other shards.
 
-    Of a list of users there is only the second: how much each of them may get before. ``steals``: also users of the
-    second list. ``only_newcomers``: on the other shards nobody else waits.
+    A list of users has only ``until``: the worker time that each user may receive before the next shard's turn.
+    ``steals``: users of the second list are served too. ``only_newcomers``: only newcomers wait on the other shards.
     """
 
     begin: float | None = None
@@ -34,27 +35,29 @@ NO_WINDOW = Window()
 
 
 class FairShardOrder:
-    """The order of ``size`` shards. Not thread-safe, and needs not be: at worst a shard is served once out of turn.
+    """The order of ``size`` shards. Not thread-safe, which does no harm: at worst a shard is served once out of turn.
 
-    Whose turn it is on a shard is a newcomer, or has a tag. A newcomer's place is where the shard would serve an overdue user
-    before it. Of two newcomers the one that came first goes first.
+    The next user of a shard is a newcomer, or has a tag. A newcomer's position is the one up to which the shard would
+    serve an overdue user first. Between two newcomers, the one that came first is next.
     """
 
     def __init__(self, size: int) -> None:
         self._places: list[float | None] = [None] * size
-        """Where the next one stands; None: nobody was there at the last look."""
+        """The position of each shard's next user; None if no user was waiting when the shard was last read."""
         self._came: list[float | None] = [None] * size
-        """When the next one came, if it is a newcomer."""
+        """When the next user came, if it is a newcomer."""
         self._newcomer_places = [0.0] * size
         self._has_others = [False] * size
-        """Whether some wait who are no newcomers."""
+        """Whether users wait that are no newcomers."""
         self._offsets: list[float | None] = [None] * size
-        """How far its counting is behind the common one; None until it was served."""
+        """The distance by which each shard's count of worker time is behind the common count; None until the shard was served."""
         self._virtual_time = 0.0
-        """Of the queue: the furthest at which anyone was served."""
+        """The virtual time of the queue: the furthest position at which any user was served."""
 
     def turn(self, index: int) -> float:
-        """The least is next. A shard that had nothing at its last look is not before the others for that."""
+        """Return the turn of a shard; the least is next. A shard that had no tasks when it was last read gets the least
+        known turn, so it does not come first.
+        """
         if self._offsets[index] is None:
             return -math.inf
         if self._places[index] is not None:
@@ -62,26 +65,28 @@ class FairShardOrder:
         return min((self._turn(other) for other in self._known()), default=self._virtual_time)
 
     def came(self, index: int) -> float:
-        """When the next one came, if it is a newcomer: it goes before others of the same turn."""
+        """Return when the next user came, if it is a newcomer: it goes before others with the same turn."""
         came = self._came[index]
         return math.inf if came is None else came
 
     def _known(self) -> list[int]:
-        """The shards that have somebody and a common counting."""
+        """List the shards with a waiting user and a known offset."""
         pairs = enumerate(zip(self._places, self._offsets, strict=True))
         return [index for index, (place, offset) in pairs if place is not None and offset is not None]
 
     def _turn(self, index: int) -> float:
-        """Where the next one stands in the common counting; a newcomer not before those that came earlier."""
+        """Return the next user's position in the common count; a newcomer's is not before those of newcomers that came
+        earlier.
+        """
         earlier = [each for each in self._known() if self.came(each) < self.came(index) < math.inf]
         return max((self._places[each] or 0.0) + (self._offsets[each] or 0.0) for each in (index, *earlier))
 
     def has(self, index: int) -> bool:
-        """Whether somebody was there at the last look."""
+        """Return whether a user was waiting when the shard was last read."""
         return self._places[index] is not None
 
     def window(self, index: int, others: Iterable[int]) -> Window:
-        """What to say in a call to this shard: ``others`` are those that have tasks to give as well."""
+        """Return the window for a call to this shard; ``others`` are the other shards that have tasks."""
         offset = self._offsets[index]
         if offset is None:
             return NO_WINDOW
@@ -95,12 +100,12 @@ class FairShardOrder:
         )
 
     def seen(self, index: int, place: float | None, came: float | None = None) -> None:
-        """Somebody was seen to stand there, or nobody."""
+        """Record the position of the shard's next user; None if no user waits."""
         self._places[index], self._came[index] = place, came
         self._has_others[index] = place is not None and (came is None or self._has_others[index])
 
     def looked(self, index: int, score: float | None, *, is_first: bool) -> None:  # noqa: ARG002 - the same call for each order of shards
-        """Who is first in its ring was looked up; ``score`` is below 0 for a newcomer."""
+        """Record the ``score`` of the first user in the shard's ring; it is below 0 for a newcomer."""
         if score is None or score >= 0:
             self.seen(index, score)
         else:
@@ -112,7 +117,7 @@ class FairShardOrder:
     def served(
         self, index: int, virtual_time: float, place: float | None, given: float, head: NewcomerHead | None = None
     ) -> None:
-        """It gave ``given`` tasks, and stands at ``place`` now; ``head`` is about newcomers."""
+        """Record that the shard gave ``given`` tasks, and that its next user is at ``place``; ``head`` is about newcomers."""
         offset, is_back = self._offsets[index], self._places[index] is None
         self.seen(index, place, head and head.came)
         if head is not None:
@@ -125,23 +130,23 @@ class FairShardOrder:
 
 
 MAX_SCHEDULERS = 16
-"""Orders of different lists that a queue remembers: most ask for the same each time."""
+"""The number of schedulers that a queue keeps. Most calls name the same lists each time."""
 
 
 class ListShardOrder:
-    """As `FairShardOrder`, for a list whose users live on the shards ``homes`` of ``size``.
+    """The order of ``size`` shards, like `FairShardOrder`, for a list whose users live on the shards ``homes``.
 
-    Any place means that one of them is there.
+    A position that is not None means that a user of the list is there.
     """
 
     def __init__(self, size: int, homes: Collection[int]) -> None:
         self._reached = [0.0] * size
-        """What each of it has been given there."""
+        """The worker time that each user of the list has received on each shard."""
         self._homes = homes
         self._has = [index in homes for index in range(size)]
-        """Whether somebody may be there: nobody has looked yet."""
+        """Whether users of the list may wait on each shard. At first every home may have some."""
         self._virtual_time = 0.0
-        """The furthest that any shard had reached when its turn came."""
+        """The largest value that any shard had reached when its turn came."""
 
     def has(self, index: int) -> bool:
         return self._has[index]
@@ -153,7 +158,7 @@ class ListShardOrder:
         return math.inf
 
     def window(self, index: int, others: Iterable[int]) -> Window:
-        """How much each of those on this shard may get until the next shard's turn comes."""
+        """Return a window with the worker time that each user on this shard may receive until the next shard's turn comes."""
         first = min((self._reached[other] for other in others if self._has[other]), default=None)
         return NO_WINDOW if first is None else Window(until=max(0.0, first - self._reached[index]))
 
@@ -164,7 +169,9 @@ class ListShardOrder:
         self._has[index] = is_there
 
     def looked(self, index: int, score: float | None, *, is_first: bool) -> None:
-        """Somebody is in the shard's ring, of the list or not. Later calls know what replies have contained since."""
+        """Record whether the shard's ring has a user, of the list or not. Later replies say more about the list, so
+        only the first read of a request counts, or an empty ring.
+        """
         if is_first or score is None:
             self.seen(index, score if index in self._homes else None)
 
@@ -176,7 +183,7 @@ class ListShardOrder:
         given: float,
         head: NewcomerHead | None = None,  # noqa: ARG002
     ) -> None:
-        """It gave each of those of it who are there ``given`` microseconds of worker time, as expected."""
+        """Record that the shard gave each waiting user of the list ``given`` microseconds of worker time, as expected."""
         if given:
             self.seen(index, 0.0)
             self._virtual_time = max(self._virtual_time, self._reached[index])
@@ -225,7 +232,7 @@ class ShardScheduler:
         """Return the window for a call to shard ``index``; ``others`` are the shards that have tasks to give as well."""
         others, last = list(others), self._orders[self._last]
         rank, rivals = self.turn(index)[0], self.same_order_shards(index, others)
-        # Nobody is stolen from while one of the list may have something elsewhere, nor where others' turn comes first.
+        # Steal nothing while another shard may have tasks of the list, or while another shard's turn comes first.
         if rank < self._last and (rivals or any(last.turn(other) < last.turn(index) for other in others)):
             return self._orders[rank].window(index, rivals)._replace(steals=False)
         return last.window(index, others)
@@ -257,7 +264,9 @@ class ShardSchedulers:
         self._kept: dict[object, ShardScheduler] = {}
 
     def of(self, users: Users, steal: Users, home: Callable[[str], int]) -> ShardScheduler:
-        """For who serves these. ``home``: on which shard a user lives."""
+        """Return the scheduler for ``users``, and ``steal`` as the second list. ``home`` returns the number of a user's
+        shard.
+        """
         lists = ["*"] if users == "*" else [each for each in (users, steal) if each] or [()]
         key = tuple(each if each == "*" else tuple(each) for each in lists)
         found = self._kept.get(key)

@@ -31,14 +31,14 @@ class Shards:
         numbers = range(config.shards) if only is None else (only,)
         self.all = tuple(Commands(name, config, number) for number in numbers)
         self.home = self.all[0]
-        """Where what belongs to no user is kept."""
+        """The shard for data that belongs to no user."""
         self.missing: tuple[int, ...] = ()
-        """The numbers of those that can't be reached, and are left out where all are gone through."""
+        """The numbers of the shards that can't be reached; iteration leaves them out."""
         self.missing_now: Callable[[], Sequence[int]] = tuple
-        """As ``missing``, as it is known at this moment."""
+        """Returns the missing shards that are known at this moment; ``missing`` is from an earlier one."""
 
     def but(self, missing: Iterable[int]) -> Shards:
-        """The same shards, of which these can't be reached."""
+        """Return the same shards, with these numbers marked as missing."""
         others = copy(self)
         others.missing = tuple(missing)
         return others
@@ -52,7 +52,9 @@ class Shards:
             raise self.away_error(self.missing, what)
 
     def away_error(self, missing: Iterable[int], what: str) -> ShardsAwayError:
-        """What says that these (their numbers) can't be reached; ``what`` is what came of it."""
+        """Return the error for shards (by number) that can't be reached. ``what`` begins its message: the operation
+        that failed.
+        """
         numbers = tuple(sorted(missing))
         return ShardsAwayError(
             f"{what}: {describe_shards(numbers)} of queue {self.name!r} can't be reached; is the cluster's node running that "
@@ -61,7 +63,7 @@ class Shards:
         )
 
     def spread_over(self, number: int) -> Shards:
-        """The same queue with this number of shards, whatever is configured."""
+        """Return the same queue with this number of shards instead of the configured number."""
         check_integer(number, "shards", 1, MAX_SHARDS)
         return Shards(self.name, self.config.model_copy(update={"shards": number}))
 
@@ -69,24 +71,24 @@ class Shards:
         return len(self.all)
 
     def __iter__(self) -> Iterator[Commands]:
-        """Those that can be reached."""
+        """Yield the shards that can be reached."""
         return (shard for shard in self.all if self.is_present(shard)) if self.missing else iter(self.all)
 
     def of(self, name: str) -> Commands:
-        """The shard of a user, a run or a namespace."""
+        """Return the shard of a user, a run or a namespace."""
         return self.home if len(self.all) == 1 else self.all[self.number_of(name)]
 
     def number_of(self, name: str) -> int:
-        """As `of`: which of them it is."""
+        """Return the index of the shard that `of` returns."""
         return bucket_of(name) % len(self.all)
 
     def of_lease(self, lease: Lease) -> Commands:
-        """Raises `TaskValidationError` for what is no lease."""
+        """Return the shard of a lease. Raises `TaskValidationError` if ``lease`` is not a lease."""
         check_lease(lease)
         return self.home if len(self.all) == 1 else self.all[lease.shard]
 
     def shard_in_id(self, task_id: str) -> Commands | None:
-        """The shard that an id names; None for a chosen one, when there are several."""
+        """Return the shard that an id names; None for a chosen id, if there are several shards."""
         if len(self.all) == 1:
             return self.home
         bucket = bucket_in(task_id)
@@ -95,9 +97,11 @@ class Shards:
     def locate(
         self, task_ids: Iterable[str], near: Mapping[str, Commands] | None = None
     ) -> Operation[dict[str, Commands]]:
-        """Where each of these tasks is; a chosen id that no shard knows is taken to be at home. One look for those.
+        """Return the shard of each task. A chosen id that no shard knows counts as being on the home shard. All chosen
+        ids are looked up in one read.
 
-        Users of several shards may have tasks of one chosen id: ``near`` says by id which shard's is meant, if it has one.
+        Users of several shards may have tasks with one chosen id: ``near`` names the preferred shard by id, if it has
+        the task.
         """
         found: dict[str, Commands] = {}
         unknown: list[str] = []
@@ -119,18 +123,20 @@ class Shards:
         return found
 
     def of_task(self, task_id: str) -> Operation[Commands]:
-        """Where one task is."""
+        """Return the shard of one task."""
         return (yield from self.locate([task_id]))[task_id]
 
     def around(self, task_ids: Iterable[str], near: Commands | None = None) -> Operation[Commands]:
-        """Commands that read each of these tasks, and any that says its shard, where it is (`locate`)."""
+        """Return commands that read each of these tasks on its shard (`locate`), and any task whose id names its shard."""
         if len(self.all) == 1:
             return self.home
         ids = list(task_ids)
         return Across(self, (yield from self.locate(ids, dict.fromkeys(ids, near) if near else None)))
 
     def across(self) -> Commands:
-        """As `around`, for tasks that say their shard, for users, runs and namespaces."""
+        """Return commands that read users, runs, namespaces, and tasks whose ids name their shard, as those of `around`
+        do.
+        """
         return self.home if len(self.all) == 1 else Across(self, {})
 
 
@@ -178,10 +184,10 @@ def indexes_by_shard(places: Iterable[Commands | None]) -> dict[Commands, list[i
 def change_each(
     shards: Shards, wanted: Iterable[Commands], act: Callable[[Commands], Operation[None]]
 ) -> Operation[dict[int, RedisConnectionError]]:
-    """``act`` on each of these; returns why it could not on which, by their numbers.
+    """Run ``act`` on each of these shards; return the errors by the numbers of the shards where it failed.
 
-    Those that are known to be away come last, and the first of these that fails is the last that is tried: a node that does
-    not answer is waited for once.
+    Shards that are known to be unreachable come last. After the first of these fails, the others are not tried, so that
+    the call waits only once for a node that does not answer.
     """
     failures: dict[int, RedisConnectionError] = {}
     for shard in sorted(wanted, key=shards.is_present, reverse=True):
@@ -205,19 +211,19 @@ def sum_over_shards(
     most: int | None = None,
     wanted: Iterable[Commands] | None = None,
 ) -> Operation[int]:
-    """Return the sum of what ``count`` returns on all shards, or on those that are wanted; it is at most ``most``.
+    """Return the sum of the results of ``count`` on all shards, or on the ``wanted`` shards; at most ``most``.
 
     ``count`` is called with the number that may still be added.
 
     Raises:
-        ShardsAwayError: it would be more if all could be reached. The text begins with the sum and ``done``, such as
-            "tasks were canceled".
+        ShardsAwayError: the sum would be larger if all shards could be reached. The text begins with the sum and ``done``,
+            such as "tasks were canceled".
     """
     total = 0
 
     def act(shard: Commands) -> Operation[None]:
         nonlocal total
-        # The first says what is wrong with a limit, and so must see it as it came.
+        # The first call checks the limit, so it must get the limit unchanged.
         if not total or most is None or total < most:
             total += yield from count(shard, most - total if most and total else most)
 
@@ -235,6 +241,6 @@ class AllShardsReader(Protocol):
 
 
 class AsyncAllShardsReader(Protocol):
-    """As `AllShardsReader`, awaited."""
+    """Sends requests like `AllShardsReader`, and is awaited."""
 
     async def __call__(self, read: Callable[[Shards], Operation[R]], /) -> R: ...

@@ -49,9 +49,10 @@ class HourRecord:
 
 @dataclass(frozen=True)
 class Hour:
-    """What happened in one hour on all shards. ``ready`` and ``oldest_wait`` (seconds) are None if it has no sample.
+    """The figures of one hour on all shards. ``ready`` and ``oldest_wait`` (seconds) are None if the hour has no
+    sample.
 
-    ``totals`` are by how much `TOTALS` have grown.
+    ``totals`` are the amounts by which `TOTALS` have grown.
     """
 
     ready: int | None
@@ -91,11 +92,11 @@ def sampled(records: Sequence[Mapping[bytes, bytes]]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Trend:
-    """How the backlog develops.
+    """The development of the backlog.
 
-    ``seconds_left`` is how long it takes until no task is ready, None if the backlog does not shrink. ``per_second`` is the
-    number of tasks that finish in a second, ``growth`` by how many tasks the backlog grows in a second (negative if it
-    shrinks).
+    ``seconds_left`` is the time until no task is ready, None if the backlog does not shrink. ``per_second`` is the
+    number of tasks that finish in a second, ``growth`` the number of tasks by which the backlog grows in a second
+    (negative if it shrinks).
     """
 
     seconds_left: float | None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 DEPLOYMENTS_KEY = "deployments"
 CODE_VERSION_FIELD = "code_version"
-"""Of a heartbeat."""
+"""The field of a heartbeat with the version of the project's code."""
 MAX_VERSION_CHARACTERS = 100
 
 
@@ -22,7 +22,7 @@ class Deployment:
 
 
 def parse_deployments(entries: Iterable[bytes]) -> Iterator[Deployment]:
-    """Those of a list on the server, without damaged ones."""
+    """Yield the deployments in a list on the server; skip damaged entries."""
     for entry in entries:
         moment, _, version = entry.partition(b" ")
         if moment.isdigit() and len(moment) < 17 and version:

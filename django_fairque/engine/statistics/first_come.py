@@ -1,7 +1,7 @@
-"""What the tasks of the last minute would have waited first come, first served: a replay of tasks that ran.
+"""The waits that the tasks of the last minute would have had first come, first served: a replay of tasks that ran.
 
-The records of finished tasks are read, of at most `MAX_REPLAYED_TASKS` of them: if more finished, a random sample, in which each
-task stands for several.
+The records of at most `MAX_REPLAYED_TASKS` finished tasks are read. If more tasks finished, these are a random sample,
+in which each task stands for several.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REPLAYED_SECONDS = 60.0
 MAX_REPLAYED_TASKS = 150
 """Finished tasks that are read for a replay, and as many that run, at most."""
 TASKS_PER_BLOCK = 5
-"""Neighbors in a sample: a command reads as many."""
+"""The number of neighboring tasks in a sample, which one command reads."""
 MAX_REPLAYED_SLOTS = 10_000
 NOTICED_SECONDS = 1.0
 """Seconds by which a user's average wait must differ to count as saved or as a delay."""
@@ -34,7 +34,7 @@ NOTICED_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class ServedTask:
-    """One task as it was really run; moments in seconds since the epoch. It stands for ``count`` tasks of a sample."""
+    """One task as it really ran; times are in seconds since the epoch. In a sample, the task stands for ``count`` tasks."""
 
     user: str
     arrived: float
@@ -56,10 +56,11 @@ class ServedTask:
 def replay(tasks: Iterable[ServedTask], slots: int, opened: float = 0.0) -> list[tuple[ServedTask, float]]:
     """Send the same tasks through ``slots`` that serve them in the order of their arrival.
 
-    Each takes as long as it really did, and no time passes between two of them. So the waiting times are a lower bound.
+    Each task runs as long as it really did, and no time passes between two tasks. So the waiting times are a lower
+    bound.
 
     Args:
-        tasks: the tasks. Those that arrived at the same moment keep the order in which they are given.
+        tasks: the tasks. Tasks that arrived at the same moment keep the order in which they are given.
         slots: how many tasks run at once, at least 1.
         opened: when the slots begin to work.
 
@@ -76,8 +77,11 @@ def replay(tasks: Iterable[ServedTask], slots: int, opened: float = 0.0) -> list
 
 
 def _serve(ordered: Sequence[ServedTask], free_at: Sequence[float], stretch: float = 1.0) -> list[float]:
-    """How long each task waits; ``free_at`` is when each slot becomes free. It takes the first task in order that has arrived,
-    for ``stretch`` times as long as all tasks ran for which this one stands."""
+    """Return the wait of each task; ``free_at`` are the times at which the slots become free.
+
+    A free slot takes the first task, in this order, that has arrived. The task occupies the slot for ``stretch`` times
+    the run time of all tasks for which it stands.
+    """
     slots, waits = sorted(free_at), [0.0] * len(ordered)
     arriving = sorted(range(len(ordered)), key=lambda index: ordered[index].arrived, reverse=True)
     arrived: list[int] = []
@@ -138,24 +142,25 @@ class FirstComeComparison:
 
     @property
     def saved_seconds(self) -> float:
-        """The sum of what `helped` users saved."""
+        """The sum of the seconds by which the average waits of the `helped` users were shorter."""
         return sum(each.saved for each in self.helped)
 
 
 def compare_waits(tasks: Iterable[ServedTask], begin: float, slots: int) -> list[ComparedWaits]:
-    """Compare what users waited with what they would have waited first come, first served.
+    """Compare the waits of users with their waits first come, first served.
 
-    The tasks that started from ``begin`` on are replayed twice: in the order in which they started, and in the order of their
-    arrival. The difference of the two replays is added to the waits as they were: so what has nothing to do with the order,
-    such as a minute without workers, or a user's own limit, does not count.
+    The tasks that started from ``begin`` on are replayed twice: in the order in which they started, and in the order of
+    their arrival. The difference between the two replays is added to the real waits. So causes that have nothing to do
+    with the order, such as a minute without workers or a user's own limit, do not count.
 
-    Of a sample, in which each task stands for several, fewer slots serve the tasks. If each task held its slot for as long as
-    all for which it stands, tasks would wait for these long ones in both orders, and the difference would be too small.
+    In a sample, each task stands for several, and fewer slots serve the tasks. If instead each task held its slot for
+    as long as all tasks for which it stands, tasks would wait for these long ones in both orders, and the difference
+    would be too small.
 
     Args:
-        tasks: tasks that ran or run; those that started before ``begin`` occupy a slot until they end.
+        tasks: tasks that ran or run; tasks that started before ``begin`` occupy a slot until they end.
         begin: when the replay begins, in seconds since the epoch.
-        slots: how many tasks can run at once; as many as ran at once, if that is more.
+        slots: how many tasks can run at once; if more tasks ran at once, that number is used.
 
     Returns:
         The users, the largest difference first; empty if the tasks are of fewer than two users.
@@ -188,7 +193,9 @@ def compare_waits(tasks: Iterable[ServedTask], begin: float, slots: int) -> list
 
 
 def _most_at_once(tasks: Sequence[ServedTask], begin: float) -> int:
-    """How many of these tasks ran at the same moment. At least the average from ``begin`` on: of a sample, few ran at once."""
+    """Return how many tasks ran at the same moment, at least the average from ``begin`` on: few tasks of a sample ran
+    at once.
+    """
     changes = sorted([*((task.started, 1) for task in tasks), *((task.ended, -1) for task in tasks)])
     running = most = 0
     for _moment, change in changes:
@@ -219,7 +226,7 @@ def first_come_waits(shards: Shards, slots: int) -> Operation[FirstComeCompariso
 
 
 def _read_served_tasks(commands: Commands, most: int) -> Operation[tuple[list[ServedTask], float]]:
-    """Tasks of one shard that finished in the last minute or run, and the server's time."""
+    """Read the tasks of one shard that finished in the last minute or are running, and the server's time."""
     keys = commands.keys
     time, running = yield Read([("TIME",), ("ZRANGE", keys.state("started"), 0, most - 1)])
     now = int(time[0]) + int(time[1]) / 1_000_000
@@ -249,7 +256,7 @@ def _read_served_tasks(commands: Commands, most: int) -> Operation[tuple[list[Se
 
 
 def _blocks(total: int, count: int, most: int) -> list[tuple[int, int]]:
-    """Ranks of the last ``count`` of ``total`` tasks, from and to: all of them, or one block at random in each equal part."""
+    """Choose ranks (first, last) among the last ``count`` of ``total`` tasks: all, or one random block in each equal part."""
     if count <= most:
         return [(total - count, total - 1)] if count else []
     parts = max(1, most // TASKS_PER_BLOCK)

@@ -25,7 +25,7 @@ from django_fairque.engine.transport import server_checks as checks
 
 AlertKind = Literal["at_risk", "violated", "promoted", "died", "given_back", "emptied", "went_back"]
 MAX_ALERTS = 10_000
-"""No more are kept (lua/lib/base.lua)."""
+"""The largest number of alerts that are kept (lua/lib/base.lua)."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,6 @@ class Alert:
 
     @property
     def _happened(self) -> str:
-        """What happened to the task."""
         if self.kind == "promoted" and self.promoted_from is not None:
             return f"waited so long that it was moved up from {self.promoted_from.name}"
         if self.kind == "died":
@@ -81,7 +80,9 @@ class Alert:
 
 
 def take_alerts(shards: Shards, limit: int, now: float | None) -> Operation[list[Alert]]:
-    """What was taken is handed out, whatever can't be reached: the others' are there the next time."""
+    """Take the alerts of all shards. Alerts that were taken are returned even if some shards can't be reached; the
+    alerts of these shards stay there for the next call.
+    """
     check_integer(limit, "limit", 1, MAX_ALERTS)
     found: list[Alert] = []
 
@@ -111,11 +112,13 @@ def _alert(queue: str, packed: bytes) -> Alert:
 
 
 MAX_NAMES_PER_REASON = 5
-"""Names of tasks that workers do not know, and processes with a blocked event loop: one reason for each."""
+"""The largest number of unknown task names, and of processes with a blocked event loop, that are listed: one reason for
+each.
+"""
 NO_WORKER_RUNS = "tasks are waiting and no worker is running; start one with manage.py fairque_worker"
-"""The reason of a queue's health while nothing is done there."""
+"""The reason in a queue's health if tasks wait and no worker runs."""
 NO_WORKER_IS_READY = "no worker is running, so tasks that are pushed will wait; start one with manage.py fairque_worker"
-"""The same while nothing waits."""
+"""The reason in a queue's health if no worker runs and no task waits."""
 LATE_MAINTENANCE_SECONDS = 60
 """Seconds after which maintenance that should have been done by now is missing."""
 
@@ -130,24 +133,31 @@ class Health:
     reasons: list[str]
     server: dict[str, Any]
     missing_shards: tuple[int, ...] = ()
-    """Numbers of the shards that can't be reached now: what lies there waits, and is not looked at."""
+    """Numbers of the shards that can't be reached now: their tasks wait, and are in none of the figures."""
 
 
 def attendance_reads(commands: Commands, now: int) -> list[tuple[Any, ...]]:
-    """Reads the number of workers that live at ``now`` (µs), then, kind by kind, of what is due and waits for their
-    maintenance. Workers that have died are counted out here: when all have, none is left to remove them."""
+    """Return the reads for `attendance`: the number of workers that are alive at ``now`` (µs), then for each kind the
+    number of due entries that wait for a worker's maintenance.
+
+    Dead workers are excluded here, because no worker removes their entries when all have died.
+    """
     keys = commands.keys
     due = (keys.state("scheduled"), keys.state("started"), keys("throttled"))
     return [("ZCOUNT", keys("workers"), now, "+inf"), *(("ZCOUNT", key, "-inf", now) for key in due)]
 
 
 def attendance(replies: Sequence[Sequence[int]]) -> tuple[int, int]:
-    """How many workers live, and how much is due, by what `attendance_reads` read of each shard."""
+    """Return the number of live workers and the number of due entries, from the replies to `attendance_reads` of each
+    shard.
+    """
     return max(int(each[0]) for each in replies), sum(int(number) for each in replies for number in each[1:])
 
 
 def _other_nodes(shards: Sequence[Commands]) -> Operation[list[dict[str, Any]]]:
-    """What each node of a cluster says that has a shard: what has no key goes where the rest of a read goes."""
+    """Read INFO of each other node of a cluster that has a shard. Commands without a key go to the node of their read's
+    keys.
+    """
     found: dict[str, dict[str, Any]] = {}
     for shard in shards[1:]:
         info, _ = yield Read([("INFO", *checks.CHECKED_INFO_SECTIONS), ("EXISTS", shard.keys("stats"))])
@@ -156,7 +166,7 @@ def _other_nodes(shards: Sequence[Commands]) -> Operation[list[dict[str, Any]]]:
 
 
 def unknown_names(workers: Sequence[listing.WorkerRecord]) -> list[str]:
-    """In a sentence each, the names of tasks that workers can't run."""
+    """Return a sentence for each name of a task that workers can't run."""
     counts, sentences = Counter(name for worker in workers for name in worker.unknown_tasks), []
     for name, count in sorted(counts.items()):
         some = f"{count:,} of {len(workers):,} workers {'does' if count == 1 else 'do'} not know"
@@ -168,7 +178,7 @@ def unknown_names(workers: Sequence[listing.WorkerRecord]) -> list[str]:
 
 
 def missing_keys(used: Iterable[bytes], workers: Sequence[listing.WorkerRecord]) -> list[str]:
-    """In a sentence each, the keys that producers sign with and that workers do not have."""
+    """Return a sentence for each key that producers sign with and that some workers do not have."""
     sentences, checking = [], [worker for worker in workers if worker.keys]
     for key in sorted(each.decode(errors="replace") for each in used):
         without = [worker.worker for worker in checking if key not in worker.keys]
@@ -183,7 +193,7 @@ def missing_keys(used: Iterable[bytes], workers: Sequence[listing.WorkerRecord])
 
 
 def blocked_loops(workers: Sequence[listing.WorkerRecord]) -> list[str]:
-    """In a sentence each, the processes whose event loop is blocked by a task."""
+    """Return a sentence for each process whose event loop is blocked by a task."""
     sentences = [
         f"the event loop of process {worker.worker} is blocked by {worker.info['blocked_by']}; its log has the stack"
         for worker in workers
@@ -196,7 +206,7 @@ def blocked_loops(workers: Sequence[listing.WorkerRecord]) -> list[str]:
 
 
 def unresponsive(workers: Sequence[listing.WorkerRecord]) -> list[str]:
-    """In a sentence each, the processes that do not respond to their supervisor."""
+    """Return a sentence for each process that does not respond to its supervisor."""
     found = [worker.worker for worker in workers if worker.info.get(UNRESPONSIVE_FIELD)]
     left = len(found) - MAX_NAMES_PER_REASON
     more = [f"{left:,} more {'process does' if left == 1 else 'processes do'} not respond"] if left > 0 else []
@@ -208,8 +218,8 @@ def unresponsive(workers: Sequence[listing.WorkerRecord]) -> list[str]:
 def health(queue: Shards) -> Operation[Health]:
     """Return whether the server keeps tasks safe and work is being done. ``queue`` are the shards.
 
-    Raises `RedisConnectionError` if the server can't be reached. Of several shards some may be away, and of several
-    nodes some may be full: the queue is degraded then, as the users of the others go on.
+    Raises `RedisConnectionError` if the server can't be reached. If only some of several shards can't be reached, or
+    only some of several nodes are full, the queue is degraded, because the users of the other shards are served.
     """
     shards = tuple(queue)
     reads = [

@@ -57,7 +57,7 @@ class Distribution:
 
 @dataclass
 class Histograms:
-    """Those of one minute, or of several added up."""
+    """The histograms of one minute, or the sums of several minutes."""
 
     waits: dict[int, Counter[int]] = field(default_factory=dict)
     """By priority."""
@@ -66,7 +66,7 @@ class Histograms:
 
     @classmethod
     def of(cls, records: Iterable[Mapping[bytes, bytes]]) -> Histograms:
-        """Those in the records of some minutes."""
+        """Return the histograms in the records of some minutes."""
         found = cls()
         for name, value in (item for record in records for item in record.items()):
             kind, *rest = name.split(b":")
@@ -80,7 +80,7 @@ class Histograms:
 
     @property
     def wait(self) -> Percentiles:
-        """Of the waits of all priorities together."""
+        """Percentiles of the waits of all priorities together."""
         return percentiles(sum(self.waits.values(), Counter()))
 
     @property
@@ -112,19 +112,21 @@ def add_up_records(records: Sequence[Mapping[bytes, bytes]]) -> Mapping[bytes, b
 
 
 def distribution(counters: Mapping[str, int], kind: str) -> Distribution:
-    """The one of a kind (wait or run) among a queue's counters."""
+    """Return the distribution of a kind (wait or run) among a queue's counters."""
     found = {name.partition(":")[2]: value for name, value in counters.items() if name.startswith(f"{kind}:")}
     total = found.pop("sum", 0) / 1_000_000
     return Distribution({int(bucket): found[bucket] for bucket in sorted(found, key=int)}, total)
 
 
 def bucket_middle(bucket: int) -> float:
-    """Of a bucket, in seconds: its geometric mean."""
+    """Return the geometric mean of a bucket, in seconds."""
     return float(2 ** ((bucket + 0.5) / 4) / 1_000_000)
 
 
 def percentiles(histogram: Mapping[int, float], middle: Callable[[int], float] = bucket_middle) -> Percentiles:
-    """Of the durations in some buckets; each may count for a part. Fewer than half a duration are none."""
+    """Return the percentiles of the durations in these buckets; a duration may count in part. Less than half a duration
+    counts as none.
+    """
     total = sum(histogram.values())
     if round(total) == 0:
         return Percentiles()
@@ -146,11 +148,11 @@ MAX_ACTIVITY_MINUTES = 7 * KEPT_MINUTES
 
 @dataclass(frozen=True)
 class Span:
-    """What happened from ``begin`` (Unix time) on, for ``seconds``: the latest span is still going on.
+    """The activity from ``begin`` (Unix time) on, for ``seconds``. The latest span has not ended.
 
     These are numbers of tasks: ``pushed``, ``finished``, ``failed`` (attempts), ``dead`` (new dead letters),
-    ``violated`` (started after their SLA), ``promoted`` (moved up a class). ``wait`` and ``run`` are percentiles of
-    the attempts that ended in it: how long they had waited for their start, and how long they ran.
+    ``violated`` (started after their SLA), ``promoted`` (moved up a class). ``wait`` and ``run`` are percentiles of the
+    attempts that ended in the span: of the time that they waited for their start, and of their run times.
     """
 
     begin: int
@@ -167,7 +169,7 @@ class Span:
     """The most ready tasks of all samples of this span, None without a sample: no worker ran. The latest span may have no
     sample yet."""
     oldest_wait: float | None = None
-    """As ``ready``: the longest wait of a task that could start, in seconds."""
+    """The longest wait of a task that could start, in seconds, in all samples; None as for ``ready``."""
     mean_run: float | None = None
     """The average run time of its attempts in seconds, where ``wait`` and ``run`` are unknown: in spans of an hour or more
     of an activity that is longer than a day."""
@@ -230,7 +232,7 @@ def activity(queue: Shards, minutes: int, per_span: int) -> Operation[Activity]:
 
 
 def _activity_of_hours(queue: Shards, count: int, per_span: int) -> Operation[Activity]:
-    """The activity of the last ``count`` hours, in spans of ``per_span`` hours."""
+    """Read the activity of the last ``count`` hours, in spans of ``per_span`` hours."""
     clock, *found = yield Read([("TIME",), *(("HGETALL", shard.keys("stats:hours")) for shard in queue)])
     now = int(clock[0])
     first = now // 3600 // per_span * per_span - count + per_span
@@ -259,7 +261,7 @@ def _activity_of_hours(queue: Shards, count: int, per_span: int) -> Operation[Ac
 
 
 HOUR_MICROSECONDS = 3_600_000_000
-"""In microseconds."""
+"""One hour in microseconds."""
 WAIT_BUCKETS = 16
 
 
@@ -277,12 +279,14 @@ class LastHour:
 
 
 def wait_bucket_middle(bucket: int) -> float:
-    """Of a bucket of waits, in seconds: the first ends at 10 ms, each of the next where three times the last did."""
+    """Return the middle of a bucket of waits, in seconds. The first bucket ends at 10 ms; each later one ends at three
+    times the end of the one before.
+    """
     return float(0.01 * 3 ** (bucket - 0.5))
 
 
 def last_hour(record: Mapping[bytes, bytes], now_us: int) -> LastHour:
-    """From a user's record, as of a moment in microseconds since the epoch."""
+    """Return the usage in a user's record, as of a moment in microseconds since the epoch."""
     waits = dict.fromkeys(range(WAIT_BUCKETS), 0.0)
     for half, part in _recent_halves(record, now_us):
         for bucket in waits:
@@ -291,13 +295,15 @@ def last_hour(record: Mapping[bytes, bytes], now_us: int) -> LastHour:
 
 
 def busy_last_hour(record: Mapping[bytes, bytes], now_us: int) -> float:
-    """Seconds of worker time, from a user's record or a shard's counters, as of a moment in microseconds since the epoch."""
+    """Return the seconds of worker time in a user's record or a shard's counters, as of a moment in microseconds since
+    the epoch.
+    """
     halves = _recent_halves(record, now_us)
     return sum(part * number(record.get(b"recent:%d" % half)) / 1_000_000 for half, part in halves)
 
 
 def _recent_halves(record: Mapping[bytes, bytes], now_us: int) -> list[tuple[int, float]]:
-    """Which of the two recorded hours are of the last sixty minutes, and with what part."""
+    """Return the recorded hours (0 or 1) that overlap the last sixty minutes, each with the part that lies in them."""
     hour, since = divmod(now_us, HOUR_MICROSECONDS)
     written = int(number(record.get(b"hour")))
     parts = ((hour, 1.0), (hour - 1, 1 - since / HOUR_MICROSECONDS))
@@ -305,7 +311,7 @@ def _recent_halves(record: Mapping[bytes, bytes], now_us: int) -> list[tuple[int
 
 
 def total_usage(hours: Iterable[LastHour]) -> LastHour:
-    """What several users had."""
+    """Add up the figures of several users."""
     busy, waits = 0.0, dict.fromkeys(range(WAIT_BUCKETS), 0.0)
     for each in hours:
         busy += each.busy_seconds
@@ -348,17 +354,18 @@ class Waits:
 
 
 def longest_waits(shards: Shards, limit: int) -> Operation[PartialList[WaitingTask]]:
-    """Of tasks that could start now, the longest first."""
+    """Return the tasks that could start now and have waited longest, the longest wait first."""
     each_shard = yield from read_together([waits(shard, limit) for shard in shards])
     found = [each for some in each_shard for each in some.could_start]
     return PartialList(sorted(found, key=lambda each: each.since)[:limit], shards.missing)
 
 
 def waits(commands: Commands, limit: int) -> Operation[Waits]:
-    """Of twice ``limit`` tasks: those that come first in their class, and those that missed their SLA.
+    """Read twice ``limit`` tasks: the first ones in the registry of queued tasks, and the first ones that missed their
+    SLA.
 
-    If some of these are held back, the oldest tasks of the users who are served next are looked at too: a bulk of held-back
-    tasks then hides no other task as long as at most `MAX_SERVED_USERS` users can be served.
+    If some of these are held back, the oldest tasks of the users who are served next are read too. So a large number of
+    held-back tasks hides no other task as long as at most `MAX_SERVED_USERS` users can be served.
     """
     check_limit(limit)
     queued = commands.keys.state("queued")
@@ -389,7 +396,7 @@ def _read_tasks(commands: Commands, ids: list[str]) -> Operation[list[WaitingTas
 
 
 def _served(commands: Commands, user_ids: set[str]) -> Operation[set[str]]:
-    """Those of the users who are in the ring, or in the ring of an organization that is in it."""
+    """Return the users who are in the ring, or in the ring of an organization that is in it."""
     names, keys = sorted(user_ids), commands.keys
     if not names:
         return set()
@@ -407,7 +414,9 @@ def _served(commands: Commands, user_ids: set[str]) -> Operation[set[str]]:
 
 
 def _next_users(commands: Commands) -> Operation[list[str]]:
-    """The users who are served next, at most `MAX_SERVED_USERS`: those in the ring, and members of organizations in it."""
+    """List the users who are served next, at most `MAX_SERVED_USERS`: users in the ring, and members of organizations
+    in it.
+    """
     (entries,) = yield Read([("ZRANGE", commands.keys("ring"), 0, MAX_SERVED_USERS - 1)])
     names = [entry.decode() for entry in entries if not entry.startswith(ORGANIZATION_PREFIX)]
     reads = [
@@ -420,7 +429,7 @@ def _next_users(commands: Commands) -> Operation[list[str]]:
 
 
 def _heads(commands: Commands, user_ids: list[str]) -> Operation[list[WaitingTask]]:
-    """The oldest task of each priority of each user."""
+    """Read the oldest task of each priority of each user."""
     keys = commands.keys
     reads: list[tuple[Any, ...]] = [("LRANGE", keys.critical(user_id), 0, 0) for user_id in user_ids]
     for user_id in user_ids:
@@ -432,9 +441,10 @@ def _heads(commands: Commands, user_ids: list[str]) -> Operation[list[WaitingTas
 
 
 def busiest_users(shards: Shards, sample: int) -> Operation[PartialList[str]]:
-    """Those of the tasks of each state in which tasks wait, drawn at random; each shard's part of the sample.
+    """Return the users of waiting tasks, the most frequent one first, from a random sample of each state. Each shard
+    has an equal part of the sample.
 
-    By chance and not at fixed distances, because tasks that come in a rhythm would be drawn in it, and some never.
+    Tasks at fixed distances are no fair sample: tasks that arrive in the same rhythm would be drawn always or never.
     """
     check_limit(sample)
     found = Counter[str]()
@@ -454,14 +464,14 @@ INTERNAL_STAT_FIELDS = {
     *("epoch", "confirmations", "sampled", "spared", "given", "groups", "behind", "resolve_turn", "signed"),
     *("active", "active_users", "hour", "revision", "format", "format_version"),
 }
-"""What the stats hash holds in addition to totals."""
+"""Fields of the stats hash that are not totals."""
 NON_TOTAL_PREFIXES = ("depth:", "lying:", "wait:", "run:", "recent:")
-"""How what is no total begins: what is there now, and histograms."""
+"""Prefixes of fields that are not totals: current numbers, and histograms."""
 
 
 @dataclass(frozen=True)
 class MinuteStats:
-    """What happened in one minute (``minute`` × 60 is its start as Unix time).
+    """The activity of one minute (``minute`` × 60 is its start as Unix time).
 
     These are numbers of tasks: ``pushed``, ``finished``, ``failed`` (attempts), ``dead`` (new dead letters),
     ``violated`` (started after their SLA), ``promoted`` (moved up a class). ``wait_p95`` and ``run_p95`` are the 95th
@@ -480,7 +490,7 @@ class MinuteStats:
     ready: int | None = None
     """The number of ready tasks when the minute's sample was recorded, None without a sample: no worker ran."""
     oldest_wait: float | None = None
-    """As ``ready``: the longest wait of a task that could start, in seconds."""
+    """The longest wait of a task that could start, in seconds, in the sample; None as for ``ready``."""
 
 
 @dataclass(frozen=True)
@@ -501,8 +511,8 @@ class DependencyStats:
 
 @dataclass(frozen=True)
 class SlaCounts:
-    """Of the tasks of one priority: how often SLAs were at risk (``at_risk``), passed while the task still waited
-    (``overdue``), and were missed by a late start (``violated``), since the queue's first task.
+    """The SLAs of one priority's tasks since the queue's first task: how often they were at risk (``at_risk``), passed
+    while the task still waited (``overdue``), and were missed by a late start (``violated``).
     """
 
     at_risk: int
@@ -512,8 +522,8 @@ class SlaCounts:
 
 @dataclass(frozen=True)
 class SlaStats:
-    """How often SLAs were at risk (``at_risk``), passed while the task still waited (``overdue``), and were missed by
-    a late start (``violated``), since the queue's first task.
+    """The SLAs of all tasks since the queue's first task: how often they were at risk (``at_risk``), passed while the
+    task still waited (``overdue``), and were missed by a late start (``violated``).
 
     ``promoted`` tasks moved up a class because they starved, ``promoted_from`` by the class they came from.
     ``by_priority`` has the first three by the name of the priority that the task had then, the highest first.
@@ -561,16 +571,17 @@ class QueueStats:
     dead: dict[str, int]
     minutes: list[MinuteStats] = field(default_factory=list)
     waits: Distribution = field(default_factory=Distribution)
-    """Of all attempts since the queue's first task, which ``wait`` and ``run`` are for the last hour."""
+    """The waits of all attempts since the queue's first task; ``wait`` and ``run`` cover the last hour only."""
     runs: Distribution = field(default_factory=Distribution)
     held_back_wait_seconds: float = 0.0
     """The longest wait of a task that is held back: the queue, its user or its organization is paused, or the user or the
     organization has its number of running tasks or is out of rate. ``oldest_wait_seconds`` is of tasks that could start."""
     missing_shards: tuple[int, ...] = ()
-    """Numbers of the shards that can't be reached now: what lies there is in none of the figures, and ``paused`` is that
-    of the others."""
+    """Numbers of the shards that can't be reached now. Their tasks are in none of the figures, and ``paused`` is about
+    the other shards.
+    """
     trend: Trend | None = None
-    """How the backlog develops, None if that is unknown, or if the figures of fewer than 10 minutes were read."""
+    """The development of the backlog; None if it is unknown, or if fewer than 10 minutes were read."""
     pause: Pause | None = None
     """The note and the end of the queue's pause; None unless it is paused."""
     deployments: list[Deployment] = field(default_factory=list)
@@ -679,9 +690,9 @@ def _state_sizes(commands: Commands) -> list[tuple[Any, ...]]:
 
 
 def _wait_of(waiting: Sequence[Sequence[WaitingTask]], now: float) -> float:
-    """Seconds that the oldest of these tasks has waited; each part begins with its oldest.
+    """Return the seconds that the oldest of these tasks has waited; each part begins with its oldest task.
 
-    A task can be ready after ``now``: it was pushed since that was read, or its server's clock was set back.
+    A task can be ready after ``now``: it was pushed after the clock was read, or its server's clock was set back.
     """
     return max([0.0, *(now - some[0].since for some in waiting if some)])
 
@@ -713,7 +724,7 @@ class ShardStats:
 
 
 def shard_stats(shards: Shards, client: Any) -> Operation[PartialList[ShardStats]]:
-    """Of every shard, also of the missing ones."""
+    """Return the figures of every shard, also of the missing ones."""
     reads = [
         [("ZCARD", shard.keys("ring")), ("HGET", shard.keys("stats"), "behind"), *_state_sizes(shard)]
         for shard in shards

@@ -96,8 +96,11 @@ def record_task_names(shards: Shards, counts: Mapping[str, AttemptCounts], now: 
 
 
 def task_names(shards: Shards, hours: int) -> Operation[list[NameFigures]]:
-    """The figures of the last ``hours``, the name with most attempts first. Of the oldest hour by the clock, the part counts
-    that lies in the time. While the first shard is away, only retries are known."""
+    """Return the figures of the last ``hours``, the name with most attempts first.
+
+    The oldest hour by the clock counts with the part that lies in this time. While the first shard can't be reached,
+    only retries are known.
+    """
     check_integer(hours, "hours", 1, MAX_HOURS)
     ((seconds, _),) = yield Read([("TIME",)])
     this_hour, passed = divmod(int(seconds), 3600)
@@ -135,7 +138,7 @@ def task_names(shards: Shards, hours: int) -> Operation[list[NameFigures]]:
 
 
 def _retrying(shards: Shards) -> Operation[dict[str, int]]:
-    """How many tasks of each name wait for a retry, from a sample of the scheduled ones."""
+    """Estimate how many tasks of each name wait for a retry, from a sample of the scheduled tasks."""
     present = list(shards)
     size = max(1, SCHEDULED_SAMPLE // max(1, len(present)))
     reads = [(command, shard.keys.state("scheduled")) for shard in present for command in ("ZCARD", "ZRANDMEMBER")]

@@ -1,8 +1,8 @@
-"""Who has waited longest in each half hour of the last day.
+"""The users with the longest waits in each half hour of the last day.
 
-A worker that sweeps a shard records a sample once a minute (`record_sample` in ``engine/maintenance/samples.py``): of at most
-`SAMPLED_USERS` users the wait of the oldest ready task that nothing holds back. The record of a half hour keeps the
-`KEPT_USERS` users with the longest waits. All records of a shard are in one hash of `KEPT_HALF_HOURS` fields.
+A worker that sweeps a shard records a sample once a minute (`record_sample` in ``engine/maintenance/samples.py``): for
+at most `SAMPLED_USERS` users, the wait of the oldest ready task that nothing holds back. The record of a half hour
+keeps the `KEPT_USERS` users with the longest waits. All records of a shard are in one hash of `KEPT_HALF_HOURS` fields.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class HalfHour:
         return str(self.half_hour % KEPT_HALF_HOURS)
 
     def with_earlier(self, earlier: HalfHour | None) -> HalfHour:
-        """Together with what was recorded of the same half hour before."""
+        """Return this record merged with the earlier record of the same half hour."""
         if earlier is None or earlier.half_hour != self.half_hour:
             return self
         users = {
@@ -79,7 +79,7 @@ class HalfHour:
         return HalfHour(self.half_hour, max(self.median_seconds, earlier.median_seconds), users).shortened()
 
     def shortened(self) -> HalfHour:
-        """With the users that are recorded."""
+        """Return this record with only the users that are recorded."""
         fitting = [
             (user, found)
             for user, found in self.users.items()
@@ -89,7 +89,7 @@ class HalfHour:
         return HalfHour(self.half_hour, self.median_seconds, dict(longest))
 
     def packed(self) -> str:
-        """As it is recorded."""
+        """Return the record as the server keeps it."""
         return _as_json([self.half_hour, self.median_seconds, self.users]).decode()
 
     @classmethod

@@ -1,15 +1,16 @@
 """Requests to a cluster: which node a request goes to, and loading the slot map again after a redirect.
 
-Redirects: after MOVED the slot map is loaded again and the request is repeated. After ASK or TRYAGAIN the request is repeated
-after a pause, because a script must find all its keys on one node; ASKING is never sent. `RetryPolicy.pause_after` decides
-this, `Transport.send` and `AsyncTransport.send` do it.
+After MOVED, the slot map is loaded again and the request is repeated. After ASK or TRYAGAIN, the request is repeated
+after a pause, because a script must find all its keys on one node; ASKING is never sent. `RetryPolicy.pause_after`
+decides this, and `Transport.send` and `AsyncTransport.send` do it.
 
-Calls go straight to the node of their slot. Left to itself the client would ask a node of its choice, before every call of a
-function, which keys it has: twice the way, and in vain whenever that node is away. And after each failure it would close the
-connections to all nodes, also those on which others are being answered.
+Calls go straight to the node of their slot. By default the client would ask any node, before every call of a function,
+which keys the function has: this takes two round trips, and fails whenever that node can't be reached. After each
+failure it would also close the connections to all nodes, even connections on which other calls wait for replies.
 
-While a slot is moved key by key, a script that begins there could miss keys in the middle of its work. So every call
-declares one key more, which never exists: a node of a slot on its way then answers ASK or TRYAGAIN before it runs anything.
+While a slot is moved key by key, a script that begins on its node could miss keys in the middle of its work. So every
+call declares one more key, which never exists: a node whose slot is being moved then answers ASK or TRYAGAIN before it
+runs anything.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from django_fairque.engine.scripting.operations import BlockingCommand, Scan, Sc
 from django_fairque.engine.scripting.scripts import BASE_KEYS
 
 UNTRUSTED_CERTIFICATE_TEXT = "CERTIFICATE_VERIFY_FAILED"
-"""In the text of an error of the encryption library."""
+"""A part of the text of an error of the encryption library."""
 CLUSTER_DISABLED_TEXT = "cluster support disabled"
-"""In the text of an answer to a question about a cluster."""
+"""A part of the text of a server's error if it belongs to no cluster."""
 REDIRECT_ERRORS = (redis_errors.AskError, redis_errors.TryAgainError)
 """ASK, TRYAGAIN, and MOVED (a subclass of `AskError`): the slot is being moved, or has moved. Nothing was executed."""
 CONNECTION_LOST_ERRORS = (redis_errors.ConnectionError, redis_errors.TimeoutError)
-"""What was executed is unknown."""
+"""Errors after which it is unknown whether the request was executed."""
 STALE_TOPOLOGY_ERRORS = (
     *CONNECTION_LOST_ERRORS,
     *REDIRECT_ERRORS,
@@ -52,12 +53,12 @@ def is_cluster(client: Any) -> bool:
 
 
 def knows_nodes(client: Any) -> bool:
-    """Whether a cluster's client has loaded them yet: one that we have made does so at its first use."""
+    """Return whether a cluster's client has loaded its nodes. A `LazyRedisCluster` loads them at its first use."""
     return bool(getattr(client, "knows_nodes", True))
 
 
 def underlying_error(error: Exception) -> Exception:
-    """A node's error, if that is why a cluster's client found none; else the error itself."""
+    """Return the error of a node, if it is the reason why a cluster's client found none; else the error itself."""
     cause = error.__cause__ if isinstance(error, redis_errors.RedisClusterException) else None
     for each in (cause, cause and cause.__context__):
         if isinstance(each, (redis_errors.ResponseError, redis_errors.AuthenticationError)):
@@ -66,7 +67,7 @@ def underlying_error(error: Exception) -> Exception:
 
 
 def declared_keys(request: ScriptCall) -> tuple[str, ...]:
-    """The keys that a call to a cluster says it uses."""
+    """Return the keys that a call to a cluster declares."""
     slot, _, _ = request.keys[0].partition("}")
     prefix = request.keys[0].removesuffix(BASE_KEYS[0])
     derived = [prefix + name for name in BASE_KEYS[1:]] if prefix != request.keys[0] else []
@@ -74,19 +75,21 @@ def declared_keys(request: ScriptCall) -> tuple[str, ...]:
 
 
 def node_of(client: Any, request: SingleRequest) -> Any:
-    """Who takes the commands of a request: the node of its slot; the client itself if it is of no cluster."""
+    """Return the client of the node to which a request goes; without a cluster, the client itself."""
     if not is_cluster(client):
         return client
     return client_of(client, client.get_node_from_key(key_of(request)))
 
 
 def client_of(client: Any, node: Any) -> Any:
-    """Who takes the commands for a node. A cluster's client for coroutines has no other client for that."""
+    """Return the object that sends commands to a node: its client, or the node itself if the cluster's client is
+    asynchronous.
+    """
     return client.get_redis_connection(node) if hasattr(client, "get_redis_connection") else node
 
 
 def key_of(request: SingleRequest) -> str | None:
-    """A key of a request, which says where it goes; None if it has none."""
+    """Return the key of a request that decides where it goes; None if it has no key."""
     if isinstance(request, ScriptCall):
         return request.keys[0]
     if isinstance(request, Scan):
@@ -96,14 +99,14 @@ def key_of(request: SingleRequest) -> str | None:
 
 
 def address(client: Any, key: str) -> str:
-    """Where the node is that has this key's slot, as ``host:port``; empty without a cluster."""
+    """Return the address, as ``host:port``, of the node that has this key's slot; empty without a cluster."""
     return str(client.get_node_from_key(key).name) if is_cluster(client) else ""
 
 
 async def pipeline_on(node: Any, commands: list[tuple[Any, ...]]) -> list[Any]:
-    """Send commands over one connection to a node of a client for coroutines; their replies, errors among them.
+    """Send commands over one connection to a node of an asyncio client. Return the replies, with errors among them.
 
-    A node is what `client_of` returns: of a cluster's client, or a plain client.
+    A node is a result of `client_of`, for a cluster's client or a plain client.
     """
     if not hasattr(node, "acquire_connection"):
         return await _plain_pipeline(node, commands, raise_on_error=False)
@@ -113,7 +116,9 @@ async def pipeline_on(node: Any, commands: list[tuple[Any, ...]]) -> list[Any]:
 
 
 async def read_on(node: Any, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """As `pipeline_on`, with the replies as the client reads them, but not decoded; raises the first error among them."""
+    """Send commands as `pipeline_on` does. Return the replies as the client parses them, but not decoded; raise the
+    first error among them.
+    """
     if not hasattr(node, "acquire_connection"):
         return await _plain_pipeline(node, commands, raise_on_error=True)
     replies, errors = list[Any](), list[redis_errors.ResponseError]()
@@ -142,7 +147,7 @@ async def _connection_of(node: Any) -> AsyncIterator[Any]:
     connection = node.acquire_connection()
     try:
         yield connection
-    except BaseException:  # a canceled one's too: a late reply must not be taken for the next call's
+    except BaseException:  # also a cancellation: the next call must not get a late reply
         await connection.disconnect(nowait=True)
         raise
     finally:
@@ -157,13 +162,15 @@ async def _reply(connection: Any) -> Any:
 
 
 class LazyRedisCluster(RedisCluster):
-    """A client that asks the cluster for its nodes when it is first used, as the asynchronous client of redis-py does.
+    """A client that asks the cluster for its nodes at its first use, as the asynchronous client of redis-py does.
 
-    redis-py's synchronous client asks when it is made, and raises if no node answers: a worker that starts before its
-    servers could not even report that it waits for them, and a web process whose queue is made at import could not start.
+    redis-py's synchronous client asks when it is created, and raises an error if no node answers. Then a worker that
+    starts before its servers could not even report that it waits for them, and a web process that creates its queue at
+    import could not start.
 
-    The client is made of the options of a `RedisCluster`. It is thread-safe: a thread that uses it while another one asks
-    waits for that result. Until a node has answered, each use asks again and raises the error of the last attempt.
+    The arguments are the options of a `RedisCluster`. The client is thread-safe: a thread that uses it while another
+    thread asks waits for that result. Until a node has answered, each use asks again and raises the error of the last
+    attempt.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -173,11 +180,11 @@ class LazyRedisCluster(RedisCluster):
 
     @property
     def knows_nodes(self) -> bool:
-        """Whether one of them has answered."""
+        """Whether a node has answered."""
         return "nodes_manager" in self.__dict__
 
     def __getattr__(self, name: str) -> Any:
-        # Only for what is not there: before the first use nearly everything, later nothing.
+        # Called for missing attributes only: nearly all before the first use, none later.
         mine = self.__dict__
         if name.startswith("__") or "_connect_lock" not in mine:
             raise AttributeError(name)

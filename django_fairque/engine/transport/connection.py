@@ -1,12 +1,12 @@
-"""Connections: sending requests to the server, repeating them, and checking that the server can be trusted with tasks.
+"""Connections: sending requests to the server, repeating them, and checking that the server is safe for tasks.
 
-`Transport` and `AsyncTransport` share everything but how a command is sent and a reply is awaited (`SharedTransport`).
+`Transport` and `AsyncTransport` differ only in how they send a command and wait for a reply (`SharedTransport`).
 
-`Connection` and `AsyncConnection` send script calls over the connections of a plain client. Half of the work of redis-py's
-``execute_command`` is of no use to a call: checking the type of every argument, its own retries, durations for metrics. A call of
-eighty arguments costs 50 µs of the client's processor that way and 30 through a connection of the same pool. Only a plain
-``redis.Redis`` or ``redis.asyncio.Redis`` is treated so: for any other client, subclass or instrumented ``execute_command`` that
-method is called.
+`Connection` and `AsyncConnection` send script calls over the connections of a plain client. Half of the work of
+redis-py's ``execute_command`` is of no use to a call: checking the type of every argument, its own retries, durations
+for metrics. A call of eighty arguments costs 50 µs of the client's processor that way, and 30 µs through a connection
+of the same pool. This is done only for a plain ``redis.Redis`` or ``redis.asyncio.Redis``: for any other client, a
+subclass, or an instrumented ``execute_command``, that method is called.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class SyncClient(Protocol):
-    """What is used of ``redis.Redis`` and ``redis.cluster.RedisCluster``."""
+    """The methods of ``redis.Redis`` and ``redis.cluster.RedisCluster`` that are used."""
 
     def execute_command(self, *args: Any, **options: Any) -> Any: ...
     def pipeline(self, transaction: bool = ...) -> Any: ...
@@ -50,7 +50,7 @@ class SyncClient(Protocol):
 
 
 class AsyncClient(Protocol):
-    """What is used of ``redis.asyncio.Redis`` and its cluster client."""
+    """The methods of ``redis.asyncio.Redis`` and its cluster client that are used."""
 
     def execute_command(self, *args: Any, **options: Any) -> Awaitable[Any]: ...
     def pipeline(self, transaction: bool = ...) -> Any: ...
@@ -65,13 +65,15 @@ def _is_original(kind: Any) -> bool:
 _ORIGINAL_EXECUTE: dict[Any, Any] = {
     kind: kind.execute_command for kind in (redis.Redis, redis.asyncio.Redis) if _is_original(kind)
 }
-"""The clients whose connections may be used, with the method that nobody has replaced."""
+"""The clients whose connections may be used directly, each with its original method."""
 
 
 class FastConnectionPool(redis.BlockingConnectionPool):
-    """A pool that hands out the connection that was released last without redis-py's queue and metrics, which take three
-    quarters of the time. It keeps one connection for this, and only while others are free: a thread that waits for a
-    connection gets it through the queue.
+    """A pool that hands out the most recently released connection without redis-py's queue and metrics, which take
+    three quarters of the time.
+
+    The pool keeps one connection for this, and only while others are free: a thread that waits for a connection gets it
+    through the queue.
     """
 
     def reset(self) -> None:
@@ -91,7 +93,7 @@ class FastConnectionPool(redis.BlockingConnectionPool):
                 is_ready = not connection.can_read()  # the server has not closed it
             except (redis_errors.ConnectionError, redis_errors.TimeoutError, OSError):
                 pass
-            finally:  # also after a time limit, whenever it comes: the pool would have one connection less for good
+            finally:  # also if a time limit raises: else the pool would lose one connection for good
                 if not is_ready:
                     connection.disconnect()
                     super().release(connection)  # type: ignore[no-untyped-call]
@@ -116,7 +118,7 @@ class FastConnectionPool(redis.BlockingConnectionPool):
 
 
 class AsyncFastConnectionPool(redis.asyncio.BlockingConnectionPool):
-    """As `FastConnectionPool`, for an event loop. The connection that it keeps counts as taken."""
+    """A pool like `FastConnectionPool`, for an event loop. The connection that it keeps counts as in use."""
 
     synchronous = FastConnectionPool
 
@@ -151,11 +153,11 @@ class AsyncFastConnectionPool(redis.asyncio.BlockingConnectionPool):
 
 
 MAX_UNANSWERED_CALLS = 2
-"""Calls that wait for the server while another is made: it then never waits for the client."""
+"""The number of calls that wait for replies while the next one is built: with two, the server never waits for the client."""
 
 
 class SharedConnection:
-    """The way of one client's calls, as far as it is the same for both kinds of clients."""
+    """The common part of `Connection` and `AsyncConnection`."""
 
     def __init__(self, client: SyncClient | AsyncClient) -> None:
         self._client: Any = client
@@ -177,11 +179,12 @@ class SharedConnection:
 
 
 class Connection(SharedConnection):
-    """The way of a synchronous client's calls; thread-safe as the client is."""
+    """Sends calls over the connections of a synchronous client; thread-safe as the client is."""
 
     def call(self, command: tuple[Any, ...]) -> Any:
-        """Send a command and wait for its reply, whose strings stay bytes; raises what the client would. Only where
-        `is_usable`."""
+        """Send a command and return its reply, with strings as bytes. Raises the errors of the client. Call this only
+        if `is_usable`.
+        """
         pool = self._client.connection_pool
         connection = pool.get_connection(*self._names)
         try:
@@ -190,14 +193,14 @@ class Connection(SharedConnection):
         except redis_errors.ResponseError:
             raise
         except BaseException:
-            # A time limit's too, whenever it comes: a late reply must not be taken for the next call's.
+            # A time limit can raise here at any moment. The next call must not get a late reply.
             connection.disconnect()
             raise
         finally:
             pool.release(connection)
 
     def read(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Send ``commands`` together and return what the client makes of their replies; raises the first error of the server."""
+        """Send ``commands`` together and return the replies as the client parses them; raise the server's first error."""
         pool = self._client.connection_pool
         connection = pool.get_connection(*self._names)
         try:
@@ -217,11 +220,11 @@ class Connection(SharedConnection):
         return replies
 
     def open(self, command: tuple[Any, ...]) -> PendingCommand:
-        """Send a blocking command over a separate connection. Call this only where `is_usable`."""
+        """Send a blocking command over a separate connection. Call this only if `is_usable`."""
         return PendingCommand(self._client.connection_pool, self._names, command)
 
     def stream(self, commands: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
-        """The replies to commands that are sent while the server works on earlier ones: `MAX_UNANSWERED_CALLS` at most."""
+        """Yield the replies to commands, and send later commands before: at most `MAX_UNANSWERED_CALLS` are unanswered."""
         pool = self._client.connection_pool
         connection = pool.get_connection(*self._names)
         waiting = 0
@@ -237,7 +240,7 @@ class Connection(SharedConnection):
                 yield connection.read_response(disable_decoding=True)
         finally:
             if waiting or sys.exc_info()[0] is not None:
-                connection.disconnect()  # replies that nobody reads must not be taken for others'
+                connection.disconnect()  # other calls must not get the unread replies
             pool.release(connection)
 
 
@@ -246,10 +249,10 @@ MAX_UNAWAITED_BYTES = 65_536
 
 
 class AsyncConnection(SharedConnection):
-    """The way of an asyncio client's calls."""
+    """Sends calls over the connections of an asyncio client."""
 
     async def call(self, command: tuple[Any, ...]) -> Any:
-        """As `Connection.call`."""
+        """Send a command and return its reply, as `Connection.call` does."""
         packed = hiredis.pack_command(command)
         pool = self._client.connection_pool
         connection = await pool.get_connection(*self._names)
@@ -271,7 +274,9 @@ class AsyncConnection(SharedConnection):
 
 
 class PendingCommand:
-    """A blocking command on its way; while it waits, another thread than the one that reads can send one more behind it."""
+    """A blocking command that was sent. While one thread waits for its reply, another thread can send one more command
+    after it.
+    """
 
     def __init__(self, pool: Any, names: Sequence[str], command: tuple[Any, ...]) -> None:
         self._pool = pool
@@ -286,18 +291,18 @@ class PendingCommand:
             raise
 
     def add(self, command: tuple[Any, ...]) -> bool:
-        """Send a command behind the one that waits; False if there was one before, or the wait is over."""
+        """Send a command after the blocking one. Return False if one was sent before, or the wait has ended."""
         with self._lock:
             if not self._is_waiting or self._has_more:
                 return False
             self._has_more = True
-            with suppress(Exception):  # whatever it is, who reads meets it too
-                # A health check would read the reply that somebody else waits for.
+            with suppress(Exception):  # the thread that reads gets the same error
+                # A health check would read the reply that the other thread waits for.
                 self._connection.send_packed_command([hiredis.pack_command(command)], check_health=False)
             return True
 
     def replies(self) -> list[Any]:
-        """Sleep until they are there: one, or two; errors of the server among them. Once."""
+        """Wait for the one or two replies and return them, with errors of the server among them. Call this once."""
         try:
             found = [_reply(self._connection)]
             with self._lock:
@@ -330,7 +335,7 @@ def _reply(connection: Any) -> Any:
 def _needs_command_name(client: Any) -> bool:
     """Before redis-py 5.3 a pool needs the command's name; since then it warns if it gets one."""
     kind: Any = type(client.connection_pool)
-    if kind in (FastConnectionPool, AsyncFastConnectionPool):  # they pass on what they are given
+    if kind in (FastConnectionPool, AsyncFastConnectionPool):  # both pass all arguments on
         kind = kind.__base__
     parameter = inspect.signature(kind.get_connection).parameters.get("command_name")
     return parameter is not None and parameter.default is inspect.Parameter.empty
@@ -366,23 +371,27 @@ INFO_COMMAND = ("INFO", "server", "memory")
 
 
 class SharedTransport:
-    """What `Transport` and `AsyncTransport` have in common: the steps of a request (`Steps`)."""
+    """The common part of `Transport` and `AsyncTransport`: the steps of a request (`Steps`)."""
 
     def __init__(self, client: Any, retry_seconds: float) -> None:
         self.client = client
         self.retry_seconds = retry_seconds
         self.is_reply_unwanted: Callable[[], bool] = lambda: False
-        """Called after a failure: whether nobody is waiting for the reply any more, so that there is no other attempt."""
+        """Called after a failure: whether nobody waits for the reply any more. Then there is no other attempt."""
         self._checked = False
         self._is_cluster = clusters.is_cluster(client)
         self._declares_slot = self._is_cluster and not separate_servers(client)
         self.as_functions = True
-        """Whether commands are called as functions: not as scripts, as where this user or server has no functions."""
+        """Whether commands are called as functions. If not, they are called as scripts: this server or user has no
+        functions.
+        """
         self._unreachable = nodes.unreachable_nodes(client)
 
     _sleep: Callable[[float], Any]
     _load_topology: Callable[[bool], Any]
-    """Loads a cluster's slot map, again if it is wrong. Requests without a key go to another node then: theirs may be gone."""
+    """Loads a cluster's slot map; loads it again if it is wrong. Then requests without a key go to another node,
+    because theirs may be gone.
+    """
     _execute: Callable[[ScriptCall, tuple[Any, ...]], Any]
     _read: Callable[[Read], Any]
 
@@ -469,7 +478,7 @@ class SharedTransport:
         return (*how, len(keys), *keys, *request.args)
 
     def _switch_to_scripts(self, error: Exception) -> bool:
-        """Whether this error of calling or loading one means that there are none here; from then on scripts are used."""
+        """Use scripts from now on if this error means that functions can't be used here. Return whether this is new."""
         text = str(error).lower()
         if isinstance(error, redis_errors.NoPermissionError) or text.startswith(("noperm", "unknown command")):
             was, self.as_functions = self.as_functions, False
@@ -486,11 +495,11 @@ class Transport(SharedTransport):
         self._connections = {server: Connection(server.client) for server in separate_servers(client)}
 
     def _connection_for(self, request: SingleRequest) -> Connection:
-        """The way to the server of a request, of several that know nothing of each other."""
+        """Choose the connection for a request among those to several separate servers."""
         return self._connections[self.client.get_node_from_key(clusters.key_of(request))]
 
     def send(self, request: Request, seconds: float | None = None, *, in_doubt: bool = False) -> Any:
-        """``in_doubt``: it was sent before, and what became of it is unknown."""
+        """Send a request and return its reply. ``in_doubt``: it was sent before, and its outcome is unknown."""
         if isinstance(request, Stream):
             return self._stream(request)
         steps, reply = self._repeat(request, seconds, in_doubt=in_doubt), None
@@ -501,7 +510,7 @@ class Transport(SharedTransport):
             return stop.value
 
     def open_blocking(self, block: BlockingCommand) -> PendingCommand | None:
-        """Send a blocking command behind which a call can be sent. None where that can't be: `send` it then."""
+        """Send a blocking command after which a call can be sent. Return None if this is not possible; then use `send`."""
         connection = self._connection_for(block) if self._connections else self._connection
         if not (self._checked and connection.is_usable):
             return None
@@ -511,12 +520,13 @@ class Transport(SharedTransport):
             return None
 
     def first_command(self, call: ScriptCall) -> tuple[Any, ...]:
-        """What is sent for a call at first."""
+        """Return the command of a call's first attempt."""
         return self._command(call, RetryPolicy(call, self.retry_seconds))
 
     def _stream(self, request: Stream) -> None:
-        """The first alone: it says whether the server can be used, and loads what it lacks. Whatever fails later is
-        repeated as it was, one call after the other."""
+        """Send the first call alone: it checks the server, and loads missing functions. Repeat later calls that fail
+        one by one, unchanged.
+        """
         first = next(request.calls, None)
         if first is None:
             return

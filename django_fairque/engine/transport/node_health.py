@@ -1,7 +1,7 @@
-"""A cluster's nodes: reads of several at a time, and which of them have not answered lately.
+"""The nodes of a cluster: reads of several nodes at a time, and the nodes that have not answered lately.
 
-Reads of several nodes are sent to each over its own connection, to all at the same time, so that it takes as long as the
-slowest of them. (The client's own pipeline asks those that are away again for every single command.)
+Reads of several nodes go to all of them at the same time, each over its own connection, so they take as long as the
+slowest node. (The client's own pipeline tries unreachable nodes again for every single command.)
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ T = TypeVar("T")
 RECHECK_SECONDS = 1.0
 """Seconds after which nodes that did not answer are tried again."""
 RECHECK_TIMEOUT_SECONDS = 0.25
-"""Seconds for which that is waited for: who is back answers in less."""
+"""Seconds to wait for the answers of these nodes: a node that is back answers sooner."""
 UNREACHABLE_ERRORS = (*clusters.CONNECTION_LOST_ERRORS, redis_errors.ClusterDownError)
-"""A node that has just come back says for a while that the cluster is down."""
+"""Errors of a node that can't be reached. A node that has just come back reports for a while that the cluster is down."""
 REACHABLE_ERRORS = (redis_errors.AuthenticationError, redis_errors.AuthorizationError)
-"""Answers, though the client counts them among a connection's errors."""
+"""Errors that are answers of a server, although the client counts them among a connection's errors."""
 
 
 class UnreachableNodes:
@@ -43,10 +43,10 @@ class UnreachableNodes:
         self._nodes: dict[str, tuple[Any, str]] = {}
         self._checked_at = 0.0
         self.checks: list[threading.Thread] = []
-        """The last ones that were started. No others are started while these wait for an answer."""
+        """The checks that were started last. No others are started while these wait for an answer."""
 
     def record_result(self, node: Any, error: BaseException | None, key: str = "") -> None:
-        """What came of asking a node that has this key."""
+        """Record the result of a request to a node that has this key."""
         if error is None:
             self._nodes.pop(node.name, None)
         elif (
@@ -71,7 +71,7 @@ class UnreachableNodes:
         return tuple(number for number, node in owners if node is None or self.has(node))
 
     def take_due(self) -> list[tuple[Any, str]]:
-        """The nodes to try again now, each with a key that it had. The caller tries them."""
+        """Return the nodes to try again now, each with one of its keys. The caller tries them."""
         is_early = monotonic() - self._checked_at < RECHECK_SECONDS
         if not self._nodes or is_early or any(check.is_alive() for check in self.checks):
             return []
@@ -79,7 +79,7 @@ class UnreachableNodes:
         return list(self._nodes.values())
 
     def forget_others(self, known: Iterable[Any]) -> None:
-        """Forget those that are none of the cluster's nodes any more."""
+        """Forget the nodes that no longer belong to the cluster."""
         names = {node.name for node in known}
         for name in set(self._nodes) - names:
             self._nodes.pop(name, None)
@@ -89,12 +89,12 @@ _unreachable_nodes: WeakKeyDictionary[Any, UnreachableNodes] = WeakKeyDictionary
 
 
 def unreachable_nodes(client: Any) -> UnreachableNodes:
-    """What all queues of one client know."""
+    """Return the unreachable nodes of a client; all its queues share them."""
     return _unreachable_nodes.setdefault(client, UnreachableNodes())
 
 
 def record_result(client: Any, request: SingleRequest, error: Exception | None) -> None:
-    """A request to one node has failed, or was answered. A read says so of each node itself."""
+    """Record the result of a request to one node. A read records the result of each of its nodes itself."""
     if not clusters.is_cluster(client) or isinstance(request, Read) or not clusters.knows_nodes(client):
         return
     if (key := clusters.key_of(request)) and (node := _owner(client, key)):
@@ -109,21 +109,21 @@ def _owner(client: Any, key: str) -> Any:
 
 
 def read(client: Any, request: Read) -> list[Any]:
-    """The replies to a read's commands, in their order; raises an error of the first node that could not be reached."""
+    """Return the replies to a read's commands, in order; raise the error of the first node that could not be reached."""
     parts = _parts(client, request)
     jobs = [partial(_read_on, client, node, _commands(request, indexes)) for node, indexes in parts]
     return _merge_replies(client, request, parts, run_in_threads(jobs))
 
 
 async def read_async(client: Any, request: Read) -> list[Any]:
-    """As `read`, for coroutines."""
+    """Read from several nodes as `read` does, for an asyncio client."""
     parts = _parts(client, request)
     reads = [clusters.read_on(clusters.client_of(client, node), _commands(request, indexes)) for node, indexes in parts]
     return _merge_replies(client, request, parts, await asyncio.gather(*reads, return_exceptions=True))
 
 
 def _any_reachable_node(client: Any) -> Any:
-    """A node for what any of them can answer."""
+    """Choose a node for commands that any node can answer."""
     known, first = unreachable_nodes(client), client.get_default_node()
     return next((node for node in (first, *client.get_primaries()) if not known.has(node)), first)
 
@@ -141,7 +141,7 @@ def _commands(request: Read, indexes: Sequence[int]) -> list[tuple[Any, ...]]:
 
 
 def _parts(client: Any, request: Read) -> list[tuple[Any, list[int]]]:
-    """Each node, and which of the commands are for it. What has no key goes to the first."""
+    """Group a read's commands by node. Commands without a key go to the first node."""
     found: dict[str, tuple[Any, list[int]]] = {}
     without: list[int] = []
     for index, command in enumerate(request.commands):
@@ -174,7 +174,7 @@ def _merge_replies(
 
 
 def run_in_threads(jobs: Sequence[Callable[[], T]]) -> list[T | Exception]:
-    """What each of them returns or raises; all but the first in threads of their own."""
+    """Run all jobs and return their results or errors; all but the first run in threads of their own."""
     answers: list[T | Exception] = [TimeoutError()] * len(jobs)
 
     def work(index: int) -> None:
@@ -194,7 +194,9 @@ def run_in_threads(jobs: Sequence[Callable[[], T]]) -> list[T | Exception]:
 
 
 def recheck_nodes(client: Any) -> None:
-    """Ask nodes that were away whether they are back, if that was not done a moment ago; who does not answer at once isn't."""
+    """Try unreachable nodes again, if that was not done a moment ago. A node that does not answer at once stays
+    unreachable.
+    """
 
     def ask(node: Any, command: tuple[str, ...]) -> Any:
         return client.get_redis_connection(node).execute_command(*command)
@@ -214,7 +216,7 @@ def recheck_nodes(client: Any) -> None:
 
 
 async def recheck_nodes_async(client: Any) -> None:
-    """As `recheck_nodes`, for coroutines."""
+    """Try unreachable nodes again as `recheck_nodes` does, for an asyncio client."""
 
     def ask(node: Any, command: tuple[str, ...]) -> Any:
         return clusters.read_on(clusters.client_of(client, node), [command])
@@ -227,7 +229,7 @@ async def recheck_nodes_async(client: Any) -> None:
 
 
 def _checks(client: Any, known: UnreachableNodes, ask: Callable[[Any, tuple[str, ...]], Any]) -> list[Steps]:
-    """What to do now, each by itself: a request to each node that was away, and loading the slot map again."""
+    """List the checks that are due: a request to each unreachable node, and loading the slot map again."""
 
     def check(node: Any, key: str) -> Steps:
         with suppress(redis_errors.MovedError):  # it answers, though another has the key now

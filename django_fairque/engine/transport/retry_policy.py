@@ -22,13 +22,13 @@ from django_fairque.engine.scripting.operations import ScriptCall, SingleRequest
 from django_fairque.engine.transport import cluster as clusters
 
 PASSING_ERROR_CODES = ("LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "UNBLOCKED")
-"""Answers that mean "not now": nothing was executed, and it may be different soon."""
+"""Answers that mean "not now": nothing was executed, and a later attempt may succeed."""
 
 CLIENT_ERRORS = (redis_errors.RedisError, redis_errors.RedisClusterException)
-"""What the client raises; its cluster's error is no `RedisError`."""
+"""Errors that the client raises. The error of its cluster client is no `RedisError`."""
 
 NOT_STARTED_ERRORS = (redis_errors.BusyLoadingError, redis_errors.AuthenticationError)
-"""Errors of a connection that the call was not sent over."""
+"""Errors of a connection that came before the call was sent."""
 
 REFUSAL_REASONS = {
     "OOM": "the server is out of memory; new tasks are refused until the backlog has drained",
@@ -54,16 +54,18 @@ class RetryPolicy:
         self.attempts = 0
         self.loads = 0
         self.loads_function = False
-        """The function was not there: it is to be loaded before the next attempt."""
+        """The server does not have the function: load it before the next attempt."""
         self.as_script = False
-        """It could not be loaded."""
+        """The function could not be loaded: the call is sent as a script."""
         self.is_in_doubt = False
-        """A reply was lost: whatever the server says later, it may have executed the request before."""
+        """A reply was lost. Whatever the server answers later, it may have executed the request already."""
         self.reloads_topology = False
         """A slot may belong to another node now: the slot map is loaded again before the next attempt."""
 
     def pause_after(self, error: Exception) -> float:
-        """Seconds to wait before the next attempt; raises this error in the queue's own words when there is none."""
+        """Return the seconds to wait before the next attempt. If there is none, raise the queue's own error for this
+        error.
+        """
         self.attempts += 1
         error = clusters.underlying_error(error)
         self.reloads_topology = isinstance(error, clusters.STALE_TOPOLOGY_ERRORS)
@@ -104,7 +106,7 @@ class RetryPolicy:
 def translate_error(
     error: Exception, what: str = "a command", attempts: int = 1, queue: str = ""
 ) -> errors.FairQueueError:
-    """A client's error in the queue's own words."""
+    """Return the queue's own error for an error of the client."""
     kinds = {
         redis_errors.OutOfMemoryError: "OOM",
         redis_errors.ReadOnlyError: "READONLY",
@@ -156,7 +158,7 @@ _COMMAND = re.compile(r"'([\w|]+)' command")
 
 
 def not_permitted_error(text: str) -> errors.NotPermittedError:
-    """What the server says of a user's rights: of a command outside of scripts or inside them, or of a key."""
+    """Return the error for a missing permission: for a command outside or inside of scripts, or for a key."""
     found = _COMMAND.search(text)
     command = found[1].replace("|", " ").upper() if found else ""
     what = f"run {command}" if command else "use these keys"
@@ -169,5 +171,5 @@ def not_permitted_error(text: str) -> errors.NotPermittedError:
 
 
 def _error_code(text: str) -> str:
-    """The word with which an answer begins: LOADING, ERR."""
+    """Return the first word of an answer, such as LOADING or ERR."""
     return text.split(" ", 1)[0].rstrip(":")

@@ -1,4 +1,4 @@
-"""What a server says of itself, and what of that endangers tasks: for health, and for the system checks."""
+"""A server's information about itself, and the dangers for tasks in it: for health, and for the system checks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def version_numbers(version: str) -> Version:
 
 
 def unsupported_reason(info: Mapping[str, Any]) -> str:
-    """Of a server that only speaks like Redis, why it can't have queues; of any other an empty string."""
+    """Return why a server that only speaks Redis's protocol can't have queues; an empty string for any other server."""
     if "dragonfly_version" in info:
         return (
             f"Dragonfly ({info['dragonfly_version']}) is not supported: it runs scripts at the same time, and refuses keys "
@@ -55,7 +55,7 @@ def unsupported_reason(info: Mapping[str, Any]) -> str:
 
 
 def find_vulnerabilities(name: str, version: str) -> Iterator[tuple[str, str]]:
-    """Each known hole of this version: its number, and the first version of its line without it."""
+    """Yield each known vulnerability of this version: its number, and the first version of its release line without it."""
     own = version_numbers(version)
     for hole, fixed in VULNERABILITY_FIXES.items():
         for first in fixed.get(name, ()):
@@ -88,23 +88,24 @@ FindingKind = Literal[
 ]
 
 BLOCKING_FINDINGS: tuple[FindingKind, ...] = ("replica", "disk", "unsupported", "full")
-"""With these nothing can be written, or nothing is sent."""
+"""Findings with which nothing can be written, or nothing is sent."""
 
 APPEND_ONLY_FILE_IS_OFF = "the append-only file is off: a restart of the server loses what came since its last snapshot"
 
 CHECKED_INFO_SECTIONS = ("server", "memory", "persistence", "replication")
-"""Of INFO: all that `findings` looks at."""
+"""The sections of INFO that `check_server_info` uses."""
 
 _EXACT_INTEGERS_SINCE = {"Redis": (7, 2, 5), "Valkey": (7, 2, 6)}
 """The first versions whose scripts write large integers as integers."""
 
 
 def read_server_info(client: Any) -> dict[str, Mapping[str, Any]]:
-    """What a client's server says now, under an empty name; of a cluster, what each of its primaries says. This is read once.
+    """Return INFO of a client's server, under an empty name; for a cluster, INFO of each primary. Reads once, without
+    retries.
 
     Raises:
-        RedisConnectionError: it can't be reached.
-        FairQueueError: it answers with an error.
+        RedisConnectionError: the server can't be reached.
+        FairQueueError: the server answers with an error.
     """
     options = {"target_nodes": "primaries"} if is_cluster(client) else {}
     try:
@@ -115,8 +116,8 @@ def read_server_info(client: Any) -> dict[str, Mapping[str, Any]]:
 
 
 def check_server_info(info: Mapping[str, Any]) -> Iterator[tuple[FindingKind, str]]:
-    """Each danger, as a sentence."""
-    # A cluster's client asks any node of it, and sends what it writes to the right one.
+    """Yield each danger as a sentence."""
+    # A cluster's client reads INFO of any node, and sends writes to the right one.
     if info.get("role") == "slave" and server_mode(info) != "cluster":
         yield "replica", "the server is a read-only replica; connect to the primary"
     if info.get("aof_last_write_status", "ok") != "ok":
@@ -164,13 +165,15 @@ def _check_version(info: Mapping[str, Any]) -> Iterator[tuple[FindingKind, str]]
 
 
 SYNC_PROBES = 3
-"""Writes in a row that are on disk at once, if every write is: on an idle server the first of them is in any case."""
+"""The number of writes in a row that must be on disk at once to show that every write is. On an idle server the first
+one always is.
+"""
 SYNC_TIMEOUT_MS = 1500
-"""Milliseconds in which a server that syncs every second has synced."""
+"""Milliseconds within which a server that syncs every second has synced."""
 CONFIRM_TIMEOUT_MS = 1000
-"""Milliseconds for replicas."""
+"""Milliseconds to wait for replicas."""
 PROBE_FUNCTION = "fairque_probe"
-"""A function that nobody has."""
+"""The name of a function that no server has."""
 
 UNKNOWN_DURABILITY = "unknown"
 _UNDECLARED_KEY_SCRIPT = "#!lua flags=no-writes\nreturn redis.call('EXISTS', KEYS[1] .. ':undeclared')"
@@ -245,7 +248,7 @@ def _probe_durability(node: Any, key: str) -> str:
 
 
 def _is_synced(node: Any, key: str, milliseconds: int) -> bool:
-    """Whether a write is on disk within this time."""
+    """Write, and return whether the write is on disk within this time."""
     return bool(_run_after_write(node, key, "WAITAOF", 1, 0, milliseconds)[0])
 
 
@@ -253,7 +256,7 @@ def _probe_replication(node: Any, key: str, wanted: int, found: ServerReport) ->
     try:
         confirmed = int(_run_after_write(node, key, "WAIT", wanted, CONFIRM_TIMEOUT_MS))
     except redis_errors.OutOfMemoryError:
-        return  # it takes no write that could be confirmed; health says so
+        return  # the server refuses writes, so none can be confirmed; health reports that
     if confirmed >= wanted:
         found.durability = f"replicated({confirmed})"
     else:

@@ -1,7 +1,7 @@
-"""Clients of several servers that know nothing of each other: shard number i of every queue lies on server number i.
+"""Clients of several separate servers: shard number i of every queue lies on server number i.
 
-They have those methods of redis-py's cluster clients that this package calls, so a server is what a node is to a cluster: what is
-done while a node of a cluster does not answer is done for a server, too.
+These clients have the methods of redis-py's cluster clients that this package calls. So a server is handled like a node
+of a cluster, also while it does not answer.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class ListedServer:
 
 
 class BaseServerList:
-    """What the clients with and without asyncio share.
+    """The common part of the clients with and without asyncio.
 
-    ``servers`` are in the order of their shards; two at least.
+    ``servers`` are in the order of their shards; at least two.
     """
 
     def __init__(self, servers: Sequence[ListedServer]) -> None:

@@ -1,7 +1,8 @@
-"""Who waits, why, and whether a user takes what is due to others: computed over all users, or over a bounded number.
+"""The users that wait, the reasons, and whether a user takes what is due to others: over all users, or a bounded
+number.
 
-The sums of weights and of worker time are kept by the server, so they are of all users. What concerns single users is read
-of at most `MAX_USERS_EXAMINED` users: of all with tasks or settings, if they are no more.
+The server keeps the sums of weights and of worker time, so these cover all users. Figures of single users are read for
+at most `MAX_USERS_EXAMINED` users; if no more users have tasks or settings, for all of them.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ MAX_USERS_EXAMINED = 2000
 SAMPLED_TASKS = 100
 """Ready tasks drawn at random, and oldest ones, whose users are examined if not all users are."""
 NOISY_MIN_TASKS = 20
-"""Waiting tasks below which nobody is noisy."""
+"""A user with fewer waiting tasks is not noisy."""
 NOISY_TIMES_MEDIAN = 10
-"""A noisy user has at least this many times the median of waiting tasks, of the others who have some."""
+"""A noisy user has at least this many times the median number of waiting tasks, over the other users with waiting tasks."""
 UNNOTICED_WAIT_SECONDS = 1.0
 """Waits up to this are not longer than expected."""
 CONTENDING_WAIT_SECONDS = 60.0
@@ -60,23 +61,25 @@ _USER_FIELDS = (
     *(f"ready:{priority.value}" for priority in Priority),
 )
 _START_FIELDS = tuple(f"recent:{half}:{bucket}" for half in (0, 1) for bucket in range(WAIT_BUCKETS))
-"""How many tasks of a user started in an hour, by their wait: read only of queues that are fair by tasks."""
+"""The numbers of a user's tasks that started in an hour, by wait. Only read for queues that are fair by tasks."""
 _ORGANIZATION_FIELDS = ("weight", "paused", "cap", "run", "active", "counted")
 _NORMAL_PRIORITIES = tuple(priority for priority in Priority if priority is not Priority.CRITICAL)
 
 
 @dataclass(frozen=True)
 class UserFairness:
-    """How one user with tasks or settings is served.
+    """The service of one user with tasks or settings.
 
-    ``user_id`` is the user. Of its tasks ``ready`` are ready, ``waiting`` of these are held back by nothing, and
-    ``running`` run. ``held_by`` is why its ready tasks can't start (as in `UserStats`), None if they can.
+    ``user_id`` is the user. The user has ``ready`` tasks, of which ``waiting`` tasks are held back by nothing, and
+    ``running`` tasks. ``held_by`` is the reason why its ready tasks can't start (as in `UserStats`), None if they can.
     ``share_if_busy`` is its share, from 0 to 1, if everyone were busy: its weight / the weights of all active users.
     ``other_weights`` is the sum of the weights of the other active users, of its organization if it belongs to one.
     ``busy_seconds`` is its worker time in the last hour. ``since`` is when its oldest ready task became ready, as Unix
-    time, None without one, and ``wait_seconds`` how long ago that is. ``expected_wait_seconds`` is how long it may have
-    to wait for its turn: in a queue that is fair by time until its share of the running tasks is more than its worker
-    time of the last hour and one more task, in one that is fair by tasks with its number of tasks in place of that.
+    time, None without one; ``wait_seconds`` is the time since then.
+
+    ``expected_wait_seconds`` is the time that the user may have to wait for its turn. In a queue that is fair by time,
+    the wait ends when the user's share of the running tasks is more than its worker time of the last hour and one more
+    task. In a queue that is fair by tasks, the user's number of tasks takes the place of its worker time.
     """
 
     user_id: str
@@ -100,12 +103,12 @@ class UserFairness:
 
 @dataclass(frozen=True)
 class WeightPreview:
-    """What another weight of a user would change, as of now.
+    """The effect of another weight of a user, as of now.
 
     ``share_before`` and ``share_after`` are the user's share, from 0 to 1, if everyone were busy. ``wait_before`` and
-    ``wait_after`` are how long it may have to wait for its turn, in seconds; None if that is unknown, because nothing runs.
-    ``others`` is by what the shares of the other users are multiplied (of its organization, if it belongs to one), and their
-    expected waits divided; None if none of them is active.
+    ``wait_after`` are the time that it may have to wait for its turn, in seconds; None if that is unknown, because
+    nothing runs. ``others`` is the factor by which the shares of the other users (of its organization, if it belongs to
+    one) are multiplied and their expected waits divided; None if none of them is active.
     """
 
     share_before: float
@@ -141,15 +144,15 @@ def preview_weight(user: UserFairness, weight_before: float, weight: float) -> W
 
 @dataclass(frozen=True)
 class Fairness:
-    """How a queue's workers are shared between its users. Times are in seconds.
+    """The division of a queue's workers between its users. Times are in seconds.
 
     ``active_users`` have a task that can start or that runs, and ``weights`` is the sum of their weights; an
     organization counts as one user. ``running`` tasks run. ``busy_seconds`` is the worker time of all users in the last
-    hour, forgotten ones too. These three are of the whole queue.
+    hour, also of forgotten users. These figures cover the whole queue.
 
-    ``examined`` are the users that were read, those with the oldest ready task first. ``users`` have tasks or settings:
-    if that is more than were examined, the other figures are of the examined users, which were chosen for old tasks,
-    for many tasks, and for having their turn soon.
+    ``examined`` are the users that were read, the user with the oldest ready task first. ``users`` have tasks or
+    settings: if that is more than were examined, the other figures cover only the examined users, which were chosen for
+    old tasks, for many tasks, and for having their turn soon.
     """
 
     active_users: int
@@ -170,7 +173,7 @@ class Fairness:
 
     @property
     def oldest_quiet_wait_seconds(self) -> float:
-        """How long the oldest waiting task of a user that is not noisy has waited; 0 if none waits."""
+        """The seconds that the oldest waiting task of any user that is not noisy has waited; 0 if none waits."""
         quiet = (each for each in self.examined if each.waiting and each.user_id not in self.noisy_users)
         return max((each.wait_seconds for each in quiet), default=0.0)
 
@@ -178,8 +181,9 @@ class Fairness:
     def jain_index(self) -> float | None:
         """Jain's index of the worker time of the last hour, divided by the share if everyone were busy.
 
-        It is of the users who wait now and had worker time, or have waited for more than a minute: 1 if they are served in
-        proportion to their weights, 1 / their number if one of them gets everything. None for fewer than two users.
+        The index covers users who wait now and had worker time, or have waited for more than a minute. 1: these users
+        are served in proportion to their weights. 1 / their number: one of them gets everything. None for fewer than
+        two users.
         """
         contending = [
             each.busy_seconds / each.share_if_busy
@@ -212,7 +216,7 @@ class Fairness:
 
 @dataclass(frozen=True)
 class _ShardReading:
-    """What was read of one shard: counters, and the figures of users before the sums of all shards are known."""
+    """The data read from one shard: counters, and the records of users, before the sums of all shards are known."""
 
     now: float
     weights: float
@@ -230,7 +234,7 @@ class _ShardReading:
 
 
 def fairness(shards: Shards, limit: int, user_ids: Sequence[str]) -> Operation[Fairness]:
-    """How the workers are shared; ``user_ids`` are examined in addition to ``limit`` users."""
+    """Return how the workers are shared; ``user_ids`` are examined in addition to ``limit`` users."""
     check_integer(limit, "limit", 1, MAX_USERS_EXAMINED)
     check_ids(user_ids, "user ids")
     present = tuple(shards)
@@ -306,14 +310,14 @@ def _record(fields: Sequence[str], values: Sequence[bytes | None]) -> Mapping[by
 
 
 def _mean_run_seconds(counters: Mapping[bytes, bytes]) -> float:
-    """A queue that is fair by tasks keeps no mean of late: there it is that since the first task."""
+    """Use the mean since the first task if there is no recent one: a queue that is fair by tasks keeps none."""
     ended = number(counters.get(b"finished")) + number(counters.get(b"failed"))
     mean = number(counters.get(b"mean")) or number(counters.get(b"run:sum")) / max(1.0, ended)
     return mean / 1_000_000 or FIRST_RUN_SECONDS
 
 
 def _candidates(commands: Commands, limit: int, sample: int) -> Operation[list[str]]:
-    """Users that should be examined if not all can be: of old tasks, of many tasks, and those whose turn is next."""
+    """Choose users to examine if not all can be: owners of old tasks, owners of many tasks, and users whose turn is next."""
     keys = commands.keys
     queued = keys.state("queued")
     oldest, overdue, drawn, ring = yield Read(
@@ -338,7 +342,7 @@ def _candidates(commands: Commands, limit: int, sample: int) -> Operation[list[s
 
 
 def _oldest(commands: Commands, records: Mapping[str, Mapping[bytes, bytes]]) -> Operation[dict[str, float]]:
-    """When the oldest ready task of each user became ready, of those who have one."""
+    """Return when each user's oldest ready task became ready, for users with ready tasks."""
     keys = commands.keys
     reads: list[tuple[Any, ...]] = []
     owners: list[str] = []
@@ -368,7 +372,9 @@ def _oldest(commands: Commands, records: Mapping[str, Mapping[bytes, bytes]]) ->
 
 
 def longest_user_waits(commands: Commands, limit: int, now: float | None) -> Operation[list[SampledWait]]:
-    """Users of one shard whose ready tasks nothing holds back, of at most ``limit`` that are read; the longest wait first."""
+    """Return the users of one shard whose ready tasks nothing holds back, among at most ``limit`` users; the longest
+    wait first.
+    """
     reading = yield from _read_shard(commands, limit, -(-limit // 4), [])
     moment = reading.now if now is None else now
     found = []
@@ -380,7 +386,7 @@ def longest_user_waits(commands: Commands, limit: int, now: float | None) -> Ope
 
 
 def _organization(shard: _ShardReading, record: Mapping[bytes, bytes]) -> Mapping[bytes, bytes] | None:
-    """The record of a user's organization; empty if it is gone, None if the user belongs to none."""
+    """Return the record of a user's organization; empty if it is gone, None if the user belongs to none."""
     return shard.organizations.get(record[b"group"].decode(), {}) if b"group" in record else None
 
 
@@ -409,7 +415,7 @@ def _figures(whole: Fairness, shard: _ShardReading, user_id: str, record: Mappin
     )
     busy = busy_last_hour(record, now_us(shard.now))
     running = int(number(record.get(b"run")))
-    # What ended in the last hour and what is next, as the ring counts it: by tasks, each is one of average length.
+    # The work of the last hour and the next task. If the queue is fair by tasks, each task counts the average run time.
     if shard.is_fair_by_tasks:
         started = last_hour(record, now_us(shard.now)).wait.count
         counted = (max(0, started - running) + 1) * shard.mean
@@ -433,9 +439,9 @@ def _figures(whole: Fairness, shard: _ShardReading, user_id: str, record: Mappin
 
 
 def _noisy(examined: Sequence[UserFairness], known: int) -> tuple[str, ...]:
-    """``known`` users have a record. Who is alone, or has little waiting, is not noisy."""
+    """Find noisy users, if more than one user has a record (``known``). A user with few waiting tasks is not noisy."""
     counts = sorted(each.waiting for each in examined if each.waiting)
-    # Without the largest: of the others of a user that is far above the median, the median is the same.
+    # Leave out the largest number: the limit for a user is the median of the other users.
     usual = median(counts[:-1] or [0])
     least = max(NOISY_MIN_TASKS, NOISY_TIMES_MEDIAN * usual)
     found = [each for each in examined if each.waiting >= least] if known > 1 else []

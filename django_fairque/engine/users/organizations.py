@@ -39,13 +39,13 @@ class OrganizationStats:
     running: int
     started: int
     missing_shards: tuple[int, ...] = ()
-    """Shards that can't be reached now: what lies there is in none of the figures."""
+    """Shards that can't be reached now: their data is in none of the figures."""
     pause: Pause | None = None
     """The note and the end of its pause; None unless it is paused."""
 
     @property
     def is_full(self) -> bool:
-        """Whether as many of its tasks run as may at once."""
+        """Whether the organization runs as many tasks as it may at once."""
         return self.max_running is not None and self.running >= self.max_running
 
     @property
@@ -58,9 +58,10 @@ class OrganizationQueue:
     """One organization of one queue, returned by ``queue.organization(name)``: its members share what one user would
     get.
 
-    A user belongs to at most one: ``queue.user(user_id).set_organization(name)``. Most methods take ``now``, as those
-    of the queue do. Changes hold on every shard and act at once. They raise `ShardsAwayError` if some shards can't be
-    reached (the others are changed), and `TaskValidationError` if a value is out of range.
+    A user belongs to at most one organization: ``queue.user(user_id).set_organization(name)``. Most methods take
+    ``now``, as the methods of the queue do. Changes hold on every shard and act at once. Methods raise
+    `ShardsAwayError` if some shards can't be reached (the others are changed), and `TaskValidationError` if a value is
+    out of range.
     """
 
     def __init__(self, read_all_shards: AllShardsReader, organization: str) -> None:
@@ -108,7 +109,7 @@ class OrganizationQueue:
 
 
 def change(shards: Shards, organization: str, fields: Mapping[str, object], now: float | None) -> Operation[None]:
-    """On the shards that can be reached, then `ShardsAwayError` for the others."""
+    """Change the organization on the shards that can be reached, then raise `ShardsAwayError` if some can't be."""
     pairs = [value for pair in fields.items() for value in pair]
     for shard in shards:
         yield shard.call("organization", [organization, len(fields), *pairs], now)
@@ -116,7 +117,7 @@ def change(shards: Shards, organization: str, fields: Mapping[str, object], now:
 
 
 def stats(shards: Shards, names: Sequence[str]) -> Operation[PartialList[OrganizationStats]]:
-    """In order, in one round trip."""
+    """Return the figures of these organizations, in order, in one round trip."""
     names = check_ids(names, "organizations")
     parts = [[("HGETALL", shard.keys.organization(name)) for shard in shards] for name in names]
     found = yield from read_each(parts, only_sound=True)
@@ -125,7 +126,7 @@ def stats(shards: Shards, names: Sequence[str]) -> Operation[PartialList[Organiz
 
 
 def members(shards: Shards, organization: str, cursor: str | None, limit: int) -> Operation[ResultPage[str]]:
-    """Of a page of the queue's users those whose record names the organization, in one more round trip."""
+    """Return the members among the users on a page of the queue's users, in one more round trip."""
     users = yield from user_names(shards, cursor, limit, busy_first=True)
     keys = shards.across().keys
     found = yield from read_sound([("HGET", keys.user(name), "group") for name in users.items])
@@ -135,7 +136,7 @@ def members(shards: Shards, organization: str, cursor: str | None, limit: int) -
 
 
 def page(shards: Shards, cursor: str | None, limit: int) -> Operation[ResultPage[str]]:
-    """In the order of their names' bytes, each once."""
+    """Return a page of the organizations' names, in the order of their bytes, each once."""
     check_limit(limit)
     after = "-"
     if cursor is not None:
@@ -155,7 +156,9 @@ def page(shards: Shards, cursor: str | None, limit: int) -> Operation[ResultPage
 def combine_records(
     organization: str, records: Sequence[Mapping[bytes, bytes]], missing: tuple[int, ...] = ()
 ) -> OrganizationStats:
-    """One organization's records of several shards as one; settings are those of the first that has the organization."""
+    """Combine one organization's records on several shards. Settings are those of the first shard that has the
+    organization.
+    """
     settings = next((record for record in records if record), {})
 
     def total(field: bytes) -> int:

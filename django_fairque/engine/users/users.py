@@ -57,9 +57,9 @@ class UserStats:
     waited_seconds: float
     expected_seconds: float | None
     last_hour: LastHour
-    """What the user has used in the last sixty minutes."""
+    """The user's usage in the last sixty minutes."""
     burst: int | None = None
-    """How many tasks may start at once under the rate; None without a rate."""
+    """The number of tasks that may start at once under the rate; None without a rate."""
     max_backlog_bytes: int | None = None
     backlog_bytes: int = 0
     """Bytes of the tasks that have not ended, of those that were pushed while there was a limit on them."""
@@ -68,7 +68,7 @@ class UserStats:
     """Its organization's weight among users and other organizations; `weight` is then its weight among the members."""
     organization_paused: bool = False
     organization_is_full: bool = False
-    """Its organization runs as many tasks as it may at once, where this user's are."""
+    """Whether its organization runs as many tasks as it may at once, on this user's shard."""
     held_by: str | None = None
     """Why none of its ready tasks can start, a key of `HOLD_REASONS`; None if they can."""
     waiting: int = 0
@@ -85,13 +85,16 @@ HOLD_REASONS = {
     "capped": "the user runs as many tasks as it may",
     "organization_capped": "the user's organization runs as many tasks as it may",
 }
-"""What holds ready tasks of a user back."""
+"""The reasons that hold a user's ready tasks back."""
 
 
 def hold_reason(
     user: Mapping[bytes, bytes], organization: Mapping[bytes, bytes] | None, *, is_queue_paused: bool
 ) -> str | None:
-    """What holds back the tasks of a user, a key of `HOLD_REASONS`, from the records of the user and its organization."""
+    """Return the reason that holds back a user's tasks, a key of `HOLD_REASONS`; None if nothing does.
+
+    ``user`` and ``organization`` are the records of the user and its organization.
+    """
 
     def is_full(record: Mapping[bytes, bytes]) -> bool:
         return b"cap" in record and units.number(record.get(b"run")) >= units.number(record[b"cap"])
@@ -179,7 +182,10 @@ def users_stats(commands: Commands, user_ids: Sequence[str], now: float | None =
 
 
 def _add_organizations(commands: Commands, found: list[UserStats]) -> Operation[dict[str, Mapping[bytes, bytes]]]:
-    """The organization's record of each member. One more round trip if any of them belongs to an organization."""
+    """Add the figures of the users' organizations, and return the organization's record of each member.
+
+    Costs one more round trip if any of the users belongs to an organization.
+    """
     keys = {
         each.user_id: commands.keys.of_user(each.user_id).organization(each.organization)
         for each in found
@@ -264,7 +270,7 @@ class EndedTasks:
 
 
 def ended_tasks(commands: Commands, user_id: str, examined: int) -> Operation[EndedTasks]:
-    """Of each state as many are examined."""
+    """Return a user's tasks among the newest ended tasks, of which equally many are examined in each ended state."""
     check_integer(examined, "examined", len(_ENDED_STATES), MAX_ENDED_TASKS_EXAMINED)
     keys, part = commands.keys, examined // len(_ENDED_STATES)
     registries = [keys.state(state) for state in _ENDED_STATES]
@@ -282,10 +288,11 @@ def ended_tasks(commands: Commands, user_id: str, examined: int) -> Operation[En
 
 
 class UserQueue:
-    """One user of one queue, returned by ``queue.user(user_id)``.
+    """One user of one queue, returned by ``queue.user(user_id)``. Most methods take ``now``, as the methods of the
+    queue do.
 
-    Most methods take ``now``, as those of the queue do. Changes act at once, on waiting tasks too. They last until
-    they are changed, also if the user has no tasks. They raise `TaskValidationError` if a value is out of range.
+    Changes act at once, also on waiting tasks, and last until the next change, even if the user has no tasks. Methods
+    raise `TaskValidationError` if a value is out of range.
     """
 
     def __init__(self, commands: Commands, run: Driver, user_id: str) -> None:
@@ -343,8 +350,8 @@ class UserQueue:
     def set_sla(self, seconds: float | None, *, now: float | None = None) -> None:
         """Set within how many seconds this user's tasks should start.
 
-        ``seconds`` replaces the value of their priority; None restores that. It holds for tasks that become ready from
-        now on; a task's ``sla`` comes first.
+        ``seconds`` replaces the value of their priority; None restores that. The value holds for tasks that become
+        ready from now on; a task's own ``sla`` takes precedence.
         """
         self._change({"sla": "" if seconds is None else positive_us(seconds, "sla")}, now)
 
@@ -392,15 +399,18 @@ class UserQueue:
 
 
 TASKS_PURGED_PER_CALL = min(500, MAX_CALL_ITEMS)
-"""Tasks canceled by one script call: some 10 ms of the server's time."""
+"""The number of tasks that one script call cancels, which takes some 10 ms of the server's time."""
 
 NOT_READY_COUNTERS = {"deferred": "deferred", "scheduled": "sched"}
-"""The states of what waits for others or for its time, and where a user's record counts it. It comes first: it may become
-ready meanwhile."""
+"""States of tasks that wait for other tasks or for their time, and the field of a user's record that counts them. These
+states are purged first, because their tasks may become ready meanwhile.
+"""
 
 
 def purge(shards: Shards, limit: int, note: Note, now: float | None) -> Operation[int]:
-    """Cancel what waits, at most ``limit`` tasks; how many. `TaskValidationError` for a limit below 1."""
+    """Cancel waiting tasks, at most ``limit``; return the number of canceled tasks. Raises `TaskValidationError` if
+    ``limit`` is below 1.
+    """
 
     def cancel(commands: Commands, left: int | None) -> Operation[int]:
         most = check_integer(left, "limit", 1)
@@ -421,7 +431,7 @@ def purge(shards: Shards, limit: int, note: Note, now: float | None) -> Operatio
 
 
 def purge_user(commands: Commands, user_id: str, limit: int | None, note: Note, now: float | None) -> Operation[int]:
-    """As `purge`, of one user: at most ``limit`` tasks, or all."""
+    """Cancel the waiting tasks of one user, as `purge` does: at most ``limit`` tasks, or all."""
     limit = check_integer(MAX_EXACT_INTEGER if limit is None else limit, "limit", 1)
     total = 0
     for state, counter in NOT_READY_COUNTERS.items():
@@ -441,9 +451,9 @@ def _read_counter(commands: Commands, user_id: str, counter: str) -> Operation[i
 def _look_through(
     commands: Commands, state: str, user_id: str, limit: int, note: Note, now: float | None
 ) -> Operation[int]:
-    """Cancel a user's tasks in a registry of everybody's, as long as it has some; once through.
+    """Cancel a user's tasks in a registry of all users, in one pass, as long as the user has some.
 
-    What is canceled takes along what depends on it, so others may move up to where was looked already.
+    Canceling a task also cancels its dependents, so other tasks may move up to indexes that were read already.
     """
     keys, user = commands.keys, user_id.encode()
     index = total = 0

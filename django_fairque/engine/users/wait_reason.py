@@ -1,4 +1,4 @@
-"""What decides whether and when a task starts, read at one moment; nothing is judged here."""
+"""The facts that decide whether and when a task starts, read at one moment. Nothing is judged here."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class WaitReason:
 
 
 def read_wait_reason(shards: Shards, task_id: str) -> Operation[WaitReason]:
-    """In at most five round trips, and one for a chosen id."""
+    """Read why a task waits, in at most five round trips, and one more for a chosen id."""
     commands = yield from shards.of_task(task_id)
     keys = commands.keys
     ((state, user),), ((paused, note, clock), time) = yield from read_fields(
@@ -79,7 +79,9 @@ def read_wait_reason(shards: Shards, task_id: str) -> Operation[WaitReason]:
 
 
 def _turn(commands: Commands, user: UserStats) -> list[tuple[Any, ...]]:
-    """Reads the user's place in the ring; of a member its organization's, its own within, and the organization's record."""
+    """Return the reads of the user's rank in the ring; for a member, of its organization's rank, its rank among the
+    members, and the organization's record.
+    """
     keys = commands.keys
     if user.organization is None:
         return [("ZRANK", keys("ring"), user.user_id)]

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Tasks on other shards have ended: tell those that wait for them here, in slices. What is known already changes nothing.
+-- Notify the tasks that wait here for tasks on other shards which have ended, in slices. Known ends change nothing.
 --
 -- KEYS    base
 -- ARGV    options, n (0..1000), then n × (id, finished failed or canceled)

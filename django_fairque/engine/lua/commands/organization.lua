@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Change what holds for an organization of users. It acts at once, on the existing backlog too.
+-- Change the settings of an organization of users. The change acts at once, also on waiting tasks.
 --
 -- KEYS    base
 -- ARGV    options, organization, n, then n × (field, value or '' to remove it)

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Lease tasks to a worker in up to `limit` turns: of the next users in the ring, each one's most urgent task. Of a batch task
--- the turn gives up to its size of the user's waiting tasks of that name.
+-- Lease tasks to a worker in up to `limit` turns: the most urgent task of each of the next users in the ring. If it is
+-- a batch task, the turn gives up to its batch size of the user's waiting tasks with that name.
 --
 -- KEYS    base reply leases
 -- ARGV    options, limit (1..1000), worker, lease (us), woken (0/1), begin, until (lib/select_next.lua; '' for none),
@@ -12,8 +12,8 @@
 --         what few have: '', or field and value in turns, packed (deliveries, which are 1 if this is '', retries, due, suspect: 1 for a suspect,
 --         2 in quarantine)
 -- COST    16 commands for one task, 6 a task in a batch over many users; with organizations of users 4 more for one, and for each
---         organization of a batch; the same for any number of users and organizations. Of a list one more to read each user of it who can be
---         served, and some eight to write of what it has given (lib/list_credit.lua)
+--         organization of a batch; the same for any number of users and organizations. For a list one more to read each of its users that can be
+--         served, and some eight to write the credit of the list (lib/list_credit.lua)
 -- include heads base ring organization recent_usage user bounds task dependents due_work list_credit select_next fetch
 local limit = tonumber(ARGV[FIRST_ARG])
 

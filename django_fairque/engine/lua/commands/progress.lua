@@ -13,7 +13,7 @@ if not lines then
   redis.call('HSET', task_key(id), 'progress', ARGV[FIRST_ARG + 2])
   return 1
 end
--- Those of one attempt take the place of what was recorded of it before; the oldest attempts are dropped.
+-- The lines replace earlier lines of the same attempt; the oldest attempts are dropped.
 local MOST_ATTEMPTS = 5
 local key = P .. 'logs:' .. id
 attempt('HSET', key, token, lines)

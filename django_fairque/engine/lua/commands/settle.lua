@@ -20,7 +20,7 @@ local ended, codes, seen, given_back = {}, {}, {}, false
 
 local STALE, FINISHED, RETRIED, DEAD, RELEASED, CANCELED = '0', '1', '2', '3', '4', '5'
 
--- What a settled task remembers of its outcome, in `done`: its token and, if it was another than `finish`, kind and answer.
+-- The outcome that a settled task keeps in `done`: its token and, if the kind is not `finish`, kind and answer.
 local function mark(task, code)
   return task.kind and table.concat({ task.token_text, task.kind, code }, ':') or task.token_text
 end

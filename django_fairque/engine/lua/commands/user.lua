@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Change what holds for one user. It acts at once, on the existing backlog too.
+-- Change the settings of one user. The change acts at once, also on waiting tasks.
 --
 -- KEYS    base
 -- ARGV    options, user, n, then n × (field, value or '' to remove it)
@@ -10,9 +10,9 @@
 -- REPLY   1
 -- COST    10 commands, 16 when it changes its organization; one more for a pause with an end
 -- include heads base ring organization recent_usage user
--- Into another organization, out of one, or into one, with all its work. What it is ahead of the others it stays, and a new
--- organization is as far ahead as who founds it: moving to and fro makes nobody a newcomer. Of its running tasks the organization that it
--- leaves pays for what they have used, the other for the rest.
+-- Move a user with all its work into another organization, out of one, or into one. The user stays as far ahead of the
+-- others as it was, and a new organization is as far ahead as its first member: moving to and fro makes nobody a
+-- newcomer. For running tasks, the old organization pays for the time used until now, the new one for the rest.
 local function change_group(user, name)
   if user.group == name then return end
   local ahead, in_ring = user.tag - user.ring_owner.vtime, user.group and user.ring_owner or user

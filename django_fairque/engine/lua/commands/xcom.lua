@@ -31,7 +31,8 @@ end
 if size > most then return 0 end
 local left = math.max(redis.call('PTTL', K.xcom), math.ceil(ttl / 1000))
 
--- Of each user the namespaces by their ends, their bytes, and the sum of these in the empty field. Both keys end with the last namespace.
+-- For each user: the namespaces by their ends, their bytes, and the sum of the bytes in the empty field. Both keys end
+-- with the last namespace.
 local by_end, bytes_by_name = P .. 'xcoms:' .. user_name, P .. 'xcom_bytes:' .. user_name
 local ended = user_name ~= '' and attempt('ZRANGEBYSCORE', by_end, '-inf', now_text, 'LIMIT', 0, MOST_ENDED)
 local counts = ended and attempt('HMGET', bytes_by_name, '', namespace)

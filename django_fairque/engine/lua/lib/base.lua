@@ -1,6 +1,6 @@
--- What every command begins with: its options, the time, the shard's counters, and buffered writes.
--- The loader puts `K` (declared keys by name), `P` (the shard's prefix) and `each_call` above this. The server keeps what
--- is defined here from call to call; what belongs to one call is set in an `each_call`.
+-- The start of every command: its options, the time, the shard's counters, and buffered writes. The loader puts `K`
+-- (declared keys by name), `P` (the shard's prefix) and `each_call` above this. The server keeps these definitions from
+-- call to call; values that belong to one call are set in an `each_call`.
 
 local EPOCH = 1735689600000000 -- 2025-01-01 in microseconds: a stamp counts from here
 local BAND = 1e15              -- one priority's room in a normal queue's score; a stamp fits until 2056
@@ -34,8 +34,8 @@ end
 local FIRST_ARG = 3 -- the command's own arguments start here
 local MOST_RESOLVED = 50 -- dependents in one call, which takes 2 ms (measured with 100,000 dependents of one task)
 
--- A number as a text: Lua's own conversion keeps 14 digits. It is exact for integers below 2^53. Whole numbers, which most are, take the
--- conversion that costs half as much.
+-- A number as a text, exact for integers below 2^53: Lua's own conversion keeps only 14 digits. Most numbers are whole
+-- and take the conversion that costs half as much.
 local function exact(number)
   if number % 1 == 0 and number < 9e15 and number > -9e15 then return string.format('%d', number) end
   return string.format('%.17g', number)
@@ -90,11 +90,12 @@ local is_given -- by the caller: of a moment that somebody gave nothing follows 
 local counters = {} -- in one table: a script has room for 200 names
 do -- counters and the engine's time
 
--- The shard's counters. Those named here are read at once and written back at once; any other is added to.
+-- The shard's counters. The counters named here are read at once and written back at once; any other counter is only
+-- added to.
 --
--- To read and convert them takes a quarter of the time of a push of one task, so a function keeps them until its next call, with
--- their `revision`: each write sets it, in the same command, to a text that nobody else writes. If the revision on the server is the one that
--- was kept, nobody has written since.
+-- Reading and converting them takes a quarter of the time of a push of one task, so a function keeps them until its
+-- next call, with their `revision`. Each write sets the revision, in the same command, to a text that no other write
+-- uses. If the revision on the server is the kept one, nothing was written since.
 local STATS = {
   'revision', -- a text, all others are numbers
   'clock', 'token', 'stamp', 'arrival', 'vtime', 'lead', 'newest', 'others', 'active', 'mean', 'look', 'paused',

@@ -17,7 +17,7 @@ local function remove_edge(blocker, task)
   count('edges', -1)
 end
 
--- It has left its state of waiting, and nothing blocks the task any more.
+-- Continue a task that has left its waiting state, and that nothing blocks any more.
 function go_on(task)
   local due = number(task.raw.due)
   if task.expires and task.expires <= now then
@@ -97,7 +97,7 @@ local function tell(task, blocker)
   end
 end
 
--- What other shards must hear: that a task ended which tasks of theirs wait for.
+-- Send a message to the other shards whose tasks wait for this task: it has ended.
 local function tell_shards(blocker)
   for _, shard in ipairs(blocker.watchers or {}) do post('tell:' .. shard .. ':' .. blocker.id, blocker.state) end
 end

@@ -19,7 +19,8 @@ end
 local start_due -- what lets work start: cheap to skip, because `look` says when the next of it is due
 do -- each kind of it is its own
 
--- Those of these ids that are tasks in this state, with their users; others are dropped from its registry.
+-- Read the tasks with these ids that are in this state, with their users. Other ids are dropped from the state's
+-- registry.
 local function tasks_of(ids, state)
   local tasks = {}
   for _, id in ipairs(ids) do
@@ -193,7 +194,7 @@ end
 
 end
 
--- What can't start work (forgetting) is not in it: no pop should be held up for that.
+-- Work that lets no task start (forgetting) is left out: it must not delay a pop.
 local function set_next_look()
   if more_to_sweep or redis.call('EXISTS', K.resolving) == 1 then return set_stat('look', now) end
   local earliest = stat.paused > 1 and stat.paused or NEVER

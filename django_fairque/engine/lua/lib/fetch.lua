@@ -5,7 +5,8 @@ do
 
 do
 
--- Where the next one stands ('' for nobody), when it came if it is a newcomer, where a newcomer would stand, and 1 if others wait.
+-- The position of the next user ('' if there is none), when it came if it is a newcomer, the position a newcomer would
+-- have, and 1 if users wait that are no newcomers.
 local function place_in_ring(served_lists, limit)
   local last, place, came, turn = served_lists[#served_lists], '', '', ring.newcomers_turn(stat)
   if limit == 0 or #taken >= limit or last and last.is_held_back then
@@ -18,9 +19,10 @@ local function place_in_ring(served_lists, limit)
   return table.concat({ place, came, exact(turn), stat.others > 0 and '1' or '' }, ':')
 end
 
--- What the caller needs to decide which shard is next. If it serves all users: the position of the next one in the ring, '' if
--- there is none. If it serves lists: for each list that was looked at (the steal targets may be all users), separated by blanks,
--- this position (0 for a list of names), a slash, and what was taken for the list. `served_lists` is what `fetch` returned.
+-- The figures from which the caller decides which shard is next. If it serves all users: the position of the next user
+-- in the ring, '' if there is none. If it serves lists: for each list that was examined (the steal targets may be all
+-- users), separated by blanks, this position (0 for a list of names), a slash, and the amount taken for the list.
+-- `served_lists` is the result of `fetch`.
 function next_place(served_lists, limit, at)
   if not is_spread then return '' end
   if ARGV[at + 5] == '*' then return place_in_ring(served_lists, limit) end
@@ -34,7 +36,7 @@ end
 
 end
 
--- How it was handed out, as far as that is another way than the last time.
+-- The fields that describe how the task was handed out, as far as this differs from the last time.
 local NOTHING = {}
 local function marks_of(task)
   local marks = NOTHING
@@ -136,7 +138,7 @@ end
 function fetch(reply, limit, at, is_look)
   local worker, lease, woken_as = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2]
   local woken, has_waited, is_again = woken_as ~= '0', woken_as == '2' or woken_as == '3', woken_as == '3'
-  -- Who has waited since it sent this may have left meanwhile: nobody would run what it was handed.
+  -- A worker that has waited since it sent this call may be gone: nobody would run the tasks.
   if has_waited and not redis.call('ZSCORE', P .. 'workers', worker) then limit = 0 end
   is_look = is_look and is_spread and limit == 0 and ARGV[at + 5] ~= '*'
   local steal = at + 6 + (tonumber(ARGV[at + 5]) or 0)
@@ -169,7 +171,7 @@ function fetch(reply, limit, at, is_look)
     task.token_text = exact(task.token)
     record[i + 1] = task.id
   end
-  -- The first write: whether this nonce was served before, and if not, with what.
+  -- The first write: it finds out whether this nonce was served before, and if so, returns the stored leases.
   local packed = pack(record)
   local stored = redis.call('SET', K.reply, packed, 'NX', 'GET', 'PX', reply_ttl(#packed))
   if stored then

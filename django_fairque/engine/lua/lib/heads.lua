@@ -1,7 +1,7 @@
--- The head of a task. What never changes of most tasks is not in their records, but in front of their payloads, in the same string. So a
--- task that waits for its first start has no record, which takes a quarter less memory. Its first change adds a record with what has
--- changed. A field of the record counts, whatever the head says of it; without `state` the task is queued. `read_task` (lib/task.lua)
--- reads both.
+-- The head of a task. The fields that never change for most tasks are not in their records, but in front of their
+-- payloads, in the same string. So a task that waits for its first start has no record, which takes a quarter less
+-- memory. Its first change adds a record with the changed fields. A field of the record takes precedence over the head;
+-- without `state` the task is queued. `read_task` (lib/task.lua) reads both.
 
 local heads = {} -- in one table: a script has room for 200 names
 do
@@ -28,11 +28,11 @@ function heads.fits(user_name, trace, common)
   return #texts + #common <= heads.MOST - CREATED and not string.find(texts, SIGN, 1, true)
 end
 
--- What stands before and behind the moment of creation.
+-- The parts of a head before and after the moment of creation.
 function heads.before(user_name) return SIGN .. user_name .. SIGN end
 function heads.behind(trace, common) return SIGN .. (trace or '') .. SIGN .. common .. SIGN end
 
--- Values by field, from the last part of a head. It is the same for many tasks, so the last ones are kept.
+-- Values by field, from the last part of a head. Many tasks have the same last part, so the latest ones are kept.
 local KEPT = 100
 local kept, number_kept = {}, 0
 local function common_fields(text)

@@ -7,8 +7,8 @@
 local list_credit = {}
 do
 
--- What is kept of one list: `ring_owners` in whose rings its users stand, and `has_come`, by ring owner and user: whether the user has
--- come since its last turn.
+-- The state of one list: `ring_owners`, the owners of its users' rings, and `has_come`, by ring owner and user: whether
+-- the user has come since its last turn.
 function list_credit.new() return { ring_owners = {}, has_come = {} } end
 
 function list_credit.note(credit, one, position)
@@ -35,7 +35,8 @@ local function least(credit, ring_owner, value_of)
   return found
 end
 
--- Where the first of them is, of those that have not come since. What runs is taken off again when it ends.
+-- The lowest position among the list's users, without users that have come since their last turn. The expected cost of
+-- running tasks does not count here: it is corrected when they end.
 local function certain(one) return fair_by_tasks and one.tag or one.tag - pending(one) / one.weight end
 function list_credit.first(credit, ring_owner) return least(credit, ring_owner, certain) end
 

@@ -14,7 +14,7 @@ end)
 
 local function is_ended(state) return state == 'finished' or state == 'failed' or state == 'canceled' end
 
--- What a task counts against its user's limit on bytes: its payload, and what its record and its places take.
+-- The bytes that a task counts against its user's limit: its payload, and an estimate for its record and its places.
 local function size_of(item)
   local TASK_OVERHEAD = 500
   return #ARGV[item.at + 2] + TASK_OVERHEAD
@@ -143,9 +143,10 @@ local function decide(item, some_exist)
   return code
 end
 
--- What tasks have in common, worked out once for all of them. `record` holds the fields of a new record: those that
--- differ, whose values `fields_of` puts in, and those that don't; behind `size` those that only some tasks have. `common`:
--- what is last in their heads (lib/heads.lua), of those that go straight into their user's normal queue and only wait there to be started.
+-- The values that tasks of one form have in common, computed once for all of them. `record` holds the fields of a new
+-- record: first the fields that differ, whose values `fields_of` fills in, and the equal ones; after `size`, fields
+-- that only some tasks have. `common` is the last part of the heads (lib/heads.lua) of tasks that go straight into
+-- their user's normal queue and only wait there to be started.
 local PLUS = 43 -- the byte
 local function time_of(text) -- a moment, or how long after the acceptance
   if string.byte(text) == PLUS then return nil, tonumber(string.sub(text, 2)) end
@@ -215,7 +216,8 @@ function read_items(at)
     items[i] = read_item(i, at + ITEMS + (i - 1) * STRIDE, forms)
     keys[2 * i - 1], keys[2 * i] = record_keys[i], items[i].payload_key
   end
-  -- Of a new task these two alone: had the slot begun to move, a key that is not here would have ended the call at it.
+  -- These two keys are enough to check for a new task: if the slot had begun to move, a key that is not here would have
+  -- ended the call already.
   for first = 1, #keys, CHUNK do
     some_exist = some_exist or redis.call('EXISTS', unpack(keys, first, math.min(first + CHUNK - 1, #keys))) > 0
   end

@@ -3,8 +3,8 @@
 
 local remotes -- dependencies on other shards, by id; set for each graph, and not read without one
 
--- What blocks an accepted task, by what each of its dependencies is now. Returns a refusal or nil, and where the next
--- argument is.
+-- Find the dependencies that block an accepted task, by their present states. Returns a refusal or nil, and the index
+-- of the next argument.
 local function read_dependencies(at)
   remotes = {}
   for _ = 1, tonumber(ARGV[at]) do
@@ -103,8 +103,9 @@ local function check_set(key)
   return size
 end
 
--- Of each task on which accepted tasks depend: how many dependents it had before, how many come, and which of these belong to
--- users with few deferred tasks; of each user how many deferred tasks come. Set for each graph, and not read without one.
+-- For each task on which accepted tasks depend: how many dependents it had before, how many are new, and which of these
+-- belong to users with few deferred tasks. For each user: how many deferred tasks are new. Set for each graph, and not
+-- read without one.
 local sizes, added, of_few, deferred
 
 local function slice() return math.min(sweep_limit, MOST_RESOLVED) end

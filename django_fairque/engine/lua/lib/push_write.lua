@@ -86,8 +86,9 @@ local function write_expiry(key, expires)
   end
 end
 
--- The new record in place of an ended one, if there is one. What would hold for the new task too goes first (an old expiry
--- would end it), the facts of the old one's end last: without them a dead letter could be neither requeued nor discarded.
+-- Write the new record in place of an ended one, if there is one. Old fields that would apply to the new task are
+-- removed first (an old expiry would end it). The facts about the old task's end are removed last: without them a dead
+-- letter could be neither requeued nor discarded.
 local OF_AN_END = { failure = 1, reason = 1, ended = 1, result = 1, result_size = 1, short = 1, done = 1, worker = 1, token = 1, started = 1 }
 local function write_record(item, run, state, due)
   local key, fields, size = record_keys[item.index], fields_of(item, run, state, due)
@@ -176,8 +177,9 @@ local function write_item(item, run)
   return false
 end
 
--- Writes tasks with heads, of one user and one form, that follow each other, from `accepted[at]` on: what `write_item` does, with
--- what is the same for all of them done once, which takes a tenth of the time of a large push. Returns how many they were.
+-- Write consecutive tasks with heads, of one user and one form, from `accepted[at]` on, as `write_item` does. The work
+-- that is the same for all of them is done once, which takes a tenth of the time of a large push. Returns the number of
+-- tasks.
 local function write_alike(at, strings)
   local first, size = accepted[at], 0
   local user, form = first.owner, first.form

@@ -1,24 +1,30 @@
 -- The rule of fairness, written once: start-time fair queueing (Goyal, Vin, Cheng 1996).
 --
--- A ring holds who can be served now. Users and organizations stand in the shard's ring next to each other, an organization's
--- members in the organization's own. Who stands in a ring has a `tag` (its virtual start tag), a `weight`, an `entry` (its name
--- there) and a `ring_owner`, whose ring it is: the shard's counters (`stat`), or the organization. A ring owner keeps its virtual time
--- (`vtime`), the last tag in the order of arrival (`arrival`) and how much was started (`started`). The virtual time is the
--- furthest that anyone had got to when its turn came: what was `expected` of running tasks counts as far as they have run, for
--- a guess that was too high is taken back when they end, and the virtual time is not.
---   Corrected to before the virtual time, one takes it back along. Behind it are only users who waited as newcomers while it moved.
--- Two groups stand in a ring, and the scores of the first are below all tags:
---   Newcomers, who come back behind the virtual time (what they did not use is gone), by when they came (`came`). They begin at the
---   virtual time of that moment, and keep this place until they have a turn.
---   The others, by their tags.
--- Newcomers are served first. Their service does not move the virtual time, and an endless stream of them would starve everybody
--- else. So it is counted in the ring owner's `lead`, while any of the others wait (`others`: how many): cost / sum of the weights of those
--- who have work (`active`, in millionths). The lead shrinks as the virtual time moves on. While virtual time + lead is more than an expected
--- task beyond the first of the others, that one is overdue, and next. (WF2Q+, Bennett and Zhang 1997: the virtual time advances by
--- service / weights, and is at least the lowest tag. Who is served at its tag moves the lowest tag, so only newcomers need counting.)
--- Tasks that lists take are counted separately (lib/list_credit.lua). If the queue has several shards, a user that returns at its
--- own tag stands slightly before it (`margin`): the virtual time of this shard may be behind that of the others, and the tag with it
--- (lib/select_next.lua). A list keeps this margin.
+-- A ring holds the users and organizations that can be served now. The shard's ring holds users and organizations next
+-- to each other; an organization's own ring holds its members. An entry of a ring has a `tag` (its virtual start tag),
+-- a `weight`, an `entry` (its name there) and a `ring_owner`: the shard's counters (`stat`), or the organization. A
+-- ring owner keeps its virtual time (`vtime`), the last tag in the order of arrival (`arrival`) and the number of
+-- started tasks (`started`).
+--
+-- The virtual time is the furthest position that anyone had reached when its turn came. The `expected` cost of running
+-- tasks counts only as far as they have run: an estimate that was too high is corrected when they end, and the virtual
+-- time is not. If a correction puts a user before the virtual time, the virtual time moves back to the user's tag. Only
+-- users that waited as newcomers while the virtual time moved are behind it.
+--
+-- A ring has two groups of entries, and the scores of the first are below all tags:
+-- - Newcomers, by when they came (`came`). A newcomer returns behind the virtual time; the time that it did not use is
+--   lost. So it begins at the virtual time of that moment, and keeps this position until it has a turn.
+-- - The others, by their tags.
+-- Newcomers are served first. Their service does not move the virtual time, and an endless stream of newcomers would
+-- starve everybody else. So their service is counted in the ring owner's `lead` while any of the others wait (`others`:
+-- their number): cost / sum of the weights of all who have work (`active`, in millionths). The lead shrinks as the
+-- virtual time moves on. While virtual time + lead is more than an expected task beyond the first of the others, that
+-- one is overdue, and next. (WF2Q+, Bennett and Zhang 1997: the virtual time advances by service / weights, and is at
+-- least the lowest tag. Service at a tag moves the lowest tag, so only newcomers need counting.)
+--
+-- Tasks that lists take are counted separately (lib/list_credit.lua). If the queue has several shards, a user that
+-- returns at its own tag is placed slightly before it (`margin`): the virtual time of this shard may be behind that of
+-- the others, and the tag with it (lib/select_next.lua). A list keeps this margin.
 
 local TASK_COST = 1e6   -- charged by tasks: one task counts as one second
 local FIRST_COST = 1e5  -- expected of a task before any has been seen: 0.1 s
@@ -33,7 +39,7 @@ local function add(one, field, amount) set(one, field, one[field] + amount) end
 
 local function ring_of(ring_owner) return ring_owner == stat and K.ring or ring_owner.ring end
 
--- Of an organization `ready` is how many of its members stand in its ring, `run` how many tasks of theirs run.
+-- For an organization, `ready` is the number of its members in its ring, and `run` the number of their running tasks.
 local function can_be_served(one)
   return one.ready > 0 and not (one.is_damaged or one.is_unreadable or one.paused or one.held) and (not one.cap or one.run < one.cap)
 end
@@ -95,11 +101,11 @@ local function change_lead(ring_owner, amount)
   if amount ~= 0 then set_ring_field(ring_owner, 'lead', math.max(0, ring_owner.lead + amount)) end
 end
 
--- What its tag holds for running tasks: what was expected of them, or what they had taken when one of them began or ended, if
--- that was more (`over`). So nobody falls back behind where it was.
+-- The cost that the tag contains for running tasks: the expected cost, or the cost that they had when one of them began
+-- or ended, if that was more (`over`). So nobody falls back behind its former position.
 function pending(one) return one.expected + one.over end
 
--- What it was behind is gone, and what lists have given it is forgotten with it, of its running tasks too.
+-- Begin at this tag. Unused time before it is lost, and so is the credit from lists, also for running tasks.
 function begin_at(one, tag)
   set(one, 'tag', tag)
   set(one, 'credit', fair_by_tasks and 0 or -pending(one) / one.weight)
@@ -132,8 +138,9 @@ function ring.count_others(one, ring_owner, is_other)
   one.is_other = is_other
 end
 
--- Its weight counts in its ring owner's sum while it has work: while it can be served, or tasks of it run. What it counts is kept with
--- it (`counted`), so a record that something else has written is counted right again at its next change.
+-- Count the weight in the ring owner's sum while there is work: while this user or organization can be served, or has
+-- running tasks. The counted weight is kept with it (`counted`), so a record that something else has written is counted
+-- right again at its next change.
 local function count_weight(one, served, moved)
   local weight, before = (served or one.run > 0) and micro(one.weight) or 0, one.counted
   if moved and one.counted ~= 0 then
@@ -149,7 +156,7 @@ local function count_weight(one, served, moved)
   end
 end
 
--- Who is served or not, and where, after what was changed: the only place where anyone comes into a ring or leaves it.
+-- Enter the ring, move in it, or leave it, after a change: the only place where anyone enters or leaves a ring.
 function take_place(one)
   local served, was_served, moved = can_be_served(one), one.was_served, one.ring_owner ~= one.was_ring_owner
   count_weight(one, served, moved)
@@ -172,13 +179,13 @@ function take_place(one)
   if served then ring.count_others(one, one.ring_owner, one.came == 0) end
 end
 
--- What its running tasks have taken until now, all together.
+-- The time that the running tasks have taken until now, all together.
 function elapsed(one)
   if fair_by_tasks then return one.expected end -- each is used up as it is handed out
   return math.max(0, (one.run - one.companions) * (now - EPOCH) - one.start)
 end
 
--- How far it has got: its tag without what its running tasks have not used yet.
+-- The position reached: the tag without the expected cost that running tasks have not used yet.
 local function reached(one) return one.tag - math.max(0, pending(one) - elapsed(one)) / one.weight end
 
 -- Running tasks become more or fewer; `used` is what is certain of them from now on. `companions` of them run in one call with
@@ -243,7 +250,7 @@ local function forget_changes(one)
   for field in pairs(changed) do changed[field] = nil end -- not a new table, which would grow again with each field
 end
 
--- What was changed: fields with their values for HSET, and those that are gone.
+-- The changes: fields with their values for HSET, and the names of removed fields.
 local function changes(one)
   local values, unset, n, never_served = {}, {}, 0, -math.huge
   for field in pairs(one.changed) do

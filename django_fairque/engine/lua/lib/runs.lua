@@ -1,7 +1,7 @@
--- What the end of a run needs of its task. Used by settle.
+-- The data of a task that the end of its run needs. Used by settle.
 --
--- Most outcomes are reported soon after their tasks were handed out, by the same function. So it keeps what it knows of the tasks that
--- it handed out last, and then reads only what can change while a task runs.
+-- Most outcomes are reported soon after their tasks were handed out, by the same function. So the function keeps the
+-- data of the tasks that it handed out last, and then reads only the fields that can change while a task runs.
 
 local runs = {} -- in one table: a script has room for 200 names
 do

@@ -3,11 +3,12 @@
 --
 -- The calls: `take_for`, `take_from`, for a list `take_from_list`, `take`, `take_turn` (a user), `take_one` (its task).
 --
--- Of several shards each keeps its virtual time, which stands still while the shard has nobody to serve or those whom
--- it has are far ahead. So the caller, which knows all shards, passes two positions (as this shard counts): `begin`, the virtual
--- time of the queue, at which a user starts that has come since its last turn and would start before it; and `until_then`, the
--- position of the next user on another shard: users beyond it wait until that one was served. It begins with `+` if only newcomers
--- wait there. A list has no position among shards; the callers count what it took on each.
+-- If the queue has several shards, each keeps its own virtual time, which stands still while the shard has no users to
+-- serve or its users are far ahead. So the caller, which knows all shards, passes two positions (in this shard's
+-- count): `begin`, the virtual time of the queue, is the start position of a user that has come since its last turn and
+-- would start before it; `until_then` is the position of the next user on another shard: users beyond it wait until
+-- that user was served. The text begins with `+` if only newcomers wait there. A list has no position among shards; the
+-- callers count the amount taken on each.
 
 local taken, expired, dropped_ids
 local turns -- how many users' turns gave a task; a turn of a batch task takes many
@@ -146,8 +147,9 @@ local function unreadable_task(id, user, priority)
   }
 end
 
--- One task of this user, or nil: when it has none after all (then its counters are set right), or when it is skipped. Of one
--- user a quarter of what a call may bury is buried, so that many users who have only expired tasks don't hold up the others.
+-- Take one task of this user. Returns nil if the user has none after all (then its counters are corrected), or is
+-- skipped. One user may use up a quarter of the tasks that a call may bury, so that many users with only expired tasks
+-- don't delay the others.
 function take_one(user)
   local buried = 0
   while true do
@@ -401,8 +403,8 @@ end
 -- short tasks then reads and writes few users: that is half of its time with a hundred users who have work. Other users wait up to
 -- one short turn of each user longer, which is less than a task of 1 ms of each would take.
 --
--- Not of a user of whom no task has ended, of a newcomer (one task of it is counted in the lead), of lists, of users with a rate, and for
--- workers with batch tasks.
+-- Not for a user without an ended task, a newcomer (one task of it is counted in the lead), lists, users with a rate,
+-- or workers with batch tasks.
 local SHORT_TURN = 1e3
 local function take_short(list, user, task, limit)
   local cost = task.cost
@@ -423,7 +425,7 @@ local function take_short(list, user, task, limit)
   charge_more(user, tasks, cost)
 end
 
--- Who has this entry in the shard's ring, or nil.
+-- Load the user or organization with this entry in the shard's ring; nil if it can't be served.
 local function load_entry(entry, limit)
   local organization = string.byte(entry) == string.byte(AS_ORGANIZATION) and load_organization(string.sub(entry, 2))
   if organization then organization.line = lines.new(organization.ring, math.min(limit, 4)) end

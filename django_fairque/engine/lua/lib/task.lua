@@ -6,7 +6,8 @@ do
 
 local PRIORITIES = { ['1'] = 1, ['2'] = 2, ['3'] = 3, ['4'] = 4, ['5'] = 5, ['6'] = 6 }
 
--- What is needed of the record of a task that runs, ran before or was a dead letter: not of most tasks when they are handed out.
+-- Read the fields that only tasks need that run, ran before or were dead letters: most tasks don't when they are handed
+-- out.
 local function read_past(task, raw)
   task.worker, task.done = raw.worker or '', raw.done
   task.retries = raw.retries and number(raw.retries) or 0
@@ -98,7 +99,8 @@ end
 -- When a queued task must be looked at: at risk, overdue (one alert for each), starving, expired.
 local function queued_look(task)
   local notified = task.raw.warn
-  -- Those whose alerts were all sent stand behind NEVER, the oldest (to the ms) first: so the longest wait can be found.
+  -- Tasks whose alerts were all sent are behind NEVER, the oldest (to the ms) first, so that the longest wait can be
+  -- found.
   local moment = task.expires or NEVER + math.floor(math.max(0, task.ready - EPOCH) / 1000)
   if not notified then
     moment = math.min(moment, risk_of(task))
@@ -316,9 +318,10 @@ end
 local return_task
 do
 
--- Who was handed out so often without an outcome may be what ends its processes: it waits before it is handed out again, and
--- others have the processes meanwhile. Once is bad luck, and costs nothing. Those that died together come back one after
--- the other (their tokens follow each other), so that the one that did it does not meet the others again.
+-- A task that was handed out this often without an outcome may be the one that ends its processes. So it waits before
+-- it is handed out again, and other tasks have the processes meanwhile. The first time may be bad luck, and costs
+-- nothing. Tasks that died together come back one after the other (their tokens follow each other), so that the task
+-- that caused it does not run with the others again.
 local SUSPECT = 2
 local FIRST_PAUSE, LONGEST_PAUSE = 0.5e6, 4e6
 local function pause_of(task)

@@ -12,7 +12,7 @@ local function is_idle(user)
     and not (user.paused or user.cap or user.gap or user.backlog or user.max_bytes or user.sla or user.group or user.weight ~= 1)
 end
 
--- Whose ring it stands in.
+-- The owner of the ring that a user with this organization is in.
 local function ring_owner_of(organization_name)
   if not organization_name then return stat end
   if not organizations[organization_name] then touch(members_key(organization_name)) end
@@ -132,7 +132,8 @@ end
 local rate = {} -- in one table: a script has room for 200 names
 do
 
--- Who is served, or let go, has a token: a rate that says otherwise is of a clock that was ahead and has been set right.
+-- A user that may start a task has a rate token. If the record disagrees, the server's clock was ahead and was set
+-- back: ignore the record.
 function rate.forget_step(user)
   if user.gap and user.tat then user.tat = math.min(user.tat, now + user.gap * ((user.burst or 1) - 1)) end
 end
