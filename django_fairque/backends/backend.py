@@ -1,4 +1,4 @@
-"""`FairqueBackend`: what `django.tasks` asks of a backend, each a few lines over the queue."""
+"""`FairqueBackend`: Django's interface of a task backend, with the queue as its implementation."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ R = TypeVar("R")
 
 
 def _user_of(task: AnyTask, args: list[Any], kwargs: dict[str, Any]) -> object:
-    """Whom a call is for that did not come through the backend but from a schedule."""
+    """Return the user of a call that a schedule has made, and not the backend."""
     backend = task.get_backend()
     return backend.user_of(task, args, kwargs) if isinstance(backend, FairqueBackend) else None
 
@@ -63,10 +63,10 @@ def _check_queue(name: str) -> None:
 
 
 def mistakes() -> list[str]:
-    """What is wrong with the ``OPTIONS`` of the backends in ``TASKS``, in a sentence each."""
+    """Return the mistakes in the ``OPTIONS`` of the backends in ``TASKS``, each as a sentence."""
     found: list[str] = []
     for alias in task_backends.settings:
-        with suppress(InvalidTaskBackend):  # one that can't be imported is not ours, and raises this where it is used
+        with suppress(InvalidTaskBackend):  # a backend that can't be imported is not ours; its users get the error
             backend = task_backends[alias]
             found += backend.option_mistakes() if isinstance(backend, FairqueBackend) else []
     return found
@@ -76,7 +76,7 @@ registry.add_mistake_source(mistakes)
 
 
 class FairqueBackend(BaseTaskBackend):
-    """Tasks of `django.tasks` in the queues of django_fairque. One per thread, so it holds nothing but its options."""
+    """Tasks of `django.tasks` in the queues of django_fairque. Django makes one for each thread, so it keeps only its options."""
 
     task_class = FairqueTask
     supports_defer = True
@@ -86,19 +86,19 @@ class FairqueBackend(BaseTaskBackend):
 
     @cached_property
     def settings(self) -> BackendOptions:
-        """``OPTIONS``, checked; ``settings.problems`` lists what is wrong with them."""
+        """The checked ``OPTIONS``; ``settings.problems`` lists their mistakes."""
         return BackendOptions(self.options)
 
     def validate_task(self, task: AnyTask) -> None:
         """Check a ``task`` as Django does, and register it: workers run the tasks that their process has registered.
 
-        Raises `InvalidTask` if it can't be used.
+        Raises `InvalidTask` if the task can't be used.
         """
         super().validate_task(self._routed(task))
         self._definition(task)
 
     def enqueue(self, task: Task[P, R], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[P, R]:
-        """Send one call; inside a transaction, when that commits (``enqueued_at`` is None until then).
+        """Send one call. Inside a transaction, send it at the commit (``enqueued_at`` is None until then).
 
         ``task`` is the task, ``args`` and ``kwargs`` are its arguments. Returns the result. Raises `InvalidTask` or
         `TypeError` if the task or its arguments can't be sent, and the errors of `Sendable.enqueue`.
@@ -106,14 +106,14 @@ class FairqueBackend(BaseTaskBackend):
         sent, definition, given, named, now = self._call(task, args, kwargs)
         handle = definition.enqueue(*given, **named)
         result: TaskResult[P, R] = results.enqueued(sent, handle, given, named, now)
-        if current_interceptor() is not None:  # in a test, where it may have run
+        if current_interceptor() is not None:  # in a test, which may have run the task
             result.refresh()
         return result
 
     async def aenqueue(self, task: Task[P, R], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[P, R]:
         """Send one call, from a coroutine.
 
-        ``task``, ``args``, ``kwargs`` and the errors are those of `enqueue`. Returns the result.
+        ``task``, ``args``, ``kwargs`` and the errors are the same as for `enqueue`. Returns the result.
         """
         sent, definition, given, named, now = self._call(task, args, kwargs)
         handle = await definition.aenqueue(*given, **named)
@@ -123,7 +123,7 @@ class FairqueBackend(BaseTaskBackend):
         return result
 
     def get_result(self, result_id: str) -> AnyResult:
-        """Return a result, looked for in ``QUEUES`` first.
+        """Return a result. The queues in ``QUEUES`` are searched first.
 
         ``result_id`` is its id. Raises `TaskResultDoesNotExist` if no queue knows it, or its function is not declared
         in this process.
@@ -138,9 +138,7 @@ class FairqueBackend(BaseTaskBackend):
         raise TaskResultDoesNotExist(result_id)
 
     async def aget_result(self, result_id: str) -> AnyResult:
-        """Return a result, from a coroutine. ``result_id`` is that of `get_result`. Raises `TaskResultDoesNotExist` as
-        that does.
-        """
+        """Return a result, from a coroutine. ``result_id`` is its id. Raises `TaskResultDoesNotExist` as `get_result` does."""
         for name in self._queues_of(result_id):
             queue = await aqueue_for(name, current_interceptor())
             try:
@@ -151,9 +149,7 @@ class FairqueBackend(BaseTaskBackend):
         raise TaskResultDoesNotExist(result_id)
 
     def check(self, **kwargs: Any) -> list[checks.CheckMessage]:
-        """Return the system check messages about this backend's entry in ``TASKS``. It sends no request. ``kwargs``
-        are ignored.
-        """
+        """Return the system check messages about this backend's entry in ``TASKS``. Sends no request. ``kwargs`` are ignored."""
         where = f"TASKS[{self.alias!r}]"
         paths = definitions.known_paths()
         found: list[checks.CheckMessage] = [
@@ -178,7 +174,7 @@ class FairqueBackend(BaseTaskBackend):
         try:
             declared = conf.get_config().queues
         except ConfigurationError:
-            return found  # the check of the configuration itself says what is wrong
+            return found  # the check of the configuration reports the mistake
         expected = ", ".join(map(repr, declared))
         for name in sorted(self.queues - set(declared)):
             text = f"QUEUES of {where}: {name!r} is not a queue of django_fairque; expected some of {expected}"
@@ -186,7 +182,7 @@ class FairqueBackend(BaseTaskBackend):
         return found
 
     def option_mistakes(self) -> list[str]:
-        """Return what is wrong with ``OPTIONS``, also of patterns that give a task options which contradict each other."""
+        """Return the mistakes in ``OPTIONS``, including patterns that together give a task contradictory options."""
         found = [(path, self.settings.of(path).problem) for path in definitions.known_paths()]
         contradictions = [f"{path}: {problem}" for path, problem in found if problem]
         return [f"OPTIONS of TASKS[{self.alias!r}]: {each}" for each in [*self.settings.problems, *contradictions]]
@@ -195,7 +191,7 @@ class FairqueBackend(BaseTaskBackend):
         return definitions.register(task, self.settings.of(task.module_path), _user_of)
 
     def _routed(self, task: AnyTask) -> AnyTask:
-        """The task with the queue and the priority that ``TASK_OPTIONS`` say, unless ``using`` has changed them."""
+        """Set the queue and the priority of ``TASK_OPTIONS`` on the task, unless ``using`` has changed them."""
         options = self.settings.of(task.module_path)
         if options.queue is None and options.priority is None:
             return task
@@ -211,7 +207,7 @@ class FairqueBackend(BaseTaskBackend):
     def _call(
         self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[AnyTask, DjangoDefinition, list[Any], dict[str, Any], datetime]:
-        """The task as it is sent, what sends it, its arguments as JSON, and the time."""
+        """Return the task as it is sent, its definition, its arguments as JSON, and the time."""
         options = self._path_options(task)
         self.validate_task(task)
         task = self._routed(task)
@@ -228,15 +224,16 @@ class FairqueBackend(BaseTaskBackend):
         return options
 
     def user_of(self, task: AnyTask, args: list[Any], kwargs: dict[str, Any]) -> object:
-        """Return the user of a call: that of the ``task``, else what the option ``USER`` returns for it, ``args`` and
-        ``kwargs``; None for none.
+        """Return the user of a call: the user of the ``task``, else the result of the option ``USER`` for the task,
+        ``args`` and ``kwargs``; None for none.
         """
         user_id = getattr(task, "user_id", None)
         user_of = self.settings.of(task.module_path).user_of
         return user_id if user_id is not None or user_of is None else user_of(task, args, kwargs)
 
     def _queues_of(self, result_id: object) -> Sequence[str]:
-        """Where it may be: an id doesn't say. Schedules send to any queue; nothing is in one that is not declared."""
+        """Return all declared queues, the likely ones first: an id does not name its queue, and schedules send to any
+        declared queue."""
         try:
             check_id(result_id, "result_id")
         except TaskValidationError:

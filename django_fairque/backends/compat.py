@@ -1,4 +1,4 @@
-"""Django's task interface: `django.tasks` from Django 6.0 on, on Django 5.2 the same from the package django-tasks."""
+"""Django's task interface: `django.tasks` since Django 6.0, on Django 5.2 the same interface from the package django-tasks."""
 
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     AnyResult = TaskResult[..., Any]
 
     class GenericTask(Task[P, R]):
-        """`Task`, in a form that a class can inherit from with its parameters: Django's has none when it runs."""
+        """`Task` as a base class with type parameters. At run time Django's class has no parameters."""
 else:
     AnyTask, AnyResult = Task, TaskResult
 

@@ -1,4 +1,4 @@
-"""A task of `django.tasks` as the queue knows one, registered by its module path."""
+"""A task of `django.tasks` as the queue sees it, registered by its module path."""
 
 from __future__ import annotations
 
@@ -112,23 +112,23 @@ def task(
     *, takes_context: Literal[False] = False, **options: Unpack[_TaskOptions]
 ) -> Callable[[Callable[P, R]], FairqueTask[P, R]]: ...
 def task(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Declare a task: Django's own decorator, for type checkers that are to know `FairqueTask.using`.
+    """Declare a task with Django's own decorator, so that type checkers know `FairqueTask.using`.
 
-    ``function`` and ``options`` are those of ``django.tasks.task``, and ``user_id`` is the user of all calls (not on Django
-    6.0, whose decorator takes no options of backends). Returns the task, or a decorator if it is called with options
-    only. Raises `InvalidTask` if the task can't be used.
+    ``function`` and ``options`` are those of ``django.tasks.task``, and ``user_id`` is the user of all calls (not on
+    Django 6.0, whose decorator takes no options of backends). Returns the task, or a decorator if it is called with
+    options only. Raises `InvalidTask` if the task can't be used.
     """
     return django_task(function, **options) if function is not None else django_task(**options)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DjangoDefinition(Sendable[Any, Any]):
-    """``task`` is Django's, as it was declared."""
+    """The queue's definition of a task of Django. ``task`` is Django's task as it was declared."""
 
     task: AnyTask
 
     def sending(self, task: AnyTask, given: PathOptions, user_id: object, now: datetime) -> Self:
-        """The one that sends ``task``, which may have been changed by ``using``. A ``user_id`` of None names nobody."""
+        """Return a copy that sends ``task``, which ``using`` may have changed. A ``user_id`` of None names no user."""
         about = TaskMetadata(now, task.backend, int(task.priority), task.run_after, getattr(task, "user_id", None))
         call = copy.copy(self)
         object.__setattr__(call, "options", _options_of_call(task, given, user_id))
@@ -147,7 +147,7 @@ def _options_of_call(task: AnyTask, given: PathOptions, user_id: object) -> Task
             changes["expires"] = delay + given.options.expires
     elif (due := task.run_after) is not None:
         due = changes["execute_after"] = due if timezone.is_aware(due) else timezone.make_aware(due)
-        # The call chooses its time: nothing else puts it off, and what it may wait then counts from there.
+        # The call chooses its time: nothing else delays it, and its expiry counts from that time.
         changes |= {"delay": None, "debounce": None, "debounce_max_wait": None}
         if given.options.expires is not None:
             changes |= {"expires": None, "expires_at": due + timedelta(seconds=given.options.expires)}
@@ -155,7 +155,7 @@ def _options_of_call(task: AnyTask, given: PathOptions, user_id: object) -> Task
 
 
 def find(name: str) -> DjangoDefinition | None:
-    """What was declared under that name; nothing is imported to find it."""
+    """Return the definition that is registered under that name, or None. Nothing is imported."""
     found = registry.find(name)
     return found if isinstance(found, DjangoDefinition) else None
 
@@ -166,7 +166,7 @@ def known_paths() -> list[str]:
 
 
 def register(task: AnyTask, given: PathOptions, user_of: UserOf) -> DjangoDefinition:
-    """Make the task's function known to workers; the first declaration of a function is the one that counts."""
+    """Register the task's function for workers. Only the first declaration of a function counts."""
     name = task.module_path
     known = registry.find(name)
     if isinstance(known, DjangoDefinition):
@@ -184,14 +184,14 @@ def register(task: AnyTask, given: PathOptions, user_of: UserOf) -> DjangoDefini
     queue, priority = given.queue or task.queue_name, task.priority if given.priority is None else given.priority
     options = replace(given.options, priority=class_of(priority), queue=queue, user=user)
     definition = DjangoDefinition(runner(task), name, options, task)
-    _ = definition.signature  # found once, for all copies that `sending` makes
+    _ = definition.signature  # computed once, for all copies that `sending` makes
     registry.register(definition)
     signals.task_pushed.connect(announce, sender=name, dispatch_uid="django_fairque.backends")
     return definition
 
 
 def announce(sender: str, task: Record, queue: str, **_: Any) -> None:
-    """Receiver of the queue's own `task_pushed`, for the tasks that are declared here."""
+    """Receive the queue's `task_pushed` for tasks that are declared here, and send Django's `task_enqueued`."""
     known = find(sender)
     if known is None:
         return

@@ -20,36 +20,36 @@ from django_fairque.tasks.options import DeclaredOptions, TaskOptions, checked_o
 logger = get_logger("django_fairque.tasks")
 
 UserOf = Callable[[AnyTask, "list[Any]", "dict[str, Any]"], object]
-"""``(task, args, kwargs)`` -> whom it is for; None for nobody in particular."""
+"""``(task, args, kwargs)`` -> the user of the call; None for no particular one."""
 
 BY_TASK = "TASK_OPTIONS"
 NOT_DECLARABLE = {"name", "batch_wait", "on_dependency_failure", "task_id", "depends_on"}
-"""Options of ``@django_fairque.task`` for what `django.tasks` has not: other names, batches, chosen ids and dependencies."""
+"""Options of ``@django_fairque.task`` that `django.tasks` does not support: other names, batches, chosen ids and dependencies."""
 OF_TASKS = tuple(
     sorted(name.upper() for name in (DeclaredOptions.__optional_keys__ - NOT_DECLARABLE) | {"database", "on_commit"})
 )
 OF_SINGLE_TASKS = ("PRIORITY", "QUEUE")
-"""Options that a declaration of `django.tasks` always has, so that one value for all tasks would undo them."""
+"""Options that a declaration of `django.tasks` always has. One value for all tasks would override all declarations."""
 OF_BACKEND = (*(name for name in OF_TASKS if name not in OF_SINGLE_TASKS), BY_TASK)
 WILDCARDS = frozenset("*?[")
 
 
 @dataclass(frozen=True)
 class PathOptions:
-    """What the settings say of the tasks of one path."""
+    """The settings for the tasks of one path."""
 
     options: TaskOptions = field(default_factory=lambda: TaskOptions(max_retries=0))
-    """Without ``user``, ``queue`` and ``priority``, which are below as they were given."""
+    """The other options. ``user``, ``queue`` and ``priority`` have fields of their own, which keep the given form."""
     user: UserOf | str | None = None
-    """A callable or its dotted path. It is imported when a task is sent: at the declaration its module may be the one that is
-    being imported.
+    """A callable or its dotted path. The path is imported when a task is sent, because its module may still be
+    importing when the task is declared.
     """
     queue: str | None = None
-    """The queue that takes the place of the declaration's; None for none."""
+    """The queue that replaces the declared one; None for no change."""
     priority: int | None = None
     """A priority of `django.tasks`, from -100 to 100."""
     problem: str = ""
-    """Options of several patterns that contradict each other; then the options are the defaults."""
+    """The contradiction between options of several patterns. With one, the options are the defaults."""
 
     @cached_property
     def user_of(self) -> UserOf | None:
@@ -58,14 +58,14 @@ class PathOptions:
 
 
 class BackendOptions:
-    """The checked ``OPTIONS`` of a backend, which are ``given``. Options with mistakes are left out, and `problems` lists the
-    mistakes.
+    """The checked ``OPTIONS`` of a backend, which are ``given``. Options with mistakes are left out, and `problems`
+    lists the mistakes.
     """
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self._mistakes: list[str] = []
         self._imports: list[tuple[str, Callable[[str], object], str]] = []
-        """Where a dotted path was given, what imports and checks it, and the path."""
+        """For each dotted path: the place of the option, the function that imports and checks it, and the path."""
         for_all = {name: value for name, value in given.items() if name != BY_TASK}
         self._entries = [("", self._checked("", for_all, OF_BACKEND))]
         by_task = given.get(BY_TASK, {})
@@ -85,12 +85,12 @@ class BackendOptions:
 
     @cached_property
     def problems(self) -> list[str]:
-        """One sentence for each mistake. Imports what the options name by a dotted path."""
+        """One sentence for each mistake. Reading this property imports the dotted paths in the options."""
         found = [(where, _problem_of(check, path)) for where, check, path in self._imports]
         return [*self._mistakes, *(f"{where}{problem}" for where, problem in found if problem)]
 
     def of(self, path: str) -> PathOptions:
-        """Return the options of a task, each as the most specific pattern has it. ``path`` is the task's module path."""
+        """Return the options of a task. The most specific pattern with an option wins. ``path`` is the task's module path."""
         found = self._found.get(path)
         if found is None:
             merged: dict[str, Any] = {}
@@ -125,7 +125,8 @@ class BackendOptions:
 
 
 def _specificity(pattern: str) -> tuple[bool, int]:
-    """Sorts patterns, the most specific one last: a path without wildcards, else the one with most other characters."""
+    """Sort key for patterns. The most specific one comes last: a path without wildcards, else the one with most other
+    characters."""
     return not WILDCARDS & set(pattern), sum(each not in WILDCARDS for each in pattern)
 
 
@@ -153,7 +154,7 @@ def _checked_value(name: str, value: Any) -> Any:
 
 
 def _paths_in(name: str, value: Any) -> list[tuple[Callable[[str], object], str]]:
-    """The dotted paths in the value of an option, each with what imports and checks it."""
+    """Return the dotted paths in the value of an option, each with the function that imports and checks it."""
     several = value if isinstance(value, (tuple, list)) else (value,)
     check = {"USER": _imported_user, "RETRY_ON": _imported_error, "MIDDLEWARE": middleware.load}.get(name)
     return [(check, each) for each in several if isinstance(each, str)] if check else []
@@ -219,7 +220,7 @@ def _error_class(given: type[BaseException] | str) -> type[BaseException] | None
 
 
 class ImportedErrors(Sequence[type[BaseException]]):
-    """Exception classes, some given by their dotted paths, which are imported when a task first fails.
+    """Exception classes, given as classes or dotted paths. The paths are imported when a task first fails.
 
     A path that can't be imported is left out; the system check reports it.
     """

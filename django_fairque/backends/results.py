@@ -1,4 +1,4 @@
-"""From the queue's record of a task to the `TaskResult` of `django.tasks`."""
+"""Conversion of the queue's record of a task into the `TaskResult` of `django.tasks`."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ PRIORITY_BANDS = {
 
 
 def class_of(number: int) -> Priority:
-    """The class that a task of priority ``number`` (-100 to 100) is served in."""
+    """Return the class of a task with priority ``number`` (-100 to 100)."""
     return next(priority for priority, least in PRIORITY_BANDS.items() if number >= least)
 
 
 def number_of(priority: Priority) -> int:
-    """A number of that class, for tasks that were sent without one: 0, or the least."""
+    """Return a number of that class, for tasks that were sent without a number: 0 for NORMAL, else the least one."""
     return 0 if priority is Priority.NORMAL else PRIORITY_BANDS[priority]
 
 
 @dataclass(frozen=True)
 class TaskMetadata:
-    """How a call was sent; None where that is not known, for example of what a schedule has sent."""
+    """The options of a call. Unknown ones are None, for example for a task that a schedule has sent."""
 
     at: datetime | None = None
     backend: str | None = None
@@ -60,7 +60,7 @@ class TaskMetadata:
 
     @classmethod
     def of(cls, record: Record) -> TaskMetadata:
-        """What a record's payload says. People can edit payloads: invalid values count as missing."""
+        """Return the metadata in a record's payload. Payloads can be edited, so invalid values count as missing."""
         recorded = record.payload.get("about") if isinstance(record.payload, dict) else None
         if not isinstance(recorded, dict):
             return cls()
@@ -85,7 +85,7 @@ class TaskMetadata:
 def _metadata_moment(value: object) -> datetime | None:
     try:
         return parse_datetime(value) if isinstance(value, str) else None
-    except ValueError:  # well formed, but no such day
+    except ValueError:  # well formed, but the day does not exist
         return None
 
 
@@ -100,7 +100,7 @@ STATUSES = dict.fromkeys(TaskState, TaskResultStatus.READY) | {
     TaskState.CANCELED: TaskResultStatus.FAILED,
 }
 ATTEMPT_KINDS = frozenset({"failed", "crashed", "lease_ended", "discarded"})
-"""Kinds of history lines that end an attempt, if they name a worker; the others ended a task that did not run."""
+"""Kinds of history lines that end an attempt if they name a worker. Without a worker they ended a task that did not run."""
 ERROR_KINDS = ATTEMPT_KINDS | {"expired", "poisoned", "canceled"}
 
 CLASS_PATH = re.compile(r"[A-Za-z_][\w.<>]*")
@@ -111,8 +111,8 @@ NOT_REGISTERED, DISCARD, CANCELED, FAILED = (
 
 
 class StoredError(TaskError):
-    """An error as the queue keeps it. Its class is looked for among what is imported: a name that comes from a server
-    never makes this process import anything.
+    """An error as the queue keeps it. Its class is looked up only in imported modules: a name that comes from a server
+    never causes an import.
     """
 
     __slots__ = ()
@@ -131,16 +131,16 @@ class StoredError(TaskError):
 
 
 def enqueued(task: AnyTask, handle: Handle, args: list[Any], kwargs: dict[str, Any], now: datetime) -> Any:
-    """The result of a call that was sent ``now``, or waits for a commit, as the ``handle`` knows."""
+    """Return the result of a call that was sent ``now`` or waits for a commit, according to its ``handle``."""
     return _result(task, handle.id, args, kwargs, None if handle.is_waiting else now)
 
 
 def stored(task: AnyTask, record: Record, queue: str, attempts: Sequence[Attempt], alias: str) -> AnyResult:
-    """The result of what was sent, as the queue knows it. ``task`` is the declared one."""
+    """Return the result of a task as the queue knows it. ``task`` is the declared one."""
     payload = record.payload if isinstance(record.payload, dict) else {}
     about = TaskMetadata.of(record)
     if record.state is TaskState.STARTED and record.started_at is not None:
-        attempts = [each for each in attempts if each.at <= record.started_at]  # of this run it has no line yet
+        attempts = [each for each in attempts if each.at <= record.started_at]  # the present run has no line yet
     workers = [each.worker for each in attempts if _is_run(each)]
     if record.state in (TaskState.STARTED, TaskState.FINISHED):
         workers.append(record.worker)
@@ -166,19 +166,19 @@ def stored(task: AnyTask, record: Record, queue: str, attempts: Sequence[Attempt
 
 
 def running(task: AnyTask, lease: Lease, queue: str, attempts: Sequence[Attempt]) -> AnyResult:
-    """The result of a task that begins here and now."""
+    """Return the result of a task that starts now in this process."""
     record = lease.task.model_copy(update={"started_at": lease.started_at, "worker": lease.worker})
     return stored(task, record, queue, attempts, alias_of(task, record))
 
 
 def alias_of(task: AnyTask, record: Record) -> str:
-    """The backend that a task was sent with, if this process has it; else the one it is declared for."""
+    """Return the backend that sent a task, if this process has it; else the backend of its declaration."""
     alias = TaskMetadata.of(record).backend
     return alias if alias in task_backends.settings else task.backend
 
 
 def update(result: AnyResult, **fields: Any) -> None:
-    """Results are frozen; Django's own backends change them like this."""
+    """Change a result. Results are frozen; Django's own backends change them in this way."""
     for name, value in fields.items():
         object.__setattr__(result, name, value)
 
@@ -194,7 +194,7 @@ def _result(
 
 
 def _as_sent(task: AnyTask, record: Record, queue: str, about: TaskMetadata, alias: str) -> AnyTask:
-    """The declared task with what `using` had changed."""
+    """Return the declared task with the changes that `using` had made."""
     sent: dict[str, Any] = {"queue_name": queue, "backend": alias, "run_after": about.run_after}
     if about.priority is not None:
         sent["priority"] = about.priority
@@ -204,11 +204,11 @@ def _as_sent(task: AnyTask, record: Record, queue: str, about: TaskMetadata, ali
         sent["user_id"] = about.user_id
     if all(getattr(task, name) == value for name, value in sent.items()):
         return task
-    return unvalidated_copy(task, sent)  # what has been sent runs, also from a queue that is not for `enqueue`
+    return unvalidated_copy(task, sent)  # a sent task runs, even in a queue that `enqueue` does not accept
 
 
 def unvalidated_copy(task: AnyTask, changes: Mapping[str, Any]) -> AnyTask:
-    """The task with ``changes``, without the validation by which Django makes a task."""
+    """Return the task with ``changes``, without the validation in Django's constructor."""
     copy: AnyTask = object.__new__(type(task))
     for each in fields(task):
         object.__setattr__(copy, each.name, changes.get(each.name, getattr(task, each.name)))
@@ -216,17 +216,17 @@ def unvalidated_copy(task: AnyTask, changes: Mapping[str, Any]) -> AnyTask:
 
 
 def _is_run(attempt: Attempt) -> bool:
-    """Whether the function ran: a worker that doesn't have it has put the task off."""
+    """Return whether the function ran: a worker without the function has only postponed the task."""
     return attempt.kind in ATTEMPT_KINDS and bool(attempt.worker) and _raised(attempt) != NOT_REGISTERED
 
 
 def _is_error(attempt: Attempt) -> bool:
-    """Not a task that raised `Retry`: then there is its reason, but no exception."""
+    """Return whether an exception ended the attempt. A task that raised `Retry` has a reason but no exception."""
     return attempt.kind in ERROR_KINDS and (attempt.kind != "failed" or _raised(attempt) is not None)
 
 
 def _class_path(attempt: Attempt) -> str:
-    """The class of the exception; of what was none (a crash, an expiry) the error that stands for it."""
+    """Return the class of the exception, or of an error that represents a failure without one (a crash, an expiry)."""
     if attempt.kind == "discarded" and attempt.worker:
         return DISCARD
     if attempt.kind in ("canceled", "discarded"):
@@ -235,7 +235,7 @@ def _class_path(attempt: Attempt) -> str:
 
 
 def _raised(attempt: Attempt) -> str | None:
-    """The class that the text begins with; None if it tells of something else."""
+    """Return the exception class at the beginning of the text; None if the text has none."""
     path = attempt.error.partition(":")[0]
     if attempt.kind not in ("failed", "poisoned") or not CLASS_PATH.fullmatch(path):
         return None

@@ -1,4 +1,4 @@
-"""The configuration: its sections, the sources it is read from, and the queues and clients made from it.
+"""The configuration: its sections, its sources, and the queues and clients that are made from it.
 
 Modules are imported when they are first used, so that a web process that enqueues nothing loads none of them.
 """

@@ -1,4 +1,5 @@
-"""The server of an alias of ``settings.CACHES``: its place and credentials are used, its pool and its time-outs are not.
+"""The server of an alias of ``settings.CACHES``: its address and credentials are used, its pool and its time-outs are
+not.
 
 A cache's time-outs are short because a cache may fail; a worker waits for seconds on purpose.
 """
@@ -68,14 +69,14 @@ def read_cache_options(
     own = {**credentials, **(options.get("CONNECTION_POOL_KWARGS") or {})}
     if options.get("SENTINELS"):
         return _sentinel(alias, location, options, own)
-    if not is_cluster:  # of which every node is found by its name alone
+    if not is_cluster:  # a cluster's nodes are found by name alone
         classes = {"CONNECTION_FACTORY": factory, **options}
         _refuse(alias, {name: classes[name] for name in _CLASSES if classes.get(name) not in (None, *_USUAL)})
     return _at(alias, location, own)
 
 
 def _kind(alias: str, backend: str) -> str:
-    """Which of the two known backends it is, or is derived from."""
+    """Find which of the two known backends this backend is or extends."""
     try:
         module, _, name = backend.rpartition(".")
         bases = getattr(import_module(module), name).__mro__
@@ -93,7 +94,7 @@ def _kind(alias: str, backend: str) -> str:
 
 
 def _primary(location: Any, alias: str, kind: str) -> str:
-    """The server that is written to, which both backends name first."""
+    """Return the server for writes, which both backends name first."""
     several = ",;" if kind == DJANGO else ","
     servers = re.split(f"[{several}]", location) if isinstance(location, str) else list(location or [])
     if not servers or not servers[0]:
@@ -102,7 +103,7 @@ def _primary(location: Any, alias: str, kind: str) -> str:
 
 
 def _at(alias: str, location: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """What the URL says wins over the options, as it does in redis-py."""
+    """Return the server's options. Options in the URL win over others, as in redis-py."""
     parts = urlsplit(location)
     _refuse(alias, dict(parse_qsl(parts.query)))
     query = [(name, value) for name, value in parse_qsl(parts.query) if name in urls.ACCESS_OPTIONS]
@@ -119,13 +120,13 @@ def _taken(alias: str, options: Mapping[str, Any]) -> dict[str, Any]:
     verify = options.get("ssl_cert_reqs", "")
     if verify is None or isinstance(
         verify, ssl.VerifyMode
-    ):  # redis-py takes Python's constants as well, and None for none
+    ):  # redis-py accepts Python's constants, too, and None for no verification
         taken["ssl_cert_reqs"] = verify.name.removeprefix("CERT_").lower() if verify is not None else "none"
     return taken
 
 
 def _refuse(alias: str, options: Mapping[str, Any]) -> None:
-    """Stop at an option without which the server could not be reached, or not as safely."""
+    """Raise an error for options that can't be copied and that the server or its safety may need."""
     for name in options:
         if _NOT_TAKEN.fullmatch(name) and name not in urls.ACCESS_OPTIONS:
             hint = "; for a cluster set CLUSTER to True together with CACHE" if name in _CLASSES else ""
@@ -135,7 +136,7 @@ def _refuse(alias: str, options: Mapping[str, Any]) -> None:
 
 
 def _sentinel(alias: str, location: str, options: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """django-redis' form: the URL's host is the service, the sentinels are among the options."""
+    """Read the form of django-redis: the URL's host is the service, the sentinels are among the options."""
     found = urls.split_url(location)[1]
     secure = str(found.get("ssl", own.get("ssl", False))).lower() == "true"
     ask = options.get("SENTINEL_KWARGS") or {}

@@ -1,9 +1,9 @@
-"""The configuration of this process, read when it is first used and kept until a setting changes, and its queues.
+"""The configuration of this process, which is read at its first use and kept until a setting changes, and its queues.
 
-`get_queue` and `aget_queue` have one client per process, or per event loop, and one object per declared queue.
+`get_queue` and `aget_queue` keep one client for each process or event loop, and one object for each declared queue.
 
-In a test run nothing of this reaches the server that settings name: an `Interceptor` of `django_fairque.testing` takes the tasks,
-and stands in for the queues.
+In a test run nothing reaches the server in the settings: an `Interceptor` of `django_fairque.testing` captures the
+tasks and replaces the queues.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class _Current:
         self.signing = ""
         self.overrides: Mapping[str, Any] = {}
         self.test_interceptor: Interceptor | None = None
-        """What takes the tasks of a test run; made when it is first needed."""
+        """The interceptor of a test run; made at its first use."""
         self.on_reset: list[Callable[[], None]] = []
         self.installed_middleware: list[str] = []
         self.locks = PerProcess(threading.RLock)
-        """One for each process: in a fork, a thread that exists only in the parent may hold the parent's."""
+        """One lock for each process: in a fork, the parent's lock may be held by a thread that exists only in the parent."""
 
     def load(self) -> FairQueueConfig:
         from django.core.signals import setting_changed
@@ -57,7 +57,7 @@ class _Current:
             return self.config
 
     def _load_without_server(self) -> FairQueueConfig | None:
-        """The configuration of a test run, which connects nowhere; None where tests may use the server that is named."""
+        """Load a configuration for a test run, which connects nowhere. Return None if tests may use the configured server."""
         if None in interceptors or not is_test_run():
             return None
         config = load(FairQueueConfig, self.overrides, {"redis": {"url": NO_SERVER_URL}})
@@ -71,7 +71,7 @@ def get_config(overrides: Mapping[str, Any] | None = None) -> FairQueueConfig:
     """Return the configuration of this process.
 
     ``overrides`` are options that take precedence over all sources, nested as in settings, for the result of this call
-    only; none by default. `set_overrides` makes them last. Raises `ConfigurationError` with every mistake in all
+    only; none by default. `set_overrides` sets them permanently. Raises `ConfigurationError` with every mistake in all
     sources.
     """
     if overrides:
@@ -80,9 +80,9 @@ def get_config(overrides: Mapping[str, Any] | None = None) -> FairQueueConfig:
 
 
 def set_overrides(overrides: Mapping[str, Any]) -> None:
-    """Let options take precedence over all sources in this process from now on: those of a command line.
+    """Give options precedence over all sources in this process from now on, for example the options of a command line.
 
-    ``overrides`` are nested as in settings. They replace those of an earlier call.
+    ``overrides`` are nested as in settings. Options of an earlier call are removed.
     """
     with _current.locks.get():
         _current.overrides = dict(overrides)
@@ -91,7 +91,7 @@ def set_overrides(overrides: Mapping[str, Any]) -> None:
 
 @contextmanager
 def overriding(overrides: Mapping[str, Any]) -> Iterator[None]:
-    """Let more options take precedence over all sources, for a block."""
+    """Give more options precedence over all sources, for a block."""
     before = _current.overrides
     set_overrides({**before, **overrides})
     try:
@@ -101,7 +101,8 @@ def overriding(overrides: Mapping[str, Any]) -> Iterator[None]:
 
 
 def install_middleware(path: str) -> None:
-    """Put a middleware around that of the setting ``MIDDLEWARE`` in this process, once; for packages that a project sets up.
+    """Add a middleware around the middleware in the setting ``MIDDLEWARE``, once in this process; for packages that a
+    project sets up.
 
     ``path`` is its dotted path.
     """
@@ -111,7 +112,7 @@ def install_middleware(path: str) -> None:
 
 
 def reset_config() -> None:
-    """Forget the configuration, and close the clients made from it. Both are made again when they are used next."""
+    """Forget the configuration, and close its clients. Both are made again at their next use."""
     with _current.locks.get():
         _current.config, _current.signing = None, ""
     for callback in _current.on_reset:
@@ -119,7 +120,8 @@ def reset_config() -> None:
 
 
 def signing_mode() -> str:
-    """``SIGNING``: on, off or verify-only; on where there is no valid configuration, and a queue was made without it."""
+    """Return the setting ``SIGNING``: on, off or verify-only. Without a valid configuration, for queues made without
+    one, it is on."""
     mode = _current.signing
     if not mode:
         try:
@@ -131,7 +133,7 @@ def signing_mode() -> str:
 
 
 def signing_key() -> str | None:
-    """The key that signs what this process pushes: ``SECRET_KEY``; None if ``SIGNING`` is off."""
+    """Return the key that signs this process's tasks, ``SECRET_KEY``; None if ``SIGNING`` is off."""
     if signing_mode() == "off":
         return None
     from django.conf import settings
@@ -140,28 +142,28 @@ def signing_key() -> str | None:
 
 
 class Interceptor(Protocol):
-    """Where tasks go instead of to their queue (`django_fairque.testing.Capture`)."""
+    """An object that receives tasks instead of their queue (`django_fairque.testing.Capture`)."""
 
     def intercept(self, options: Any, tasks: Sequence[Task]) -> list[Any]:
-        """Take ``tasks`` that are sent with these ``options``. Returns a `TaskResult` for each."""
+        """Receive ``tasks`` that are sent with these ``options``. Returns a `TaskResult` for each."""
         ...
 
     def queue(self, name: str) -> FairQueue:
-        """Return the object that stands in for the queue of this ``name``."""
+        """Return the replacement for the queue of this ``name``."""
         ...
 
     def aqueue(self, name: str) -> AsyncFairQueue:
-        """Return the object that stands in for the queue of this ``name`` in coroutines."""
+        """Return the replacement for the queue of this ``name`` in coroutines."""
         ...
 
 
 interceptors: list[Interceptor | None] = []
-"""Those of the blocks that are open, of which the last one counts; None in a block that may use the server that is named."""
+"""The interceptors of the open blocks. The last one counts; None in a block that may use the configured server."""
 
 
 @contextmanager
 def intercepting(interceptor: Interceptor | None) -> Iterator[None]:
-    """Let tasks go to this ``interceptor`` in a block, in all threads; None lets a test use the server that is named."""
+    """Send tasks to this ``interceptor`` in a block, in all threads. With None, a test may use the configured server."""
     interceptors.append(interceptor)
     _forget_config(interceptor)
     try:
@@ -172,44 +174,45 @@ def intercepting(interceptor: Interceptor | None) -> Iterator[None]:
 
 
 def _forget_config(interceptor: Interceptor | None) -> None:
-    """Forget the configuration where it has another server inside of the interceptor's block than outside."""
+    """Reset the configuration if its server inside of the interceptor's block differs from the one outside."""
     is_without_server = _current.config is not None and _current.config.redis.url == NO_SERVER_URL
     if interceptor is None or (is_without_server and (None in interceptors or not is_test_run())):
         reset_config()
 
 
 def current_interceptor() -> Interceptor | None:
-    """Return the object that takes tasks now; None if they go to their queues."""
+    """Return the object that receives tasks now; None if tasks are sent to their queues."""
     if interceptors:
         return interceptors[-1]
     return _test_interceptor() if is_test_run() else None
 
 
 def is_test_run() -> bool:
-    """Whether Django's `setup_test_environment` has prepared this process for tests, or pytest runs with our plugin.
+    """Return whether Django's `setup_test_environment` has prepared this process for tests, or pytest runs with our
+    plugin.
 
-    ``mail.outbox`` is no sign of it: a project that uses the same backend for its mail outside of tests has one, too.
+    ``mail.outbox`` is no proof: a project that uses the same mail backend outside of tests has one, too.
     """
     utils = sys.modules.get("django.test.utils")
-    if utils is not None and hasattr(utils._TestState, "saved_data"):  # noqa: SLF001 - its only trace
+    if utils is not None and hasattr(utils._TestState, "saved_data"):  # noqa: SLF001 - the only trace of a prepared test run
         return True
     plugin = sys.modules.get("django_fairque.testing.plugin")
     return plugin is not None and bool(plugin.is_running)
 
 
 def _test_interceptor() -> Interceptor | None:
-    """What takes the tasks of this test run; None if its tests may use the server that is named."""
+    """Return the interceptor of this test run; None if its tests may use the configured server."""
     if _current.test_interceptor is None:
-        # By its path, as a backend: testing stands above this, and is imported in test runs only.
+        # Imported by its path: the testing package is an upper layer, and is imported only in test runs.
         from django.utils.module_loading import import_string
 
         _current.test_interceptor = import_string("django_fairque.testing.capture.begin_to_capture")()
-        reset_config()  # it was loaded before the test run began, perhaps
+        reset_config()  # it may have been loaded before the test run began
     return _current.test_interceptor if get_config().capture_in_tests else None
 
 
 def _stand_in(name: str) -> Interceptor | None:
-    """What stands in for this queue in a test run; None if its tests may use the server that is named."""
+    """Return the interceptor that replaces this queue in a test run; None if its tests may use the configured server."""
     if None in interceptors or (found := _test_interceptor()) is None:
         return None
     get_config().queue_config(name)
@@ -217,7 +220,7 @@ def _stand_in(name: str) -> Interceptor | None:
 
 
 def on_reset(callback: Callable[[], None]) -> None:
-    """Call ``callback`` whenever the configuration is forgotten."""
+    """Call ``callback`` whenever the configuration is reset."""
     _current.on_reset.append(callback)
 
 
@@ -227,7 +230,7 @@ def _setting_changed(*, setting: str, **_: Any) -> None:
 
 
 class _OpenClient:
-    """A client and the queues that use it; made from one configuration."""
+    """A client and the queues that use it, made from one configuration."""
 
     def __init__(self, config: FairQueueConfig, client: Any, kind: Any) -> None:
         self.config = config
@@ -239,12 +242,12 @@ class _OpenClient:
         found = self._queues.get(name) if isinstance(name, str) else None
         if found is None:
             made = self._kind(self.client, name, self.config.queue_config(name))
-            found = self._queues.setdefault(name, made)  # of two threads that come at once, both get the first one's
+            found = self._queues.setdefault(name, made)  # if two threads make one at once, both get the first
         return found
 
 
 class _OpenClients:
-    """The clients that this process has open: one for all threads, and one for each event loop."""
+    """The open clients of this process: one for all threads, and one for each event loop."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -259,7 +262,7 @@ def get_queue(name: str = "default") -> FairQueue:
     """Return a declared queue, the same object for all threads of the process.
 
     ``name`` is its name, "default" by default. Raises `ConfigurationError` if it is not declared (with the nearest
-    match), or the configuration has mistakes. In a test run the result captures what is pushed, and knows nothing else.
+    match), or the configuration has mistakes. In a test run the result only captures the tasks that are pushed.
     """
     if is_test_run() and (stand_in := _stand_in(name)) is not None:
         return stand_in.queue(name)
@@ -301,7 +304,8 @@ async def _open_on(loop: asyncio.AbstractEventLoop, config: FairQueueConfig) -> 
     opened = _OpenClient(config, config.redis.create_async_redis_client(), AsyncFairQueue)
     clients = _open_clients.get()
     with clients.lock:
-        # An open connection refers to its loop, so a loop that ended without aclose_queues() is never collected by itself.
+        # An open connection refers to its loop, so the garbage collector never removes a loop that ended without
+        # aclose_queues().
         for closed in [known for known in clients.on_loops if known.is_closed()]:
             del clients.on_loops[closed]
         outdated = clients.on_loops.get(loop)

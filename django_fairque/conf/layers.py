@@ -1,12 +1,13 @@
 """The sources of the configuration (Django's settings, a YAML file, the environment, overrides) as layers of entries.
 
-An entry remembers how the user wrote its key, so that a mistake is reported with that key.
+An entry keeps its key in the user's spelling, so that a mistake is reported with that key.
 
-Later sources win: defaults, ``settings.FAIRQUE``, the file it names, the environment, overrides (the command line).
+Later sources win: defaults, ``settings.FAIRQUE``, the file that it names, the environment, overrides (the command
+line).
 
-The environment variable ``FAIRQUE_REDIS__URL`` is ``redis.url``: two underscores separate the levels. A name without them
-is read only if it is a whole key by itself, because other variables begin alike: Kubernetes sets ``FAIRQUE_REDIS_PORT`` for
-a service called fairque-redis.
+The environment variable ``FAIRQUE_REDIS__URL`` is ``redis.url``: two underscores separate the levels. A name without
+two underscores is read only if the whole name is a key, because other variables begin alike: Kubernetes sets
+``FAIRQUE_REDIS_PORT`` for a service called fairque-redis.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ SCALARS = (*TopLevelOptions.model_fields, "config_file")
 
 ABOUT_SERVER = {*ADDRESSES, *PARTS_OF_URL, "cluster"}
 
-# The paths at which the configuration nests, with their options; "*" is a name that the user chose. All other paths hold
-# values.
+# The paths of mappings in the configuration, with their options; "*" stands for a name that the user chose. All other paths
+# contain values.
 _NESTING: dict[KeyPath, type[Options] | None] = {
     (): None,
     **{(name,): SECTIONS.get(name) for name in SECTION_NAMES},
@@ -55,7 +56,7 @@ _NESTING: dict[KeyPath, type[Options] | None] = {
 
 @dataclass(frozen=True)
 class Entry:
-    """A value and its key as the user wrote it; ``is_upper``: the key is in capitals, and a suggestion should be too."""
+    """A value and its key in the user's spelling. ``is_upper``: the key is in capitals, and a suggestion should be, too."""
 
     value: Any
     key: str
@@ -64,23 +65,23 @@ class Entry:
 
 @dataclass
 class Layer:
-    """The options that one source gives."""
+    """The options from one source."""
 
     entries: dict[KeyPath, Entry] = field(default_factory=dict)
     mistakes: list[Mistake] = field(default_factory=list)
     obsolete: dict[str, str] = field(default_factory=dict)
-    """Keys that have no effect, as the user wrote them, each with what replaced it."""
+    """Keys that have no effect, in the user's spelling, each with its replacement."""
 
     def add(self, path: KeyPath, value: Any, written: KeyPath, label: Callable[[KeyPath], str]) -> None:
-        """Add a value, or the values that are nested in it; ``written`` is ``path`` before its case was folded."""
+        """Add a value and the values nested in it. ``written`` is ``path`` in the user's spelling."""
         if value is None and path[:1] == ("redis",) and len(path) > 1:
-            return  # os.environ.get() found no such variable
+            return  # a result of os.environ.get() for a missing variable
         key = label(written)
         kind = _NESTING.get(_pattern(path[:-1]))
         if kind and path[-1] in kind.obsolete:
             self.obsolete[key] = kind.obsolete[path[-1]]
             return
-        if kind:  # by the current name, so that a later source overrides it by either name
+        if kind:  # stored under the current name, so that later sources can use either name
             path = (*path[:-1], kind.renamed.get(path[-1], path[-1]))
         if path == ("redis",) and isinstance(value, str):
             path = ("redis", "url")
@@ -116,7 +117,7 @@ class Layer:
         return found
 
     def unfold_url(self) -> None:
-        """Make entries of what the URL carries, so that a later source wins over it part by part."""
+        """Make entries of the options in the URL, so that a later source can override each of them."""
         entry = self.entries.get(("redis", "url"))
         url = entry and urls.join_urls(entry.value)
         if entry is None or not isinstance(url, str):
@@ -131,12 +132,12 @@ def nests(path: KeyPath) -> bool:
 
 
 def _pattern(path: KeyPath) -> KeyPath:
-    """The path, or, where `_NESTING` has no such path, the path with the name that the user chose replaced."""
+    """Replace the name that the user chose in the path by "*", unless `_NESTING` has the path itself."""
     return path if path in _NESTING else (*path[:1], "*", *path[2:])
 
 
 def merge_layers(layers: Iterable[Layer]) -> dict[KeyPath, Entry]:
-    """Return the entries of all layers. Of several entries for one key, the last layer's wins."""
+    """Return the entries of all layers. If several layers have an entry for a key, the last layer wins."""
     entries: dict[KeyPath, Entry] = {}
     for layer in layers:
         if _names_another_server(layer.entries, entries):
@@ -146,19 +147,20 @@ def merge_layers(layers: Iterable[Layer]) -> dict[KeyPath, Entry]:
 
 
 def _names_another_server(later: Mapping[KeyPath, Entry], earlier: Mapping[KeyPath, Entry]) -> bool:
-    """Whether ``later`` names a server of its own, rather than changing a part of the one that ``earlier`` names."""
+    """Return whether ``later`` names a different server, instead of changing a part of the server that ``earlier`` names."""
     named, before = ({path[1] for path in each if _is_about_server(path)} & {*ADDRESSES} for each in (later, earlier))
     is_part = named in ({"host"}, {"sentinel"}) and before <= named
     return bool(named) and not is_part
 
 
 def _is_about_server(path: KeyPath) -> bool:
-    """Whether it says which server, as whom and how safely; credentials for one server are not sent to another."""
+    """Return whether the option names the server, its user or its encryption. Credentials for one server are never sent
+    to another."""
     return path[:1] == ("redis",) and (*path, "")[1] in ABOUT_SERVER
 
 
 def nest_entries(entries: Mapping[KeyPath, Entry]) -> dict[str, Any]:
-    """The entries as a tree of plain values."""
+    """Return the entries as a tree of plain values."""
     tree: dict[str, Any] = {}
     for path, entry in entries.items():
         if nests(path):
@@ -180,9 +182,9 @@ AnyOptions = TypeVar("AnyOptions", bound=Options)
 def assemble(
     kind: type[AnyOptions], layers: Sequence[Layer], verify: Callable[[AnyOptions], None] | None = None
 ) -> AnyOptions:
-    """Make a configuration from layers, of which later ones win, and check it.
+    """Make a configuration from layers and check it. Later layers win.
 
-    ``verify`` may look at the configuration in a wider world; it raises `InvalidOptionsError` as sections do.
+    ``verify`` may compare the configuration with its surroundings; it raises `InvalidOptionsError` as sections do.
     """
     for layer in layers:
         layer.unfold_url()
@@ -198,7 +200,7 @@ def assemble(
     except InvalidOptionsError as error:
         mistakes += [_named(mistake, entries) for mistake in error.mistakes]
     if mistakes:
-        # A worker that is chosen is checked twice.
+        # The chosen worker is checked twice, so a mistake may occur twice.
         raise InvalidOptionsError({(mistake.key, mistake.problem): mistake for mistake in mistakes}.values())
     return config
 
@@ -206,8 +208,8 @@ def assemble(
 def _choose_worker(layers: Sequence[Layer], entries: dict[KeyPath, Entry]) -> Iterable[Mistake]:
     """Give each of the workers the options of `worker`, and make the chosen one the worker.
 
-    In one layer a worker's own options win over those for all; a later layer wins over both, so that the environment
-    and the command line, which speak to one process, have the last word.
+    In one layer the options of a single worker win over those for all workers. A later layer wins over both, because
+    the environment and the command line belong to one process.
     """
     names = {path[1]: entry for path, entry in entries.items() if path[:1] == ("workers",) and len(path) > 1}
     options = {name: _options_of(name, layers) for name in names}
@@ -239,7 +241,7 @@ def _options_of(name: str, layers: Iterable[Layer]) -> dict[str, Entry]:
 
 
 def _named(mistake: Mistake, entries: Mapping[KeyPath, Entry]) -> Mistake:
-    """The mistake with its key as the user wrote it, and its suggestion in the same case."""
+    """Add the key in the user's spelling to the mistake, and change its suggestion to the same case."""
     entry, rest = _origin(mistake.path, entries)
     if entry is None:
         return replace(mistake, key=".".join(mistake.path))
@@ -249,7 +251,8 @@ def _named(mistake: Mistake, entries: Mapping[KeyPath, Entry]) -> Mistake:
 
 
 def _origin(path: KeyPath, entries: Mapping[KeyPath, Entry]) -> tuple[Entry | None, KeyPath]:
-    """What the user wrote there, or around it (then with the rest of the path), or, for a section, in it."""
+    """Find the user's entry for a path, or for a section around it (then with the rest of the path), or else an entry
+    inside it."""
     for depth in range(len(path), 0, -1):
         part = path[:depth]
         entry = entries.get(part) or entries.get((*part[:-1], part[-1].lower()))  # a model may change the case
@@ -261,7 +264,7 @@ def _origin(path: KeyPath, entries: Mapping[KeyPath, Entry]) -> tuple[Entry | No
 WATCHED_SETTINGS = ("FAIRQUE", "CACHES", "DEBUG", "BASE_DIR", "DJANGO_REDIS_CONNECTION_FACTORY")
 """The settings on which the configuration depends."""
 
-# A mistake at one of these paths may hide the server's address, so its absence is not reported as well.
+# A mistake at one of these paths may hide the server's address. Then a missing server is not reported as well.
 _MAY_NAME_A_SERVER = ((), ("redis",), ("config_file",))
 
 _NO_SERVER = (
@@ -271,16 +274,16 @@ _NO_SERVER = (
 
 
 NO_SERVER_URL = "unix:///tests-use-no-server-of-the-settings-but-private_server"
-"""Used instead of a server where tasks are captured. A call that connects all the same shows it in its error."""
+"""The URL in tests that capture tasks. If a call connects anyway, its error shows this text."""
 
 
 def written_entries() -> dict[tuple[str, ...], Entry]:
-    """All options that the sources give now, with their keys as they are written there."""
+    """Return all options of the present sources, with their keys in the user's spelling."""
     return merge_layers(all_layers(()))
 
 
 def obsolete_keys() -> dict[str, str]:
-    """The keys in the sources that have no effect, as they are written there, each with what replaced it."""
+    """Return the keys that have no effect, in the user's spelling, each with its replacement."""
     return {key: replacement for layer in all_layers(()) for key, replacement in layer.obsolete.items()}
 
 
@@ -302,7 +305,7 @@ def settings_layer() -> Layer:
 
 
 def overrides_layer(overrides: Mapping[str, Any]) -> Layer:
-    """What was given for this process; None means that it was not given, as it does for a command's options."""
+    """Return the layer of this process's overrides. None means that an option was not given, as for the options of a command."""
     layer = Layer()
     layer.add((), overrides, (), lambda written: f"override {'.'.join(written)}")
     layer.entries = {path: entry for path, entry in layer.entries.items() if entry.value is not None}
@@ -310,7 +313,7 @@ def overrides_layer(overrides: Mapping[str, Any]) -> Layer:
 
 
 def default_server_layer(layers: list[Layer], *, needs_server: bool) -> Layer:
-    """The embedded server if no source names one and this is development, else the mistake that none is named."""
+    """Return a layer with the embedded server if no source names a server and DEBUG is true; else with the mistake."""
     layer = Layer()
     keys = {path[1] for each in layers for path in each.entries if path[:1] == ("redis",) and len(path) > 1}
     if keys & {*ADDRESSES, "port"} or any(
@@ -332,7 +335,7 @@ def default_server_layer(layers: list[Layer], *, needs_server: bool) -> Layer:
 VARIABLE_PREFIX = "FAIRQUE_"
 LEVEL_SEPARATOR = "__"
 SIMILARITY_CUTOFF = 0.8
-"""How much a variable must be like an option to be called a mistake: others may begin alike."""
+"""The least similarity to an option's name at which a variable is reported. Variables of other programs may begin alike."""
 
 _KEYS_WITHOUT_LEVEL = ("redis", *SCALARS)
 
@@ -347,7 +350,7 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
 
 
 def find_misspelled_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Variables that are not read, each with the one that was probably meant."""
+    """Find variables that are not read, each with the probable correct name."""
     meant = {
         f"{section}_{option}": f"{VARIABLE_PREFIX}{section}{LEVEL_SEPARATOR}{option}".upper()
         for section, options in SECTIONS.items()
@@ -355,7 +358,7 @@ def find_misspelled_variables(environ: Mapping[str, str]) -> Iterator[tuple[str,
     }
     for name, value in sorted(environ.items()):
         path = _variable_path(name)
-        if len(path) > 1 or path[0] in _KEYS_WITHOUT_LEVEL or value.startswith("tcp://"):  # the form of Kubernetes' own
+        if len(path) > 1 or path[0] in _KEYS_WITHOUT_LEVEL or value.startswith("tcp://"):  # Kubernetes sets such values
             continue
         if path[0] in meant:
             yield name, meant[path[0]]
@@ -370,7 +373,8 @@ def _variable_path(name: str) -> tuple[str, ...]:
 
 
 def file_layer(path: object, named_by: str = "") -> Layer:
-    """What the file says; that it can't be read is a mistake of the layer. ``named_by`` is the key that names it."""
+    """Return the layer of a file. If the file can't be read, the layer has that mistake. ``named_by`` is the key that
+    names it."""
     layer = Layer()
     tree, problem = _read_file(path)
     if problem:
@@ -385,7 +389,7 @@ def file_layer(path: object, named_by: str = "") -> Layer:
 
 
 def _read_file(path: object) -> tuple[Any, str]:
-    """The content of the file, and why it can't be read, or an empty string."""
+    """Return the content of the file, and the reason why it can't be read, or an empty string."""
     import yaml  # costs 10 ms, and few configurations have a file
 
     if not isinstance(path, (str, os.PathLike)):
@@ -410,7 +414,7 @@ def _read_file(path: object) -> tuple[Any, str]:
         problem = f"{path} is not one: {what}{where}"
     except RecursionError:
         problem = f"{path} is nested too deeply"
-    except ValueError:  # of a date that does not exist, or of a number with thousands of digits
+    except ValueError:  # a date that does not exist, or a number with thousands of digits
         problem = f"{path} holds a date or a number that does not exist"
     else:
         problem = f"{path} has a key more than once: {'; '.join(duplicates)}"
@@ -418,7 +422,7 @@ def _read_file(path: object) -> tuple[Any, str]:
 
 
 def _duplicate_keys(root: yaml.Node) -> Iterator[str]:
-    """Find keys that a mapping has twice: YAML would silently take the last one."""
+    """Find keys that a mapping has twice. YAML would silently use the last one."""
     import yaml
 
     waiting, seen = [root], set()

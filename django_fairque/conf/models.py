@@ -1,4 +1,4 @@
-"""`FairQueueConfig`: the whole configuration, made of its sections."""
+"""`FairQueueConfig`: the whole configuration with all its sections."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 READ_MARGIN_SECONDS = 2.0
-"""Seconds by which a connection must outlast the longest wait for an answer, or it is cut while it waits."""
+"""Seconds by which the socket timeout must exceed the longest wait for a reply. Otherwise the socket closes during the wait."""
 
 AnyConfig = TypeVar("AnyConfig", bound="FairQueueConfig")
 
@@ -44,7 +44,7 @@ class FairQueueConfig(TopLevelOptions):
     """The whole configuration. `get_config` makes it from settings, a file and the environment.
 
     ``redis`` is the server. ``queues`` are the declared queues, each with ``queue`` as its defaults; "default" is
-    always among them. ``worker`` is the chosen one of ``workers``, or what a worker does that has no section.
+    always among them. ``worker`` is the chosen one of ``workers``, or the options of a worker without a section.
     ``schedules`` are the schedules by name, and ``monitor`` the limits of the monitoring.
     """
 
@@ -62,7 +62,7 @@ class FairQueueConfig(TopLevelOptions):
         return _build(cls, data) if isinstance(data, Mapping) else data
 
     def contradictions(self) -> Iterator[Mistake]:
-        """Yield what is wrong between sections that are right one by one."""
+        """Yield the mistakes between sections that are valid separately."""
         for name, schedule in self.schedules.items():
             if schedule.queue is not None and schedule.queue not in self.queues:
                 mistake = unknown((schedule.queue,), self.queues, "queue")
@@ -135,17 +135,17 @@ class FairQueueConfig(TopLevelOptions):
         return assemble(cls, [file_layer(path)])
 
     def to_yaml(self, path: str | os.PathLike[str]) -> None:
-        """Write a file from which `from_yaml` makes an equal configuration. It contains the passwords, so only its
-        owner can read it.
+        """Write a file from which `from_yaml` makes an equal configuration. Only the file's owner can read it, because
+        it contains the passwords.
 
-        ``path`` is the file's.
+        ``path`` is the path of the file.
         """
         import yaml
 
         text = yaml.safe_dump(_file_tree(self), sort_keys=False, allow_unicode=True)
         target = Path(path)
         descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")
-        try:  # all of it or nothing
+        try:  # replaced at once, so that a failure leaves no partial file
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 file.write(text)
             Path(name).replace(target)
@@ -156,14 +156,15 @@ class FairQueueConfig(TopLevelOptions):
     def create_redis_client(self, *, decode_responses: bool = False) -> Redis | RedisCluster:
         """Return a new client for the server of this configuration.
 
-        ``decode_responses`` (False by default) and the errors are those of `RedisConfig.create_redis_client`.
+        ``decode_responses`` (False by default) and the errors are the same as for `RedisConfig.create_redis_client`.
         """
         return self.redis.create_redis_client(decode_responses=decode_responses)
 
     def create_async_redis_client(self, *, decode_responses: bool = False) -> AsyncRedis | AsyncRedisCluster:
         """Return a new client for coroutines, for the server of this configuration.
 
-        ``decode_responses`` (False by default) and the errors are those of `RedisConfig.create_async_redis_client`.
+        ``decode_responses`` (False by default) and the errors are the same as for
+        `RedisConfig.create_async_redis_client`.
         """
         return self.redis.create_async_redis_client(decode_responses=decode_responses)
 
@@ -176,7 +177,7 @@ def _not_declared(what: str, name: object, known: Mapping[str, object]) -> Confi
 
 
 def _build(whole: type[FairQueueConfig], data: Mapping[str, Any]) -> dict[str, Any]:
-    """Make all sections; the mistakes of all of them are raised as one error."""
+    """Make all sections. Raise the mistakes of all of them as one error."""
     mistakes = [unknown((str(name),), whole.model_fields) for name in data if name not in whole.model_fields]
 
     def make(kind: type[AnyOptions], path: tuple[str, ...], options: Any) -> AnyOptions | None:
@@ -234,13 +235,13 @@ def _merge_queue_options(defaults: QueueConfig | None, options: Any) -> Any:
 
 
 def load(kind: type[AnyConfig], *overrides: Mapping[str, Any], needs_server: bool = True) -> AnyConfig:
-    """Read the configuration from all sources. Of several overrides the last wins.
+    """Read the configuration from all sources. If several overrides set an option, the last one wins.
 
     Args:
-        needs_server: whether it is a mistake to name no server when this is not development.
+        needs_server: whether a missing server is a mistake while DEBUG is false.
 
     Raises:
-        ConfigurationError: every mistake in them.
+        ConfigurationError: with every mistake in the sources.
     """
     layers = all_layers(overrides)
     return assemble(kind, [default_server_layer(layers, needs_server=needs_server), *layers], _check_cache)
@@ -260,7 +261,7 @@ def _file_tree(config: FairQueueConfig) -> dict[str, Any]:
     address = config.redis.given_addresses()
     if address and address[0] != "host":
         tree["redis"] = {name: value for name, value in tree["redis"].items() if name not in ("host", "port")}
-    # Options that are None are kept, here and below: without them the common value would be read back.
+    # Options that are None are kept, here and below. Otherwise the common value would be read back.
     queues = {name: queue.model_dump(mode="json") for name, queue in config.queues.items()}
     for name, queue in queues.items():
         tree["queues"][name] = {option: value for option, value in queue.items() if value != common[option]}

@@ -1,4 +1,4 @@
-"""`RedisConfig`: which server is used, and the clients of redis-py that are made for it.
+"""`RedisConfig`: the server, and the clients of redis-py for it.
 
 Every client sends a command once. The queue repeats requests, and gives each a nonce so that a repetition has no second
 effect; redis-py would repeat a push ten times without reporting it.
@@ -49,15 +49,15 @@ if TYPE_CHECKING:
     from redis.asyncio import RedisCluster as AsyncRedisCluster
 
 ADDRESSES = ("url", "host", "cache", "sentinel")
-"""The ways to say where the server is; exactly one is used."""
+"""The options that name the server. Exactly one is used."""
 
 PARTS_OF_URL = ("host", "port", "ssl", *urls.ACCESS_OPTIONS)
-"""Options that can be given in ``url`` or by themselves."""
+"""Options that can be given in ``url`` or separately."""
 
 SENTINEL_PORT = 26379
 
 REVEAL = "with secrets"
-"""The context of a dump that is to hold the passwords themselves."""
+"""The context of a dump that contains the passwords."""
 
 
 def _reveal(value: SecretStr, handler: Any, info: Any) -> Any:
@@ -65,12 +65,12 @@ def _reveal(value: SecretStr, handler: Any, info: Any) -> Any:
 
 
 Secret = Annotated[SecretStr, WrapSerializer(_reveal)]
-"""Hidden in a dump unless its context is `REVEAL`."""
+"""A secret. A dump hides it unless its context is `REVEAL`."""
 Provider = Annotated[
     Any,
     PlainSerializer(lambda given: given if given is None or isinstance(given, str) else _path_of(given)),
 ]
-"""A dotted path, or the object that it leads to; a file holds the path."""
+"""A dotted path, or the object at that path. A dump contains the path."""
 File = Annotated[str, BeforeValidator(lambda value: os.fspath(value) if isinstance(value, os.PathLike) else value)]
 
 
@@ -80,7 +80,7 @@ def _path_of(given: Any) -> str:
 
 
 class SentinelConfig(BaseModel):
-    """The sentinels that know where the primary is, and the name that they use for it."""
+    """The sentinels that know the address of the primary, and the primary's name."""
 
     model_config = Options.model_config
 
@@ -93,9 +93,9 @@ class SentinelConfig(BaseModel):
     service: str = Field(min_length=1, description="the name under which the sentinels know the primary")
     """The name of the primary."""
     username: str | None = Field(default=None, description="a text")
-    """For the sentinels; the primary has another. None for none."""
+    """The user name for the sentinels, which differs from that for the primary. None for none."""
     password: Secret | None = Field(default=None, repr=False, description="a text")
-    """For the sentinels; the primary has another. None for none."""
+    """The password for the sentinels, which differs from that for the primary. None for none."""
 
     @field_validator("nodes", mode="before")
     @classmethod
@@ -144,9 +144,9 @@ class RedisConfig(Options):
         repr=False,
         description="the dotted path of a credential provider of redis-py, or of what returns one; or the object itself",
     )
-    """Returns the user name and the password of each new connection, instead of ``username`` and ``password``: a
-    ``redis.credentials.CredentialProvider``, a class or function that returns one, or the dotted path of these; None for
-    none."""
+    """The source of the user name and the password of each new connection, instead of ``username`` and ``password``: a
+    ``redis.credentials.CredentialProvider``, a class or function that returns one, or the dotted path of these; None
+    for none."""
     cache: str | None = Field(default=None, min_length=1, description="an alias of settings.CACHES")
     """An alias of ``settings.CACHES`` whose server is used; None for none."""
     sentinel: SentinelConfig | None = Field(default=None, description="a mapping with nodes and service")
@@ -156,11 +156,11 @@ class RedisConfig(Options):
     ssl: bool = Field(default=False, description="true or false")
     """Whether to use TLS; ``rediss://`` sets it. Default: False."""
     ssl_ca_certs: File | None = Field(default=None, description="the path of a file with certificates")
-    """The path of a file with the authorities to trust; None for those of the system."""
+    """The path of a file with the trusted authorities; None for the system's authorities."""
     ssl_certfile: File | None = Field(default=None, description="the path of a certificate's file")
     """The path of the client's certificate; None for none."""
     ssl_keyfile: File | None = Field(default=None, description="the path of a key's file")
-    """The path of its key; None for none."""
+    """The path of the key for that certificate; None for none."""
     ssl_cert_reqs: Literal["required", "optional", "none"] = Field(
         default="required", description='"required", "optional" or "none"'
     )
@@ -170,8 +170,9 @@ class RedisConfig(Options):
     durability: Literal["managed-log", "managed-log-async"] | None = Field(
         default=None, description='"managed-log" or "managed-log-async"'
     )
-    """What a managed server keeps in a log on several machines, which it does not report: "managed-log" (all that it has
-    acknowledged) or "managed-log-async" (all but the last seconds). None (the default): what can be found out."""
+    """The durability of a managed server with a log on several machines, which it does not report: "managed-log" (the
+    log has all acknowledged writes) or "managed-log-async" (all but the last seconds). None (the default):
+    found out from the server."""
     socket_timeout: Number = seconds(15)
     """The longest wait for a reply, and for a free connection. Default: 15."""
     socket_connect_timeout: Number = seconds(2)
@@ -210,25 +211,24 @@ class RedisConfig(Options):
 
     @property
     def number_of_servers(self) -> int:
-        """The number of servers that know nothing of each other, of which each has one shard: more than one only if ``url``
-        names several."""
+        """The number of independent servers, with one shard on each: more than one only if ``url`` names several."""
         return urls.number_of_servers(self.url) if self.url else 1
 
     @property
     def servers(self) -> list[RedisConfig]:
-        """A configuration for each of the servers that ``url`` names, in the order of their shards."""
+        """A configuration for each of the servers in ``url``, in the order of their shards."""
         if self.url is None or not (self.number_of_servers > 1 or "servers=" in self.url):
             return [self]
         return [self.model_copy(update={"url": url}) for url in _server_urls(self.url)]
 
     @property
     def is_embedded(self) -> bool:
-        """Whether the URL is that of the embedded server."""
+        """Whether the URL names the embedded server."""
         return bool(self.url and self.url.startswith("embedded:"))
 
     @property
     def address(self) -> str:
-        """The place of the server, in words that may be shown."""
+        """The address of the server as a text without secrets."""
         if self.url:
             return self.url
         if self.sentinel:
@@ -238,14 +238,14 @@ class RedisConfig(Options):
 
     @property
     def hosts(self) -> list[str]:
-        """The machines of the connections; none for a socket or the embedded server."""
+        """The hosts of the connections; none for a socket or the embedded server."""
         if self.sentinel:
             return [host for host, _ in self.sentinel.nodes]
         return [each.endpoint[0] for each in self.servers if each.endpoint]
 
     @property
     def endpoint(self) -> tuple[str, int] | None:
-        """Host and port, unless the server is found in another way or there are several."""
+        """Host and port; None if the server is found in another way, or if there are several."""
         if self.cache or self.sentinel or self.number_of_servers > 1:
             return None
         if self.url is None:
@@ -268,17 +268,17 @@ class RedisConfig(Options):
 
     @property
     def database(self) -> str:
-        """Two configurations of one server with the same text here share their data."""
+        """An identity of the data: configurations with the same text use the same database of the same server."""
         host, port = self.endpoint or ("", 0)
         place = f"{'127.0.0.1' if host == 'localhost' else host}:{port}" if host else self.socket_path or self.address
         return f"{place} number {self.db}"
 
     def given_addresses(self) -> list[str]:
-        """Return the names of the options that name the server, of those that are set."""
+        """Return the names of the options that name the server and are set."""
         return [name for name in ADDRESSES if name in self.model_fields_set and getattr(self, name) is not None]
 
     def contradictions(self) -> Iterator[Mistake]:
-        """Yield what is wrong between fields that are right one by one."""
+        """Yield the mistakes between fields that are valid separately."""
         given = self.given_addresses()
         if len(given) > 1:
             yield Mistake("conflict", (given[-1],), f"expected one way to name the server; got {' and '.join(given)}")
@@ -314,11 +314,11 @@ class RedisConfig(Options):
             yield Mistake("conflict", ("db",), f"expected 0, the only database of a cluster; got {self.db}")
 
     def create_redis_client(self, *, decode_responses: bool = False) -> Redis | RedisCluster:
-        """Return a new client with its own pool, which connects when it is first used. Close it with ``close()``.
+        """Return a new client with a separate pool, which connects when it is first used. Close it with ``close()``.
 
         ``decode_responses`` is whether the client returns text instead of bytes; False by default. Queues need bytes.
-        Raises `ConfigurationError` if the cache alias, the credential provider, or the directory of ``embedded://``, can't be
-        found.
+        Raises `ConfigurationError` if the cache alias, the credential provider, or the directory of ``embedded://``,
+        can't be found.
         """
         client: Redis | RedisCluster = _create(self, SYNC, decode_responses=decode_responses)
         return client
@@ -335,9 +335,9 @@ class RedisConfig(Options):
 class Credentials:
     """A credential provider of redis-py: an object that returns a user name and a password for each new connection.
 
-    Services with short-lived credentials (IAM of AWS, Entra ID of Azure) need one. redis-py calls it whenever a connection is
-    opened, so that a connection that replaces a lost one has current credentials. Connections that are open are left as they are.
-    If it fails, that is an error of the connection: the request is repeated, and then raises
+    Services with short-lived credentials (IAM of AWS, Entra ID of Azure) need one. redis-py calls it for each new
+    connection, so that a connection that replaces a lost one has current credentials. Open connections stay unchanged.
+    An error of the provider is an error of the connection: the request is repeated, and then raises
     `RedisConnectionError`.
     """
 
@@ -355,7 +355,7 @@ class Credentials:
             raise RedisError(self._failure(error)) from error
 
     async def get_credentials_async(self) -> Any:
-        """As `get_credentials`. A provider that has no such coroutine is called in a thread."""
+        """Do the same as `get_credentials`. A provider without this coroutine is called in a thread."""
         from redis.credentials import CredentialProvider
         from redis.exceptions import ConnectionError as RedisError
 
@@ -374,8 +374,8 @@ class Credentials:
 def load_credentials(given: Any) -> Credentials:
     """Return the provider that ``CREDENTIAL_PROVIDER`` names; the same one for all connections of a process.
 
-    ``given`` is a dotted path of a provider, or of a class or function that returns one when it is called without arguments; or
-    one of these objects. Raises `ConfigurationError` if it can't be imported, fails, or is no provider.
+    ``given`` is a dotted path of a provider, or of a class or function that returns one when it is called without
+    arguments; or one of these objects. Raises `ConfigurationError` if it can't be imported, fails, or is no provider.
     """
     return _credential_loaders.get()(given)
 
@@ -398,7 +398,7 @@ def _load_credentials(given: Any) -> Credentials:
     return Credentials(provider, name)
 
 
-# A provider may have a thread that renews its credentials, which a fork of the process does not have.
+# By process: a provider may have a thread that renews its credentials, and a fork of the process does not have that thread.
 _credential_loaders = PerProcess(lambda: cache(_load_credentials))
 
 
@@ -417,21 +417,21 @@ PORTABLE_OPTIONS = frozenset(
     "socket_keepalive socket_keepalive_options socket_type socket_read_size health_check_interval "
     "embedded_directory embedded_options".split()
 )
-"""Options of connections that a synchronous client takes over from an asynchronous one, in addition to those about TLS."""
+"""Connection options that a synchronous client copies from an asynchronous one, in addition to those about TLS."""
 
-# A dead peer is noticed after 30 + 3 × 5 seconds even while nothing is sent. The names differ between systems.
+# The system notices a dead peer after 30 + 3 × 5 seconds even while nothing is sent. The names differ between systems.
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 
 
 def close_client(client: Any) -> None:
-    """Close a client and, if it has some, the clients that ask its sentinels, which redis-py leaves open."""
+    """Close a client and its clients for sentinels, which redis-py leaves open."""
     client.close()
     for sentinel in _sentinels(client):
         sentinel.close()
 
 
 async def aclose_client(client: Any) -> None:
-    """As `close_client`, for coroutines."""
+    """Do the same as `close_client`, for coroutines."""
     await client.aclose()
     for sentinel in _sentinels(client):
         await sentinel.aclose()
@@ -465,7 +465,7 @@ def create_synchronous_client(client: Any) -> Redis | RedisCluster:
     pool = client.connection_pool
     options = {**_portable(pool.connection_kwargs), **_retry(SYNC), "max_connections": pool.max_connections}
     options["connection_class"] = _synchronous(pool.connection_class)
-    if hasattr(pool, "timeout"):  # of a BlockingConnectionPool
+    if hasattr(pool, "timeout"):  # a BlockingConnectionPool
         options["timeout"] = pool.timeout
     if manager := getattr(pool, "sentinel_manager", None):
         of_sentinels = [sentinel.connection_pool.connection_kwargs for sentinel in manager.sentinels]
@@ -478,12 +478,12 @@ def create_synchronous_client(client: Any) -> Redis | RedisCluster:
 
 
 def _portable(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of a connection's options that mean the same with and without asyncio, and do not belong to an event loop."""
+    """Select the options of a connection that mean the same with and without asyncio, and do not belong to an event loop."""
     return {name: value for name, value in options.items() if name in PORTABLE_OPTIONS or name.startswith("ssl_")}
 
 
 def _synchronous(kind: Any) -> Any:
-    """The class without asyncio for ``kind``, a class of connections or pools of redis-py, or derived from one."""
+    """Return the class without asyncio for ``kind``, a class of connections or pools of redis-py, or derived from one."""
     for base in kind.__mro__:
         if "synchronous" in vars(base):
             return base.synchronous
@@ -522,13 +522,12 @@ def _create(config: RedisConfig, package: str, *, decode_responses: bool) -> Any
         return _primary_of_sentinels(config, package, common)
     connections = import_module("django_fairque.engine.transport.connection")
     pool = connections.FastConnectionPool if package == SYNC else connections.AsyncFastConnectionPool
-    # A call that finds every connection busy waits, for as long as for an answer, and does not fail at once.
+    # If all connections are in use, a call waits up to the time limit of a reply instead of failing at once.
     options = {**common, "db": config.db, "timeout": config.socket_timeout, **_place(config, package)}
     return import_module(package).Redis.from_pool(pool(**options))
 
 
 def _access(config: RedisConfig) -> dict[str, Any]:
-    """Which user connects."""
     if config.credential_provider is not None:
         return {"credential_provider": load_credentials(config.credential_provider)}
     return {
@@ -539,10 +538,10 @@ def _access(config: RedisConfig) -> dict[str, Any]:
 
 @cache
 def _name() -> dict[str, Any]:
-    """The name of our connections in CLIENT LIST: redis-py and, with it, this package.
+    """Return the options for the name of our connections in CLIENT LIST: redis-py together with this package.
 
-    redis-py 8.1 takes the name from its caller, or else looks its own version up for each connection, which takes 3.5 of the
-    4 ms that creating one takes. redis-py 5.1 looks it up once and accepts no name.
+    redis-py 8.1 takes the name from its caller. Otherwise it looks its own version up for each connection, which takes
+    3.5 of the 4 ms for creating one. redis-py 5.1 looks it up once and accepts no name.
     """
     try:
         driver_info = import_module("redis.driver_info").DriverInfo()
@@ -557,7 +556,7 @@ def _retry(package: str) -> dict[str, Any]:
 
 
 def _place(config: RedisConfig, package: str) -> dict[str, Any]:
-    """The class of the connections and where they lead."""
+    """Return the class of the connections and their address."""
     connection = import_module(f"{package}.connection")
     if config.is_embedded:
         from django_fairque.embedded import connection_pool_kwargs
@@ -592,18 +591,18 @@ def _tls(config: RedisConfig) -> dict[str, Any]:
 
 def _primary_of_sentinels(config: RedisConfig, package: str, common: dict[str, Any]) -> Any:
     sentinel = config.sentinel
-    assert sentinel is not None  # noqa: S101 - the caller has looked
+    assert sentinel is not None  # noqa: S101 - checked by the caller
     module = import_module(f"{package}.sentinel")
     alike = {**_retry(package), **_keepalive(), "ssl": config.ssl, **_tls(config)}
     ask = {
         "protocol": 2,
         "username": sentinel.username,
         "password": sentinel.password.get_secret_value() if sentinel.password else None,
-        "socket_timeout": config.socket_connect_timeout,  # a sentinel answers at once, or the next one is tried
+        "socket_timeout": config.socket_connect_timeout,  # short, because the next sentinel is tried if one does not answer
         "socket_connect_timeout": config.socket_connect_timeout,
     }
     manager = module.Sentinel(sentinel.nodes, sentinel_kwargs={**ask, **alike})
-    # Its pool raises when all connections are busy, where the others wait: the queue then tries again.
+    # This pool raises an error if all connections are in use, while other pools wait. The queue then repeats the call.
     return manager.master_for(sentinel.service, **{**common, "db": config.db, **alike})
 
 
@@ -619,8 +618,9 @@ def _cluster(config: RedisConfig, package: str, common: dict[str, Any]) -> Any:
 def _cluster_retry(package: str) -> dict[str, Any]:
     options = _retry(package)
     if import_module("redis").VERSION < (6,):
-        # This version counts on its own. There a pipeline for coroutines that may not be repeated is not even sent, so it
-        # may be repeated once: only what changes nothing goes that way. Redirections to another node are still followed.
+        # This version counts attempts separately. With 0 it would not even send a coroutine's pipeline. One repetition is
+        # harmless, because only requests that change nothing use such a pipeline. Redirections to another node are still
+        # followed.
         options["cluster_error_retry_attempts"] = 1 if package == ASYNC else 0
     return options
 
@@ -658,7 +658,7 @@ def _server_urls(url: str) -> Iterator[str]:
 
 
 def embedded_directories(url: str) -> list[Path]:
-    """The directories of the servers that an ``embedded://`` URL names, by the number of the shard: ``.fairque``,
+    """Return the directories of the servers in an ``embedded://`` URL, by the number of the shard: ``.fairque``,
     ``.fairque-1`` and so on."""
     place, number = urls.place_and_servers(url)
     first = embedded_directory(place)
@@ -666,11 +666,11 @@ def embedded_directories(url: str) -> list[Path]:
 
 
 def embedded_directory(url: str) -> Path:
-    """The directory of the server that an ``embedded://`` URL names, by default ``.fairque`` in ``BASE_DIR``."""
+    """Return the directory of the server in an ``embedded://`` URL, by default ``.fairque`` in ``BASE_DIR``."""
     from django.conf import settings
     from django.core.exceptions import ImproperlyConfigured
 
-    from django_fairque.embedded import directory_from_url  # it needs redis-py
+    from django_fairque.embedded import directory_from_url  # needs redis-py
 
     base = None
     with suppress(ImproperlyConfigured):  # a script without Django's settings

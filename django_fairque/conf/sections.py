@@ -71,15 +71,15 @@ class WorkerConfig(Options):
     id: str | None = Field(default=None, pattern=r"^[^\s,]{1,128}$", description="a name without spaces and commas")
     """The worker's name; by default made from host and process."""
     users: Users = _users([EVERYONE])
-    """The users that it serves first: at most 3,000 ids, or "*" (the default) for all."""
+    """The users that the worker serves first: at most 3,000 ids, or "*" (the default) for all."""
     steal: Users = _users([])
-    """The users that it serves when those have nothing: at most 3,000 ids, none by default."""
+    """The users that the worker serves when the first ones have no tasks: at most 3,000 ids, none by default."""
     queues: QueueNames = Field(
         default_factory=lambda: ["default"],
         description="a list of at least one queue's name",
         title=f"a queue's name: {QUEUE_NAME_WORDS}",
     )
-    """The queues that it serves. Default: "default"."""
+    """The queues that the worker serves. Default: "default"."""
     poll_interval: Number = seconds(5)
     """The longest sleep between wakeups. Default: 5."""
     task_timeout: Number = seconds(300)
@@ -87,17 +87,17 @@ class WorkerConfig(Options):
     hard_timeout_grace: Number = seconds(5, least=0)
     """The time from the exception that ends an overdue task to the end of its process. Default: 5."""
     concurrency: Whole = whole(8, least=1, most=1000)
-    """How many tasks run at once in each process, from 1 to 1000. Default: 8."""
+    """The number of tasks that run at once in each process, from 1 to 1000. Default: 8."""
     shutdown_timeout: Number = seconds(30, least=0)
-    """How long running tasks may go on after a stop. Default: 30."""
+    """The time that running tasks have after a stop. Default: 30."""
     lease_seconds: Number = seconds(30)
-    """How long a task stays with a worker that does not renew its leases. Default: 30."""
+    """The time after which a task is taken from a worker that does not renew its leases. Default: 30."""
     processes: Whole = whole(1, least=1, most=256)
     """The number of child processes, from 1 to 256. Default: 1."""
     start_method: Literal["auto", "spawn", "forkserver"] = Field(
         default="auto", description='"auto", "spawn" or "forkserver"'
     )
-    """How these begin: "auto" (the default), "spawn" or "forkserver"."""
+    """The method that starts child processes: "auto" (the default), "spawn" or "forkserver"."""
     handler: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$",
@@ -109,9 +109,9 @@ class WorkerConfig(Options):
     )
     """The addresses to which alerts are sent; none by default."""
     max_tasks: Whole = limit("tasks", most=10**12)
-    """A process is replaced after this many tasks; 0 (the default): never."""
+    """The number of tasks after which a process is replaced; 0 (the default): never."""
     max_memory_mb: Whole = limit("megabytes", most=10**9)
-    """A process that uses more megabytes is replaced; 0 (the default): never."""
+    """The memory in megabytes above which a process is replaced; 0 (the default): never."""
     close_database_connections: bool = Field(default=False, description="true or false")
     """Whether to close the database connections that a task has used when it ends. Default: False."""
 
@@ -123,7 +123,7 @@ class WorkerConfig(Options):
     graceful_shutdown_timeout = EarlierName("shutdown_timeout")
 
     def contradictions(self) -> Iterator[Mistake]:
-        """Yield what is wrong between fields that are right one by one."""
+        """Yield the mistakes between fields that are valid separately."""
         for name in ("users", "steal"):
             users = getattr(self, name)
             if EVERYONE in users and len(users) > 1:
@@ -149,7 +149,7 @@ def _format_users(users: list[str]) -> str:
 
 
 def _switched(value: Any) -> Any:
-    """YAML reads on and off, without quotation marks, as true and false."""
+    """Convert true and false to on and off: YAML reads on and off without quotation marks as these."""
     return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
 
 
@@ -161,7 +161,7 @@ class TopLevelOptions(Options):
     outbox: bool = Field(default=False, description="true or false")
     """Whether ``enqueue()`` inside a transaction writes into its database. Default: False."""
     capture_in_tests: bool = Field(default=True, description="true or false")
-    """Whether tasks are captured in a test run. False lets tests use the server that is named. Default: True."""
+    """Whether tasks are captured in a test run. With False, tests may use the configured server. Default: True."""
     request_user: str | None = Field(default=None, description="the dotted path of a callable")
     """The dotted path of a function from a request to the id of its user; None for none."""
     middleware: Annotated[
@@ -186,11 +186,11 @@ class TopLevelOptions(Options):
         description="a list of words",
         title="a word that is not empty",
     )
-    """Words; values whose key contains one of them are hidden in the admin and the commands."""
+    """Words. The admin and the commands hide values whose key contains one of them."""
     users_label: str | None = Field(
         default=None, min_length=1, max_length=40, description="a text of 1 to 40 characters"
     )
-    """What the admin calls the users of queues, such as "Customers"; by default "Users", translated."""
+    """The name of the users of queues in the admin, such as "Customers"; by default "Users", translated."""
     code_version: str | None = Field(
         default=None,
         min_length=1,
@@ -203,7 +203,7 @@ class TopLevelOptions(Options):
     @field_validator("tracing")
     @classmethod
     def _can_trace(cls, tracing: bool) -> bool:
-        with suppress(ModuleNotFoundError):  # the package of the module is not installed
+        with suppress(ModuleNotFoundError):  # find_spec raises this if the parent package is not installed
             if not tracing or find_spec("opentelemetry.trace"):
                 return tracing
         raise problem(
@@ -230,7 +230,7 @@ LIMIT_NAMES = (
 
 
 def _token_list(value: Any) -> Any:
-    """One token, several (the old and the new one while they are exchanged), or, as text, a JSON list of them."""
+    """Return a list: of one token, of several (the old and the new one during a change), or from a JSON list in a text."""
     if isinstance(value, str):
         return json.loads(value) if value.startswith("[") else [value]
     if isinstance(value, SecretStr):
@@ -252,7 +252,7 @@ def _webhook_url(value: SecretStr) -> SecretStr:
     try:
         url = urlsplit(text)
         is_right = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
-    except ValueError:  # a port that is none, or brackets
+    except ValueError:  # an invalid port, or brackets
         is_right = False
     if not (is_right and re.fullmatch(r"[!-~]+", text)) or "@" in url.netloc or url.fragment:
         raise ValueError(f"expected {WEBHOOK_URL_WORDS}")
@@ -260,19 +260,19 @@ def _webhook_url(value: SecretStr) -> SecretStr:
 
 
 class WebhookConfig(BaseModel):
-    """``MONITOR["WEBHOOK"]``: where alerts are sent."""
+    """``MONITOR["WEBHOOK"]``: the receiver of alerts."""
 
     model_config = Options.model_config
 
     url: Annotated[Secret, AfterValidator(_webhook_url)] = Field(repr=False, description=WEBHOOK_URL_WORDS)
-    """Where alerts are posted. It is a secret."""
+    """The URL to which alerts are posted. The URL is a secret."""
     format: Literal["slack", "json"] = Field(default="json", description='"slack" or "json"')
     """The form of the messages: "json" (the default), or "slack" for Slack and receivers of the same format."""
 
 
 class MonitorConfig(Options):
-    """``MONITOR``: the limits beyond which a queue is not well, and the tokens that `django_fairque.urls` requires
-    (without one nobody can read figures there).
+    """``MONITOR``: the limits beyond which a queue has a problem, and the tokens that `django_fairque.urls` requires
+    (without a token, no figures can be read there).
     """
 
     limits: dict[str, Annotated[Number, Field(ge=0)]] = Field(
@@ -291,7 +291,7 @@ class MonitorConfig(Options):
     """The receiver of alerts; None (the default) for none."""
 
     def contradictions(self) -> Iterator[Mistake]:
-        """Yield what is wrong between fields that are right one by one."""
+        """Yield the mistakes between fields that are valid separately."""
         yield from (unknown(("limits", name), LIMIT_NAMES) for name in self.limits if name not in LIMIT_NAMES)
         if (share := self.limits.get("failure_share", 0)) > 1:
             yield Mistake("value", ("limits", "failure_share"), f"expected a fraction from 0 to 1; got {shown(share)}")
@@ -309,28 +309,28 @@ class ScheduleConfig(Options):
     timezone: str | None = Field(default=None, description='the name of a time zone, such as "Europe/Berlin"')
     """The time zone of ``cron``; None for UTC."""
     user: str | None = Field(default=None, min_length=1, description="a user's id")
-    """The user of its tasks; None for that of the task."""
+    """The user of its tasks; None for the user of the task."""
     args: list[Any] = Field(default_factory=list, description="a list of arguments")
     """Positional arguments of its tasks; none by default."""
     kwargs: dict[str, Any] = Field(default_factory=dict, description="a mapping of arguments")
     """Keyword arguments of its tasks; none by default."""
     priority: PriorityName | None = Field(default=None, description="the name of a priority, such as HIGH")
-    """The priority of its tasks; None for that of the task."""
+    """The priority of its tasks; None for the priority of the task."""
     queue: str | None = Field(
         default=None, pattern=QUEUE_NAME_PATTERN, description=f"a queue's name: {QUEUE_NAME_WORDS}"
     )
-    """The queue of its tasks; None for that of the task."""
+    """The queue of its tasks; None for the queue of the task."""
     missed: Literal["skip", "one", "all"] = Field(default="skip", description='"skip", "one" or "all"')
-    """What happens to missed run times: "skip" (the default), "one" or "all"."""
+    """The treatment of missed run times: "skip" (the default), "one" or "all"."""
     grace: Number = seconds(60, least=0)
-    """How late a run time may be without being missed. Default: 60."""
+    """The largest delay at which a run time does not count as missed. Default: 60."""
     expires: Number | None = seconds(None)
-    """Time from a run time until its task is a dead letter if it has not started; None for that of the task."""
+    """Time from a run time until its task is a dead letter if it has not started; None for the value of the task."""
     enabled: bool = Field(default=True, description="true or false")
-    """Whether it is switched on. Default: True."""
+    """Whether the schedule is switched on. Default: True."""
 
     def contradictions(self) -> Iterator[Mistake]:
-        """Yield what is wrong between fields that are right one by one."""
+        """Yield the mistakes between fields that are valid separately."""
         from django_fairque.engine.schedules.due_times import Timing
 
         try:

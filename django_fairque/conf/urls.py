@@ -1,4 +1,4 @@
-"""The URL of a server: what may stand in it, and taking it apart."""
+"""The URL of a server: its valid forms, and splitting it."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ EXAMPLES = "redis://, rediss://, unix:// or embedded://, for example redis://127
 
 
 def join_urls(given: object) -> object:
-    """A list of URLs as one text; anything else as it is."""
+    """Join a list of URLs to one text; return anything else unchanged."""
     is_list = isinstance(given, (list, tuple)) and all(isinstance(each, str) for each in given)
     return " ".join(given) if is_list and isinstance(given, Iterable) else given
 
 
 def separate_urls(url: str) -> list[str]:
-    """The URLs in a text that names several servers, one for each shard, with spaces or commas between them."""
+    """Split a text with several servers, one for each shard, at the spaces or commas between the URLs."""
     return re.split(r"[\s,]+(?=[a-z]+://)", url.strip())
 
 
 def number_of_servers(url: str) -> int:
-    """The number of servers that a text of one or several URLs names."""
+    """Return the number of servers in a text of one or several URLs."""
     return sum(map(_embedded_servers, separate_urls(url)))
 
 
 def place_and_servers(url: str) -> tuple[str, int]:
-    """An ``embedded://`` URL without its number of servers, and that number."""
+    """Return an ``embedded://`` URL without its number of servers, and that number."""
     return url.partition("?")[0], _embedded_servers(url)
 
 
@@ -52,14 +52,14 @@ def _embedded_servers(url: str) -> int:
 
 
 def split_url(url: str) -> tuple[str, dict[str, str]]:
-    """The URL without credentials, and the options it carries.
+    """Return the URL without credentials, and the options in it.
 
-    An option named in the query wins over the same one elsewhere in the URL, as in redis-py. A URL that can't be
-    taken apart is returned as it is: `complaint` says what is wrong with it.
+    An option in the query wins over the same one elsewhere in the URL, as in redis-py. A URL that can't be split is
+    returned unchanged: `find_url_problem` explains the problem.
     """
     if find_url_problem(url):
         return url, {}
-    if len(each := separate_urls(url)) > 1:  # whose options are equal, or it would be a problem
+    if len(each := separate_urls(url)) > 1:  # their options are equal, as `find_url_problem` has checked
         places = [split_url(one) for one in each]
         return " ".join(place for place, _ in places), places[0][1]
     parts = urlsplit(url.strip())
@@ -69,19 +69,19 @@ def split_url(url: str) -> tuple[str, dict[str, str]]:
     if parts.scheme == "rediss":
         options["ssl"] = "true"
     public = [(name, value) for name, value in parse_qsl(parts.query) if name not in ("username", "password")]
-    # Not urlunsplit: it drops the empty host of unix:// and embedded://.
+    # Not urlunsplit, because it drops the empty host of unix:// and embedded://.
     place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     return f"{place}?{urlencode(public)}" if public else place, options
 
 
 def find_url_problem(url: str, known: Collection[str] | None = None) -> str:
-    """What is wrong with the URL, or an empty string; ``known`` are the options that its query may name."""
+    """Return the problem of a URL, or an empty string. ``known`` are the options that its query may contain."""
     if len(each := separate_urls(url)) > 1:
         return next(filter(None, (find_url_problem(one, known) for one in each)), "") or _list_problem(each)
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
-    except ValueError:  # its text may quote a part of the password
+    except ValueError:  # the error's text may quote a part of the password
         return f"expected {EXAMPLES}; got {shown(url)}, whose host or port can't be read (is the password %-encoded?)"
     if parts.scheme not in SCHEMES:
         return f"expected {EXAMPLES}; got {shown(url)}"
@@ -95,7 +95,7 @@ def find_url_problem(url: str, known: Collection[str] | None = None) -> str:
 
 
 def _list_problem(each: list[str]) -> str:
-    """What is wrong with several URLs that are right one by one."""
+    """Return the problem of several URLs that are valid separately."""
     if len(each) > MAX_SHARDS:
         return f"expected at most {MAX_SHARDS} servers; got {len(each)}"
     if len({urlsplit(url).scheme for url in each}) > 1 or any(
@@ -127,7 +127,7 @@ def _wrong_place(parts: SplitResult, host: str | None) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether connections to this host stay on this machine."""
+    """Return whether connections to this host stay on this machine."""
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:

@@ -1,4 +1,4 @@
-"""Integrations with other packages and services. The core knows none of them: they register in its hooks."""
+"""Integrations with other packages and services. The core does not import them: they register in its hooks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def register() -> None:
-    """Register the integrations that settings switch on. The others are named by a project: Sentry's and structlog's."""
+    """Register the integrations that settings switch on. A project adds those for Sentry and structlog itself."""
     from django_fairque.integrations import opentelemetry
 
     hooks.tracing = opentelemetry

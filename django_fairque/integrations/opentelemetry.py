@@ -1,6 +1,6 @@
 """OpenTelemetry's spans and metrics of sending and running tasks, with the names of its conventions for messaging.
 
-Used only where ``TRACING`` is on; without it, the packages of OpenTelemetry may be missing. Where no SDK is set up,
+Used only if ``TRACING`` is on; otherwise the packages of OpenTelemetry may be missing. If no SDK is set up,
 opentelemetry-api makes spans and instruments that record nothing.
 """
 
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.trace_context import Trace
 
 MAX_BAGGAGE_BYTES = 8192
-"""As many as the W3C's Baggage lets everybody expect to be passed on."""
+"""The limit in the W3C's Baggage up to which every system must forward it."""
 SYSTEM = "fairque"
 """The messaging system, in the words of the conventions."""
 DURATION_BOUNDARIES_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
-"""Of the buckets of both histograms, as the conventions recommend them."""
+"""Bucket boundaries of both histograms, as the conventions recommend."""
 
 
 class Operation(NamedTuple):
-    """What is measured: sending or running. ``earlier_`` names are those of version 1.24 of the conventions."""
+    """A measured operation: sending or running. ``earlier_`` names are those of version 1.24 of the conventions."""
 
     name: str
     type: str
@@ -71,10 +71,10 @@ RUN = Operation(
 
 @cache
 def has_earlier_names() -> bool:
-    """Whether the names of version 1.24 of the conventions are wanted in addition: ``messaging/dup`` in
+    """Return whether names of version 1.24 of the conventions are recorded in addition: ``messaging/dup`` in
     ``OTEL_SEMCONV_STABILITY_OPT_IN``.
 
-    Any other value changes nothing: this package has never had only the earlier names.
+    Any other value changes nothing: this package never had only the earlier names.
     """
     wanted = os.environ.get("OTEL_SEMCONV_STABILITY_OPT_IN", "").split(",")
     return "messaging/dup" in map(str.strip, wanted)
@@ -104,14 +104,14 @@ def _instruments(operation: Operation) -> tuple[list[metrics.Histogram], list[me
 
 
 def record(operation: Operation, queue: str, task_names: Sequence[str], seconds: float, error: str | None) -> None:
-    """Record one operation of a queue: how long it took, and each of its tasks.
+    """Record the duration of one operation of a queue, and each of its tasks.
 
     Args:
         operation: `SEND` or `RUN`.
         queue: the queue's name.
         task_names: the name of each task.
-        seconds: how long it took.
-        error: the class of the error with which it ended; None for none.
+        seconds: the duration.
+        error: the class of the error that ended it; None for none.
     """
     durations, messages = _instruments(operation)
     attributes: dict[str, AttributeValue] = {
@@ -126,7 +126,7 @@ def record(operation: Operation, queue: str, task_names: Sequence[str], seconds:
     about_all = dict(attributes)
     if len(counts) == 1:
         about_all["fairque.task.name"] = task_names[0]
-    if operation is SEND:  # the other duration is of one type only
+    if operation is SEND:  # the duration of RUN has only one type
         about_all["messaging.operation.type"] = operation.type
     for duration in durations:
         duration.record(seconds, about_all)
@@ -137,7 +137,7 @@ def record(operation: Operation, queue: str, task_names: Sequence[str], seconds:
 
 @contextmanager
 def measured_push(queue: str, tasks: Sequence[Task]) -> Iterator[None]:
-    """Measure a push of tasks that were enqueued before, in a transaction: it has no span, but its metrics are recorded."""
+    """Record the metrics of a push without a span. Its tasks were enqueued before, in a transaction."""
     started, failure = perf_counter(), None
     try:
         yield
@@ -149,7 +149,7 @@ def measured_push(queue: str, tasks: Sequence[Task]) -> Iterator[None]:
 
 
 def server_attributes() -> dict[str, AttributeValue]:
-    """Where the server is, if the configuration names one host or socket."""
+    """Return the address attributes of the server, if the configuration names one host or socket."""
     config = conf.get_config().redis
     if endpoint := config.endpoint:
         return {"server.address": endpoint[0], "server.port": endpoint[1]}
@@ -157,8 +157,9 @@ def server_attributes() -> dict[str, AttributeValue]:
 
 
 def baggage_header() -> dict[str, str]:
-    """OpenTelemetry's baggage as the header in which it travels, if there is some and the project propagates it
-    (``OTEL_PROPAGATORS``). More than others must accept is dropped, as the W3C's Baggage allows.
+    """Return OpenTelemetry's baggage as a header, if there is some and the project propagates it
+    (``OTEL_PROPAGATORS``). Baggage above the limit that other systems must accept is dropped, as the W3C's Baggage
+    allows.
     """
     from opentelemetry import baggage, propagate
 
@@ -186,9 +187,10 @@ def _open_span(
     links: Sequence[otel.Link] = (),
     on_end: Callable[[float, str | None], None] = lambda *_: None,
 ) -> Iterator[otel.Span]:
-    """A span that is open, and the current one, for a block. What is raised there is recorded and goes on.
+    """Open a span and make it current for a block. An error in the block is recorded and raised again.
 
-    ``on_end`` is called with its duration in seconds, and the class of the error, None for none, while the span is current.
+    ``on_end`` is called while the span is current, with its duration in seconds and the class of the error, None for
+    none.
     """
     from opentelemetry import context as contexts
     from opentelemetry import trace as otel
@@ -216,7 +218,7 @@ def _open_span(
 
 @contextmanager
 def send_span(queue: str, tasks: Sequence[Task]) -> Iterator[None]:
-    """The tasks carry this span's place in the trace."""
+    """Return a context manager with a span; the tasks belong to the span."""
     from opentelemetry import context as contexts
     from opentelemetry import trace as otel
 
@@ -230,8 +232,8 @@ def send_span(queue: str, tasks: Sequence[Task]) -> Iterator[None]:
 
 
 def run_span(queue: str, task_name: str, leases: Sequence[Lease], baggage: str = "") -> AbstractContextManager[object]:
-    """A run continues its task's trace; a batch, which belongs to many, begins one with links to them. ``baggage`` is the header
-    that came with the task, or with all tasks of the batch."""
+    """Return a context manager with a span that continues the task's trace. A batch has tasks of several traces: it
+    begins a new trace with links to them. ``baggage`` is the header of the task, or of all tasks of the batch."""
     from opentelemetry import propagate
     from opentelemetry import trace as otel
     from opentelemetry.context import Context
@@ -256,7 +258,7 @@ def run_span(queue: str, task_name: str, leases: Sequence[Lease], baggage: str =
 
 
 def _about(operation: Operation, queue: str, tasks: Sequence[tuple[str, str, str]]) -> dict[str, AttributeValue]:
-    """What is the same for all ``tasks``, which are given by name, user and id."""
+    """Return the attributes that all ``tasks`` share. Each task is given by name, user and id."""
     about: dict[str, AttributeValue] = {
         "messaging.system": SYSTEM,
         "messaging.destination.name": queue,

@@ -1,6 +1,6 @@
-"""The variables that structlog has bound (`structlog.contextvars`) travel with a task, if this is among ``MIDDLEWARE``.
+"""Middleware that sends the bound variables of structlog (`structlog.contextvars`) with each task.
 
-Without it each task begins without any, because workers run each in a new context.
+Without it each task starts without variables, because workers run each task in a new context.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 STRUCTLOG_HEADER = "structlog"
 MAX_VARIABLES_BYTES = 4096
-"""Bytes of the variables that travel with a task, as JSON."""
+"""The limit for the variables of a task, in bytes of JSON."""
 OWN_VARIABLES = ("task_id", "task_name", "parent_task_id")
-"""What each run binds, and does not pass on to the tasks that it enqueues."""
+"""Variables that each run binds, and that tasks which it enqueues do not get."""
 
 logger = get_logger("django_fairque.tasks")
 
 
 class StructlogContext(TaskMiddleware):
-    """Carries the bound variables of structlog from the code that enqueues a task to each run of the task, and binds
+    """Sends the bound variables of structlog from the code that enqueues a task to each run of the task, and binds
     ``task_id``, ``task_name``, and ``parent_task_id`` if another task has enqueued it.
 
-    Values that JSON lacks arrive as text. If all together take more than 4,096 bytes, the largest are left out, with a
-    warning in the log.
+    Values that JSON lacks arrive as text. If all variables together take more than 4,096 bytes, the largest are left
+    out, with a warning in the log.
     """
 
     async_capable = True
@@ -51,7 +51,7 @@ class StructlogContext(TaskMiddleware):
 
     @contextmanager
     def around_run(self, run: TaskRun) -> Iterator[None]:
-        """Bind them; ``run`` is the run of the task. Of a batch only those that all its tasks have alike."""
+        """Bind the variables; ``run`` is the run of the task. For a batch, bind those that are equal in all its tasks."""
         variables = {**_decode(run.headers.get(STRUCTLOG_HEADER, "{}")), "task_name": run.name}
         if len(run.tasks) == 1:
             variables["task_id"] = run.task.id
@@ -78,7 +78,7 @@ def _as_json(value: Any) -> str:
 
 
 def _decode(text: str) -> dict[str, Any]:
-    """The variables of a header; none if somebody has changed it into something else."""
+    """Return the variables of a header; none if the header was changed and is not valid."""
     try:
         found = json.loads(text)
     except ValueError:

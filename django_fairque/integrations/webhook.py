@@ -1,7 +1,7 @@
-"""Sends alerts to the webhook that ``MONITOR["WEBHOOK"]`` names.
+"""Sends alerts to the webhook in ``MONITOR["WEBHOOK"]``.
 
-The URL is a secret, because everyone who knows it can post there: it is in no message of this module. A receiver that hangs costs
-at most `WEBHOOK_DEADLINE_SECONDS`, however slowly it answers, and no redirect is followed.
+The URL is a secret, because everyone who knows it can post there. No message of this module contains it. A receiver
+that does not answer costs at most `WEBHOOK_DEADLINE_SECONDS`, and redirects are not followed.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 logger = get_logger("django_fairque.monitoring")
 
 WEBHOOK_DEADLINE_SECONDS = 5.0
-"""Seconds for one message: connecting, sending it, and the status of the answer."""
+"""The time limit of one message: for connecting, sending it, and the status of the answer."""
 MAX_ALERTS_PER_MESSAGE = 50
-"""Alerts named in one message; the rest are counted."""
+"""The number of alerts in one message; further alerts are only counted."""
 MAX_WAITING_ALERTS = 1000
-"""Alerts kept while the receiver fails; later ones replace the oldest."""
+"""The number of alerts kept while the receiver fails. Later ones replace the oldest."""
 MIN_RETRY_PAUSE_SECONDS = 5.0
 MAX_RETRY_PAUSE_SECONDS = 60.0
 WEBHOOK_WARNING_SECONDS = 60.0
@@ -44,7 +44,7 @@ WEBHOOK_WARNING_SECONDS = 60.0
 
 
 class WebhookError(FairQueueError):
-    """The receiver has not accepted a message. ``is_final``: it would not accept it later either."""
+    """The receiver has not accepted a message. ``is_final``: repeating the message would be useless."""
 
     def __init__(self, text: str, *, is_final: bool = False) -> None:
         super().__init__(f"the webhook failed: {text}")
@@ -69,7 +69,7 @@ def send_alerts(alerts: Sequence[dict[str, Any]]) -> None:
     """Send one message with these alerts.
 
     Args:
-        alerts: objects with at least ``queue`` and ``text``; beyond `MAX_ALERTS_PER_MESSAGE` they are counted.
+        alerts: objects with at least ``queue`` and ``text``; more than `MAX_ALERTS_PER_MESSAGE` are only counted.
 
     Raises:
         ConfigurationError: no webhook is configured.
@@ -82,7 +82,7 @@ def send_alerts(alerts: Sequence[dict[str, Any]]) -> None:
 
 
 def send_test_alert(queue: str) -> None:
-    """Send a test alert about ``queue``. Raises as `send_alerts` does."""
+    """Send a test alert about ``queue``. Raises the errors of `send_alerts`."""
     text = "This is a test alert of django_fairque. No action is necessary."
     send_alerts([{"kind": "test", "queue": queue, "text": text}])
 
@@ -101,7 +101,7 @@ def _body(webhook: WebhookConfig, alerts: Sequence[dict[str, Any]]) -> bytes:
 
 
 def _for_slack(text: str) -> str:
-    """One line, in which nothing mentions a channel or is a link: names and ids are text of users."""
+    """Put the text on one line and disable mentions of channels and links in it: names and ids are texts of users."""
     line = "".join(char if char.isprintable() else "?" for char in text)
     return line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
@@ -112,7 +112,7 @@ def _post(webhook: WebhookConfig, body: bytes) -> None:
     connection = kind(str(url.hostname), url.port, timeout=WEBHOOK_DEADLINE_SECONDS)
     target = f"{url.path or '/'}?{url.query}" if url.query else url.path or "/"
     answer: Future[int] = Future()
-    # A name server, and a receiver that sends a byte per second, take longer than any time-out of a socket.
+    # A slow name server, or a receiver that sends a byte per second, exceeds any time-out of a socket.
     arguments = (connection, target, body, answer)
     threading.Thread(target=_request, args=arguments, name="fairque-webhook-request", daemon=True).start()
     try:
@@ -123,7 +123,7 @@ def _post(webhook: WebhookConfig, body: bytes) -> None:
             with suppress(OSError):  # it has ended meanwhile
                 connected.shutdown(socket.SHUT_RDWR)
         raise WebhookError(f"no answer within {WEBHOOK_DEADLINE_SECONDS:g} s") from None
-    except Exception as error:  # noqa: BLE001 - a client may raise anything about an answer
+    except Exception as error:  # noqa: BLE001 - the client may raise anything for a bad answer
         raise WebhookError(_reason(error)) from None
     if 300 <= status < 400:
         raise WebhookError(f"it answered with a redirect ({status}), which is not followed", is_final=True)
@@ -145,7 +145,7 @@ def _request(connection: HTTPConnection, target: str, body: bytes, answer: Futur
 
 
 def _reason(error: Exception) -> str:
-    """Why a request failed, without the address that the client's texts may contain."""
+    """Explain a failed request without the client's own texts, which may contain the address."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate can't be verified ({error.verify_message})"
     if isinstance(error, socket.gaierror):
@@ -158,7 +158,7 @@ def _reason(error: Exception) -> str:
 
 
 class WebhookSender:
-    """Sends alerts in a thread, which begins with the first alert. A message that the receiver has not accepted is sent again."""
+    """Sends alerts in a thread, which starts with the first alert. A message that the receiver has not accepted is sent again."""
 
     def __init__(self) -> None:
         self._waiting: deque[dict[str, Any]] = deque(maxlen=MAX_WAITING_ALERTS)
@@ -173,7 +173,7 @@ class WebhookSender:
         try:
             if get_config().monitor.webhook is None:
                 return
-        except ConfigurationError:  # a queue that was made by hand needs no configuration
+        except ConfigurationError:  # a queue may be created without a configuration
             return
         with self._changed:
             self._waiting.extend(map(describe_alert, alerts))
@@ -183,7 +183,7 @@ class WebhookSender:
             self._changed.notify()
 
     def end(self, seconds: float) -> None:
-        """Send what is waiting, in one attempt that may take at most ``seconds``."""
+        """Send the waiting alerts, in one attempt that may take at most ``seconds``."""
         with self._changed:
             self._is_ending = True
             self._changed.notify()
@@ -205,17 +205,17 @@ class WebhookSender:
                     return
             is_sent = self._send(alerts)
             with self._changed:
-                if not is_sent:  # those that came meanwhile follow them; if there are too many, the oldest are dropped
+                if not is_sent:  # newer alerts follow; if there are too many, the oldest are dropped
                     self._waiting = deque([*alerts, *self._waiting], maxlen=MAX_WAITING_ALERTS)
                 if is_last:
                     self._thread = None
                     return
 
     def _send(self, alerts: list[dict[str, Any]]) -> bool:
-        """Whether these alerts need not be sent again."""
+        """Send the alerts. Return False if they must be sent again."""
         try:
             send_alerts(alerts)
-        except Exception as error:  # noqa: BLE001 - whatever it is, alerts to come are sent
+        except Exception as error:  # noqa: BLE001 - the thread must go on for later alerts
             is_final = isinstance(error, ConfigurationError) or getattr(error, "is_final", False)
             self._pause = min(MAX_RETRY_PAUSE_SECONDS, 2 * self._pause or MIN_RETRY_PAUSE_SECONDS)
             if monotonic() >= self._next_warning_at:

@@ -1,1 +1,1 @@
-"""Tasks: declaring them, sending them, and what a worker needs to run them."""
+"""Tasks: declaring them, sending them, and the parts that a worker needs to run them."""

@@ -1,4 +1,4 @@
-"""What a running task can know of itself: `current_task`."""
+"""The data of the running task: `current_task`."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 METADATA_KEY, HEADERS_KEY = "about", "headers"
-"""Where the headers of a task are in its payload: workers of earlier versions accept the first key, and ignore what is in it."""
+"""The place of a task's headers in its payload. Workers of earlier versions accept the first key and ignore its content."""
 PROGRESS_INTERVAL_SECONDS = 0.1
+"""The shortest time between two reports of one task."""
 PROGRESS_MESSAGE_BYTES = 1000
-"""A longer one would have to count against a limit of its user, as results of more bytes do."""
-"""Least seconds between two reports of one task."""
+"""The longest message. A longer one would have to count against a limit of its user, like the bytes of a result."""
 
 logger = get_logger("django_fairque.tasks")
 
@@ -52,7 +52,7 @@ class Reports:
         self._sending = threading.Lock()  # one at a time, or an older report could overtake a newer one
         self.due = -math.inf
         self.lease_lost = False
-        """The server refused a report: the task is somebody else's now."""
+        """The server refused a report: the task belongs to another worker now."""
 
     def put(self, report: tuple[float, float, str]) -> None:
         self._newest = report
@@ -64,7 +64,7 @@ class Reports:
         return self._newest is not None or self._sending.locked()
 
     def flush(self) -> None:
-        """Send the newest report if it was not sent. Blocks."""
+        """Send the newest report unless it was sent. Blocks."""
         with self._sending:
             newest, self._newest = self._newest, None
             if newest is None:
@@ -79,7 +79,7 @@ class Reports:
 
 
 class DueReport(Protocol):
-    """What the thread that sends reports sends when it is due (`time.monotonic()`)."""
+    """A report that the sending thread sends at the moment ``due`` (`time.monotonic()`)."""
 
     due: float
 
@@ -87,7 +87,7 @@ class DueReport(Protocol):
 
 
 class ReportSender:
-    """The thread that sends reports; it starts with the first report of the process."""
+    """The thread that sends reports. The first report of the process starts it."""
 
     def __init__(self) -> None:
         self._waiting: set[DueReport] = set()
@@ -95,7 +95,7 @@ class ReportSender:
         self._thread: threading.Thread | None = None
 
     def add(self, reports: DueReport) -> None:
-        """Send this as soon as it is due."""
+        """Send the report as soon as it is due."""
         with self._changed:
             if reports in self._waiting:
                 return
@@ -111,7 +111,7 @@ class ReportSender:
                 reports.flush()
 
     def _take(self) -> list[DueReport]:
-        """Wait until at least one is due, and take those that are."""
+        """Wait until at least one report is due, and take all due ones."""
         with self._changed:
             while True:
                 now = time.monotonic()
@@ -124,11 +124,11 @@ class ReportSender:
 
 
 report_senders = PerProcess(ReportSender)
-"""A fork has none of its parent's threads."""
+"""By process: a fork has none of its parent's threads."""
 
 
 def check_progress(current: object, total: object, message: object) -> tuple[float, float, str]:
-    """The values of a report, if they are right."""
+    """Return the values of a report. Raises `TaskUsageError` if a value is not valid."""
     for what, value in (("current", current), ("total", total)):
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
             raise TaskUsageError(f"progress: {what} must be a finite number, got {short(value)}")
@@ -139,7 +139,7 @@ def check_progress(current: object, total: object, message: object) -> tuple[flo
 
 
 class WorkerServices(Protocol):
-    """What a running task asks of its worker (`execution.Services`)."""
+    """The functions of the worker that a running task uses (`execution.Services`)."""
 
     @property
     def queue(self) -> str: ...
@@ -156,7 +156,7 @@ class WorkerServices(Protocol):
 
 
 class CapturesLogs(Protocol):
-    """Keeps what an attempt logs (`worker/reporting/log_capture.py`)."""
+    """Keeps the lines that an attempt logs (`worker/reporting/log_capture.py`)."""
 
     def add(self, record: logging.LogRecord) -> None: ...
 
@@ -164,7 +164,7 @@ class CapturesLogs(Protocol):
 
 
 class _NoLease:
-    """Stands for the lease of a task outside of a worker."""
+    """Replaces the lease of a task outside of a worker."""
 
     task_id = name = user_id = run_id = ""
     retry_count = max_retries = token = 0
@@ -177,7 +177,7 @@ class _NoLease:
 
 
 class _NoServices:
-    """Stands for the services of a worker outside of it."""
+    """Replaces the services of a worker outside of a worker."""
 
     queue = ""
     revoked = frozenset[Any]()
@@ -190,9 +190,10 @@ class _NoServices:
 
 
 class TaskContext:
-    """The task that runs here. Outside of a worker (a plain call) there is none, and all of this is inert.
+    """The running task. Outside of a worker (a plain call) there is none: the attributes are empty, and the methods do
+    nothing.
 
-    Moments are seconds since the epoch. A worker makes it of the task's ``lease``, its own ``services``, and the
+    Moments are seconds since the epoch. A worker makes it from the task's ``lease``, its own ``services``, and the
     ``timeout`` of the task in seconds, None for no limit.
     """
 
@@ -206,7 +207,7 @@ class TaskContext:
         self._started = time.time()
         self._reports: Reports | None = None
         self.log_capture: CapturesLogs | None = None
-        """For the worker: what keeps the lines that the task logs, None if nothing does."""
+        """For the worker: the object that keeps the lines that the task logs; None for none."""
 
     @property
     def id(self) -> str:
@@ -225,37 +226,38 @@ class TaskContext:
 
     @property
     def user_id(self) -> str:
-        """The user that it runs for; empty for none."""
+        """The user of the task; empty for none."""
         return self._lease.user_id
 
     @property
     def attempt(self) -> int:
-        """1 for the first, one more after each failure (not after `Retry`)."""
+        """The number of the attempt: 1 for the first, one more after each failure (not after `Retry`)."""
         return self._lease.retry_count + 1
 
     @property
     def retries_left(self) -> int:
-        """How often it will be tried again if this attempt fails."""
+        """The number of further attempts if this one fails."""
         return max(0, self._lease.max_retries - self._lease.retry_count)
 
     @property
     def fence(self) -> int:
-        """Grows with every delivery in the queue: ``UPDATE … WHERE fence < %s`` keeps a stale worker out."""
+        """A number that grows with every delivery in the queue: ``UPDATE … WHERE fence < %s`` rejects writes of an
+        outdated worker."""
         return self._lease.token
 
     @property
     def ready_at(self) -> float:
-        """Since when it could start, as Unix time of the server; 0 outside of a worker."""
+        """The moment since which the task could start, as Unix time of the server; 0 outside of a worker."""
         return self._lease.ready_at
 
     @property
     def deadline(self) -> float | None:
-        """When its time limit ends, by this machine's clock; None without a limit."""
+        """The moment at which its time limit ends, by this machine's clock; None without a limit."""
         return None if self._timeout is None else self._started + self._timeout
 
     @property
     def cancelled(self) -> bool:
-        """Whether it was canceled, or given to another worker, while it runs: its outcome will not count."""
+        """Whether the running task was canceled or given to another worker. Its outcome will not count."""
         if self._reports is not None and self._reports.lease_lost:
             return True
         return self._lease.key in self._services.revoked
@@ -267,22 +269,22 @@ class TaskContext:
 
     @property
     def run_id(self) -> str:
-        """The id of the pipeline's run that it belongs to, or empty."""
+        """The id of the pipeline's run that the task belongs to, or empty."""
         return self._lease.run_id
 
     @property
     def payload_bytes(self) -> bytes:
-        """The arguments as they were sent, JSON."""
+        """The arguments as they were sent, in JSON."""
         return self._lease.payload_bytes
 
     @property
     def priority(self) -> Priority:
-        """How urgent it is; NORMAL outside of a worker."""
+        """The task's priority; NORMAL outside of a worker."""
         return self._lease.priority
 
     @property
     def args(self) -> list[Any]:
-        """The positional arguments as they were sent: JSON values. Of a bare payload, the payload."""
+        """The positional arguments as they were sent: JSON values. For a bare payload, a list with the payload."""
         payload = self._lease.payload
         return list(payload["args"]) if self._lease.name or self._lease is _NO_LEASE else [payload]
 
@@ -293,9 +295,9 @@ class TaskContext:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The texts that middleware has sent with it, by name."""
+        """The texts that middleware has sent with the task, by name."""
         found = self._lease.payload if self._lease.name else None
-        for key in (METADATA_KEY, HEADERS_KEY):  # people can edit payloads: what is not as expected is not there
+        for key in (METADATA_KEY, HEADERS_KEY):  # payloads can be edited, so invalid parts count as missing
             found = found.get(key) if isinstance(found, dict) else None
         return (
             {name: value for name, value in found.items() if isinstance(value, str)} if isinstance(found, dict) else {}
@@ -303,23 +305,23 @@ class TaskContext:
 
     @property
     def traceparent(self) -> str:
-        """The trace that it belongs to, as W3C Trace Context writes it, or empty."""
+        """The trace of the task in the form of W3C Trace Context, or empty."""
         return self.trace.parent
 
     @property
     def trace(self) -> Trace:
-        """The trace that it belongs to, or none."""
+        """The trace of the task, or none."""
         return self._lease.trace
 
     def parent_results(self) -> dict[str, Any]:
-        """Return the results of the tasks that it depends on: by id, in the order of its declaration. Blocks.
+        """Return the results of the tasks that this one depends on: by id, in the order of its declaration. Blocks.
 
-        Those that have not finished are left out (it may run anyhow, see ``on_dependency_failure``).
+        Tasks that have not finished are left out (this one may run anyhow, see ``on_dependency_failure``).
         """
         return self._services.parent_results(self._lease.task_id)
 
     def parent_result(self) -> Any:
-        """Return the result of the one task that it depends on. Blocks.
+        """Return the result of the only task that this one depends on. Blocks.
 
         Raises `LookupError` unless exactly one has finished.
         """
@@ -330,20 +332,20 @@ class TaskContext:
 
     @property
     def xcom(self) -> XCom:
-        """Values shared with the other tasks of its run (or only with its own later attempts): ``push(key, value)``,
-        ``pull(key)``.
+        """Values shared with the other tasks of its run (without a run, with its own later attempts):
+        ``push(key, value)``, ``pull(key)``.
 
         Raises `RuntimeError` outside of a worker.
         """
         return self._services.xcom(self._lease.run_id or self._lease.task_id, self.user_id)
 
     def raise_if_cancelled(self) -> None:
-        """End the task here if it was canceled. Raises `Discard` then."""
+        """End the task here if it was canceled, by raising `Discard`."""
         if self.cancelled:
             raise Discard("canceled while it ran")
 
     def progress(self, current: float, total: float, message: str = "") -> None:
-        """Report how far the task is, without blocking: the newest report is sent ten times a second.
+        """Report the progress of the task, without blocking. The newest report is sent up to ten times a second.
 
         ``current`` and ``total`` are finite numbers of any unit; ``message`` is a text, empty by default, of which
         1,000 bytes are kept. Raises `TaskUsageError` if a value has another type.
@@ -358,26 +360,26 @@ class TaskContext:
 
 
 class RunningTask(TaskContext):
-    """The context of a task that a worker runs, with what only the worker uses."""
+    """The context of a task in a worker, with attributes for the worker."""
 
     __slots__ = ()
 
     @property
     def lease(self) -> Lease:
-        """What the worker holds of it."""
+        """The worker's lease of the task."""
         return self._lease
 
     def lead(self, batch: tuple[RunningTask, ...]) -> None:
-        """Stand for all items of a batch; it is the first of them itself."""
+        """Represent all items of a batch. This task is the first of them."""
         self._batch = batch
 
     @property
     def has_reports(self) -> bool:
-        """Whether `flush` has something to do."""
+        """Whether `flush` has something to send."""
         return self._reports is not None and self._reports.is_waiting
 
     def flush(self) -> None:
-        """Send the last report; called when the task has ended, before its outcome is. Blocks."""
+        """Send the last report. The worker calls this when the task has ended, before it sends the outcome. Blocks."""
         if self._reports is not None:
             self._reports.flush()
 
@@ -388,12 +390,12 @@ running: ContextVar[TaskContext] = ContextVar("fairque_task", default=_no_task)
 
 
 def current_task() -> TaskContext:
-    """Return the task that runs in this thread or coroutine; outside of a worker one without values and effects."""
+    """Return the task that runs in this thread or coroutine. Outside of a worker, return one without values and effects."""
     return running.get()
 
 
 class ScopedBlock(Generic[T]):
-    """Holds a value from ``with`` to its end, once. No decorator: around a coroutine function it would hold nothing."""
+    """Holds a value for one ``with`` block. No decorator, because that would end before the coroutine runs."""
 
     __slots__ = ("_token", "_value", "_variable")
 
@@ -414,7 +416,7 @@ class ScopedBlock(Generic[T]):
 
 
 class ScopedValue(Generic[T]):
-    """What a block says, or else what the running task has.
+    """The value of the innermost open block; without a block, a value of the running task.
 
     A task that runs inside of the block (in tests tasks may run where they are enqueued) has its own value, not the
     block's: a value counts only in the task in which it was set. So running a task costs nothing for this.
@@ -429,12 +431,12 @@ class ScopedValue(Generic[T]):
         return held[0] if held is not None and held[1] is task else self._of_task(task)
 
     def hold(self, value: T) -> ScopedBlock[T]:
-        """A context manager."""
+        """Return a context manager that sets the value for its block."""
         return ScopedBlock(self._variable, value)
 
 
 class UserSource(ABC):
-    """Finds a user's id when somebody asks for it, and not before."""
+    """Finds a user's id only when it is needed."""
 
     @abstractmethod
     def user_id(self) -> str | None: ...
@@ -444,7 +446,7 @@ class UserSource(ABC):
 
 
 def _user_of(task: TaskContext) -> str | None:
-    """Whose the running task is; of a batch only if all its items are one user's."""
+    """Return the user of the running task. A batch has one only if all its items have the same user."""
     if not task.batch:
         return task.user_id or None
     users = {item.user_id for item in task.batch}
@@ -455,21 +457,21 @@ _current_user: ScopedValue[str | UserSource | None] = ScopedValue("fairque_user"
 
 
 def as_user(user: object) -> AbstractContextManager[None]:
-    """Return a context manager in whose block tasks are enqueued for a user, unless they name another one.
+    """Return a context manager: in its block tasks are enqueued for a user, unless they name another one.
 
-    ``user`` is text, an integer key or a UUID; None for nobody. It is a plain ``with``, in coroutines too. Blocks
-    nest; the innermost counts. Raises `TaskValidationError` if ``user`` is no id.
+    ``user`` is text, an integer key or a UUID; None for no user. Use a plain ``with``, in coroutines too. Blocks nest;
+    the innermost counts. Raises `TaskValidationError` if ``user`` is no id.
     """
     return _current_user.hold(None if user is None else user_id(user, "the user"))
 
 
 def as_user_of(source: UserSource) -> AbstractContextManager[None]:
-    """As `as_user`, with the user that the source finds if somebody asks."""
+    """Do the same as `as_user`, with the user that the source finds when it is needed."""
     return _current_user.hold(source)
 
 
 def current_user_id() -> str | None:
-    """Return the user for whom work is done here: `as_user`'s, the running task's, the request's user, or None.
+    """Return the current user: the user of `as_user`, of the running task, or of the request; None if there is none.
 
     Raises `TaskUsageError` in a coroutine, where looking up the request's user would block: use `acurrent_user_id`
     there.
@@ -479,13 +481,13 @@ def current_user_id() -> str | None:
 
 
 async def acurrent_user_id() -> str | None:
-    """Return the user for whom work is done here, as `current_user_id` does. It awaits looking up the request's user."""
+    """Return the current user, as `current_user_id` does. Looking up the request's user is awaited."""
     current = _current_user.get()
     return await current.auser_id() if isinstance(current, UserSource) else current
 
 
 async def call_with_user(build: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Call ``build``, which may ask for the current user and must not block, when that user is known."""
+    """Call ``build``, which must not block, after the current user is looked up."""
     if not isinstance(_current_user.get(), UserSource):
         return build(*args, **kwargs)
     with as_user(await acurrent_user_id()):

@@ -1,4 +1,4 @@
-"""Declared tasks: what a function becomes under `@task`, and how one call of it becomes a task of the engine."""
+"""Declared tasks: the object that `@task` makes of a function, and the conversion of one call into a task of the engine."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from .results import TaskResult
 
 DEFAULT_USER = "default"
-"""Whose the tasks are for which nobody is named, and that nobody's work enqueues: they share one user's fair part."""
+"""The user of tasks for which no user is named and none is current. These tasks share one fair part."""
 
 
 def _name_of_type(value: object) -> str:
-    """Stands for a default that is not JSON: its text may hold an address, its type is the same everywhere."""
+    """Replace a default that is not JSON by its type: its text may contain an address that differs between processes."""
     return f"<{type(value).__qualname__}>"
 
 
@@ -60,7 +60,7 @@ ATTRIBUTE_HINTS = {
     "send": "use enqueue(…)",
     "send_with_options": "use using(…).enqueue(…)",
 }
-"""What to use in place of an attribute that tasks have in Celery or Dramatiq."""
+"""The replacement for each attribute that tasks have in Celery or Dramatiq."""
 
 P = ParamSpec("P")
 V = TypeVar("V")
@@ -71,7 +71,7 @@ Built = TypeVar("Built")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Sendable(Composable, Generic[P, R_co]):
-    """What plain and batch tasks share: everything but how the function itself is called. Immutable."""
+    """The common part of plain and batch tasks: everything except calling the function. Immutable."""
 
     function: Callable[..., Any]
     """The function that runs."""
@@ -82,12 +82,12 @@ class Sendable(Composable, Generic[P, R_co]):
     is_async: bool = field(init=False)
     """Whether it is an ``async def`` function."""
     about: Mapping[str, Any] | None = field(init=False, default=None)
-    """What travels with the arguments (JSON) and the function does not see."""
+    """Data (JSON) that is sent with the arguments and that the function does not receive."""
     types: CallTypes | None = field(init=False, default=None)
-    """The types of arguments and the result that JSON lacks; None if there are none."""
+    """The types of arguments and the result that are not JSON types; None if there are none."""
     _made_before: tuple[TaskOptions, QueueConfig, Task | None] | None = field(init=False, default=None)
-    """The options and configuration of the last call; and from the second call on a task to repeat, if these decide all but its
-    user and payload."""
+    """The options and configuration of the last call. From the second call on also a task to copy, if options and
+    configuration decide everything except user and payload."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "is_async", inspect.iscoroutinefunction(self.function))
@@ -104,7 +104,7 @@ class Sendable(Composable, Generic[P, R_co]):
     def __repr__(self) -> str:
         return f"<task {self.name!r}>"
 
-    if not TYPE_CHECKING:  # type checkers would take any name for an attribute
+    if not TYPE_CHECKING:  # type checkers would accept any attribute name
 
         def __getattr__(self, name: str) -> Any:
             hint = f"; {ATTRIBUTE_HINTS[name]}" if name in ATTRIBUTE_HINTS else ""
@@ -122,8 +122,8 @@ class Sendable(Composable, Generic[P, R_co]):
 
     @cached_property
     def _simple_parameters(self) -> tuple[list[str], int, AbstractSet[str], AbstractSet[str]] | None:
-        """The names of the parameters that can be given by position, how many must be if nothing is given by name, and the names
-        of those that must be given, and of all; None if some have no name."""
+        """Return the positional parameters' names, the least number of arguments in a purely positional call, the names
+        of the required parameters, and all names. Return None if some parameters have no name."""
         parameters = self.signature.parameters.values()
         if any(each.kind not in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY) for each in parameters):
             return None
@@ -185,19 +185,19 @@ class Sendable(Composable, Generic[P, R_co]):
         object.__setattr__(other, "options", changed(self.options, options, SENDABLE, f"{self.name}.using()"))
         return other
 
-    @overload  # of a coroutine function
+    @overload  # for coroutine functions
     def enqueue(self: Sendable[P, Coroutine[Any, Any, V]], *args: P.args, **kwargs: P.kwargs) -> TaskResult[V]: ...
     @overload
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskResult[R_co]: ...
     def enqueue(self, *args: Any, **kwargs: Any) -> TaskResult[Any]:
-        """Send one call; inside a database transaction, when that commits.
+        """Send one call. Inside a database transaction, send it when the transaction commits.
 
         ``args`` and ``kwargs`` are the function's arguments: JSON values, and values of other types if the parameter is
-        annotated with the type. Returns a handle on the task, whose id is valid at once.
+        annotated with the type. Returns a handle on the task; its id is valid at once.
 
-        Raises `TaskUsageError` if the arguments don't fit the function, or the options each other;
+        Raises `TaskUsageError` if the arguments don't fit the function, or if options contradict each other;
         `TaskSerializationError` if the arguments are not JSON, or too large; `BacklogFullError`, `UnsignedTaskError` or
-        `RedisConnectionError` if it was not accepted.
+        `RedisConnectionError` if the queue did not accept the task.
         """
         return sending.send(self.options, [self._build(self.options, args, kwargs)])[0]
 
@@ -208,17 +208,17 @@ class Sendable(Composable, Generic[P, R_co]):
     @overload
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskResult[R_co]: ...
     async def aenqueue(self, *args: Any, **kwargs: Any) -> TaskResult[Any]:
-        """Send one call, from a coroutine; inside a database transaction, when that commits.
+        """Send one call from a coroutine. Inside a database transaction, send it when the transaction commits.
 
-        ``args``, ``kwargs`` and the errors are those of `enqueue`. Returns a handle on the task.
+        ``args``, ``kwargs`` and the errors are the same as for `enqueue`. Returns a handle on the task.
         """
         return (await sending.asend(self.options, [await self._knowing_user(self.build, args, kwargs)]))[0]
 
     def s(self, *args: P.args, **kwargs: P.kwargs) -> Step:
-        """Return the call without sending it: a step to put together with others, ``a.s() >> (b.s() | c.s())``.
+        """Return the call without sending it: a step that can be combined with others, ``a.s() >> (b.s() | c.s())``.
 
-        ``args`` and ``kwargs`` are the function's arguments. They are checked now, and must be JSON values when the
-        step is sent. Raises `TaskUsageError` if they don't fit the function.
+        ``args`` and ``kwargs`` are the function's arguments. This call checks that they fit the function; sending the
+        step checks that they are JSON. Raises `TaskUsageError` if they don't fit the function.
         """
         self.bind(args, kwargs)
         return Step(self._build, self.name, self.options, args, dict(kwargs))
@@ -239,7 +239,7 @@ class Sendable(Composable, Generic[P, R_co]):
         return self.as_step().expires
 
     def as_step(self) -> Step:
-        """Return the call without arguments, for which the task itself may be written in a pipeline: ``a >> b`` is
+        """Return the step for a call without arguments. A pipeline accepts the task itself for it: ``a >> b`` is
         ``a.s() >> b.s()``.
 
         Raises `TaskUsageError` if the function needs arguments.
@@ -259,10 +259,10 @@ class Sendable(Composable, Generic[P, R_co]):
     @overload
     def enqueue_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[TaskResult[R_co]]: ...
     def enqueue_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[TaskResult[Any]]:
-        """Send many calls, in as few round trips as they fit. All of them are checked before any is sent.
+        """Send many calls, in as few round trips as possible. All of them are checked before any is sent.
 
-        ``calls`` are pairs ``(args, kwargs)``. Returns one handle for each, in their order. Raises what `enqueue`
-        raises; of a `BacklogFullError` the other tasks are accepted.
+        ``calls`` are pairs ``(args, kwargs)``. Returns one handle for each call, in the same order. Raises the errors
+        of `enqueue`; after a `BacklogFullError` the other tasks are accepted.
         """
         return sending.send(self.options, self._build_many(calls))
 
@@ -277,7 +277,8 @@ class Sendable(Composable, Generic[P, R_co]):
     async def aenqueue_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[TaskResult[Any]]:
         """Send many calls, from a coroutine.
 
-        ``calls`` and the errors are those of `enqueue_many`. Returns one handle for each, in their order.
+        ``calls`` and the errors are the same as for `enqueue_many`. Returns one handle for each call, in the same
+        order.
         """
         return await sending.asend(self.options, await self._knowing_user(self._build_many, calls))
 
@@ -297,7 +298,6 @@ class Sendable(Composable, Generic[P, R_co]):
     def _build(
         self, options: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any], config: QueueConfig | None = None
     ) -> Task:
-        """The engine's task for one call with these options. Errors of it name the task."""
         config = config or conf.get_config().queue_config(options.queue)
         bound = self.bind(args, kwargs)
         stored = (args, kwargs) if self.types is None else self._dump(args, kwargs, bound)
@@ -350,7 +350,6 @@ class Sendable(Composable, Generic[P, R_co]):
     def _dump(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], bound: dict[str, Any] | None
     ) -> tuple[Sequence[Any], Mapping[str, Any]]:
-        """The arguments as JSON, as far as their types are known."""
         assert self.types is not None  # noqa: S101 - the caller has looked
         try:
             return self.types.dump(args, kwargs)
@@ -366,7 +365,7 @@ class Sendable(Composable, Generic[P, R_co]):
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
     ) -> str:
-        """What is wrong with the arguments, which one it is, and what to do about it."""
+        """Name the argument that is not JSON, the problem, and the solution."""
         given: Mapping[str, Any] = (
             {"the item": args[0]} if bound is None else self.signature.bind(*args, **kwargs).arguments
         )
@@ -379,7 +378,7 @@ class Sendable(Composable, Generic[P, R_co]):
         return str(error)
 
     def _advice(self, parameter: str, value: Any) -> str:
-        """Why the annotation of a parameter is not used, or that one would help."""
+        """Explain why the annotation of a parameter is not used, or suggest to add one."""
         kind = type(value).__name__
         found = CallTypes(self.function, self.signature, is_batch=bool(self.options.batch))
         if problem := found.problems.get(parameter):
@@ -397,17 +396,17 @@ class Sendable(Composable, Generic[P, R_co]):
         if options.user is None:
             return current_user_id() or DEFAULT_USER
         if isinstance(options.user, str):
-            assert bound is not None  # noqa: S101 - a batch task's user is no name: see check_declaration
+            assert bound is not None  # noqa: S101 - the user of a batch task is never an argument's name: see check_declaration
             value = bound[options.user] if options.user in bound else self.signature.parameters[options.user].default
             if type(value) is str and value.isascii() and 0 < len(value) <= MAX_ID_BYTES:
-                return value  # almost always; of another value `user_id` explains what is wrong with it
+                return value  # the usual case; `user_id` explains the problem of any other value
             return user_id(value, f"the user (argument {options.user!r})")
         user = options.user(*args, **kwargs)
         return DEFAULT_USER if user is None else user_id(user, "what the user function returns")
 
     def _check_times(self, options: TaskOptions) -> None:
-        """Raise `TaskUsageError` if it would expire before it may start. A moment and a length of time are compared by this
-        process's clock."""
+        """Raise `TaskUsageError` if the task would expire before it may start. Moments and lengths of time are compared
+        with this process's clock."""
         now = time.time()
         due = now + options.delay if options.delay is not None else moment(options.execute_after, "execute_after")
         expiry = now + options.expires if options.expires is not None else moment(options.expires_at, "expires_at")
@@ -418,7 +417,8 @@ class Sendable(Composable, Generic[P, R_co]):
             )
 
     def _unique_key(self, user: str, bound: dict[str, Any] | None, args: Sequence[Any]) -> str:
-        """The same for calls of this task for the same user with the same arguments, however they were written."""
+        """Return the same key for calls of this task for the same user with equal arguments, whether these are
+        positional, named or defaults."""
         called: Any = list(args)
         if bound is not None:
             call = inspect.BoundArguments(self.signature, bound)
@@ -427,7 +427,7 @@ class Sendable(Composable, Generic[P, R_co]):
         try:
             text = json.dumps([user, called], sort_keys=True, default=_name_of_type)
         except (TypeError, ValueError, RecursionError):
-            return self.name  # the payload is no JSON either, and is about to be refused for it
+            return self.name  # the payload is no JSON either, and is refused next
         return f"{self.name}:{hashlib.blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"
 
     def _build_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[Task]:
@@ -454,7 +454,7 @@ class Sendable(Composable, Generic[P, R_co]):
 
 
 class TaskDefinition(Sendable[P, R_co], Generic[P, R_co]):
-    """A function that is a task. Calling it runs it here and now, as any function."""
+    """A function that is a task. Calling it runs the function here and now, like any function."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         value: R_co = self.function(*args, **kwargs)
@@ -462,7 +462,8 @@ class TaskDefinition(Sendable[P, R_co], Generic[P, R_co]):
 
 
 class BatchDefinition(Sendable[[Item], Any], Generic[Item, R_co]):
-    """A function that takes many tasks at once: enqueued item by item, called with a list of ``items``."""
+    """A function that takes many tasks at once. Each item is enqueued separately; the function is called with a list of
+    ``items``."""
 
     def __call__(self, items: list[Item]) -> R_co:
         value: R_co = self.function(items)
@@ -473,6 +474,6 @@ AnyDefinition = Sendable[Any, Any]
 
 
 def handler_definition(handler: Callable[[Any], Any]) -> AnyDefinition:
-    """What runs bare payloads (tasks without a name). The handler may itself be a task."""
+    """Return the task that runs bare payloads (tasks without a name). The handler may itself be a task."""
     function = handler.function if isinstance(handler, Sendable) else handler
     return TaskDefinition(function, getattr(function, "__qualname__", repr(function)), TaskOptions())

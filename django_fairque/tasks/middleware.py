@@ -1,8 +1,8 @@
-"""Middleware: code of a project around sending and running its tasks, and the headers that travel with a task.
+"""Middleware: code of a project that runs around sending and running tasks, and the headers that are sent with a task.
 
-Which middleware there is: that of the setting ``MIDDLEWARE`` in its order, then that of ``@task(middleware=…)``. The first is the
-outermost. What leaves a block of a middleware is an error or nothing: the value of ``__exit__`` is not looked at, so that none
-can turn the failure of a task into a success.
+The middleware of the setting ``MIDDLEWARE`` comes first, in its order, then that of ``@task(middleware=…)``. The first
+one is the outermost. Middleware can raise an error but can't suppress one: the value of ``__exit__`` is ignored, so
+that no middleware can turn the failure of a task into a success.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 Facts = TypeVar("Facts", "TaskSend", "TaskRun")
 
 MAX_HEADERS_BYTES = 16_384
-"""Most bytes of the names and values of a task's headers together."""
+"""The limit for the names and values of a task's headers together, in bytes."""
 _HEADER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 NO_MIDDLEWARE = nullcontext()
-"""What a middleware returns that does nothing here."""
+"""The context manager of a middleware that does nothing here."""
 
 
 @dataclass(eq=False)
@@ -48,20 +48,20 @@ class TaskSend:
     queue: str
     """The name of the queue."""
     tasks: Sequence[Task]
-    """The tasks that are sent: one of `enqueue`, those of an `enqueue_many` or of a pipeline."""
+    """The tasks that are sent: the one of `enqueue`, or all of `enqueue_many` or of a pipeline."""
     headers: dict[str, str] = field(default_factory=dict)
-    """What travels with each of the tasks. Middleware adds to it before the tasks are sent. At first it has
-    the ``baggage`` of OpenTelemetry, if there is some and ``TRACING`` is on; else nothing."""
+    """The headers that are sent with each of the tasks. Middleware adds to them before the tasks are sent. Initially
+    the ``baggage`` of OpenTelemetry, if there is some and ``TRACING`` is on; else empty."""
 
 
 class TaskRun:
-    """One call of a task's function, for `TaskMiddleware.around_run`. A worker makes it of the ``tasks`` of the call, the
-    ``name`` of the task, and ``is_async``: whether its function is a coroutine function.
+    """One call of a task's function, for `TaskMiddleware.around_run`. A worker makes it from the ``tasks`` of the call,
+    the ``name`` of the task, and ``is_async``: whether its function is a coroutine function.
     """
 
     def __init__(self, tasks: Sequence[TaskContext], name: str, *, is_async: bool) -> None:
         self.tasks = tuple(tasks)
-        """Each task of a batch; else the only one. Their facts are those of `current_task`."""
+        """All tasks of a batch; else the only one. Each has the attributes of `current_task`."""
         self.name = name
         """The name of the task."""
         self.is_async = is_async
@@ -72,7 +72,7 @@ class TaskRun:
 
     @property
     def task(self) -> TaskContext:
-        """The task; of a batch the first one."""
+        """The task. For a batch, its first task."""
         return self.tasks[0]
 
     @property
@@ -82,13 +82,13 @@ class TaskRun:
 
     @property
     def user_id(self) -> str | None:
-        """The user that it runs for; None if the tasks of a batch are for several."""
+        """The user of the task; None if the tasks of a batch have several users."""
         users = {task.user_id for task in self.tasks}
         return users.pop() if len(users) == 1 else None
 
     @property
     def headers(self) -> dict[str, str]:
-        """What travels with the task; of a batch what is the same for all its tasks."""
+        """The headers that were sent with the task. For a batch, the headers that are equal in all its tasks."""
         first, *others = [task.headers for task in self.tasks]
         for other in others:
             first = {name: value for name, value in first.items() if other.get(name) == value}
@@ -96,46 +96,47 @@ class TaskRun:
 
 
 class TaskMiddleware:
-    """Code around sending and around running tasks. Extend it, and override the methods that you need.
+    """Code around sending and around running tasks. Extend this class, and override the methods that you need.
 
-    Each returns a context manager. One instance serves all threads and coroutines of a process, so keep the facts of one
-    call in the context manager and not in the instance. An error that leaves ``__enter__`` or ``__exit__`` of
-    `around_send` goes to the code that sends; one of `around_run` is the failure of the task. None of them can keep an
-    error from going on.
+    Each method returns a context manager. One instance serves all threads and coroutines of a process, so keep the data
+    of one call in the context manager and not in the instance. An error that leaves ``__enter__`` or ``__exit__`` of
+    `around_send` is raised in the code that sends; one of `around_run` is the failure of the task. Middleware can't
+    suppress an error.
     """
 
     async_capable: ClassVar[bool] = False
-    """Whether the synchronous context managers never block, so that they can be entered on an event loop, too. If not,
-    around a coroutine they are entered and left in the thread in which its synchronous code (`sync_to_async`) runs.
-    Default: False."""
+    """Whether the synchronous context managers never block, so that an event loop may enter them. If False, a coroutine
+    enters and leaves them in the thread that runs its synchronous code (`sync_to_async`). Default: False."""
 
-    def around_send(self, send: TaskSend) -> AbstractContextManager[object]:  # noqa: ARG002 - for those that override it
-        """Return what happens around sending: what is added to ``send.headers`` on entering travels with the tasks.
+    def around_send(self, send: TaskSend) -> AbstractContextManager[object]:  # noqa: ARG002 - overriding methods use it
+        """Return the context manager around sending. Headers that it adds to ``send.headers`` on entering are sent with
+        the tasks.
 
-        ``send`` has the facts. Inside a transaction this is when the tasks are enqueued, and not the commit.
+        ``send`` describes the call. Inside a transaction the context ends when the tasks are enqueued, and not at the
+        commit.
         """
         self._check_pair("around_send", "around_asend")
         return NO_MIDDLEWARE
 
     def around_asend(self, send: TaskSend) -> AbstractAsyncContextManager[object]:
-        """Return what happens around sending from a coroutine (``aenqueue``); by default `around_send`.
+        """Return the context manager around sending from a coroutine (``aenqueue``); by default `around_send`.
 
-        ``send`` has the facts.
+        ``send`` describes the call.
         """
         return NO_MIDDLEWARE if self._lacks("around_send") else self._adapted(self.around_send, send)
 
-    def around_run(self, run: TaskRun) -> AbstractContextManager[object]:  # noqa: ARG002 - for those that override it
-        """Return what happens around a task's function. Its time counts as the task's, for limits too.
+    def around_run(self, run: TaskRun) -> AbstractContextManager[object]:  # noqa: ARG002 - overriding methods use it
+        """Return the context manager around a task's function. Its time counts as the task's, for limits too.
 
-        ``run`` has the facts. A batch is one run.
+        ``run`` describes the call. A batch is one run.
         """
         self._check_pair("around_run", "around_arun")
         return NO_MIDDLEWARE
 
     def around_arun(self, run: TaskRun) -> AbstractAsyncContextManager[object]:
-        """Return what happens around the coroutine of an ``async def`` task; by default `around_run`.
+        """Return the context manager around the coroutine of an ``async def`` task; by default `around_run`.
 
-        ``run`` has the facts.
+        ``run`` describes the call.
         """
         return NO_MIDDLEWARE if self._lacks("around_run") else self._adapted(self.around_run, run)
 
@@ -143,7 +144,8 @@ class TaskMiddleware:
         return getattr(type(self), method) is getattr(TaskMiddleware, method)
 
     def _check_pair(self, method: str, asynchronous: str) -> None:
-        """Raise `TaskUsageError` if only ``asynchronous`` is overridden: without a word, a task would run without it."""
+        """Raise `TaskUsageError` if only ``asynchronous`` is overridden. Otherwise a task would run without the
+        middleware, silently."""
         if not self._lacks(asynchronous):
             raise TaskUsageError(
                 f"{type(self).__qualname__} has {asynchronous} only, and this code is synchronous: override {method} as well"
@@ -157,7 +159,7 @@ class TaskMiddleware:
 
 
 class _OnLoop:
-    """A synchronous context manager that is entered on the event loop."""
+    """An asynchronous context manager that enters a synchronous one on the event loop."""
 
     def __init__(self, make: Callable[[], AbstractContextManager[object]]) -> None:
         self._manager = make()
@@ -172,11 +174,11 @@ class _OnLoop:
 
 
 class _InThread:
-    """A synchronous context manager that is made, entered and left in the thread of the coroutine's synchronous code, where
-    its database connections are.
+    """An asynchronous context manager that makes, enters and leaves a synchronous one in the thread of the coroutine's
+    synchronous code, because the database connections are there.
 
-    It is entered and left in one context (`contextvars.Context`), because a variable can only be reset in the context in which
-    it was set. What it sets there the coroutine sees as well.
+    Entering and leaving use one context (`contextvars.Context`), because a variable can only be reset in the context in
+    which it was set. The coroutine sees the variables that are set there.
     """
 
     def __init__(self, make: Callable[[], AbstractContextManager[object]]) -> None:
@@ -187,7 +189,7 @@ class _InThread:
     async def __aenter__(self) -> None:
         try:
             await sync_to_async(self._call)(self._enter)
-        except asyncio.CancelledError:  # the thread goes on, and enters it all the same
+        except asyncio.CancelledError:  # the thread goes on and enters it
             await sync_to_async(self._call)(self._leave, None, None, None)
             raise
 
@@ -207,7 +209,7 @@ class _InThread:
             manager.__exit__(*error)
 
     def _call(self, function: Callable[..., None], *args: object) -> None:
-        """Call it in that context. `sync_to_async` copies variables from the coroutine to here, and back to there."""
+        """Call the function in the kept context. `sync_to_async` copies the variables between this thread and the coroutine."""
         _copy_variables(copy_context(), self._context.run, self._context)
         try:
             self._context.run(function, *args)
@@ -216,20 +218,20 @@ class _InThread:
 
 
 def _copy_variables(source: Context, run: Callable[[Callable[[Any], object], Any], object], target: Context) -> None:
-    """Set what differs: ``run`` calls the setter of a variable with a value in the target."""
+    """Set the variables that differ: ``run`` calls a variable's setter with a value in the target."""
     for variable, value in source.items():
         if variable not in target or target[variable] is not value:
             run(variable.set, value)
 
 
-# --- which there is ---
+# --- loading ---
 
 _instances: dict[object, TaskMiddleware] = {}
 """By dotted path or class, for the whole process."""
 
 
 def load(given: object) -> TaskMiddleware:
-    """The middleware that a dotted path or a class stands for, or this one; `ConfigurationError` if it is none."""
+    """Return the middleware for a dotted path, a class or an instance. Raises `ConfigurationError` if it is no middleware."""
     if isinstance(given, TaskMiddleware):
         return given
     found = _instances.get(given)
@@ -261,7 +263,7 @@ def _made(given: object) -> TaskMiddleware:
 
 
 def load_all(given: Iterable[object]) -> tuple[TaskMiddleware, ...]:
-    """All of them, in their order. Raises `ConfigurationError` for the first that is none."""
+    """Return all of them, in their order. Raises `ConfigurationError` for the first that is no middleware."""
     return tuple(map(load, given))
 
 
@@ -269,7 +271,7 @@ def load_all(given: Iterable[object]) -> tuple[TaskMiddleware, ...]:
 
 
 class Sending(ExitStack):
-    """Around one call that sends tasks: the span, then the middleware; then the tasks get their headers."""
+    """The context around one call that sends tasks: the span, then the middleware; then the tasks get their headers."""
 
     def __init__(self, span: AbstractContextManager[object], middleware: Iterable[object], send: TaskSend) -> None:
         super().__init__()
@@ -286,7 +288,7 @@ class Sending(ExitStack):
 
 
 class AsyncSending(AsyncExitStack):
-    """The same from a coroutine."""
+    """The same context in a coroutine."""
 
     def __init__(self, span: AbstractContextManager[object], middleware: Iterable[object], send: TaskSend) -> None:
         super().__init__()
@@ -303,7 +305,7 @@ class AsyncSending(AsyncExitStack):
 
 
 def enter(stack: ExitStack, manager: AbstractContextManager[object]) -> None:
-    """Enter it; it is left with the stack, and keeps no error from going on."""
+    """Enter the context manager and leave it with the stack. Its ``__exit__`` can't suppress an error."""
     manager.__enter__()
 
     def leave(*error: Any) -> None:
@@ -313,7 +315,7 @@ def enter(stack: ExitStack, manager: AbstractContextManager[object]) -> None:
 
 
 async def aenter(stack: AsyncExitStack, manager: AbstractAsyncContextManager[object]) -> None:
-    """The same for coroutines."""
+    """Do the same as `enter`, for coroutines."""
     await manager.__aenter__()
 
     async def leave(*error: Any) -> None:
@@ -323,7 +325,7 @@ async def aenter(stack: AsyncExitStack, manager: AbstractAsyncContextManager[obj
 
 
 def attach_headers(send: TaskSend) -> None:
-    """Put the headers into the payloads of the tasks. Raises `TaskUsageError` if they are none."""
+    """Put the headers into the payloads of the tasks. Raises `TaskUsageError` if the headers are not valid."""
     if not send.headers:
         return
     check_headers(send.headers)
@@ -333,7 +335,7 @@ def attach_headers(send: TaskSend) -> None:
 
 
 def check_headers(headers: dict[str, str]) -> None:
-    """Raise `TaskUsageError` unless they are few, and text."""
+    """Raise `TaskUsageError` unless names and values are valid texts and take at most `MAX_HEADERS_BYTES` together."""
     size = 0
     for name, value in headers.items():
         if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
@@ -360,7 +362,7 @@ def check_headers(headers: dict[str, str]) -> None:
 def around_function(
     function: Callable[..., Any], middleware: Sequence[TaskMiddleware], run: TaskRun
 ) -> Callable[..., Any]:
-    """The function with the middleware around it."""
+    """Return the function with the middleware around it."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         with ExitStack() as stack:

@@ -1,7 +1,7 @@
-"""Whether a transaction may be open in some thread of this process, found without asking that thread.
+"""Whether a transaction may be open in any thread of this process, without a call into that thread.
 
-A coroutine's transaction is open in the thread in which its synchronous code runs. To ask there takes longer than to send a task,
-and only code that was called inside of a transaction finds one.
+A coroutine's transaction is open in the thread that runs its synchronous code. Calling into that thread takes longer
+than sending a task, and only code that was called inside a transaction has one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _connections = _Connections()
 
 
 def watch_connections() -> None:
-    """Notice each connection that is opened from now on. The Django app calls this before any other app can open one."""
+    """Record each connection that is opened from now on. The Django app calls this before any other app can open one."""
     connection_created.connect(_add, dispatch_uid="django_fairque.tasks")
     _connections.is_complete = True
 

@@ -1,8 +1,8 @@
-"""Pipelines: calls put together with ``>>``, ``<<`` and ``|``, sent as one graph under one run id.
+"""Pipelines: calls combined with ``>>``, ``<<`` and ``|``, sent as one graph under one run id.
 
-A `Step` is one call that has not been sent. Putting steps together makes a `Pipeline`, which is a step itself as far
-as ``>>``, ``<<`` and ``|`` are concerned; all are immutable, and a step that is used in several places is one task.
-Each `enqueue` is a new run with new tasks, so one pipeline may run many times at once.
+A `Step` is one call that has not been sent. Combining steps makes a `Pipeline`, which can be combined in the same way.
+All are immutable. A step that is used in several places is one task. Each `enqueue` is a new run with new tasks, so one
+pipeline may run many times at once.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 
 
 RUN_POLL_SECONDS = 0.05
-"""Seconds between two looks of `PipelineResult.wait`."""
+"""Seconds between two state requests of `PipelineResult.wait`."""
 
 
 class Composable:
-    """What ``>>``, ``<<`` and ``|`` put together: pipelines, steps, and tasks that need no arguments."""
+    """An operand of ``>>``, ``<<`` and ``|``: a pipeline, a step, or a task that needs no arguments."""
 
     def as_step(self) -> Pipeline:
-        """Return what it stands for in a pipeline."""
+        """Return the pipeline that this operand stands for."""
         raise NotImplementedError
 
     def __rshift__(self, after: Composable) -> Pipeline:
-        """``a >> b``: b runs when a has finished; every end of a before every beginning of b."""
+        """``a >> b``: every first step of b runs when all last steps of a have finished."""
         if not isinstance(after, Composable):
             return NotImplemented
         first, then = self.as_step(), after.as_step()
@@ -56,7 +56,7 @@ class Composable:
         return before >> self if isinstance(before, Composable) else NotImplemented
 
     def __or__(self, other: Composable) -> Pipeline:
-        """``a | b``: side by side."""
+        """``a | b``: a and b run independently of each other."""
         return _side_by_side([self.as_step(), other.as_step()]) if isinstance(other, Composable) else NotImplemented
 
 
@@ -83,13 +83,13 @@ class Pipeline(Composable):
     def enqueue(
         self, *, run_id: str | None = None, on_commit: bool | None = None, database: str | None = None
     ) -> PipelineResult:
-        """Send the whole graph, or nothing of it; inside a database transaction, when that commits.
+        """Send the whole graph or nothing. Inside a database transaction, send it when the transaction commits.
 
-        ``run_id`` is the run's id; a new one by default. ``on_commit`` and ``database`` are those of `Sendable.using`;
-        by default the values of the steps. Returns a handle on the run.
+        ``run_id`` is the run's id; a new one by default. ``on_commit`` and ``database`` are the options of
+        `Sendable.using`; by default the values of the steps. Returns a handle on the run.
 
-        Raises `DependencyCycleError`, `TaskUsageError` or `TaskValidationError` if it can't be sent as it is;
-        `BacklogFullError` or `RedisConnectionError` if it was not accepted.
+        Raises `DependencyCycleError`, `TaskUsageError` or `TaskValidationError` if the graph is not valid;
+        `BacklogFullError` or `RedisConnectionError` if the queue did not accept it.
         """
         options, tasks = self._build(run_id, on_commit, database)
         return self._result(options, tasks, sending.send(options, tasks))
@@ -97,9 +97,10 @@ class Pipeline(Composable):
     async def aenqueue(
         self, *, run_id: str | None = None, on_commit: bool | None = None, database: str | None = None
     ) -> PipelineResult:
-        """Send the whole graph, or nothing of it, from a coroutine.
+        """Send the whole graph or nothing, from a coroutine.
 
-        ``run_id``, ``on_commit``, ``database`` and the errors are those of `enqueue`. Returns a handle on the run.
+        ``run_id``, ``on_commit``, ``database`` and the errors are those of `enqueue`. Returns a handle on the
+        run.
         """
         if all(step.options.names_user for step in self.steps):
             options, tasks = self._build(run_id, on_commit, database)
@@ -136,7 +137,7 @@ class Pipeline(Composable):
         return replace(options, middleware=tuple(middleware)) if middleware else options, tasks
 
     def _agreed(self, option: str) -> Any:
-        """What the steps that say something say of when the whole is sent; None if none does."""
+        """Return the value of an option on which the steps agree; None if no step has one."""
         named = sorted({value for step in self.steps if (value := getattr(step.options, option)) is not None})
         if len(named) > 1:
             raise TaskUsageError(
@@ -171,13 +172,13 @@ class Step(Pipeline):
 
     @property
     def label(self) -> str:
-        """Names the step among those of its pipeline."""
+        """The name of the step within its pipeline."""
         return self.options.task_id or f"{self.name}#{id(self):x}"
 
     @property
     def expires(self) -> float | None:
-        """Seconds from when it is sent until it becomes a dead letter if it has not started; None for never, or at a
-        moment.
+        """Seconds between sending and expiry: a task that has not started by then becomes a dead letter. None if it
+        never expires, or expires at a fixed moment.
         """
         given = self.options.expires_at
         return given.total_seconds() if isinstance(given, timedelta) else self.options.expires
@@ -191,14 +192,14 @@ class Step(Pipeline):
         return Step(self._call, self.name, changes, self.args, self.kwargs)
 
     def to_task(self) -> Task:
-        """Return the engine's task for this call alone, as a schedule keeps it: the current user is not its user."""
+        """Return the engine's task for this call alone, as a schedule keeps it. The task does not get the current user."""
         with as_user(None):
             task = self._call(self.options, self.args, self.kwargs)
         sending.refuse_unimportable([task])
         return task
 
     def to_send(self) -> Task:
-        """Return the engine's task for this call, of its user or the current user."""
+        """Return the engine's task for this call. Its user is the call's, else the current user."""
         return self._call(self.options, self.args, self.kwargs)
 
     def placed(self, task: Task, depends_on: Sequence[str], run_id: str) -> Task:
@@ -209,8 +210,8 @@ class Step(Pipeline):
 
 
 class PipelineResult(Handle):
-    """A run that was sent, returned by `Pipeline.enqueue`: ``id``, a `TaskResult` for each step (``run[step]``), and
-    the run as a whole.
+    """A handle on a run, returned by `Pipeline.enqueue`: ``id``, a `TaskResult` for each step (``run[step]``), and
+    methods for the whole run.
     """
 
     def __init__(self, run_id: str, queue: str, results: Mapping[Step, TaskResult]) -> None:
@@ -229,12 +230,12 @@ class PipelineResult(Handle):
 
     @property
     def results(self) -> list[TaskResult]:
-        """The handles of the steps, in the order in which these were put together."""
+        """The handles of the steps, in the order of the pipeline."""
         return list(self._results.values())
 
     def view(self) -> RunView:
-        """Return the run's tasks at this moment. Raises `TaskNotFoundError` before the commit, and when all are
-        forgotten.
+        """Return the run's tasks at this moment. Raises `TaskNotFoundError` before the commit, and after the queue has
+        deleted all of its tasks.
         """
         return self._queue_to_ask().run(self.id)
 
@@ -248,20 +249,20 @@ class PipelineResult(Handle):
         return self.view().state
 
     def cancel(self) -> int:
-        """Cancel the tasks that have not ended; do not send them if the transaction has not committed. Returns how
-        many tasks.
+        """Cancel the tasks that have not ended. If the transaction has not committed, they are not sent. Returns the
+        number of canceled tasks.
 
-        Raises `TaskNotFoundError` if the queue does not know the run, because it is forgotten.
+        Raises `TaskNotFoundError` if the queue does not know the run any more.
         """
         if any(result.is_waiting for result in self.results):
             return sum(result.cancel() for result in reversed(self.results))
         return cancel_run(self._queue_to_ask(), self.id)
 
     def wait(self, timeout: float | timedelta | None = None) -> str:
-        """Wait until nothing of it can go on by itself. Returns its `state`.
+        """Wait until the run is not ``running`` any more. Returns its `state`.
 
         ``timeout`` is the longest wait in seconds or as a timedelta; None for no limit. Raises `TaskWaitTimeoutError`
-        when it is over.
+        when the time is over.
         """
         for pause in self._pauses(timeout, RUN_POLL_SECONDS, RUN_POLL_SECONDS):
             if (state := self.state) != "running":
@@ -278,16 +279,17 @@ class PipelineResult(Handle):
         return (await self.aview()).state
 
     async def acancel(self) -> int:
-        """Cancel the tasks that have not ended, as `cancel` does. Returns how many tasks. Raises `TaskNotFoundError`
-        as that does.
+        """Cancel the tasks that have not ended, as `cancel` does. Returns the number of canceled tasks. Raises
+        `TaskNotFoundError` as `cancel` does.
         """
         if any(result.is_waiting for result in self.results):
             return sum([await result.acancel() for result in reversed(self.results)])
         return await acancel_run(await self._aqueue_to_ask(), self.id)
 
     async def await_(self, timeout: float | timedelta | None = None) -> str:
-        """Await until nothing of it can go on by itself. Returns its `state`. ``timeout`` and the error are those of
-        `wait`.
+        """Await until the run is not ``running`` any more. Returns its `state`.
+
+        ``timeout`` and the error are those of `wait`.
         """
         for pause in self._pauses(timeout, RUN_POLL_SECONDS, RUN_POLL_SECONDS):
             if (state := await self.astate()) != "running":
@@ -308,8 +310,7 @@ def chain(*pipelines: Composable) -> Pipeline:
 
 
 def group(pipelines: Iterable[Composable], *loose: NoReturn) -> Pipeline:
-    """Return a pipeline that runs ``pipelines`` at the same time, as ``a | b | c``, for any number of them:
-    ``group([a, b, c])``.
+    """Return a pipeline that runs ``pipelines`` at the same time, as ``a | b | c`` does: ``group([a, b, c])``.
 
     Raises `TaskUsageError` if it is called without a list: ``loose`` takes the other arguments of such a call.
     """
@@ -338,7 +339,7 @@ def _checked(what: str, given: Sequence[Composable]) -> Sequence[Pipeline]:
 
 
 def _check_bare(steps: Iterable[Step]) -> None:
-    """A step that is written twice is one task, and each ``.s()`` another: a task without it gives no way to know."""
+    """Refuse a task that is written twice without ``.s()``: it is unclear whether one task or two are meant."""
     seen: dict[int, Step] = {}
     for step in steps:
         if step.bare is not None and seen.setdefault(id(step.bare), step) is not step:

@@ -1,6 +1,6 @@
 """The decorator `task`, and the tasks of this process by name.
 
-A worker runs only functions that are registered here. It never imports a module because a server names it.
+A worker runs only functions that are registered here. A name that comes from a server never causes an import.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ R = TypeVar("R")
 
 _tasks: dict[str, AnyDefinition] = {}
 _imports: dict[str, object] = {}
-"""By name, the import of its module that made the task."""
+"""By name, the module spec of the import that made the task."""
 _duplicates: dict[str, tuple[AnyDefinition, AnyDefinition]] = {}
 _listeners: list[Callable[[str], None]] = []
 _mistake_sources: list[Callable[[], list[str]]] = []
 
 
 def on_register(listener: Callable[[str], None]) -> None:
-    """Call ``listener`` with the name of each task that is registered from now on; the same listener once."""
+    """Call ``listener`` with the name of each task that is registered from now on. The same listener is added once."""
     if listener not in _listeners:
         _listeners.append(listener)
 
 
 def register(definition: AnyDefinition) -> None:
-    """Make it runnable under its name. Only the same function, imported again (autoreload), may replace one.
+    """Make the task runnable under its name. Only a new import of the same function (autoreload) may replace a task.
 
-    A second function of the same name in the same module replaces the first as well, as it does in the module itself;
+    A second function of the same name in the same module also replaces the first one, as it does in the module itself;
     `duplicates` lists it.
     """
     name = definition.name
     known = _tasks.setdefault(name, definition)
-    # A spec is made anew each time its module is imported or reloaded; there is none in a shell.
+    # Each import or reload of a module makes a new spec. A shell has none.
     spec = getattr(sys.modules.get(definition.function.__module__), "__spec__", None)
     before, _imports[name] = _imports.get(name), spec
     if name.partition(".")[0] in sending.SHELL_MODULES:
@@ -70,7 +70,7 @@ def register(definition: AnyDefinition) -> None:
 
 
 def duplicates() -> dict[str, tuple[str, str]]:
-    """The names that two functions were registered under, and where each of the two is."""
+    """Return the names that two functions were registered under, and where each of the two is."""
     return {
         name: (_place(first), _place(second))
         for name, (first, second) in _duplicates.items()
@@ -84,14 +84,14 @@ def _place(definition: AnyDefinition) -> str:
 
 
 def add_mistake_source(source: Callable[[], list[str]]) -> None:
-    """Have `mistakes` call ``source``, which returns what is wrong with declarations, in a sentence each."""
+    """Have `mistakes` call ``source``, which returns the mistakes in declarations, each as a sentence."""
     if source not in _mistake_sources:
         _mistake_sources.append(source)
 
 
 def mistakes() -> list[str]:
-    """What is wrong with the project's model events and with the options of its `django.tasks`, in a sentence each. No task is
-    sent for these.
+    """Return the mistakes in the project's model events and in the options of its `django.tasks`, each as a sentence.
+    No task is sent for these declarations.
     """
     return [text for source in _mistake_sources for text in source()]
 
@@ -108,7 +108,7 @@ def find(name: str) -> AnyDefinition | None:
 
 
 def get(name: str) -> AnyDefinition:
-    """The task of that name; `TaskNotRegisteredError` if `find` does not know it."""
+    """Return the task of that name. Raises `TaskNotRegisteredError` if `find` does not know it."""
     found = find(name)
     if found is None:
         raise not_registered(name)
@@ -116,22 +116,22 @@ def get(name: str) -> AnyDefinition:
 
 
 def batch_sizes() -> dict[str, int]:
-    """The batch tasks, by name, with how many of their tasks run in one call."""
+    """Return the number of tasks in one call for each batch task, by name."""
     return {name: size for name, definition in list(_tasks.items()) if (size := definition.options.batch)}
 
 
 def names() -> list[str]:
-    """Of every task that `find` knows, sorted."""
+    """Return the names of all registered tasks, sorted."""
     return sorted(_tasks)
 
 
 def modules() -> list[str]:
-    """The names of the modules in which these are declared, sorted."""
+    """Return the names of the modules that declare the registered tasks, sorted."""
     return sorted({definition.function.__module__ for definition in list(_tasks.values())})
 
 
 def not_registered(name: str) -> TaskNotRegisteredError:
-    """What there is to say of a name that `find` does not know."""
+    """Return the error for a name that `find` does not know."""
     near = nearest(name, _tasks)
     hint = f"did you mean {near!r}?" if near else "is its module imported, its code deployed?"
     return TaskNotRegisteredError(f"no task named {name!r} is registered in this process; {hint}")

@@ -1,7 +1,7 @@
 """`TaskResult`: the state and result of a task that was sent; and canceling tasks.
 
-Everything that knows Django cancels tasks here, and `task_canceled` is sent for each of them. The engine's own `cancel` sends no
-signal. Without a receiver, canceling costs nothing more here.
+All code that depends on Django cancels tasks with the functions of this module, which send `task_canceled` for each
+task. The engine's own `cancel` sends no signal. If the signal has no receiver, no additional requests are sent.
 """
 
 from __future__ import annotations
@@ -42,28 +42,28 @@ else:
 
 
 class CommitHook(Protocol):
-    """What sends a task when the transaction on ``database`` commits."""
+    """The object that sends a task when the transaction on ``database`` commits."""
 
     @property
     def database(self) -> str: ...
 
     def drop(self, result: TaskResult) -> bool | None:
-        """Take the task away from what is sent; False if it was taken away before, None if it was sent already."""
+        """Remove the task from the tasks to send. Return False if it was removed before, None if it was already sent."""
         ...
 
 
 def queue_for(name: str, interceptor: Interceptor | None) -> FairQueue:
-    """The queue of that name, or what the interceptor has in its place."""
+    """Return the queue of that name, or the interceptor's replacement for it."""
     return conf.get_queue(name) if interceptor is None else interceptor.queue(name)
 
 
 async def aqueue_for(name: str, interceptor: Interceptor | None) -> AsyncFairQueue:
-    """The same for coroutines."""
+    """Return the same for coroutines."""
     return await conf.aget_queue(name) if interceptor is None else interceptor.aqueue(name)
 
 
 class Handle:
-    """Asks the queue of that name. If tasks are intercepted when it is made, it always asks the interceptor."""
+    """Sends requests to a queue. If tasks are intercepted when the handle is made, it always sends them to the interceptor."""
 
     def __init__(self, queue: str) -> None:
         self.queue = queue
@@ -76,7 +76,7 @@ class Handle:
         return await aqueue_for(self.queue, self._interceptor)
 
     def _pauses(self, timeout: float | timedelta | None, first: float, longest: float) -> Iterator[float]:
-        """How long to sleep after each look, doubling; ends when the time is over and there was a last look."""
+        """Yield the seconds to sleep after each request, doubling. After the timeout, yield 0 once more for a last request."""
         if timeout is None and self._interceptor is not None:
             yield 0.0
             raise TaskWaitTimeoutError(
@@ -103,22 +103,22 @@ RESULT_HINTS = {
     "task_id": "use id",
     "aget": "use await_(timeout)",
 }
-"""By the name that Celery or `django.tasks` has for it."""
+"""The replacement for each attribute that results have in Celery or `django.tasks`."""
 
 FIRST_POLL_SECONDS, LONGEST_POLL_SECONDS = 0.005, 0.25
-"""Seconds between two looks of `TaskResult.wait`: doubling from the first to the longest."""
+"""Seconds between two requests of `TaskResult.wait`, doubling from the first to the longest."""
 
 
 class TaskResult(Handle, Generic[R_co]):
     """A handle on a task, by its ``id`` (``task_id``) and the name of its ``queue``, ``"default"`` by default.
-    ``waiting`` and ``name`` are for the package: the commit that it waits for, and the task's name.
+    ``waiting`` and ``name`` are for the package: the commit hook that the task waits for, and the task's name.
 
-    For type checkers it is a `TaskResult` of what the function returns: ``TaskResult[Decimal]``.
+    For type checkers it has the type of the function's result: ``TaskResult[Decimal]``.
 
     ``state``, ``progress``, ``errors`` and ``position`` send a request each time; ``task`` is the whole record as of
-    the last request. A task that waits for the commit of a transaction is not known to the queue: its state is None,
-    and stays so when the transaction is rolled back. With ``unique_for`` or ``debounce`` its id may be another one
-    after the commit: that of the task that the queue had before.
+    the last request. The queue does not know a task that waits for the commit of a transaction: its state is None, and
+    stays None if the transaction is rolled back. With ``unique_for`` or ``debounce`` its id may change at the commit:
+    to the id of the equal task that the queue already had.
     """
 
     def __init__(
@@ -131,14 +131,14 @@ class TaskResult(Handle, Generic[R_co]):
         self._task: Task | None = None
 
     def __repr__(self) -> str:
-        """The task's name, its id, and its state as it was read last: no request is sent."""
+        """The task's name, its id, and the state that was read last. Sends no request."""
         name = self._name if self._task is None else self._task.name
         state = "waits for the commit" if self._waiting else "state not read yet"
         if self._task is not None:
             state = f"{self._task.state.value} when it was read last"
         return f"<TaskResult {name + ' ' if name else ''}{self.id!r}: {state}>"
 
-    if not TYPE_CHECKING:  # type checkers would take any name for an attribute
+    if not TYPE_CHECKING:  # type checkers would accept any attribute name
 
         def __getattr__(self, name: str) -> Any:
             hint = f"; {RESULT_HINTS[name]}" if name in RESULT_HINTS else ""
@@ -150,8 +150,8 @@ class TaskResult(Handle, Generic[R_co]):
         return self._waiting is not None
 
     def sent_as(self, task_id: str) -> None:
-        """Record that the transaction has committed; ``task_id`` is the id under which the work is known (for a
-        duplicate, that of the earlier task).
+        """Record that the transaction has committed. ``task_id`` is the id of the task in the queue (for a duplicate,
+        the id of the earlier task).
         """
         self.id, self._waiting = task_id, None
 
@@ -177,10 +177,10 @@ class TaskResult(Handle, Generic[R_co]):
         return self
 
     def result(self) -> R_co:
-        """Return what the task returned.
+        """Return the value that the task returned.
 
-        The value has the type that the function's annotation names, if the task is declared in this process; else it is
-        JSON. Raises `TaskNotFinishedError` if it has not ended; `TaskFailedError` or `TaskCanceledError` if it ended
+        The value has the type of the function's annotation if the task is declared in this process; else it is JSON.
+        Raises `TaskNotFinishedError` if the task has not ended; `TaskFailedError` or `TaskCanceledError` if it ended
         without a result; `TaskNotFoundError` if the queue does not know it; `TaskSerializationError` if the result does
         not fit the annotation any more (``task.result`` is its JSON).
         """
@@ -188,10 +188,10 @@ class TaskResult(Handle, Generic[R_co]):
         return self._value(self.errors if self._state is TaskState.FAILED else [])
 
     def wait(self, timeout: float | timedelta | None = None) -> R_co:
-        """Wait until the task ends. Returns its `result`, and raises the errors of that.
+        """Wait until the task ends. Returns its `result`, or raises the errors of `result`.
 
         ``timeout`` is the longest wait in seconds or as a timedelta; None for no limit. Raises `TaskWaitTimeoutError`
-        when it is over. It does not wait for a task that is not sent (its transaction has not committed).
+        when the time is over. A task whose transaction has not committed is not waited for.
         """
         for pause in self._pauses(timeout, FIRST_POLL_SECONDS, LONGEST_POLL_SECONDS):
             self.refresh()
@@ -201,10 +201,10 @@ class TaskResult(Handle, Generic[R_co]):
         raise self._too_late(timeout)
 
     def cancel(self) -> bool:
-        """Cancel the task; do not send it if its transaction has not committed. Returns whether it was canceled:
+        """Cancel the task. If its transaction has not committed, the task is not sent. Returns whether it was canceled:
         False if it had ended.
 
-        Raises `TaskNotFoundError` if the queue does not know it.
+        Raises `TaskNotFoundError` if the queue does not know the task.
         """
         if self._waiting is not None and (is_dropped := self._waiting.drop(self)) is not None:
             return is_dropped
@@ -217,13 +217,13 @@ class TaskResult(Handle, Generic[R_co]):
 
     @property
     def errors(self) -> list[Attempt]:
-        """The attempts that did not finish it, and what brought it back, the oldest first."""
+        """The attempts that failed and the events that put the task back into the queue, the oldest first."""
         return self._queue_to_ask().history(self.id)
 
     @property
     def position(self) -> int | None:
-        """How many tasks of the same user are before it; None unless it is QUEUED. Raises `TaskNotFoundError` if the
-        queue does not know it.
+        """The number of tasks of the same user before this one; None unless it is QUEUED. Raises `TaskNotFoundError` if
+        the queue does not know the task.
         """
         return self._queue_to_ask().position(self.id)
 
@@ -242,7 +242,7 @@ class TaskResult(Handle, Generic[R_co]):
         return self
 
     async def aresult(self) -> R_co:
-        """Return what the task returned. Raises the errors of `result`."""
+        """Return the value that the task returned. Raises the errors of `result`."""
         await self.arefresh()
         return self._value(await self.aerrors() if self._state is TaskState.FAILED else [])
 
@@ -256,7 +256,7 @@ class TaskResult(Handle, Generic[R_co]):
         raise self._too_late(timeout)
 
     async def acancel(self) -> bool:
-        """Cancel the task, as `cancel` does. Returns whether it was canceled. Raises `TaskNotFoundError` as that does."""
+        """Cancel the task, as `cancel` does. Returns whether it was canceled. Raises `TaskNotFoundError` as `cancel` does."""
         if self._waiting is not None and (is_dropped := await sync_to_async(self._waiting.drop)(self)) is not None:
             return is_dropped
         return await acancel(await self._aqueue_to_ask(), self.id)
@@ -266,11 +266,12 @@ class TaskResult(Handle, Generic[R_co]):
         return await (await self._aqueue_to_ask()).get_progress(self.id)
 
     async def aerrors(self) -> list[Attempt]:
-        """Return the attempts that did not finish it (`errors`)."""
+        """Return the failed attempts and the events that put the task back into the queue (`errors`)."""
         return await (await self._aqueue_to_ask()).history(self.id)
 
     async def aposition(self) -> int | None:
-        """Return how many tasks of the same user are before it (`position`). Raises `TaskNotFoundError` as that does."""
+        """Return the number of tasks of the same user before this one (`position`). Raises `TaskNotFoundError` as
+        `position` does."""
         return await (await self._aqueue_to_ask()).position(self.id)
 
     @property
@@ -332,7 +333,6 @@ def cancel(queue: FairQueue, task_id: str, reason: str = "") -> bool:
 
 
 async def acancel(queue: AsyncFairQueue, task_id: str) -> bool:
-    """As `cancel`."""
     is_canceled = await queue.cancel(task_id)
     if is_canceled:
         await asend_task_canceled(queue, [task_id])
@@ -350,7 +350,6 @@ def cancel_run(queue: FairQueue, run_id: str) -> int:
 
 
 async def acancel_run(queue: AsyncFairQueue, run_id: str) -> int:
-    """As `cancel_run`."""
     if not has_canceled_receivers():
         return await queue.cancel_run(run_id)
     ids: list[str] = []
@@ -361,7 +360,7 @@ async def acancel_run(queue: AsyncFairQueue, run_id: str) -> int:
 
 
 def purge_user(queue: FairQueue, user_id: str) -> int:
-    """Cancel everything that a user has waiting; returns how many tasks."""
+    """Cancel all waiting tasks of a user. Return the number of tasks."""
     user, total, done = queue.user(user_id), 0, MAX_TASKS_PER_CANCEL
     while done == MAX_TASKS_PER_CANCEL:
         done = cancel_and_send_signals(queue, lambda note: user.purge(MAX_TASKS_PER_CANCEL, note=note))
@@ -370,7 +369,7 @@ def purge_user(queue: FairQueue, user_id: str) -> int:
 
 
 def cancel_and_send_signals(queue: FairQueue, act: Callable[[Note], int]) -> int:
-    """Cancel, and send signals for what was canceled; also for what was canceled before an error."""
+    """Cancel tasks, and send signals for the canceled ones, also if an error ends the cancellation."""
     if not has_canceled_receivers():
         return act(None)
     ids: list[str] = []
@@ -381,12 +380,12 @@ def cancel_and_send_signals(queue: FairQueue, act: Callable[[Note], int]) -> int
 
 
 def has_canceled_receivers() -> bool:
-    """Whether `task_canceled` has receivers."""
+    """Return whether `task_canceled` has receivers."""
     return bool(signals.task_canceled.receivers)
 
 
 def send_task_canceled(queue: FairQueue, task_ids: Sequence[str]) -> None:
-    """A person, or code, has canceled these tasks, which had not ended."""
+    """Send `task_canceled` for canceled tasks."""
     for some in _slices(task_ids):
         try:
             tasks = queue.get_tasks(some)
@@ -398,7 +397,7 @@ def send_task_canceled(queue: FairQueue, task_ids: Sequence[str]) -> None:
 
 
 async def asend_task_canceled(queue: AsyncFairQueue, task_ids: Sequence[str]) -> None:
-    """As `canceled`, from a coroutine: receivers that are none run where synchronous code does."""
+    """Do the same as `send_task_canceled` for coroutines. Synchronous receivers run in the thread for synchronous code."""
     for some in _slices(task_ids):
         try:
             tasks = await queue.get_tasks(some)
@@ -410,7 +409,7 @@ async def asend_task_canceled(queue: AsyncFairQueue, task_ids: Sequence[str]) ->
 
 
 def _slices(task_ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    """As many as are held in memory at once; none if nobody listens."""
+    """Split the ids into parts that are read at once. Yield none if the signal has no receivers."""
     for first in range(0, len(task_ids) if has_canceled_receivers() else 0, CANCELED_TASKS_PER_READ):
         yield task_ids[first : first + CANCELED_TASKS_PER_READ]
 
@@ -420,7 +419,7 @@ def _of_canceled(queue: str, task: Task) -> dict[str, Any]:
 
 
 def _log_unsent_signals(queue: str, task_ids: Sequence[str], error: FairQueueError) -> None:
-    """They are canceled all the same, so the caller does not get the error."""
+    """Log the error. The tasks are canceled all the same, so the caller does not get it."""
     logger.warning(
         "queue %s: task_canceled was not sent for %d canceled tasks (%s, …), which could not be read: %s",
         *(queue, len(task_ids), task_ids[0], error),

@@ -1,4 +1,4 @@
-"""Schedules that are declared in the configuration, brought to the queues. Workers do this when they start."""
+"""Schedules that the configuration declares, and writing them to the queues. Workers do this when they start."""
 
 from __future__ import annotations
 
@@ -32,19 +32,20 @@ logger = get_logger("django_fairque.tasks")
 
 SOURCE = DECLARED_SOURCE
 ADOPTER = "adopt"
-"""Stands for a worker when a version is adopted, until its workers start."""
+"""The worker id that keeps an adopted version in force until a worker of this version starts."""
 MAX_DEPLOYMENT_SECONDS = 900
-"""Seconds for which workers of two versions run at the same time in a deployment."""
+"""The longest time for which workers of two versions run at the same time during a deployment."""
 
 
 class DeclaredSchedules:
-    """The configuration's ``SCHEDULES``, brought to all queues as long as this version of them counts there.
+    """The configuration's ``SCHEDULES``. While this version of them is in force on a queue, they are written to that
+    queue.
 
-    Declared schedules are added or changed, and those that are no longer declared are removed; others stay. A schedule that an
-    operator has switched on or off stays so until its declaration changes.
+    Declared schedules are added or changed, and schedules that are no longer declared are removed; other schedules
+    stay. If an operator switches a schedule on or off, that stays until its declaration changes.
 
     Args:
-        worker: the id of the worker that runs with these declarations; empty, the default, if none does.
+        worker: the id of the worker that runs with these declarations; empty (the default) without a worker.
         patience: seconds for which a call is repeated when the server does not answer; as configured by default.
     """
 
@@ -53,18 +54,18 @@ class DeclaredSchedules:
         self.version = declarations.version_name(self._config.code_version, _digest_of(self._config.schedules))
         self._worker, self._patience = worker, patience
         self._applied: dict[str, int] = {}
-        """By queue, the number with which this version counted when its schedules were brought there; 0 if it did not."""
+        """By queue, the number of this version when its schedules were written there; 0 if the version was not in force."""
         self._outvoted_since: dict[str, float] = {}
         self._last_error = ""
         self._steps: dict[str, Step | str] | None = None
-        """By schedule its call, or why it can't be made: the user functions are called once for all queues."""
+        """By schedule, its call, or the error that prevents it. Kept so that user functions are called once for all queues."""
 
     def update(self) -> None:
-        """Report that this version runs, and bring its schedules to each queue on which it has begun to count.
+        """Report that this version runs, and write its schedules to each queue on which it has come into force.
 
         Raises:
-            TaskUsageError: a task is not registered, the arguments don't fit it, or its user function raises; the other schedules
-                are kept all the same.
+            TaskUsageError: a task is not registered, the arguments don't fit it, or its user function raises. The other schedules
+                are written all the same.
             RedisConnectionError: the server can't be reached.
         """
         mistakes: dict[str, str] = {}
@@ -83,21 +84,22 @@ class DeclaredSchedules:
             raise TaskUsageError("; ".join(f"{name}: {problem}" for name, problem in mistakes.items()))
 
     def adopt(self, queue_name: str) -> None:
-        """Make this version's schedules count on a queue, whichever version was deployed last. Raises as `update` does."""
+        """Put this version's schedules in force on a queue, whichever version was deployed last. Raises the errors of
+        `update`."""
         queue = self._queue(queue_name)
         mistakes = self._apply(queue, queue.schedules.report_version(self.version, ADOPTER, action="adopt"))
         if mistakes:
             raise TaskUsageError("; ".join(f"{name}: {problem}" for name, problem in mistakes.items()))
 
     def leave(self) -> None:
-        """Report that this worker stops. A server that can't be reached notices it by itself."""
+        """Report that this worker stops. If the server can't be reached, the worker's report expires there."""
         with suppress(FairQueueError):
             for queue_name in self._config.queues:
                 self._queue(queue_name).schedules.report_version(self.version, self._worker, action="leave")
 
     def update_or_log(self) -> bool:
-        """As `update`; a mistake is logged once, for a worker has other things to do as well. Returns False if the server can't
-        be reached now, which the caller reports."""
+        """Update, and log a mistake once instead of raising it, because the worker must go on. Return False if the
+        server can't be reached; the caller reports that."""
         from django_fairque.engine.queue.executor import FINAL_ERRORS
 
         try:
@@ -115,7 +117,7 @@ class DeclaredSchedules:
         return queue if self._patience is None else queue.with_retry_timeout(self._patience)
 
     def _apply(self, queue: FairQueue, counting: DeclaredVersion) -> dict[str, str]:
-        """Returns the mistakes, by the names of their schedules."""
+        """Return the mistakes, by schedule."""
         schedules = self._config.schedules
         if self._steps is None:
             self._steps = {name: _made(declared) for name, declared in schedules.items()}
@@ -137,7 +139,8 @@ class DeclaredSchedules:
         return mistakes
 
     def _warn(self, queue: str, counting: DeclaredVersion) -> None:
-        """When another version counts, at once; and when it still does so long afterwards that this is no deployment."""
+        """Warn at once when another version is in force, and again after `MAX_DEPLOYMENT_SECONDS`, which is too long
+        for a deployment."""
         if declarations.have_equal_declarations(self.version, counting.version):
             return
         own, other = map(declarations.display_version, (self.version, counting.version))
@@ -158,13 +161,12 @@ class DeclaredSchedules:
 
 
 def sync_schedules(patience: float | None = None) -> None:
-    """Make every queue's schedules agree with the configuration's ``SCHEDULES``, as a worker does that starts. Raises as
-    `DeclaredSchedules.update` does."""
+    """Write the configuration's ``SCHEDULES`` to every queue, as a starting worker does. Raises the errors of
+    `DeclaredSchedules.update`."""
     DeclaredSchedules(patience=patience).update()
 
 
 def _digest_of(schedules: Mapping[str, ScheduleConfig]) -> str:
-    """Return a digest of all declarations."""
     text = "\n".join(f"{name}={_digest(schedules[name])}" for name in sorted(schedules))
     return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
 
@@ -182,13 +184,13 @@ def _declaration(declared: ScheduleConfig, step: Step) -> DeclaredSchedule:
 
 
 def mistakes_in(schedules: Mapping[str, ScheduleConfig]) -> list[tuple[str, str]]:
-    """``(name, what is wrong)`` of those whose task can't be made."""
+    """Return ``(name, mistake)`` for each schedule whose task can't be made."""
     made = {name: _made(declared) for name, declared in schedules.items()}
     return [(name, problem) for name, problem in made.items() if isinstance(problem, str)]
 
 
 def _made(declared: ScheduleConfig) -> Step | str:
-    """The call, for whom it found its user to be now, or why it can't be made."""
+    """Return the call with its present user, or the error."""
     try:
         args, kwargs = declared.args, declared.kwargs
         step = make_step(declared.task, args, kwargs, declared.queue, declared.user, declared.priority)

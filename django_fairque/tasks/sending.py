@@ -1,8 +1,8 @@
-"""Sending tasks to their queue: at once, or when the database transaction that is open here commits.
+"""Sending tasks to their queue: at once, or when the open database transaction commits.
 
-The tasks of a transaction travel together, one push for each queue. A hook of the commit takes in the tasks that follow it
-directly in the same savepoint, so rolling that back removes both the hook and the tasks. A hook of other code in between begins
-a new one, so that everything that was to happen before a task is sent still happens before.
+The tasks of a transaction are sent together, in one push for each queue. One commit hook collects the tasks that are
+enqueued directly after each other in the same savepoint, so a rollback of the savepoint removes both the hook and its
+tasks. If other code registers a commit hook in between, later tasks get a new hook, which runs after that code's hook.
 """
 
 from __future__ import annotations
@@ -56,32 +56,33 @@ if TYPE_CHECKING:
 
 @dataclass
 class PendingBatch:
-    """What waits for one queue."""
+    """The tasks for one queue that are waiting for a commit."""
 
     tasks: dict[TaskResult, Task] = field(default_factory=dict)
     event_of: dict[str, str] = field(default_factory=dict)
-    """By task id, the model event that asks for it; the others were enqueued by hand."""
+    """By task id, the model event that sends the task. Tasks without an event were enqueued by a call."""
     counts: dict[str, EventCount] = field(default_factory=dict)
     row_of: dict[str, str] = field(default_factory=dict)
-    """By task id, which row of the outbox has it (`outbox.rows.store`)."""
+    """By task id, the outbox row that contains the task (`outbox.rows.store`)."""
     dropped: set[TaskResult] = field(default_factory=set)
-    """What was not to be sent after all."""
+    """Canceled tasks, which are not sent."""
 
 
 class CommitBuffer:
-    """What waits for a commit, which calls it."""
+    """The tasks that are waiting for the commit of a transaction. The object is itself the commit hook."""
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
         self.database = connection.alias
         self._connection = connection
         self.is_over = False
-        """The commit came (or a test ran its hooks): nothing may be added any more, it would stay here."""
+        """True after the commit (or after a test ran its hooks). A task that is added later would never be sent."""
         self._batches: defaultdict[str, PendingBatch] = defaultdict(PendingBatch)
         self._requested: set[tuple[str, str]] = set()
 
     @cached_property
     def has_outbox(self) -> bool:
-        """Read when there is something to send: a transaction that sends nothing needs no configuration."""
+        """Whether the tasks are stored in the outbox. Read on the first task: a transaction without tasks needs no
+        configuration."""
         return conf.get_config().outbox and has_outbox(self.database)
 
     @cached_property
@@ -92,7 +93,7 @@ class CommitBuffer:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the commit came or can still come: what it was part of was not rolled back."""
+        """Whether the commit came or can still come: the hook's savepoints were not rolled back."""
         if self.is_over:
             return True
         for entry in reversed(self._connection.run_on_commit):  # noqa: SIM110 - half the time of any(), at every save
@@ -111,9 +112,10 @@ class CommitBuffer:
         return results
 
     def add_event(self, event: str, key: str, queue: str, make: Callable[[], Task | None]) -> None:
-        """Count an event and add its task, unless the same (``key``) was added before.
+        """Count an event and add its task, unless this transaction has already recorded the event with the same
+        ``key``.
 
-        ``make`` may have put the task elsewhere; then it is not counted here either.
+        ``make`` returns None if it has already handled the task; then the event is not counted here either.
         """
         if (event, key) in self._requested:
             if queue in self._batches:
@@ -129,14 +131,14 @@ class CommitBuffer:
         self._requested.add((event, key))
 
     def drop(self, result: TaskResult) -> bool | None:
-        """Not to be sent after all, nor what depends on it; False if it was dropped before, None if it was sent already."""
+        """Remove the task and the tasks that depend on it. Return False if it was removed before, None if it was already sent."""
         batch = self.batch(result.queue)
         if result not in batch.tasks:
             return False if result in batch.dropped else None
         hooks = [entry[1] for entry in self._connection.run_on_commit if isinstance(entry[1], CommitBuffer)]
         batches = (
             [hook.batch(result.queue) for hook in hooks] if self in hooks else [batch]
-        )  # else a test runs the hooks
+        )  # otherwise a test is running the hooks
         for changed, tasks in drop_with_dependents(result.id, batches):
             if self.has_outbox:
                 from django_fairque.outbox import rows
@@ -147,7 +149,8 @@ class CommitBuffer:
         return True
 
     def __call__(self) -> None:
-        """Send everything that can be sent; the first error of what was enqueued by hand goes to the one who commits."""
+        """Send all tasks that can be sent. Then raise the first error of a task that was enqueued by a call, to the
+        code that commits."""
         self.is_over = True
         batches, self._batches = self._batches, defaultdict(PendingBatch)
         if not batches:
@@ -160,14 +163,13 @@ class CommitBuffer:
             raise errors[0]
 
     def batch(self, queue: str) -> PendingBatch:
-        """What waits for this queue."""
         return self._batches[queue]
 
 
 def alive_buffers(hooks: Iterable[CommitBuffer]) -> set[CommitBuffer]:
-    """Those of them that are (`CommitBuffer.is_alive`): of many, each connection's hooks are looked through once."""
+    """Return the hooks for which `CommitBuffer.is_alive` is true. Reads the hooks of each connection only once."""
     given = set(hooks)
-    connections_of_them = {hook._connection for hook in given}  # noqa: SLF001 - of this module
+    connections_of_them = {hook._connection for hook in given}  # noqa: SLF001 - defined in this module
     to_come = {id(entry[1]) for connection in connections_of_them for entry in connection.run_on_commit}
     return {hook for hook in given if hook.is_over or id(hook) in to_come}
 
@@ -181,15 +183,15 @@ def connection_of(alias: str) -> BaseDatabaseWrapper:
 
 
 def commit_buffer_of(connection: Any) -> CommitBuffer:
-    """The hook to add to now, in a transaction: the last one if more tasks may join it, else a new one.
+    """Return the commit hook for the next task: the transaction's last hook if tasks may still join it, else a new one.
 
-    They may if it is ours, not over, and was registered in these savepoints. ``run_on_commit`` is not part of Django's
-    public interface: if its entries have another form, each call gets a separate hook. Calls in the block that a
-    `TestCase` opens get separate hooks, too, because tests distinguish them.
+    Tasks may join a hook of this module that has not run and was registered in the same savepoints. ``run_on_commit``
+    is not part of Django's public interface: if its entries have another form, each call gets a separate hook. Calls in
+    the block that a `TestCase` opens get separate hooks, too, because tests distinguish them.
     """
     try:
         savepoints, hook = connection.run_on_commit[-1][:2]
-        # Django notes a None for each block without a savepoint: those are never rolled back to by themselves.
+        # Django records a None for each block without a savepoint. Such a block is never rolled back alone.
         is_here = savepoints - {None} == set(connection.savepoint_ids) - {None}
         is_joined = is_here and not getattr(connection.atomic_blocks[-1], "_from_testcase", False)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
@@ -204,13 +206,14 @@ def commit_buffer_of(connection: Any) -> CommitBuffer:
 def drop_with_dependents(
     task_id: str, batches: Sequence[PendingBatch]
 ) -> Iterator[tuple[PendingBatch, dict[str, Task | None]]]:
-    """Take the task away, and those that depend on it or on such a one; those that are to run anyhow only depend on fewer.
+    """Remove the task and, transitively, the tasks that depend on it. A task that runs even after a failure only loses
+    the dependency.
 
     Args:
-        batches: what waits for the task's queue in the transaction.
+        batches: the waiting tasks for the task's queue in the transaction.
 
     Yields:
-        Each batch that was changed, and by id what is to be sent now instead, None for nothing.
+        Each batch that was changed, and its changes by task id: the task that is sent instead, None for no task.
     """
     gone = _all_gone(task_id, [task for batch in batches for task in batch.tasks.values()])
     for batch in batches:
@@ -242,17 +245,18 @@ MAX_LOGGED_TASK_IDS = 100
 """Ids named in a log line."""
 
 TASK_ERRORS = (DependencyCycleError, TaskNotFoundError, TaskValidationError)
-"""What is wrong with a task, or with those that depend on each other: nothing of them was pushed."""
+"""Errors in a task, or in a group of tasks that depend on each other. No task of the group was pushed."""
 
 COMMIT_RETRY_SECONDS = 0.25
-"""Seconds for which a call is repeated whose tasks are safe in the outbox: somebody waits for the end of the commit."""
+"""Seconds for which a failed call is repeated if its tasks are safe in the outbox. A caller is waiting for the end of
+the commit."""
 
 
 def send_batch(name: str, batch: PendingBatch) -> Exception | None:
-    """Push after a commit; the error if something that was enqueued by hand could not be sent.
+    """Push the tasks after a commit. Return the error if a task that was enqueued by a call could not be sent.
 
-    What was refused is logged: its ids are known to callers, and it is nowhere else now. A model event's task
-    is counted too; code that saves an object gets no error.
+    Refused tasks are logged, because their ids may be known to callers and no other record is left. For a task of a
+    model event the failure is counted; the code that saves the model gets no error.
     """
     if not batch.tasks and not batch.counts:
         return None
@@ -282,11 +286,11 @@ def send_batch(name: str, batch: PendingBatch) -> Exception | None:
 
 @dataclass
 class Sent:
-    """What came of the tasks of a batch, by the id under which each was sent."""
+    """The outcome of each task of a batch, by the id under which it was sent."""
 
     answers: dict[str, PushResult] = field(default_factory=dict)
     refused: dict[str, Exception] = field(default_factory=dict)
-    """With the error, in the order in which they were refused."""
+    """With the error, in the order of the refusals."""
 
     def refuse(self, task_ids: Iterable[str], error: Exception) -> None:
         self.refused.update(dict.fromkeys(task_ids, error))
@@ -297,7 +301,8 @@ class Sent:
 
 
 def _push(queue: FairQueue, tasks: Sequence[Task], counts: Mapping[str, EventCount], sent: Sent) -> None:
-    """Push what belongs together part by part: what is wrong with one of them is no reason to lose the others."""
+    """Push tasks that depend on each other together, and the other groups separately: an error in one group must not
+    lose the others."""
     has_graphs = any(task.depends_on or task.run_id for task in tasks)
     if counts and not has_graphs and len(tasks) <= queue.config.pipeline_batch_size:
         with hooks.around_push(queue.name, tasks):
@@ -326,7 +331,7 @@ def _push(queue: FairQueue, tasks: Sequence[Task], counts: Mapping[str, EventCou
 
 
 def relay_batches(database: str, batches: Mapping[str, PendingBatch]) -> None:
-    """Relay what the transaction has written into its outbox. What can't be relayed now stays there for the workers."""
+    """Push the tasks that the transaction has written into its outbox. Rows that fail stay there; workers push them later."""
     from django_fairque.outbox.relay import relay_rows
 
     users = {task.user_id for batch in batches.values() for task in batch.tasks.values()}
@@ -354,7 +359,7 @@ def relay_batches(database: str, batches: Mapping[str, PendingBatch]) -> None:
 
 
 def _with_unsent_counts(name: str, counts: Mapping[str, EventCount]) -> dict[str, EventCount]:
-    """The counts of this commit and what was not sent before; nothing if no event fired now."""
+    """Take the counts of this commit and all earlier unsent counts. Take none if no event fired in this commit."""
     if not counts:
         return {}
     keep_event_counts(name, counts)
@@ -377,11 +382,11 @@ class _UnsentCounts:
 
 
 _unsent_counts = PerProcess(_UnsentCounts)
-"""A fork begins with none: its parent reports what it has counted."""
+"""By process: a forked process starts with no counts, because its parent reports the existing ones."""
 
 
 def keep_event_counts(queue: str, counts: Mapping[str, EventCount]) -> None:
-    """Add to what is to be sent."""
+    """Add the counts to those that are not sent yet."""
     if not counts:
         return
     unsent = _unsent_counts.get()
@@ -392,7 +397,7 @@ def keep_event_counts(queue: str, counts: Mapping[str, EventCount]) -> None:
 
 
 def take_event_counts(queue: str) -> dict[str, EventCount]:
-    """All that is to be sent to a queue; the caller sends it, or keeps it again."""
+    """Take all unsent counts of a queue. The caller sends them, or gives them to `keep_event_counts` again."""
     unsent = _unsent_counts.get()
     with unsent.lock:
         return unsent.counts.pop(queue, {})
@@ -402,7 +407,7 @@ _queues_for_commits: WeakKeyDictionary[FairQueue, FairQueue] = WeakKeyDictionary
 
 
 def _queue_for_commits(name: str) -> FairQueue:
-    """The queue of that name, whose calls are not repeated for long while the server is away."""
+    """Get the queue with a short limit for repeated calls while the server is unreachable."""
     queue = conf.get_queue(name)
     found = _queues_for_commits.get(queue)
     if found is None:
@@ -414,13 +419,13 @@ def _queue_for_commits(name: str) -> FairQueue:
 logger = get_logger("django_fairque.tasks")
 
 _warned: set[str] = set()
-"""Databases for which it was logged that their commits can't be noticed."""
+"""Databases for which a warning was logged that their commits are not reported."""
 
 
 def _span_around_sending(
     config: FairQueueConfig, options: TaskOptions, tasks: Sequence[Task]
 ) -> tuple[AbstractContextManager[object], dict[str, str]]:
-    """Make the tasks part of the current trace. Return the span to open, and the headers that come with it."""
+    """Attach the current trace to the tasks. Return the span to open, and the headers that belong to it."""
     if config.tracing and hooks.tracing is not None:
         return hooks.tracing.send_span(options.queue, tasks), hooks.tracing.baggage_header()
     put_in(tasks, current_trace())
@@ -430,7 +435,8 @@ def _span_around_sending(
 def around_sending(
     config: FairQueueConfig, options: TaskOptions, tasks: Sequence[Task]
 ) -> AbstractContextManager[object]:
-    """Around sending tasks: they become part of the current trace, with a span for it where spans are on; then the middleware."""
+    """Return the context manager around sending: it attaches the current trace, opens a span if tracing is on, and runs
+    middleware."""
     span, headers = _span_around_sending(config, options, tasks)
     if headers or config.middleware or options.middleware:
         return Sending(span, (*config.middleware, *options.middleware), TaskSend(options.queue, tasks, headers))
@@ -440,7 +446,7 @@ def around_sending(
 def around_sending_async(
     config: FairQueueConfig, options: TaskOptions, tasks: Sequence[Task]
 ) -> AbstractAsyncContextManager[object]:
-    """The same for coroutines."""
+    """Return the same context manager for coroutines."""
     span, headers = _span_around_sending(config, options, tasks)
     return AsyncSending(span, (*config.middleware, *options.middleware), TaskSend(options.queue, tasks, headers))
 
@@ -449,10 +455,10 @@ _SENDING_PACKAGES = ("django_fairque.", "django.tasks.", "django_tasks.")
 
 
 def _warn_of_blocked_loop(tasks: Sequence[Task]) -> None:
-    """Warn at the line that called ``enqueue()``. Python prints a warning once for each line, by default."""
-    if os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE"):  # as Django's database connections: notebooks run in a loop
+    """Warn with the line that called ``enqueue()``. By default Python prints a warning once for each line."""
+    if os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE"):  # notebooks run in a loop, and Django accepts it
         return
-    level, frame = 1, sys._getframe()  # noqa: SLF001 - as `warnings` itself: Python 3.12 can skip packages by their path
+    level, frame = 1, sys._getframe()  # noqa: SLF001 - as `warnings` does; only Python 3.12 can skip packages by path
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_SENDING_PACKAGES):
         level, frame = level + 1, frame.f_back
     name = tasks[0].name if tasks else "a task"
@@ -465,7 +471,7 @@ def _warn_of_blocked_loop(tasks: Sequence[Task]) -> None:
 
 
 def send(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
-    """Push the tasks, or leave them to the commit; a result for each."""
+    """Push the tasks, or leave them to the commit. Return a result for each."""
     if _get_running_loop() is not None:
         _warn_of_blocked_loop(tasks)
     config = conf.get_config()
@@ -477,13 +483,13 @@ def send(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
 
 
 SHELL_MODULES = ("__main__", "__console__", "builtins", "None")
-"""Modules of functions that are written in a script, in a shell or in a notebook."""
+"""Modules of functions that are defined in a script, a shell or a notebook."""
 unimportable: set[str] = set()
-"""The names of this process's tasks that no worker can import, as their functions are in one of `SHELL_MODULES`."""
+"""The names of this process's tasks that no worker can import, because their functions are in one of `SHELL_MODULES`."""
 
 
 def refuse_unimportable(tasks: Iterable[Task]) -> None:
-    """Raise `TaskUsageError` if one of the tasks can't be imported by a worker."""
+    """Raise `TaskUsageError` if a worker can't import one of the tasks."""
     for task in tasks:
         if task.name in unimportable:
             raise TaskUsageError(
@@ -516,7 +522,8 @@ def _send(config: FairQueueConfig, options: TaskOptions, tasks: Sequence[Task]) 
 
 
 async def asend(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
-    """As `send`; a transaction is looked for in the thread in which synchronous code runs, where Django's are."""
+    """Do the same as `send`. Transactions are looked up in the thread that runs synchronous code, because Django's are
+    open there."""
     config = conf.get_config()
     if config.tracing or config.middleware or options.middleware:
         async with around_sending_async(config, options, tasks):
@@ -549,22 +556,22 @@ async def _asend(config: FairQueueConfig, options: TaskOptions, tasks: Sequence[
 
 
 def _answers(error: PushRefusedError) -> list[PushResult]:
-    """The queue's result for each task of a call that it refused in part, or as a whole."""
+    """Return the queue's result for each task of a refused call."""
     return [answer for answer in error.results if isinstance(answer, PushResult)]
 
 
 def may_wait(config: FairQueueConfig, options: TaskOptions) -> bool:
-    """Whether the tasks are sent when a transaction commits, if one is open where they are enqueued: False too where none is."""
+    """Return whether the tasks wait for a commit if a transaction is open. False if certainly none is open."""
     waits = config.enqueue_on_commit if options.on_commit is None else options.on_commit
     return waits and (options.database is not None or open_transactions.may_be_open())
 
 
 def _leave_to_commit(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult] | None:
-    """Results of tasks that are sent when the transaction commits; None when there is no transaction."""
+    """Add the tasks to the commit hook of the open transaction. Return None if there is no transaction."""
     hook = hook_in(options.database)
     if hook is None:
         return None
-    # What needs no server to be found wrong is raised now, where it is enqueued, and not at the commit.
+    # Errors that can be found without a server are raised here, in the code that enqueues, and not at the commit.
     from django_fairque.engine.pushing.batching import check_acyclic
 
     check_acyclic({task.task_id: task.depends_on for task in tasks if task.depends_on})
@@ -572,9 +579,10 @@ def _leave_to_commit(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskRe
 
 
 def hook_in(database: str | None) -> CommitBuffer | None:
-    """What calls at the commit of the transaction that is open on a database; None when none is.
+    """Return the commit hook of the transaction that is open on a database; None if none is open.
 
-    Without a database it is the transaction of the default one, else of the first in ``DATABASES`` where one is open.
+    Without a ``database``, take the transaction of the default database, else of the first one in ``DATABASES`` that
+    has one.
     """
     connection = connection_of(database or DEFAULT_DB_ALIAS)
     if database is None and not connection.in_atomic_block and len(connections.settings) > 1:
@@ -596,33 +604,35 @@ def hook_in(database: str | None) -> CommitBuffer | None:
 
 
 def _other_in_transaction() -> BaseDatabaseWrapper | None:
-    """A connection that was used in this thread, has an open transaction, and reports when that commits."""
+    """Find a connection of this thread that has an open transaction and reports its commit."""
     used = connections.all(initialized_only=True)
     return next((each for each in used if each.in_atomic_block and _is_on_commit_supported(each)), None)
 
 
 def _is_on_commit_supported(connection: Any) -> bool:
-    """Whether hooks are run at a commit: where autocommit is off by the settings no end of a block is one."""
+    """Return whether Django runs hooks at the commit. If the settings turn autocommit off, the end of a block is no commit."""
     return getattr(connection, "commit_on_exit", True) or connection.settings_dict.get("AUTOCOMMIT", True)
 
 
 def event_hook_in(database: str) -> CommitBuffer | None:
-    """As `hook_in` for a model event, which is no reason to refuse a save: None also where commits are not reported."""
+    """Return the commit hook for a model event. Return None also if commits are not reported: an event must not make a
+    save fail."""
     connection = connection_of(database)
     is_reported = connection.in_atomic_block and _is_on_commit_supported(connection)
     return commit_buffer_of(connection) if is_reported else None
 
 
 def send_for_event(event: str, key: str, options: TaskOptions, make: Callable[[], Task]) -> None:
-    """Send what a model event asks for, after the commit, once for each ``key`` of a transaction.
+    """Send the task of a model event after the commit, once for each ``key`` in a transaction.
 
-    What the server refuses is logged and counted, and raises no error here: code that saves a model need not handle it.
+    Tasks that the server refuses are logged and counted, and raise no error here: code that saves a model need not
+    handle it.
 
     Args:
         event: its name, for the counts.
-        key: what it asks for: the same key is the same task.
+        key: identifies the task: equal keys mean the same task.
         options: with the ``database`` that the event is about.
-        make: builds the task; not called for an event that was recorded before. Its errors are raised.
+        make: builds the task; not called if the event was recorded before. Its errors are raised.
     """
     database = options.database or DEFAULT_DB_ALIAS
     hook = event_hook_in(database)
@@ -633,7 +643,7 @@ def send_for_event(event: str, key: str, options: TaskOptions, make: Callable[[]
             if (interceptor := conf.current_interceptor()) is None:
                 refuse_unimportable([task])
                 return task
-            interceptor.intercept(replace(options, on_commit=hook is not None), [task])  # an event always waits for it
+            interceptor.intercept(replace(options, on_commit=hook is not None), [task])
             return None
 
     if hook is not None:
@@ -651,7 +661,7 @@ def send_for_event(event: str, key: str, options: TaskOptions, make: Callable[[]
 
 
 def _warn_without_autocommit(database: str) -> None:
-    """Once for each database, not at every save."""
+    """Log the warning once for each database, and not at every save."""
     connection = connection_of(database)
     if database not in _warned and connection.connection is not None and not connection.autocommit:
         _warned.add(database)

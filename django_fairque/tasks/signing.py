@@ -1,6 +1,7 @@
-"""Signatures in workers: who can write to the server but does not know ``SECRET_KEY`` can't make workers run anything.
+"""Signatures in workers: without ``SECRET_KEY``, write access to the server is not enough to make workers run a task.
 
-`django_fairque.engine.model.signature` makes signatures; values that come back (results, progress, xcom) are not signed.
+`django_fairque.engine.model.signature` makes signatures. Values that tasks return (results, progress, xcom) are not
+signed.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
 
 SIGNATURE_LOG_SECONDS = 1.0
-"""Seconds between two lines in the log: somebody who forges tasks can forge many."""
+"""Seconds between two lines in the log, because an attacker can forge many tasks."""
 
 logger = get_logger("django_fairque.security")
 
 
 def sign_with(key: str | bytes) -> None:
-    """Sign what this process pushes with a key given here, for a producer that has no Django settings."""
+    """Sign this process's tasks with the given key, for a producer that has no Django settings."""
     if not isinstance(key, (str, bytes)) or not key:
         raise TypeError(
             f"sign_with() expects the SECRET_KEY of the project whose workers run the tasks, got {type(key).__name__}"
@@ -49,25 +50,25 @@ def sign_with(key: str | bytes) -> None:
 
 
 def project_keys() -> tuple[str | bytes, ...]:
-    """``SECRET_KEY`` and ``SECRET_KEY_FALLBACKS``, as they are now."""
+    """Return the present ``SECRET_KEY`` and ``SECRET_KEY_FALLBACKS``."""
     return (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
 
 
 def keep_key() -> None:
-    """Sign with the present key until this process ends: a task may assign ``settings.SECRET_KEY``. For worker processes."""
+    """Sign with the present key until this process ends, because a task may assign ``settings.SECRET_KEY``. For worker
+    processes."""
     key = DEFAULT_KEY.read()
     DEFAULT_KEY.read, DEFAULT_KEY.is_producer = (lambda: key), False
 
 
 def check(lease: Lease, *, queue: str, prefix: str, mode: str, keys: Sequence[str | bytes] | None = None) -> None:
-    """`TaskSignatureError` if the application has not made this task as it lies before us.
+    """Raise `TaskSignatureError` if the signature does not fit the task, or is missing. With verify-only it may be
+    missing.
 
     Args:
-        queue, prefix: the name and the prefix of the queue that it came from.
+        queue, prefix: the name and the prefix of the queue that the task comes from.
         mode: ``SIGNING``: on, off or verify-only.
-        keys: `project_keys` when the worker began; by default those of now.
-
-    With verify-only a task without a signature passes.
+        keys: `project_keys` when the worker began; by default the present ones.
     """
     if mode == "off":
         return
@@ -89,27 +90,28 @@ def check(lease: Lease, *, queue: str, prefix: str, mode: str, keys: Sequence[st
 
 
 def log_refused(queue: str, task_id: str, error: TaskSignatureError) -> None:
-    """Log that a task was not run, at most once a second."""
+    """Log that a task was not run. One line a second at most; it counts the tasks that were not logged."""
     _signature_errors.log(queue, task_id, error)
 
 
 KEYS_READ_SECONDS = 5.0
 """Seconds for which a worker keeps the fingerprints that it has read."""
 MISMATCHES_BEFORE_PAUSE = 3
-"""Tasks in a row with a signature by another key, after which a worker that is not for them stops fetching."""
+"""The number of consecutive tasks with a signature of an unknown key after which a worker without that key stops fetching."""
 MISMATCH_PAUSE_SECONDS = 60.0
-"""Seconds for which it fetches nothing. Afterwards one such task is enough for the next pause."""
+"""The length of the pause. Afterwards one such task is enough for the next pause."""
 MISMATCH_DELAY_SECONDS = 30.0
-"""Seconds until a task that was given back is offered again, perhaps to a worker with its key."""
+"""Seconds until a returned task is offered again, perhaps to a worker that has its key."""
 
 
 class KeyWatch:
-    """Decides what a wrong signature means for a worker: a forgery, or a producer whose key the worker does not have.
+    """Decides the meaning of a wrong signature for a worker: a forgery, or a producer whose key the worker does not
+    have.
 
-    The server has the fingerprints of the producers' keys, and each worker's record has those of its keys. A signature is a
-    forgery if the worker has all keys that producers use, or nothing is known of them. Otherwise the task is given back. After a
-    few such tasks in a row the worker stops fetching, if it has no key of the producers at all, or if another worker has the
-    missing one. Thread-safe.
+    The server has the fingerprints of the producers' keys, and each worker's record has the fingerprints of its keys. A
+    wrong signature is a forgery if the worker has all keys that producers use, or if no fingerprints are known.
+    Otherwise the task is returned to the queue. After `MISMATCHES_BEFORE_PAUSE` such tasks in a row the worker stops
+    fetching, if it has no key of the producers at all, or if another worker has the missing key. Thread-safe.
     """
 
     def __init__(self, keys: Sequence[str | bytes] | None = None, clock: Callable[[], float] = monotonic) -> None:
@@ -121,17 +123,17 @@ class KeyWatch:
         self._used: set[str] = set()
         self._has_better_worker = False
         self.in_a_row = 0
-        """Tasks of another key since the last signature that was right."""
+        """The number of tasks with an unknown key since the last correct signature."""
         self._paused_until = -1.0
 
     @property
     def is_paused(self) -> bool:
-        """Whether to fetch nothing: other workers have the key."""
+        """Whether the worker must not fetch tasks, because other workers have the key."""
         return self._paused_until > self._clock()
 
     def is_of_another_key(self, queue: FairQueue) -> bool:
-        """Whether a wrong signature may be by the key of a producer that this worker does not have. Reads the server, not
-        more often than every `KEYS_READ_SECONDS`."""
+        """Return whether a wrong signature may come from a producer whose key this worker does not have. Reads the
+        server at most once in `KEYS_READ_SECONDS`."""
         with self._lock:
             now = self._clock()
             if now - self._read_at >= KEYS_READ_SECONDS:
@@ -140,7 +142,7 @@ class KeyWatch:
                     self._used = used_keys(queue)
                     missing = self._used - self._own
                     self._has_better_worker = bool(missing) and any(missing & each.keys for each in queue.workers())
-                except FairQueueError:  # the server does not answer, so nothing is decided about the task
+                except FairQueueError:  # without the server's answer the task must not count as forged
                     return True
             if not self._used - self._own:
                 return False
@@ -170,7 +172,7 @@ _WRONG = (
 
 
 class _SignatureErrorLog:
-    """Says it in the log at once, and then how often. Thread-safe."""
+    """Logs the first error at once, and then at most one line in `SIGNATURE_LOG_SECONDS`, with a count. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

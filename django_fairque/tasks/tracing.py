@@ -1,6 +1,6 @@
-"""The trace that running code belongs to, in the form in which tasks carry it.
+"""The trace that the running code belongs to, in the form that tasks carry.
 
-Spans and metrics are OpenTelemetry's (`django_fairque.integrations.opentelemetry`), and are made only with ``TRACING``.
+OpenTelemetry makes spans and metrics (`django_fairque.integrations.opentelemetry`), only with the setting ``TRACING``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BAGGAGE_HEADER = "baggage"
 
 
 def _trace_of(task: TaskContext) -> Trace:
-    """The running task's; of a batch only if all its items belong to one."""
+    """Return the trace of the running task. A batch has a trace only if all its items have the same one."""
     if not task.batch:
         return task.trace
     traces = {item.trace for item in task.batch}
@@ -34,13 +34,13 @@ _scoped_trace = ScopedValue("fairque_trace", _trace_of)
 
 
 def in_trace(trace: Trace) -> AbstractContextManager[None]:
-    """The code of the block belongs to this trace."""
+    """Return a context manager: the code in its block belongs to this trace."""
     return _scoped_trace.hold(trace)
 
 
 def current_trace() -> Trace:
-    """OpenTelemetry's, if the project uses that and a span is open; else the request's, or the running task's."""
-    if "opentelemetry.trace" in sys.modules:  # else nobody has opened a span
+    """Return the trace of OpenTelemetry's open span, if there is one; else the request's trace or the running task's."""
+    if "opentelemetry.trace" in sys.modules:  # else no code has opened a span
         from opentelemetry.trace import get_current_span
 
         if trace := trace_of_span(get_current_span()):
@@ -49,7 +49,7 @@ def current_trace() -> Trace:
 
 
 def trace_of_span(span: object) -> Trace | None:
-    """A span of OpenTelemetry in the form in which it travels; None if it is none that counts."""
+    """Return the trace that an OpenTelemetry span belongs to; None if the span is not valid."""
     context = span.get_span_context()  # type: ignore[attr-defined] # its package may be missing
     if not context.is_valid:
         return None

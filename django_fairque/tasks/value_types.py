@@ -1,8 +1,9 @@
 """Arguments and results of types that JSON lacks, by a function's annotations.
 
-A parameter of a JSON type is left alone: its values are not checked and cost nothing. Every other annotation that pydantic can
-read gets one `TypeAdapter`, made when the task is declared. `dump` makes plain JSON of a value when the task is sent, `load`
-makes the value of the JSON before the function is called. The queue, the admin and workers of other versions see JSON only.
+Values of a parameter with a JSON type are not checked, which costs no time. Every other annotation that pydantic can
+read gets one `TypeAdapter`, made when the task is declared. `dump` converts a value to plain JSON when the task is
+sent, `load` converts it back before the function is called. The queue, the admin and workers of other versions see only
+JSON.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ COLLECTIONS = (*SEQUENCES, *MAPPINGS, tuple, set, frozenset)
 
 
 class ValueType:
-    """One annotation whose values JSON lacks."""
+    """An annotation with values that JSON lacks."""
 
     def __init__(self, hint: Any) -> None:
         from pydantic import TypeAdapter
@@ -49,7 +50,8 @@ class ValueType:
         self.text = describe(hint)
 
     def dump(self, value: Any) -> Any:
-        """Return the value as JSON. Raises `TaskUsageError` if it has another type, or would arrive as another value."""
+        """Return the value as JSON. Raises `TaskUsageError` if it has another type, or if loading the JSON would give
+        another value."""
         try:
             self._adapter.validate_python(value, strict=True)
         except Exception as error:  # noqa: BLE001 - a validator of the project may raise anything
@@ -57,7 +59,7 @@ class ValueType:
         try:
             stored = self._adapter.dump_python(value, mode="json", by_alias=True, round_trip=True, warnings="error")
             again = self.load(stored)
-        except Exception as error:  # noqa: BLE001 - so may a serializer
+        except Exception as error:  # noqa: BLE001 - a serializer may raise anything, too
             raise TaskUsageError(f"{_of_type(value)} can't be sent as {self.text}: {_reason(error)}") from None
         if not _is_same(value, again):
             raise TaskUsageError(
@@ -67,7 +69,8 @@ class ValueType:
         return kept if kept == stored or _is_same(value, self.load(kept)) else stored
 
     def load(self, stored: Any) -> Any:
-        """Return the value of its JSON. Raises `TaskSerializationError`, which does not quote the value, if it is none."""
+        """Return the value of its JSON. Raises `TaskSerializationError`, without the value in its text, if the JSON
+        does not fit."""
         try:
             text = json.dumps(stored)
             value = self._adapter.validate_json(text, strict=True)
@@ -78,8 +81,8 @@ class ValueType:
             ) from None
 
     def coerce(self, value: Any) -> Any:
-        """Return a value of this type for one that may be its JSON, as a model's field holds the text of an enum; else the same
-        value."""
+        """Return a value of this type for its JSON, for example the enum for the text in a model's field. Return any
+        other value unchanged."""
         try:
             return self._adapter.validate_python(value, strict=True)
         except Exception:  # noqa: BLE001 - see above
@@ -91,18 +94,18 @@ class ValueType:
 
 def _is_same(value: Any, again: Any) -> bool:
     if getattr(type(value), "__eq__", None) is object.__eq__:
-        return type(value) is type(again)  # two of them are never equal
+        return type(value) is type(again)  # without __eq__ two objects are never equal
     if isinstance(value, tuple) and isinstance(again, list):  # both are a Sequence
         value = list(value)
     try:
         return bool(value == again) or bool(_in_utc(value) == _in_utc(again))
-    except Exception:  # noqa: BLE001 - as comparing an aware and a naive time
+    except Exception:  # noqa: BLE001 - for example comparing an aware and a naive time
         return False
 
 
 def _in_utc(value: Any) -> Any:
-    """The value with its moments in UTC, to compare it: in the hour that occurs twice, and in one that is left out, Python
-    takes no moment for equal to one of another zone (PEP 495)."""
+    """Convert the moments in a value to UTC, to compare it. Python never considers times in a repeated or skipped hour
+    equal to times of another zone (PEP 495)."""
     if isinstance(value, datetime):
         return value if value.tzinfo is None else value.astimezone(timezone.utc)
     if isinstance(value, dict):
@@ -120,8 +123,7 @@ _IN_JSON_FOLDED = re.compile(r'"\d{4}-\d\d-\d\dt')
 
 
 def _with_folds(value: Any, stored: Any) -> Any:
-    """The value whose JSON is ``stored``. In it, each `datetime` without a zone that is written with a small t has ``fold=1``,
-    except in sets."""
+    """Set ``fold=1`` in each `datetime` without a zone whose JSON in ``stored`` has a small t, except in sets."""
     if isinstance(stored, str):
         is_folded = isinstance(value, datetime) and value.tzinfo is None and _FOLDED.match(stored)
         return value.replace(fold=1) if is_folded else value
@@ -140,11 +142,11 @@ def _with_folds(value: Any, stored: Any) -> Any:
 
 
 def _in_one_form(value: Any, stored: Any) -> Any:
-    """The JSON of a value, ``stored``, with the sets in it sorted by their JSON. The order of a set differs between processes,
+    """Sort the sets in ``stored``, the JSON of a value, by their JSON. The order of a set differs between processes,
     and the same call must have the same key of `unique_for`.
 
-    A `datetime` without a zone is written with a small t if its ``fold`` is 1: JSON has no form for that, and every release
-    reads the small t.
+    A `datetime` without a zone is written with a small t if its ``fold`` is 1: JSON has no form for that, and every
+    release reads the small t.
     """
     if isinstance(value, datetime) and value.tzinfo is None and value.fold and stored == value.isoformat():
         return stored.replace("T", "t")
@@ -170,11 +172,11 @@ def _encoded(stored: Any) -> str:
 
 
 def _fields(value: Any) -> dict[str, Any] | None:
-    """The fields of a dataclass or a model of pydantic by their names; None of another value."""
+    """Return the fields of a dataclass or a pydantic model by name; None for any other value."""
     kind = type(value)
     if hasattr(kind, "__dataclass_fields__"):
         return {name: getattr(value, name) for name in kind.__dataclass_fields__ if hasattr(value, name)}
-    if hasattr(kind, "__pydantic_root_model__"):  # models of every supported pydantic have it
+    if hasattr(kind, "__pydantic_root_model__"):  # models of all supported pydantic versions have it
         return {**vars(value), **(value.__pydantic_extra__ or {})}
     return None
 
@@ -184,7 +186,7 @@ def _of_type(value: Any) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Why, without the value: pydantic's own text has several lines."""
+    """Give the reason in one line and without the value: pydantic's own text has several lines."""
     from pydantic import ValidationError
 
     if isinstance(error, TaskSerializationError):
@@ -198,7 +200,7 @@ def _reason(error: Exception) -> str:
 
 
 def describe(hint: Any) -> str:
-    """An annotation as somebody writes it: ``UUID``, ``list[Decimal]``."""
+    """Return an annotation as it is written in code: ``UUID``, ``list[Decimal]``."""
     if hint is type(None):
         return "None"
     if isinstance(hint, type) and not get_args(hint):
@@ -219,7 +221,7 @@ def _is_union(origin: Any) -> bool:
 
 
 def is_json(hint: Any) -> bool:
-    """Whether JSON has this type, so that its values need no conversion."""
+    """Return whether JSON has this type, so that its values need no conversion."""
     if hint in JSON_CLASSES or hint in SEQUENCES or hint in MAPPINGS or hint is Any or isinstance(hint, typing.TypeVar):
         return True
     if hint in (typing.NoReturn, inspect.Parameter.empty, None):
@@ -228,7 +230,7 @@ def is_json(hint: Any) -> bool:
     if alias is not None and not isinstance(hint, type):
         return is_json(alias)
     if dict in getattr(hint, "__mro__", ()) and hasattr(hint, "__total__"):
-        return True  # a TypedDict; before Python 3.12 pydantic refuses those of `typing`
+        return True  # a TypedDict; before Python 3.12 pydantic refuses those of the module `typing`
     return _is_json_generic(get_origin(hint), get_args(hint))
 
 
@@ -245,8 +247,8 @@ def _is_json_generic(origin: Any, parts: Sequence[Any]) -> bool:
 
 
 def is_standard(hint: Any) -> bool:
-    """Whether converting a value of this type runs no code of the project: it is a type of JSON or of the standard library, or a
-    collection of these."""
+    """Return whether converting a value of this type runs no code of the project: the type is of JSON or the standard
+    library, or a collection of such types."""
     origin = get_origin(hint)
     if _is_union(origin) or origin in COLLECTIONS:
         return all(each is ... or is_standard(each) for each in get_args(hint))
@@ -254,13 +256,13 @@ def is_standard(hint: Any) -> bool:
 
 
 class CallTypes:
-    """The types of a function's parameters and of what it returns, as far as JSON lacks them.
+    """The types of a function's parameters and result that JSON lacks.
 
-    An annotation that can't be evaluated when the task is declared, because it names what is defined further down, is read when
-    the task is used first. If it can't be read then either, or pydantic does not know the type, its values must be JSON.
+    An annotation that can't be evaluated when the task is declared, because it names a later definition, is read when
+    the task is first used. If it still can't be read, or pydantic does not know the type, its values must be JSON.
 
-    ``function`` is the task's function, ``signature`` its parameters, ``is_batch`` whether it is called with a list of items.
-    ``args`` and ``kwargs`` of the methods are the arguments of one call.
+    ``function`` is the task's function, ``signature`` its parameters, ``is_batch`` whether it is called with a list of
+    items. ``args`` and ``kwargs`` of the methods are the arguments of one call.
     """
 
     def __init__(self, function: Callable[..., Any], signature: inspect.Signature, *, is_batch: bool) -> None:
@@ -279,12 +281,12 @@ class CallTypes:
         self.loads_by_project = True
         """Whether `load` may run code of the project, such as the validators of a model."""
         self.problems: dict[str, str] = {}
-        """By parameter, why its annotation is not used."""
+        """By parameter, the reason why its annotation is not used."""
         self._read_pending()
 
     @property
     def is_needed(self) -> bool:
-        """Whether there is anything to convert, as far as that is known now."""
+        """Whether there is anything to convert, or there may be when pending annotations are read."""
         return bool(self._found or self._pending)
 
     def dump(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -292,7 +294,8 @@ class CallTypes:
         return self._converted(args, kwargs, ValueType.dump)
 
     def dump_known(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Return ``args`` and ``kwargs`` as JSON; one that does not fit its annotation, as a default may, as it is."""
+        """Return ``args`` and ``kwargs`` as JSON. Values that don't fit their annotation, for example defaults, stay
+        unchanged."""
 
         def dump(found: ValueType, value: Any) -> Any:
             try:
@@ -303,16 +306,16 @@ class CallTypes:
         return self._converted(args, kwargs, dump)
 
     def load(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Return ``args`` and ``kwargs``, which are JSON, as the function receives them. Raises `TaskSerializationError`, which
-        names the argument."""
+        """Return the values that the function receives for ``args`` and ``kwargs`` in JSON. Raises
+        `TaskSerializationError`, which names the argument."""
         return self._converted(args, kwargs, ValueType.load)
 
     def coerce(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Return ``args`` and ``kwargs``, those that are JSON of a type as values of it; see `ValueType.coerce`."""
+        """Return ``args`` and ``kwargs`` with the JSON of a type replaced by its value; see `ValueType.coerce`."""
         return self._converted(args, kwargs, ValueType.coerce)
 
     def dump_result(self, value: Any) -> Any:
-        """Return ``value``, which the function returned, as JSON. Raises `TaskSerializationError`."""
+        """Return ``value``, the function's result, as JSON. Raises `TaskSerializationError`."""
         self._read_pending(is_last=True)
         found = self._found.get(RETURN)
         if found is None:
@@ -323,13 +326,13 @@ class CallTypes:
             raise TaskSerializationError(f"the result does not fit the annotation of the function: {error}") from None
 
     def load_result(self, stored: Any) -> Any:
-        """Return the result whose JSON ``stored`` is. Raises `TaskSerializationError`."""
+        """Return the result for its JSON ``stored``. Raises `TaskSerializationError`."""
         self._read_pending(is_last=True)
         found = self._found.get(RETURN)
         return stored if found is None else found.load(stored)
 
     def converts(self, name: str | int) -> bool:
-        """Whether the argument of this ``name``, or at this position, is converted."""
+        """Return whether the argument of this ``name``, or at this position, is converted."""
         self._read_pending(is_last=True)
         return (self._name_at(name) if isinstance(name, int) else self._name_of(name)) in self._found
 
@@ -362,15 +365,15 @@ class CallTypes:
             raise type(error)(f"argument {name or parameter!r}: {error}") from None
 
     def _read_pending(self, *, is_last: bool = False) -> None:
-        """Read the annotations that could not be read before; once more when they are used, and then never again."""
+        """Read the annotations that could not be read at the declaration. The first use reads them for the last time."""
         if not self._pending:
             return
         left = [name for name in self._pending if not self._read(name, is_last=is_last)]
         self.loads_by_project = bool(left or self._own)
-        self._pending = left  # at the end: a thread that finds nothing pending finds all types
+        self._pending = left  # set last: a thread that finds nothing pending must find all types
 
     def _read(self, name: str, *, is_last: bool) -> bool:
-        """Read an annotation. Whether that is done: not if it may be defined later."""
+        """Read an annotation. Return False if it must be read again, because it may be defined later."""
         try:
             hint = self._hint(name)
             if not is_json(hint):
@@ -397,7 +400,7 @@ _BY_NAME = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYW
 
 
 def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations as they were written; a name that is not there yet is no error."""
+    """Return the annotations unevaluated, because names in them may not be defined yet."""
     if sys.version_info >= (3, 14):
         import annotationlib
 
@@ -413,7 +416,7 @@ def _may_be_defined_later(error: Exception) -> bool:
 
 
 def _of_items(hint: Any, *, is_result: bool) -> Any:
-    """The type of an item, or of the result of one, by the annotation of a batch task's list."""
+    """Return the item type of a batch task's list, or the type of an item's result."""
     parts = get_args(hint)
     if get_origin(hint) not in SEQUENCES or len(parts) != 1:
         return Any
@@ -422,15 +425,15 @@ def _of_items(hint: Any, *, is_result: bool) -> Any:
     kept = tuple(
         each for each in get_args(parts[0]) if not (isinstance(each, type) and issubclass(each, BaseException))
     )
-    return Union[kept] if kept else Any  # noqa: UP007 - of a tuple
+    return Union[kept] if kept else Any  # noqa: UP007 - a tuple can't be joined by operators
 
 
 _types_by_name: dict[str, CallTypes] = {}
-"""Of the tasks that are registered in this process and have a type that JSON lacks."""
+"""By name, the types of this process's registered tasks that have a type that JSON lacks."""
 
 
 def register_types(name: str, found: CallTypes | None) -> None:
-    """Record, or forget, the types of a task, so that a handle on it can read its result."""
+    """Record the types of a task, so that a handle can read its result; None removes them."""
     if found is None:
         _types_by_name.pop(name, None)
     else:
@@ -438,7 +441,8 @@ def register_types(name: str, found: CallTypes | None) -> None:
 
 
 def load_result(name: str, stored: Any) -> Any:
-    """Return the result of a task of this name, as its function returned it; as JSON if this process does not know the task.
+    """Return the result of a task of this name as its function returned it; as JSON if this process does not know the
+    task.
 
     Raises `TaskSerializationError` if it does not fit the function's annotation any more.
     """
@@ -447,24 +451,24 @@ def load_result(name: str, stored: Any) -> Any:
 
 
 def is_convertible(value: Any) -> bool:
-    """Whether an annotation of the value's type would make JSON of it."""
+    """Return whether the value could be sent if it were annotated with its type."""
     if type(value) in JSON_CLASSES:
         return False
     try:
         ValueType(type(value)).dump(value)
-    except Exception:  # noqa: BLE001 - it has no such type
+    except Exception:  # noqa: BLE001 - it can't be converted
         return False
     return True
 
 
 def problem_with(value: Any, name: str) -> str:
-    """What to do about a value that is not JSON, in words; empty if there is no special advice."""
+    """Return advice about a value that is not JSON; empty if there is no special advice."""
     try:
         return _advice(value, name)
     except Exception as error:
         if is_a(error, Interruption):
             raise
-        return ""  # a method of a value in it has raised
+        return ""  # a method of a nested value has raised
 
 
 def _advice(value: Any, name: str) -> str:
@@ -482,7 +486,7 @@ def _advice(value: Any, name: str) -> str:
 
 
 MOST_VALUES = 1000
-"""Values of an argument among which a model instance is looked for."""
+"""The number of values of an argument that are searched for a model instance."""
 
 
 def _values_in(value: Any, levels: int = 5) -> Iterator[Any]:

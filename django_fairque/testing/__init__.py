@@ -1,6 +1,7 @@
-"""For the tests of projects that use django_fairque: no worker and no server is needed, unless a test wants a real one.
+"""Tools for the tests of projects that use django_fairque. Tests need no worker, and no server unless they ask for a
+real one.
 
-Each name is imported when it is first used: the pytest plugin is loaded by every test run where the package is installed.
+Each name is imported when it is first used, because every test run loads the pytest plugin if the package is installed.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Assertions with messages that say what there was instead."""
+"""Assertions with messages that list the tasks that were enqueued."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def assert_enqueued(
     """Assert that a task was enqueued, in the innermost `capture_tasks`.
 
     ``task`` is the task or its name. ``args`` and ``kwargs`` are the expected arguments, compared as JSON, as a worker
-    gets them; ``user_id``, ``priority`` and ``queue`` are expected as well. Each is not compared if it is None.
+    gets them; ``user_id``, ``priority`` and ``queue`` are the other expected values. A value of None is not compared.
     ``count`` is the exact number of calls; at least one by default.
 
     Returns the calls that match. Raises `AssertionError` if there are none, or not exactly ``count``.
@@ -66,9 +66,9 @@ def assert_enqueued(
 def assert_fair(users: Iterable[str], weights: Mapping[str, float] | None = None) -> None:
     """Assert that tasks started fairly.
 
-    ``users`` are the users of the started tasks, in the order of their starts; ``weights`` are the users' weights, 1
-    by default. Between any two users, as long as both have more to come, the starts over their weights may differ by
-    one task. Raises `AssertionError` otherwise.
+    ``users`` are the users of the started tasks, in the order of their starts; ``weights`` are the users' weights, 1 by
+    default. For any two users that both have more tasks to start, the starts divided by their weights may differ by one
+    task. Raises `AssertionError` otherwise.
     """
     order = list(users)
     share = {user: (weights or {}).get(user, 1.0) for user in order}
@@ -88,12 +88,12 @@ def assert_fair(users: Iterable[str], weights: Mapping[str, float] | None = None
 
 
 class FairqueTestMixin:
-    """Captures what each test enqueues in ``self.tasks``. List it before the test case class."""
+    """Captures the tasks that each test enqueues, in ``self.tasks``. List it before the test case class."""
 
     tasks: Capture
 
     def setUp(self) -> None:
-        """Begin to capture; the capture ends with the test."""
+        """Start to capture; the capture ends with the test."""
         stack = ExitStack()
         self.tasks = stack.enter_context(capture_tasks())
         self.addCleanup(stack.close)  # type: ignore[attr-defined]

@@ -1,8 +1,9 @@
-"""Django's own tests for backends of `django.tasks`, run against this one: ``python -m django_fairque.testing.conformance DIR``.
+"""Django's own tests for backends of `django.tasks`, run against this one: ``python -m
+django_fairque.testing.conformance DIR``.
 
-DIR is an unpacked source distribution of the Django that is installed; the wheel has no tests. `cases` gives the
-classes for another runner. All of ``tasks.test_tasks.TaskTestCase`` and ``tasks.test_dummy_backend.DummyBackendTestCase``
-run, but for what is `LEFT_OUT`.
+DIR is an unpacked source distribution of the installed Django version; the wheel has no tests. `cases` returns the
+classes for another runner. All tests of ``tasks.test_tasks.TaskTestCase`` and
+``tasks.test_dummy_backend.DummyBackendTestCase`` run, except those in `LEFT_OUT`.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ WAITING = ("queued", "scheduled")
 
 
 class RecordedBackend(FairqueBackend):
-    """For a separate server: `clear` empties it."""
+    """The backend with Django's test interface, for a separate server: `clear` empties that server."""
 
     @property
     def results(self) -> list[AnyResult]:
-        """Of what was enqueued and did not run."""
+        """The results of the tasks that are waiting."""
         queues = [get_queue(name) for name in get_config().queues]
         return [
             self.get_result(task.task_id) for queue in queues for state in WAITING for task in queue.tasks(state).items
@@ -61,11 +62,11 @@ LEFT_OUT = {
         "test_refresh_result_async": "as test_refresh_result",
     },
 }
-"""Test case -> test -> why it can't hold for any other backend."""
+"""By test case and test, the reason why it can't pass with another backend."""
 
 
 def find_tests(source: Path) -> Path:
-    """The folder to put on the path, given a source distribution or a folder in or above it."""
+    """Return the folder to put on the path. ``source`` is a source distribution, that folder, or the folder above it."""
     for folder in (source, source / "tests", *sorted(source.glob("[Dd]jango-*/tests"))):
         if (folder / "tasks" / "test_tasks.py").is_file():
             return folder
@@ -76,7 +77,7 @@ def find_tests(source: Path) -> Path:
 
 
 def settings_for(alias_options: dict[str, Any], backend: str) -> dict[str, Any]:
-    """``TASKS`` with the aliases that Django's tests expect."""
+    """Return ``TASKS`` with the aliases that Django's tests expect."""
     return {
         "default": {"BACKEND": backend, **alias_options},
         "immediate": {"BACKEND": "django.tasks.backends.immediate.ImmediateBackend", "QUEUES": []},
@@ -85,10 +86,10 @@ def settings_for(alias_options: dict[str, Any], backend: str) -> dict[str, Any]:
 
 
 def cases(source: Path, backend: str = BACKEND) -> list[type[SimpleTestCase]]:
-    """Subclasses of Django's test cases that run on ``backend``, a dotted path.
+    """Return subclasses of Django's test cases that run on ``backend``, a dotted path.
 
-    The backend must have ``clear()``, and ``results`` with what was enqueued since. Django must be set up, and the queues
-    ``default`` and ``queue_1`` declared.
+    The backend must have ``clear()``, and ``results`` with the tasks enqueued since then. Django must be set up, and
+    the queues ``default`` and ``queue_1`` declared.
     """
     tests = str(find_tests(source))
     if tests not in sys.path:
@@ -111,7 +112,7 @@ def _on_backend(module: str, name: str, tasks: dict[str, Any]) -> type[SimpleTes
 
 
 def _closing(test: Callable[[Any], Awaitable[None]]) -> Callable[[Any], Awaitable[None]]:
-    """Each coroutine test has an event loop of its own, and with it connections that somebody must close."""
+    """Close the queues after a coroutine test: each has a separate event loop, and so separate connections."""
 
     @functools.wraps(test)
     async def run_and_close(self: Any) -> None:
@@ -124,7 +125,7 @@ def _closing(test: Callable[[Any], Awaitable[None]]) -> Callable[[Any], Awaitabl
 
 
 def run(source: Path, backend: str = BACKEND, *, verbosity: int = 1) -> unittest.TestResult:
-    """Run them all on a server of their own."""
+    """Run all test cases on a separate server."""
     from .servers import private_server
 
     with private_server(QUEUES={name: {} for name in QUEUES}):

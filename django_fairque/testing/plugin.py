@@ -1,4 +1,4 @@
-"""The pytest plugin, installed with the package: tasks are captured, each test begins with none; and its fixtures."""
+"""The pytest plugin, installed with the package: it captures tasks, starts each test without tasks, and defines fixtures."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ if TYPE_CHECKING:
 
 
 is_running = False
-"""Whether pytest runs in this process; then tasks are captured (`conf.current.is_test_run`)."""
+"""Whether pytest runs in this process. If so, tasks are captured (`conf.current.is_test_run`)."""
 
 
 def pytest_configure() -> None:
-    """Have tasks captured from now on."""
+    """Start to capture tasks."""
     global is_running  # noqa: PLW0603
     is_running = True
 
 
 def pytest_unconfigure() -> None:
-    """End that."""
+    """Stop capturing tasks."""
     global is_running  # noqa: PLW0603
     is_running = False
 
 
 @pytest.fixture(autouse=True)
 def _fairque_enqueued_is_empty() -> None:
-    """Each test begins without the tasks of the one before."""
+    """Remove the tasks of the previous test."""
     capture = sys.modules.get("django_fairque.testing.capture")
-    if capture is not None:  # else nothing was captured yet
+    if capture is not None:  # otherwise nothing was captured yet
         capture.enqueued.begin()
 
 
 @pytest.fixture
 def fairque() -> Iterator[Capture]:
-    """What the test enqueues from here on."""
+    """The tasks that the test enqueues while it uses this fixture."""
     from .capture import capture_tasks
 
     with capture_tasks() as capture:
@@ -49,13 +49,13 @@ def fairque() -> Iterator[Capture]:
 
 @pytest.fixture
 def fairque_run(fairque: Capture) -> Callable[..., int]:
-    """Call it to run what was captured, and what that enqueues."""
+    """A function that runs the captured tasks and the tasks that they enqueue."""
     return fairque.run
 
 
 @pytest.fixture
 def fairque_server() -> Iterator[FairQueue]:
-    """The default queue on a real server of the test's own; `django_fairque.testing.run_tasks` runs what is in it."""
+    """The default queue on a separate, real server; `django_fairque.testing.run_tasks` runs its tasks."""
     from .servers import private_server
 
     with private_server() as queue:

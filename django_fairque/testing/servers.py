@@ -1,4 +1,4 @@
-"""A real server for a test, and running what is in its queues."""
+"""A real server for a test, and running the tasks in its queues."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
 
 CLOCK_STEP_SECONDS = 0.001
-"""Seconds after the moment at which a task is due, to which the clock is set."""
+"""Seconds between a task's due moment and the new time of the clock."""
 
 _running: list[EmbeddedServer] = []
 
@@ -32,9 +32,8 @@ _running: list[EmbeddedServer] = []
 def private_server(**fairque: Any) -> Iterator[FairQueue]:
     """Start a real server for this block, in some 50 ms; it ends with the block. Yields the default queue on it.
 
-    Tasks are not captured in the block but sent to this server.
-    ``fairque`` are more sections of the setting, in capitals. It needs `django-fairque[embedded]`. Raises
-    `ConfigurationError` if no server is installed.
+    In the block tasks are sent to this server and not captured. ``fairque`` are more sections of the setting, in
+    capitals. Needs `django-fairque[embedded]`. Raises `ConfigurationError` if no server is installed.
     """
     from django.conf import settings
 
@@ -42,7 +41,7 @@ def private_server(**fairque: Any) -> Iterator[FairQueue]:
     server = EmbeddedServer(f"{directory}/server")
     url = f"embedded://{directory}/server"
     sections = {**(getattr(settings, "FAIRQUE", None) or {}), **fairque, "REDIS": {"URL": url}}
-    named = {"redis": {"url": url}}  # also where the environment names another server
+    named = {"redis": {"url": url}}  # wins over a server in the environment
     _running.append(server)
     try:
         with intercepting(None), override_settings(FAIRQUE=sections), overriding(named):
@@ -51,12 +50,12 @@ def private_server(**fairque: Any) -> Iterator[FairQueue]:
     finally:
         _running.remove(server)
         skipped_time.seconds = 0.0
-        server.retire()  # threads may be using it still, such as a worker's that has just ended
+        server.retire()  # threads may still be using it, such as a worker's that has just ended
         _remove(directory)
 
 
 def _remove(directory: str) -> None:
-    """Remove a directory in which threads may still create files: one that has just found its server ended, for example."""
+    """Remove a directory. Threads may still create files in it, for example after they lost the server."""
     for _ in range(100):
         shutil.rmtree(directory, ignore_errors=True)
         if not Path(directory).exists():
@@ -67,15 +66,15 @@ def _remove(directory: str) -> None:
 def run_tasks(*queues: str, skip_delays: bool = False) -> int:
     """Run the tasks that are ready with a worker in this process. Returns how many tasks ran.
 
-    ``queues`` are names of queues; the default one if none is named. It ends when nothing is ready: tasks that these
-    tasks enqueue run too, those that are scheduled for later do not. With ``skip_delays`` they do: whenever nothing is
-    ready, the queue's clock goes to the moment at which the next task of these queues is due, until none is scheduled.
-    So delays and retries need no waiting, and ``expires`` and deadlines count as they would. Default: False. The clock of
-    the `private_server` stays there until the block ends; `time.time` is not changed.
+    ``queues`` are names of queues; the default one if none is named. The call returns when no task is ready: tasks that
+    these tasks enqueue run too, scheduled tasks do not. With ``skip_delays`` they run, too: whenever no task is ready,
+    the queue's clock is set to the moment at which the next task of these queues is due, until none is scheduled. So
+    delays and retries need no waiting, and ``expires`` and deadlines count as usual. Default: False. The clock of the
+    `private_server` keeps that time until the block ends; `time.time` is not changed.
 
-    In a test without a `private_server` nothing is in a queue: it runs the captured tasks instead (of every queue if none
-    is named), as `Capture.run` does, which raises the tasks' errors. Raises `RuntimeError` if tasks are due at more than
-    10,000 moments.
+    In a test without a `private_server` no task is in a queue: the call runs the captured tasks instead (of every queue
+    if none is named), as `Capture.run` does, which raises the tasks' errors. Raises `RuntimeError` if tasks are due at
+    more than 10,000 moments.
     """
     capture = innermost()
     if capture is not None and not _running:
