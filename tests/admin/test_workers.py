@@ -11,7 +11,7 @@ from django.contrib.auth.models import Permission, User
 from django.urls import reverse
 
 from django_fairque.admin.pages.workers import WORKERS_PER_PAGE
-from django_fairque.engine.inspection.worker_activity import ProcessDeath, ReportedTask, encode_activity
+from django_fairque.engine.inspection.worker_activity import EndReason, ProcessDeath, ReportedTask, encode_activity
 from django_fairque.worker.common.options import WorkerOptions
 from django_fairque.worker.leases.heartbeat import worker_info
 from tests.admin.page_reader import messages_of, said
@@ -209,7 +209,7 @@ def test_slots_hide_tasks_from_users_who_may_not_see_them(client: Client, queue:
     beat_with(
         queue,
         (["ann-secret"] * 60, ReportedTask("id-1", "shop.send", "ann-secret", time.time())),
-        deaths=[ProcessDeath(time.time() - 5, "w1.0.1", "signal 9", ("id-2",))],
+        deaths=[ProcessDeath(time.time() - 5, "w1.0.1", EndReason.SIGNAL, 9, ("id-2",))],
     )
     user = User.objects.create_user("viewer", password="x", is_staff=True)
     user.user_permissions.add(Permission.objects.get(codename="view_worker"))
@@ -224,15 +224,15 @@ def test_slots_hide_tasks_from_users_who_may_not_see_them(client: Client, queue:
 def test_processes_that_died_are_listed_with_the_reason(admin_client: Client, queue: FairQueue) -> None:
     now = time.time()
     deaths = [
-        ProcessDeath(now - 4000, "w1.0.1", "signal 9"),
-        ProcessDeath(now - 60, "w1.0.2", "a task ran beyond its hard time limit", ("id-2",)),
-        ProcessDeath(now - 30, "w1.0.3", "exit code 3"),
-        ProcessDeath(now - 20, "w1.0.4", HOSTILE),
+        ProcessDeath(now - 4000, "w1.0.1", EndReason.SIGNAL, 9),
+        ProcessDeath(now - 60, "w1.0.2", EndReason.HARD_LIMIT, 0, ("id-2",)),
+        ProcessDeath(now - 30, "w1.0.3", EndReason.EXITED, 3),
+        ProcessDeath(now - 20, HOSTILE, EndReason.STOPPED_BY_SIGNAL),
     ]
     beat_with(queue, deaths=deaths)
     response = admin_client.get(url())
     text = response.content.decode()
-    assert [row.death.worker for row in response.context["deaths"]] == ["w1.0.4", "w1.0.3", "w1.0.2"]
+    assert [row.death.worker for row in response.context["deaths"]] == [HOSTILE, "w1.0.3", "w1.0.2"]
     assert "a task ran beyond its hard time limit" in text
     assert "exited with code 3" in text
     assert reverse("admin:django_fairque_task", args=["id-2"]) in text

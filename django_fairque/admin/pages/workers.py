@@ -3,6 +3,7 @@ to stop."""
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from django_fairque.admin.pages.base import Action, AdminPage
 from django_fairque.engine.inspection.worker_activity import (
     UNRESPONSIVE_FIELD,
     ActivityReport,
+    EndReason,
     ProcessDeath,
     activity_of,
     deaths_of,
@@ -138,21 +140,26 @@ class DeathRow:
 
     @property
     def reason(self) -> str:
-        reported = self.death.reason
-        known = {
-            "a task ran beyond its hard time limit": _("a task ran beyond its hard time limit"),
-            "its task exceeded its max_memory": _("its task exceeded its max_memory"),
-            "its leases could not be renewed": _("its leases could not be renewed"),
-            "its event loop was blocked": _("its event loop was blocked"),
-            "its fetch loop made no progress": _("its fetch loop made no progress"),
-            "signal 9": _("killed with SIGKILL, by the system if memory ran out"),
-        }
-        kind, _space, number = reported.rpartition(" ")
-        if reported in known:
-            return known[reported]
-        if kind == "exit code":
-            return _("exited with code %(code)s") % {"code": number}
-        return _("ended by signal %(number)s") % {"number": number} if kind == "signal" else reported
+        death = self.death
+        if death.reason is EndReason.EXITED:
+            return _("exited with code %(code)s") % {"code": death.code}
+        if death.reason is EndReason.SIGNAL and death.code != signal.SIGKILL:
+            return _("ended by signal %(number)s") % {"number": death.code}
+        return str(DEATH_TEXTS.get(death.reason, death.reason.value))
+
+
+DEATH_TEXTS = {
+    EndReason.SIGNAL: gettext_lazy("killed with SIGKILL, by the system if memory ran out"),
+    EndReason.HARD_LIMIT: gettext_lazy("a task ran beyond its hard time limit"),
+    EndReason.MEMORY: gettext_lazy("its task exceeded its max_memory"),
+    EndReason.LEASES_ENDED: gettext_lazy("its leases could not be renewed"),
+    EndReason.LOOP_BLOCKED: gettext_lazy("its event loop was blocked"),
+    EndReason.STOPPED_BY_SIGNAL: gettext_lazy("it was stopped by a signal"),
+    EndReason.UNRESPONSIVE: gettext_lazy("it did not respond until the time limits of its tasks"),
+    EndReason.NO_OUTCOMES: gettext_lazy("it did not report outcomes"),
+    EndReason.NO_PROGRESS: gettext_lazy("its fetch loop made no progress"),
+    EndReason.WORKER_GAVE_UP: gettext_lazy("its worker gave up, because no process could start"),
+}
 
 
 class WorkersPage(AdminPage):

@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -76,15 +77,44 @@ class ActivityReport:
         return sum(slot.busy_seconds for slot in self.slots) / seconds if seconds else None
 
 
+class EndReason(Enum):
+    """Why a worker process ended. The values are stored in the records of workers; `ProcessDeath` has the first ones."""
+
+    EXITED = "exited"
+    SIGNAL = "signal"
+    HARD_LIMIT = "hard limit"
+    MEMORY = "memory"
+    LEASES_ENDED = "leases ended"
+    LOOP_BLOCKED = "loop blocked"
+    STOPPED_BY_SIGNAL = "stopped by signal"
+    UNRESPONSIVE = "unresponsive"
+    NO_OUTCOMES = "no outcomes"
+    NO_PROGRESS = "no progress"
+    WORKER_STOPPED = "worker stopped"
+    WORKER_STOPPED_AT_ONCE = "worker stopped at once"
+    WORKER_GAVE_UP = "worker gave up"
+
+
+STOPS = {EndReason.WORKER_STOPPED, EndReason.WORKER_STOPPED_AT_ONCE}
+"""Reasons that are no deaths: somebody has stopped the worker."""
+
+
 @dataclass(frozen=True)
 class ProcessDeath:
-    """A worker process that ended unexpectedly: ``at`` (a Unix time), ``worker`` (its id), the ``reason``, and a few of the
-    ``task_ids`` that it was running.
+    """A worker process that ended unexpectedly.
+
+    Args:
+        at: a Unix time.
+        worker: its id.
+        reason: why it ended.
+        code: its exit code, or the number of the signal, for the reasons ``EXITED`` and ``SIGNAL``; else 0.
+        task_ids: a few of the tasks that it was running.
     """
 
     at: float
     worker: str
-    reason: str
+    reason: EndReason
+    code: int = 0
     task_ids: tuple[str, ...] = ()
 
 
@@ -122,7 +152,9 @@ def short_name(name: str) -> str:
 def encode_deaths(deaths: Iterable[ProcessDeath]) -> str:
     """The last few deaths as the value of `DEATHS_FIELD`."""
     latest = list(deaths)[-MAX_REPORTED_DEATHS:]
-    return json.dumps([[round(each.at, 1), each.worker, each.reason, list(each.task_ids)] for each in latest])
+    return json.dumps(
+        [[round(death.at, 1), death.worker, death.reason.value, death.code, list(death.task_ids)] for death in latest]
+    )
 
 
 def activity_of(record: WorkerRecord) -> ActivityReport | None:
@@ -154,8 +186,10 @@ def deaths_of(records: Iterable[WorkerRecord], now: float) -> list[ProcessDeath]
 def _deaths(record: WorkerRecord) -> list[ProcessDeath]:
     try:
         return [
-            ProcessDeath(_finite(at), _text(worker), _text(reason), tuple(map(_text, task_ids)))
-            for at, worker, reason, task_ids in json.loads(record.info.get(DEATHS_FIELD, "[]"))[-MAX_REPORTED_DEATHS:]
+            ProcessDeath(_finite(at), _text(worker), EndReason(reason), int(code), tuple(map(_text, task_ids)))
+            for at, worker, reason, code, task_ids in json.loads(record.info.get(DEATHS_FIELD, "[]"))[
+                -MAX_REPORTED_DEATHS:
+            ]
         ]
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
         return []

@@ -29,7 +29,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.inspection.worker_activity import ProcessDeath
+from django_fairque.engine.inspection.worker_activity import STOPS, EndReason, ProcessDeath
 from django_fairque.engine.model.outcome import Outcome, queue_retry_delay
 from django_fairque.tasks.errors import TaskMemoryError, TaskTimeoutError
 from django_fairque.worker.common.limits import BYTES_PER_MB, resident_mb
@@ -97,7 +97,7 @@ class ChildProcess:
         self.watch = BoardWatch(self.status_board, monotonic())
         self.unresponsive_since: float | None = None
         """Since when the process has not responded, as Unix time, if that was reported; 0 when it responds again; None before."""
-        self.kill_reason = ""
+        self.kill_reason: EndReason | None = None
         self.counts_as_crash = False
         """It was killed for a reason of which any of its tasks may be the cause."""
         self.is_blameless = False
@@ -226,7 +226,7 @@ class ChildProcess:
                 self.pid, STALLED_STACKS_SIGNAL if self.is_unresponsive and STALLED_STACKS_SIGNAL else signal.SIGUSR1
             )
 
-    def kill(self, reason: str) -> None:
+    def kill(self, reason: EndReason) -> None:
         """End it at once. Returns when it can do no more harm."""
         self.kill_reason = self.kill_reason or reason
         self.process.kill()
@@ -238,11 +238,17 @@ class ChildProcess:
         self.process.close()
 
 
-STOPPED_REASON = "worker stopped"
-HARD_LIMIT_REASON = "another task ran beyond its hard time limit"
-STOPPED_PROCESS_REASON = "its process was stopped by a signal"
-UNRESPONSIVE_REASON = "its process did not respond until the time limits of its tasks"
-"""Reasons for which a process is killed, as its other tasks' histories have them."""
+HISTORY_TEXTS = {
+    EndReason.HARD_LIMIT: "another task ran beyond its hard time limit",
+    EndReason.MEMORY: "its task exceeded its max_memory",
+    EndReason.LEASES_ENDED: "its leases could not be renewed",
+    EndReason.LOOP_BLOCKED: "its event loop was blocked",
+    EndReason.STOPPED_BY_SIGNAL: "its process was stopped by a signal",
+    EndReason.UNRESPONSIVE: "its process did not respond until the time limits of its tasks",
+    EndReason.NO_OUTCOMES: "it did not report outcomes",
+    EndReason.NO_PROGRESS: "its fetch loop made no progress",
+}
+"""Reasons for which a process is killed, as the histories of its other tasks have them. The others have their value there."""
 BEYOND_LIMIT_SECONDS = 5.0
 """Seconds beyond the hard limit of a task after which the supervisor's own clock decides."""
 UNREPORTED_SECONDS = 5.0
@@ -266,6 +272,16 @@ class ChildLimits:
         self._options = options
         self._outages = outages
         self._on_changed = on_changed
+        self._limits: list[tuple[Callable[[ChildProcess, float], bool], EndReason]] = [
+            (self._exceeds_task_memory, EndReason.MEMORY),
+            (self._outlives_a_lease, EndReason.LEASES_ENDED),
+            (self._exceeds_stop_time, EndReason.WORKER_STOPPED),
+            (self._has_blocked_loop, EndReason.LOOP_BLOCKED),
+            (self._is_stopped_for_long, EndReason.STOPPED_BY_SIGNAL),
+            (self._reports_nothing, EndReason.NO_OUTCOMES),
+            (self._is_stalled, EndReason.NO_PROGRESS),
+        ]
+        """Checks that log why a process must end, each with the reason for which it is killed. The first one decides."""
 
     def enforce(self, children: Iterable[ChildProcess]) -> None:
         now = monotonic()
@@ -292,69 +308,81 @@ class ChildLimits:
             logger.error(
                 "worker process %s is ended: it did not respond until the time limits of its tasks", child.worker_id
             )
-            child.kill(UNRESPONSIVE_REASON)
+            child.kill(EndReason.UNRESPONSIVE)
         return []
 
     def _enforce(self, child: ChildProcess, now: float) -> None:
         overdue = self._overdue(child, now)
-        if child.kill_reason:
+        if child.kill_reason is not None:
             return
         self._check_response(child)
         if overdue:
-            busy = [each.tokens for each in child.watch.busy_slots(child.pid)] if child.is_unresponsive else []
-            overdue = [each for each in overdue if not busy or each.tokens in busy]
-            child.overdue = overdue
-            for running in overdue:
-                for _, _, task_id in running.tasks:
-                    logger.error(
-                        "task %s is ended with its process %s: it ran for %.1f s, its limit is %g s",
-                        *(printable(task_id), child.worker_id, now - running.started, running.timeout),
-                        extra={"task_id": task_id, "action": "ending"},
-                    )
-            child.kill(HARD_LIMIT_REASON)
-        elif child.task is not None and self._exceeds_memory(child, child.task.max_memory):
-            used, limit = child.memory_used / BYTES_PER_MB, child.task.max_memory / BYTES_PER_MB
-            logger.error(
-                "task %s is ended with its process %s: this uses %.0f MB, its max_memory is %.0f MB",
-                *(printable(child.task.task_id), child.worker_id, used, limit),
-                extra={"task_id": child.task.task_id, "action": "ending"},
-            )
-            child.overdue = child.status_board.running()
-            child.kill("its task exceeded its max_memory")
-        elif self._outlives_a_lease(child, now):
-            logger.error("worker process %s is ended: its leases could not be renewed in time", child.worker_id)
-            child.kill("its leases could not be renewed")
-        elif child.deadline is not None and now > child.deadline:
-            count = sum(len(running.tasks) for running in child.status_board.running())
-            words = f"is ended; {count} running tasks are given back" if count else "is ended: it has not exited"
-            logger.warning("worker process %s %s", child.worker_id, words)
-            child.kill(STOPPED_REASON)
-        else:
-            self._enforce_progress(child, now)
+            self._end_overdue(child, overdue, now)
+            return
+        for is_exceeded, reason in self._limits:
+            if is_exceeded(child, now):
+                child.kill(reason)
+                return
 
-    def _enforce_progress(self, child: ChildProcess, now: float) -> None:
-        if child.is_held_up_at(now):
+    @staticmethod
+    def _end_overdue(child: ChildProcess, overdue: Sequence[OccupiedSlot], now: float) -> None:
+        busy = [each.tokens for each in child.watch.busy_slots(child.pid)] if child.is_unresponsive else []
+        child.overdue = [each for each in overdue if not busy or each.tokens in busy]
+        for running in child.overdue:
+            for _, _, task_id in running.tasks:
+                logger.error(
+                    "task %s is ended with its process %s: it ran for %.1f s, its limit is %g s",
+                    *(printable(task_id), child.worker_id, now - running.started, running.timeout),
+                    extra={"task_id": task_id, "action": "ending"},
+                )
+        child.kill(EndReason.HARD_LIMIT)
+
+    def _exceeds_task_memory(self, child: ChildProcess, _: float) -> bool:
+        if child.task is None or not self._exceeds_memory(child, child.task.max_memory):
+            return False
+        used, limit = child.memory_used / BYTES_PER_MB, child.task.max_memory / BYTES_PER_MB
+        logger.error(
+            "task %s is ended with its process %s: this uses %.0f MB, its max_memory is %.0f MB",
+            *(printable(child.task.task_id), child.worker_id, used, limit),
+            extra={"task_id": child.task.task_id, "action": "ending"},
+        )
+        child.overdue = child.status_board.running()
+        return True
+
+    @staticmethod
+    def _exceeds_stop_time(child: ChildProcess, now: float) -> bool:
+        if child.deadline is None or now <= child.deadline:
+            return False
+        count = sum(len(running.tasks) for running in child.status_board.running())
+        words = f"is ended; {count} running tasks are given back" if count else "is ended: it has not exited"
+        logger.warning("worker process %s %s", child.worker_id, words)
+        return True
+
+    @staticmethod
+    def _has_blocked_loop(child: ChildProcess, now: float) -> bool:
+        if is_blocked := child.is_held_up_at(now):
             logger.error("restarting worker process %s: its event loop is blocked by an unknown task", child.worker_id)
-            child.kill("its event loop was blocked")
-        elif self._is_stopped_for_long(child):
-            logger.error(
-                "worker process %s is ended: a signal has stopped it for %.0f s, and it has %d running tasks",
-                *(child.worker_id, child.watch.silent_seconds, child.status_board.count_running()),
-            )
-            child.counts_as_crash = True
-            child.kill(STOPPED_PROCESS_REASON)
-        elif self._reports_nothing(child):
-            logger.error("restarting worker process %s: it does not report outcomes", child.worker_id)
-            child.kill("it did not report outcomes")
-        elif self._is_stalled(child):
-            logger.error("restarting worker process %s: its fetch loop makes no progress", child.worker_id)
-            child.kill("its fetch loop made no progress")
+        return is_blocked
+
+    def _is_stopped_for_long(self, child: ChildProcess, _: float) -> bool:
+        count = child.status_board.count_running()
+        if child.watch.silent_seconds <= 2 * self._options.lease_seconds or not count or not is_stopped(child.pid):
+            return False
+        logger.error(
+            "worker process %s is ended: a signal has stopped it for %.0f s, and it has %d running tasks",
+            *(child.worker_id, child.watch.silent_seconds, count),
+        )
+        child.counts_as_crash = True
+        return True
 
     def _outlives_a_lease(self, child: ChildProcess, now: float) -> bool:
         """Whether it runs something whose lease could not be renewed; those of other shards may well have been."""
         confirmed = enumerate(child.renewed.confirmed.values())
         late = {shard_index for shard_index, at in confirmed if now - at > self._options.fence_after}
-        return bool(late) and any(each.shard_index in late for each in child.status_board.running())
+        if not late or not any(running.shard_index in late for running in child.status_board.running()):
+            return False
+        logger.error("worker process %s is ended: its leases could not be renewed in time", child.worker_id)
+        return True
 
     @staticmethod
     def _exceeds_memory(child: ChildProcess, limit: int) -> bool:
@@ -392,22 +420,21 @@ class ChildLimits:
             child.unresponsive_since = 0.0
             self._on_changed(child.worker_id)
 
-    def _is_stopped_for_long(self, child: ChildProcess) -> bool:
-        return (
-            child.watch.silent_seconds > 2 * self._options.lease_seconds
-            and child.status_board.count_running() > 0
-            and is_stopped(child.pid)
-        )
-
-    def _reports_nothing(self, child: ChildProcess) -> bool:
+    def _reports_nothing(self, child: ChildProcess, _: float) -> bool:
         """Whether its outcomes do not arrive although the server answers. Running tasks are given some time to end: their
         outcomes are reported when the process is dead."""
         longest = self._options.replaced_after if child.status_board.count_running() else REPLACED_UNREPORTED_SECONDS
-        return child.watch.unreported_seconds(self._outages.unreachable_shards()) > longest
+        if child.watch.unreported_seconds(self._outages.unreachable_shards()) <= longest:
+            return False
+        logger.error("restarting worker process %s: it does not report outcomes", child.worker_id)
+        return True
 
-    def _is_stalled(self, child: ChildProcess) -> bool:
-        longest = self._options.replaced_after
-        return child.is_stalled(longest, self._outages.unreachable_shards()) and not child.status_board.count_running()
+    def _is_stalled(self, child: ChildProcess, _: float) -> bool:
+        is_stalled = child.is_stalled(self._options.replaced_after, self._outages.unreachable_shards())
+        if not is_stalled or child.status_board.count_running():
+            return False
+        logger.error("restarting worker process %s: its fetch loop makes no progress", child.worker_id)
+        return True
 
     def unhealthy_reasons(self, children: Sequence[ChildProcess]) -> list[str]:
         """Why this worker is not healthy, in sentences."""
@@ -444,24 +471,35 @@ class ChildLimits:
 
 def has_died_by_itself(child: ChildProcess) -> bool:
     """Whether a child that has ended was neither killed by its supervisor nor has stopped as it was meant to."""
-    return not child.kill_reason and not (child.is_stopping and child.exitcode == 0)
+    return child.kill_reason is None and not (child.is_stopping and child.exitcode == 0)
 
 
-def how_ended(child: ChildProcess) -> str:
-    """Its exit code or signal."""
-    code = child.exitcode
-    return f"exit code {code}" if code is None or code >= 0 else f"signal {-code}"
+def _how_ended(child: ChildProcess) -> tuple[EndReason, int]:
+    """Why the process has ended, with its exit code or the number of the signal."""
+    code = child.exitcode or 0
+    if child.kill_reason is not None:
+        return child.kill_reason, 0
+    return (EndReason.EXITED, code) if code >= 0 else (EndReason.SIGNAL, -code)
 
 
 def death_of(child: ChildProcess) -> ProcessDeath | None:
     """The report about a child that has ended; None if it has stopped, or was stopped, as it was meant to."""
-    if child.is_done or child.kill_reason.startswith(STOPPED_REASON):
+    if child.is_done or child.kill_reason in STOPS:
         return None
-    if not child.kill_reason and (not has_died_by_itself(child) or child.exitcode == 0):
+    if child.kill_reason is None and (not has_died_by_itself(child) or child.exitcode == 0):
         return None
-    reason = child.kill_reason.replace(HARD_LIMIT_REASON, "a task ran beyond its hard time limit") or how_ended(child)
     task_ids = [name for each in child.status_board.running() for _, _, name in each.tasks]
-    return ProcessDeath(time.time(), child.worker_id, reason, tuple(task_ids[:MAX_DEATH_TASKS]))
+    return ProcessDeath(time.time(), child.worker_id, *_how_ended(child), tuple(task_ids[:MAX_DEATH_TASKS]))
+
+
+def _history_text(child: ChildProcess) -> str:
+    """Why tasks of the child did not end there, for their histories."""
+    if child.kill_reason is not None:
+        return HISTORY_TEXTS.get(child.kill_reason, child.kill_reason.value)
+    if not has_died_by_itself(child):
+        return EndReason.WORKER_STOPPED.value
+    reason, code = _how_ended(child)
+    return f"worker process died ({'signal' if reason is EndReason.SIGNAL else 'exit code'} {code})"
 
 
 def leases_to_return(child: ChildProcess, shards: Sequence[FairQueue]) -> list[LeaseReturn]:
@@ -471,9 +509,7 @@ def leases_to_return(child: ChildProcess, shards: Sequence[FairQueue]) -> list[L
     """
     running = child.status_board.running()
     died = (has_died_by_itself(child) or child.counts_as_crash) and not child.is_blameless
-    reason = child.kill_reason or (
-        f"worker process died ({how_ended(child)})" if has_died_by_itself(child) else STOPPED_REASON
-    )
+    reason = _history_text(child)
     returns = []
     for shard_index, shard in enumerate(shards):
         tokens = [token for each in running if each.shard_index == shard_index for token in each.tokens]

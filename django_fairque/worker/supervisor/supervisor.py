@@ -29,7 +29,7 @@ from django.utils import autoreload
 
 from django_fairque.conf import get_config, get_queue
 from django_fairque.early_signals import exit_early, received
-from django_fairque.engine.inspection.worker_activity import MAX_REPORTED_DEATHS, ProcessDeath
+from django_fairque.engine.inspection.worker_activity import MAX_REPORTED_DEATHS, EndReason, ProcessDeath
 from django_fairque.engine.model.errors import ConfigurationError, RedisConnectionError, UnsupportedServerError
 from django_fairque.engine.model.lease import LeaseKey
 from django_fairque.engine.model.outcome import Outcome
@@ -332,7 +332,7 @@ class Supervisor:
                 self._run_once()
         finally:
             self._leaving.set()
-            self._kill_all("worker stopped")
+            self._kill_all(EndReason.WORKER_STOPPED)
             self._process_factory.close()
             settled = self._lease_renewal.finish(
                 OUTAGE_GIVE_BACK_SECONDS if self._outages.is_ongoing else GIVE_BACK_SECONDS
@@ -523,9 +523,9 @@ class Supervisor:
                 child.stop(monotonic() + self.options.shutdown_timeout)
         else:
             logger.warning("stopping at once: running tasks are given back")
-            self._kill_all("worker stopped at once")
+            self._kill_all(EndReason.WORKER_STOPPED_AT_ONCE)
 
-    def _kill_all(self, reason: str) -> None:
+    def _kill_all(self, reason: EndReason) -> None:
         while self._children:
             self._children[0].kill(reason)
             self._remove_child(self._children[0])
@@ -667,7 +667,7 @@ class Supervisor:
     def _give_up(self) -> None:
         self._gave_up = True
         self._start_due.clear()
-        self._kill_all("worker gave up")
+        self._kill_all(EndReason.WORKER_GAVE_UP)
 
     # --- what it says of itself ---
 

@@ -13,6 +13,7 @@ from django_fairque.engine.inspection.worker_activity import (
     MAX_ACTIVITY_BYTES,
     MAX_REPORTED_SLOTS,
     SENT_FIELD,
+    EndReason,
     ProcessDeath,
     ReportedTask,
     activity_of,
@@ -83,7 +84,7 @@ def test_a_damaged_record_is_none(text: str) -> None:
 
 
 def test_deaths_are_listed_once_for_an_hour() -> None:
-    old, first, last = (ProcessDeath(at, f"w.{at}", "signal 9", ("id",)) for at in (1.0, 5_000.0, 6_000.0))
+    old, first, last = (ProcessDeath(at, f"w.{at}", EndReason.SIGNAL, 9, ("id",)) for at in (1.0, 5_000.0, 6_000.0))
     text = encode_deaths([old, first, last])
     assert deaths_of([record(b"", text), record(b"", text)], 6_001.0) == [last, first]
     assert len(json.loads(encode_deaths([old] * 50))) == 5

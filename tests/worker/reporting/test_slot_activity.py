@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from django_fairque import AsyncWorker, Worker
-from django_fairque.engine.inspection.worker_activity import ActivityReport, activity_of, deaths_of
+from django_fairque.engine.inspection.worker_activity import ActivityReport, EndReason, activity_of, deaths_of
 from django_fairque.tasks import registry
 from django_fairque.tasks.registry import task
 from tests.worker.conftest import eventually
@@ -40,7 +40,7 @@ def test_running_tasks_and_deaths_are_reported(queue: FairQueue, push: Push, sta
     (child,) = [each for each in worker.children() if str(each.pid) == pid_of(queue, owner)]
     child.kill()
     (death,) = eventually(lambda: deaths_of(queue.workers(), time.time()))
-    assert (death.worker, death.reason, death.task_ids) == (owner, "signal 9", (task_id,))
+    assert (death.worker, death.reason, death.code, death.task_ids) == (owner, EndReason.SIGNAL, 9, (task_id,))
 
 
 def pid_of(queue: FairQueue, worker: str) -> str:
