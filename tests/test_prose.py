@@ -1,0 +1,42 @@
+"""Docstrings and comments of the package are sentences that are understood at first reading, as far as a program can tell."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.prose import draw, is_unclear, lua_comments, pieces_of_package, python_comments
+
+UNCLEAR_PIECES = 1000
+"""Pieces that break the rules for sentences today. Rewrite one instead of adding one, and lower the number."""
+
+
+def test_no_more_docstrings_and_comments_are_unclear() -> None:
+    found = [piece.place for piece in pieces_of_package() if is_unclear(piece.text)]
+    assert len(found) <= UNCLEAR_PIECES, f"{len(found)} unclear pieces, {UNCLEAR_PIECES} are allowed"
+    assert len(found) == UNCLEAR_PIECES, f"{len(found)} unclear pieces; lower UNCLEAR_PIECES"
+
+
+@pytest.mark.parametrize(
+    ("text", "unclear"),
+    [
+        ("What a task returned.", True),
+        ("Return the lease. It is renewed.", True),
+        ("The list of what is waiting.", True),
+        ("The user for who it runs", True),
+        ("Return whether a user waits, and what it costs.", False),
+        ("Whether a task waits.", False),
+        ("Ask the server.", False),
+    ],
+)
+def test_sentences_without_a_subject_are_unclear(text: str, *, unclear: bool) -> None:
+    assert is_unclear(text) is unclear
+
+
+def test_comments_are_found_and_instructions_to_tools_are_not() -> None:
+    assert list(python_comments("x = 1  # one\n# noqa: E501\n# two\n")) == [(1, "one"), (3, "two")]
+    assert list(lua_comments("-- one\n-- KEYS  base\nlocal x = 1 -- two\n")) == [(1, "one"), (3, "two")]
+
+
+def test_the_same_seed_draws_the_same_pieces() -> None:
+    assert draw(1, 40) == draw(1, 40)
+    assert len(set(draw(1, 40))) == 40
