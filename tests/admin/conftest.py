@@ -9,8 +9,6 @@ from django_fairque.admin.status_line import status_probe
 from django_fairque.conf import get_queue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pytest_django import Settings
     from redis import Redis
 
@@ -38,18 +36,17 @@ def each_page_reads_status(first_page_reads_status: None, monkeypatch: pytest.Mo
     monkeypatch.setattr(status_probe, "keep_seconds", 0.0)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def pages_wait_for_busy_servers() -> Iterator[None]:
-    """Pages of most tests wait longer than a second for the server, because tests run next to many others."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page_queues, "PAGE_TIMEOUT_SECONDS", 20.0)
-        yield
-
-
 REAL_PAGE_TIMEOUT_SECONDS = page_queues.PAGE_TIMEOUT_SECONDS
 
 
+@pytest.fixture(autouse=True)
+def pages_wait_for_busy_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages of most tests wait longer than a second for the server, because tests run next to many others."""
+    page_queues.close_connections()
+    monkeypatch.setattr(page_queues, "PAGE_TIMEOUT_SECONDS", 20.0)
+
+
 @pytest.fixture
-def real_page_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+def real_page_timeout(pages_wait_for_busy_servers: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of this test wait for the server as long as they do outside of tests."""
     monkeypatch.setattr(page_queues, "PAGE_TIMEOUT_SECONDS", REAL_PAGE_TIMEOUT_SECONDS)

@@ -74,9 +74,12 @@ def test_and_fail_on_one_that_keeps_nothing(make_server: MakeServer, tmp_path: P
     assert "fairque.W004" in done.stderr
 
 
-def test_the_release_step_finds_the_server_good(make_server: MakeServer, tmp_path: Path) -> None:
+def test_the_release_step_misses_nothing_but_a_worker(make_server: MakeServer, tmp_path: Path) -> None:
     done = check(make_server(*server_options()), tmp_path, "fairque_health")
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 1, done.stdout + done.stderr
+    status, *reasons = [line for line in done.stdout.splitlines() if line == "degraded" or line.startswith("- ")]
+    assert status == "degraded"
+    assert [reason.split(",")[0] for reason in reasons] == ["- no worker is running"]
 
 
 @pytest.mark.parametrize(("title", "source"), SNIPPETS, ids=[title for title, _ in SNIPPETS])

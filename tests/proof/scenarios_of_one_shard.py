@@ -452,6 +452,19 @@ def results_beyond_the_bound(scene: Scene) -> Act:
     return lambda queue: queue.finish(third, "x" * 2000, now=scene.now)
 
 
+def xcom_values_beyond_the_bound(scene: Scene) -> Act:
+    scene.config = scene.config.model_copy(update={"max_xcom_bytes": 2500})
+    scene.queue = FairQueue(scene.redis, config=scene.config)
+    for number in range(2):
+        scene.queue.xcom(f"n{number}", user="a").push("k", "x" * 997, now=scene.now + number)
+    return lambda queue: queue.xcom("n", user="a").push("k", "x" * 997, now=scene.now + 2)
+
+
+def xcom_values_of_which_some_have_ended(scene: Scene) -> Act:
+    scene.queue.xcom("short", user="a").push("k", 1, ttl=1, now=scene.now)
+    return lambda queue: queue.xcom("n", user="a").push("k", 1, now=scene.now + 2)
+
+
 def a_dead_letter_beyond_the_bound(scene: Scene) -> Act:
     scene.config = scene.config.model_copy(update={"max_dead_letters": 1})
     scene.queue = FairQueue(scene.redis, config=scene.config)

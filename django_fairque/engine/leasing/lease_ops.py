@@ -85,7 +85,7 @@ class Fetch:
     def __post_init__(self) -> None:
         for name in ("users", "steal"):
             users = getattr(self, name)
-            if not isinstance(users, str) and isinstance(users, Collection) and len(users) == 1 and "*" in users:
+            if not isinstance(users, str) and isinstance(users, Collection) and list(users) == ["*"]:
                 object.__setattr__(self, name, "*")
 
     def to_lua_args(self, default_lease: float, *, has_waited: bool = False) -> list[Any]:
@@ -141,7 +141,7 @@ def _user_list(users: Users, what: str) -> list[Any]:
         raise TaskValidationError(f"{what} must be '*' or a sequence of user ids, got {short(users)}")
     # Without duplicates: a user that is in the list twice would have two turns.
     names = list(dict.fromkeys(check_id(user, f"a user id in {what}") for user in users))
-    if "*" in names:
+    if any(isinstance(name, str) and name == "*" for name in names):
         raise TaskValidationError(f"{what} must be '*' alone or user ids, got '*' and {len(names) - 1} more")
     if len(names) > MAX_LISTED_USERS:
         raise TaskValidationError(

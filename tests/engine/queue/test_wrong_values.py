@@ -150,9 +150,9 @@ async def test_neither_does_another_one_from_the_queue_for_coroutines() -> None:
 
 
 @pytest.mark.parametrize("kind", [Worker, AsyncWorker])
-def test_a_configuration_in_place_of_queues_is_explained(kind: Any) -> None:
-    with pytest.raises(FairQueueError, match=r'a configuration stands in settings.FAIRQUE\["WORKER"\]'):
-        kind(WorkerConfig(processes=2))
+def test_a_configuration_of_a_queue_in_place_of_queues_is_explained(kind: Any) -> None:
+    with pytest.raises(FairQueueError, match="QueueConfig"):
+        kind(QueueConfig())
 
 
 def test_the_arguments_of_a_push_are_the_task_again() -> None:

@@ -68,7 +68,10 @@ if counts then -- else nobody's, or the keys are damaged
   for _, name in ipairs(gone) do
     if is_freed[name] then count('xcom_removed', redis.call('DEL', P .. 'xcom:' .. name)) end
   end
-  for _, key in ipairs({ by_end, bytes_by_name }) do redis.call('PEXPIRE', key, exact(math.max(redis.call('PTTL', key), left))) end
+  for _, key in ipairs({ by_end, bytes_by_name }) do
+    local longest = math.max(redis.call('PTTL', key), left)
+    redis.call('PEXPIRE', key, exact(longest))
+  end
 end
 redis.call('HSET', K.xcom, unpack(pairs_))
 redis.call('PEXPIRE', K.xcom, exact(left))
