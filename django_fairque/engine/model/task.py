@@ -315,7 +315,7 @@ class Task(BaseModel):
             self._raw = json_payload.dumps(self.payload)
 
     def carrying(self, raw: bytes, chosen_id: str | None = None) -> Task:
-        """Set the payload as bytes, and return the task itself. For the engine; use `create` to make a task.
+        """Return this task itself, with its payload set as bytes. For the engine; use `create` to make a task.
 
         ``raw`` is the payload as JSON, ``chosen_id`` the id if the caller chose it, None (the default) if not.
         """
@@ -323,7 +323,7 @@ class Task(BaseModel):
         return self
 
     def with_payload(self, payload: Any) -> Task:
-        """Set another ``payload``, and return the task itself. For the code that sends it; use `create` to make a task.
+        """Return this task itself, with another ``payload``. For the code that sends it; use `create` to make a task.
 
         Raises `TaskSerializationError` if the payload is not JSON. The push checks its size.
         """
@@ -333,12 +333,12 @@ class Task(BaseModel):
         return self
 
     def traced(self, trace: traces.Trace) -> Task:
-        """Set the ``trace``, and return the task itself. For the code that sends it; use `create` to make a task."""
+        """Return this task itself, with the ``trace``. For the code that sends it; use `create` to make a task."""
         self.__dict__.update(traceparent=trace.parent, tracestate=trace.state)
         return self
 
     def with_signature(self, signature: bytes) -> Task:
-        """Set a ``signature`` that was made before, and return the task itself. For the engine: a push then makes no new one."""
+        """Return this task itself, with a ``signature`` that was made before. For the engine: a push then makes no new one."""
         self._signature = signature
         return self
 

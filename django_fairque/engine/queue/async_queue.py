@@ -805,10 +805,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         return await self._drive(read(rounds.rest))
 
     async def _drive(self, steps: Operation[T], seconds: float | None = None) -> T:
-        """Send the requests of the steps, and raise errors in the steps, which may catch them.
-
-        With ``seconds`` each request is repeated for at most that time.
-        """
+        """Send the requests of the steps, each for at most ``seconds`` if given. The steps may catch errors."""
         try:
             request = next(steps)
             while True:
