@@ -57,7 +57,7 @@ class PartialList(list[T]):
     """The items of the shards that can be reached. Items on the ``missing_shards``, which can't be reached now, are
     left out.
 
-    The package makes these lists; ``items`` are the items.
+    The package makes these lists; ``items`` are the items, none by default.
     """
 
     def __init__(self, items: Iterable[T] = (), missing_shards: tuple[int, ...] = ()) -> None:
