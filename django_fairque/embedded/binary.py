@@ -75,7 +75,7 @@ def make_executable(binary: Path, directory: PrivateDirectory) -> Path:
 
 
 def read_version(binary: Path) -> BinaryVersion:
-    """What ``--version`` says (3 ms)."""
+    """Run ``binary --version`` (3 ms) and parse its output."""
     try:
         output = subprocess.run(  # noqa: S603 - the path is the operator's
             [binary, "--version"], capture_output=True, check=False, timeout=10, stdin=subprocess.DEVNULL

@@ -23,11 +23,11 @@ class _EmbeddedConnectionBase:
 
 
 class EmbeddedConnection(_EmbeddedConnectionBase, UnixDomainSocketConnection):
-    """A connection to the server in ``embedded_directory``, which is started if it does not run. It is made by the
-    pool of a client.
+    """A connection to the server in ``embedded_directory``, which is started if it does not run. A client's pool makes the
+    connection.
 
-    Only connecting starts it: a command that was in progress when the server died raises as ever, because only its
-    sender knows whether it may be sent again.
+    Only connecting starts the server: a command that was in progress when the server died raises an error as usual, because only
+    its sender knows whether it may be sent again.
     """
 
     def connect(self) -> None:
@@ -50,7 +50,7 @@ class EmbeddedConnection(_EmbeddedConnectionBase, UnixDomainSocketConnection):
 
 
 class AsyncEmbeddedConnection(_EmbeddedConnectionBase, AsyncUnixDomainSocketConnection):
-    """As `EmbeddedConnection`, for coroutines: a thread starts the server."""
+    """Works like `EmbeddedConnection`, for coroutines: a thread starts the server."""
 
     synchronous = EmbeddedConnection
     """The class of connections without asyncio, for `create_synchronous_client`."""

@@ -24,7 +24,7 @@ Before you delete it: manage.py fairque_server stop
 _FIRST_FILE = "start.lock"
 """The first file that versions without a marker made in a directory."""
 _FILES_OF_STARTED_SERVER = {_FIRST_FILE, "server.lock", "server.json", "valkey.conf"}
-"""What such a version had made when its server ran."""
+"""Files that such a version had made when its server ran."""
 _KNOWN_FILES = _FILES_OF_STARTED_SERVER | {
     "data",
     ".gitignore",

@@ -70,9 +70,9 @@ def is_free(directory: PrivateDirectory, within: float = 0) -> bool:
 
 
 def check_inheritable(directory: PrivateDirectory) -> None:
-    """Refuse a file system whose locks are owned by a process, as on a network: those pass to no child.
+    """Refuse a file system whose locks belong to a process, such as a network file system: a child does not inherit these locks.
 
-    They show by giving the process that holds the lock the same lock again. The caller holds it.
+    On such a file system, the process that holds the lock gets the same lock again. The caller must hold the lock.
     """
     if is_free(directory):
         raise ConfigurationError(
@@ -82,7 +82,7 @@ def check_inheritable(directory: PrivateDirectory) -> None:
 
 
 def wait_for_lock(directory: PrivateDirectory, name: str, seconds: float) -> int | None:
-    """As `try_lock`, trying again for so long."""
+    """Call `try_lock` repeatedly until it succeeds, for up to ``seconds``."""
     deadline = time.monotonic() + seconds
     while (fd := try_lock(directory, name)) is None and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
@@ -137,7 +137,7 @@ def _holds_lock(pid: int, lock: os.stat_result) -> bool:
 
 
 def _was_started_with(pid: int, directory: Path) -> bool:
-    """Whether the process got the configuration file of this directory, as servers do that we start."""
+    """Return whether the process got the configuration file of this directory, like all servers that we start."""
     try:
         arguments = (_PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
     except OSError:

@@ -81,12 +81,12 @@ class WaitTimer:
 class EmbeddedServer:
     """The server whose data, log and socket are in ``directory`` (made if its parent exists).
 
-    An object holds nothing open: any number of them, in any number of processes and threads, name the same server. It
-    is stopped by `stop` only, not by the end of the process that started it.
+    An object holds nothing open: any number of them, in any number of processes and threads, name the same server. Only
+    `stop` stops the server; the end of the process that started it does not.
 
     - ``directory``: new, empty, or made by an earlier start; its permissions become those of its owner alone. Any
       other existing directory, a link and another user's directory are refused.
-    - ``binary``: the server to run; by default what `find_binary` finds.
+    - ``binary``: the server to run; by default the result of `find_binary`.
     - ``appendfsync``: "everysec" (the default): a power cut may cost the last second or two. "always": nothing, at
       about half the speed.
     - ``timeout``: seconds without any reply after which a call gives up; 10 by default.
@@ -386,7 +386,7 @@ class EmbeddedServer:
         server_files.write_record(directory, server=server, version=number, binary=str(program), socket=self.socket)
 
     def _wait_for_start(self, directory: PrivateDirectory, launcher: subprocess.Popen[bytes]) -> bool:
-        """Whether the server just launched comes up; false if it ended instead, which frees its lock."""
+        """Return whether the server just launched comes up; False if it ended instead, which frees its lock."""
         try:
             if not self._wait_for_answer(directory, launcher):
                 return False
@@ -439,7 +439,7 @@ class EmbeddedServer:
         )
 
     def _start_error(self, what: str, directory: PrivateDirectory | None = None) -> RedisConnectionError:
-        """The error for ``what`` the server did; with the end of the log in ``directory``, if that is given."""
+        """Build the error that says ``what`` the server did, with the end of the log in ``directory`` if that is given."""
         log = server_files.read_log_tail(directory) if directory else ""
         return RedisConnectionError(f"the embedded server in {self._directory} {what}{log}")
 

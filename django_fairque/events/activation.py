@@ -40,7 +40,7 @@ def add(rule: Rule) -> None:
 
 
 def ready() -> None:
-    """The models are there: switch on what was declared so far. Called when Django is set up."""
+    """Switch on the rules that were declared so far. Called when Django is set up, because rules need the models."""
     rules.rule_registry.is_ready = True
     task_registry.on_register(_task_is_here)
     task_registry.add_mistake_source(rules.mistakes)
@@ -49,7 +49,8 @@ def ready() -> None:
 
 
 def _task_is_here(name: str) -> None:
-    """Switch on what waits for this task: an app behind this one in `INSTALLED_APPS` may import it in its own `ready`."""
+    """Switch on the rules that wait for this task: an app behind this one in `INSTALLED_APPS` may import it in its own
+    `ready`."""
     for rule in rules.rule_registry.rules if rules.rule_registry.is_ready else ():
         if rule.task == name and not rule.is_on:
             switch_on(rule)
@@ -58,8 +59,8 @@ def _task_is_here(name: str) -> None:
 
 
 def switch_on(rule: Rule) -> None:
-    """Connect a rule to its model's signals; one with mistakes stays off, which is logged; `rules.mistakes`
-    lists them."""
+    """Connect a rule to its model's signals. A rule with mistakes stays off, which is logged; `rules.mistakes` lists the
+    mistakes."""
     if rule.is_on:
         return
     rule.problems = []
@@ -83,7 +84,7 @@ def switch_on(rule: Rule) -> None:
 
 
 def connect(rule: Rule) -> None:
-    """Listen to what a rule is about; connecting the same receiver again changes nothing."""
+    """Connect the receivers that a rule needs. Connecting the same receiver again changes nothing."""
     if rule.signal is not None:
         _connect_signal(rule, rule.signal)
     if rule.model is None:
@@ -139,7 +140,7 @@ def migration_ends(**_: Any) -> None:
 
 
 def _of_historical(*receivers: Callable[..., None]) -> Callable[..., None]:
-    """These receivers, of what a migration's classes do."""
+    """Make a receiver that calls these receivers only for a migration's classes."""
 
     def received(sender: Any, **about: Any) -> None:
         if is_historical(sender):

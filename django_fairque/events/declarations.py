@@ -27,20 +27,20 @@ ACTIONS = ("add", "remove", "clear")
 
 Task = TypeVar("Task")
 User = str | Value | Callable[[Event], Any] | None
-"""A field path, a literal in `Value`, or a callable of the event; None for what the task says itself."""
+"""A field path, a literal in `Value`, or a callable of the event. None leaves the user to the task's own options."""
 AllArguments = Value | Iterable[Any] | Callable[[Event], Any]
 """The arguments, each a field path, a literal in `Value`, or a callable of the event; or a callable that gives all of them. A
 string is one path."""
 
 
 class EventOptions(SendOptions, total=False):
-    """What every declaration takes, in addition to the options of `using`: ``delay``, ``debounce``, ``unique_for``, ``queue``, …
+    """Options of every declaration, in addition to the options of `using`: ``delay``, ``debounce``, ``unique_for``, ``queue``, …
 
     ``when``: a condition: `changed`, `field_is`, a callable of the `Event`, or a combination with ``&``, ``|``, ``~``.
-    ``user``: whose task it is: a field path, ``Value("text")`` or a callable of the event; by default what the task says itself.
+    ``user``: the task's user: a field path, ``Value("text")`` or a callable of the event; by default the task's own option.
     ``args``: the arguments for a decorated task, the primary key by default: field paths and ``Value``, or a callable that gives
     all.
-    ``name``: of the event, for ``fairque_events``; made of model, kind and task by default.
+    ``name``: the name of the event, for ``fairque_events``; made of model, kind and task by default.
     ``reentrant``: let a task that does this itself be enqueued again, which by default it is not.
     """
 

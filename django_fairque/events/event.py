@@ -94,7 +94,8 @@ def column_at(instance: Any, path: str) -> Field[Any, Any] | None:
 
 
 def key_of(instance: Model, column: Field[Any, Any] | None) -> Any:
-    """What a column holds that refers to an object: of a foreign key with ``to_field`` another field than the primary key."""
+    """Return the value of a column that refers to an object. A foreign key with ``to_field`` holds another field than the primary
+    key."""
     target = getattr(column, "target_field", None)
     return instance.pk if target is None else getattr(instance, target.attname, instance.pk)
 
@@ -109,7 +110,7 @@ def _hint(word: str, known: list[str]) -> str:
 
 
 CREATE, UPDATE, SAVE, DELETE, M2M, SIGNAL = "create", "update", "save", "delete", "m2m", "signal"
-"""Kinds of events. `SAVE` is a save of which nobody can tell whether it created the object."""
+"""Kinds of events. `SAVE` is a save for which it is unknown whether it created the object."""
 
 
 _columns: WeakKeyDictionary[type[Model], dict[str, Field[Any, Any]]] = WeakKeyDictionary()
@@ -118,12 +119,12 @@ _columns: WeakKeyDictionary[type[Model], dict[str, Field[Any, Any]]] = WeakKeyDi
 
 @dataclass
 class Event:
-    """Something that has happened to an object of ``model`` with the primary key ``pk``.
+    """A change of an object of ``model`` with the primary key ``pk``.
 
-    ``kind`` is "create", "update", "save" (created or updated, which only the database knows), "delete", "m2m" or
-    "signal"; ``using`` the alias of the database. ``update_fields`` are the names of the fields that were saved, None
-    for all. Of an "m2m" event ``action`` is "add", "remove" or "clear" and ``pks`` are the other side's primary keys;
-    of a "signal" event ``arguments`` are the signal's. ``known_instance`` is the object if it is loaded.
+    ``kind`` is "create", "update", "save" (created or updated, which only the database knows), "delete", "m2m" or "signal";
+    ``using`` the alias of the database. ``update_fields`` are the names of the fields that were saved, None for all. In an "m2m"
+    event, ``action`` is "add", "remove" or "clear" and ``pks`` are the other side's primary keys; in a "signal" event,
+    ``arguments`` are the signal's. ``known_instance`` is the object if it is loaded.
     """
 
     kind: str

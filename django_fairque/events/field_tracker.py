@@ -1,7 +1,7 @@
-"""What the fields of an object were when it was last known to be as its database has it.
+"""The values of an object's fields when the object was last known to match the database.
 
-Only the fields that a `changed` condition names are watched. An object remembers them when it is made, when it is
-refreshed, and when it is saved; what it remembers of a save that was rolled back does not count.
+Only the fields that a `changed` condition names are watched. An object remembers their values when it is made, when it is
+refreshed, and when it is saved. Values of a save that was rolled back do not count.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class TrackedFields(NamedTuple):
         return seen
 
     def followed_by(self, values: Mapping[str, Any], buffer: CommitBuffer | None) -> TrackedFields:
-        """What was saved now, in the transaction that ``buffer`` belongs to (None: it is committed). Of one that stands."""
+        """Return the values after a save in the transaction that ``buffer`` belongs to (None: committed). Call this on a result
+        of `standing`."""
         before = self
         merged = {**before.known, **values}
         if buffer is None:
@@ -63,9 +64,8 @@ class TrackedFields(NamedTuple):
 
 
 def names_of(model: type[Model], fields: Collection[str] | None = None) -> tuple[str, ...]:
-    """What is watched of the objects of a class, among ``fields`` if given; of the class as a migration has it, where it has
-    that.
-    """
+    """Return the watched attributes of a class, among ``fields`` if given. For a migration's version of a class, only the
+    attributes that it has."""
     found: tuple[str, ...] | None = tracked.get(model, ())
     if is_historical(model) and (found := _historical.get(model)) is None:
         here = {field.attname for field in model._meta.concrete_fields}
@@ -79,7 +79,7 @@ def names_of(model: type[Model], fields: Collection[str] | None = None) -> tuple
 
 
 def _taken(instance: Model, attributes: Iterable[str]) -> dict[str, Any]:
-    """Copies of what can be changed in place; what was deferred is not loaded."""
+    """Copy the values that can be changed in place. Deferred fields are not loaded."""
     loaded = instance.__dict__
     return {name: _kept(loaded[name]) for name in attributes if name in loaded}
 
@@ -97,13 +97,13 @@ def track_created(instance: Model, **_: Any) -> None:
 
 
 def track_before_save(instance: Model, raw: bool = False, **_: Any) -> None:
-    """What was made by hand may be in the database already, and nobody knows as what."""
+    """Forget the values of an object that was not read from the database: it may be stored there with unknown values."""
     if not raw and instance._state.adding and TRACKED_ATTRIBUTE in instance.__dict__:
         instance.__dict__[TRACKED_ATTRIBUTE] = TrackedFields({})
 
 
 def before(instance: Model) -> Mapping[str, Any]:
-    """What is known of the watched fields as they were before the save that has just happened."""
+    """Return the known values of the watched fields before the save that has just happened."""
     seen = instance.__dict__.get(TRACKED_ATTRIBUTE)
     return {} if seen is None else seen.standing().known
 

@@ -1,4 +1,4 @@
-"""What there is to tell of the model events of this project, for the command and the admin."""
+"""Information about the model events of this project, for the command and the admin."""
 
 from __future__ import annotations
 

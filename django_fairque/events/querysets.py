@@ -111,7 +111,7 @@ class EventQuerySetMixin(Base):
         return any(kind in rule.kinds for rule in rules.of_model(self.model))
 
     def _before(self) -> dict[Any, Mapping[str, Any]]:
-        """What will be touched, by primary key, with the watched fields as they are."""
+        """Read the watched fields of the objects that will be changed, by primary key."""
         names = field_tracker.tracked.get(self.model, ())
         rows = self._chain().order_by().values_list("pk", *names)  # type: ignore[attr-defined] # Django's own copy
         return {row[0]: dict(zip(names, row[1:], strict=True)) for row in rows}

@@ -63,7 +63,8 @@ class Relation(NamedTuple):
         return not self.through._meta.auto_created
 
     def only_ours(self, pks: Iterable[Any], using: str) -> list[Any]:
-        """Those that are objects of the model: an inherited field's rows belong to parents that are none, too."""
+        """Return the keys of the objects of the model: an inherited field's rows may belong to parents that are not objects of
+        the model."""
         if self.model._meta.concrete_model is self.field.model._meta.concrete_model:
             return sorted(pks)
         # The rows name the parent by its key, which is another one than the model's own if that has several parents.
@@ -73,7 +74,7 @@ class Relation(NamedTuple):
 
 
 def relations_of(target: type[Model], name: str) -> Iterator[Relation]:
-    """Yield the field of that name. Of an abstract model, yield one for each class that defines it."""
+    """Yield the field of that name. For an abstract model, yield one for each class that defines it."""
     if not target._meta.abstract:
         yield Relation(target, target, cast("Any", target._meta.get_field(name)))
         return
@@ -88,7 +89,7 @@ CLEARING = "_fairque_clearing"
 
 
 _watched: dict[type[Model], list[Relation]] = {}
-"""By through model."""
+"""Relations by through model."""
 
 
 def connect_relation(target: type[Model], name: str) -> None:
@@ -105,7 +106,7 @@ def connect_relation(target: type[Model], name: str) -> None:
 
 
 def _relations_through(through: type[Model]) -> Iterator[Relation]:
-    """Those of a through model; also of the one that a migration has, with its classes."""
+    """Yield the relations of a through model. For a migration's version of the model, use the migration's classes."""
     if not is_historical(through):
         yield from _watched.get(through, ())
         return
@@ -164,7 +165,7 @@ def _fire_rules(
 
 
 def _rules(relation: Relation, action: str) -> list[Rule]:
-    """Those that were declared for just this target: a parent's have a relation of their own."""
+    """Return the rules that were declared for exactly this target: a parent's rules have a relation of their own."""
     return [
         rule
         for rule in rules.of_model(relation.target)
@@ -176,7 +177,7 @@ def _rules(relation: Relation, action: str) -> list[Rule]:
 
 
 def _related(field: Any, instance: Model, using: str, *, reverse: bool) -> list[Any]:
-    """The other side's primary keys, before they are cleared."""
+    """Read the other side's primary keys, before they are cleared."""
     here, there, key = field.m2m_field_name(), field.m2m_reverse_field_name(), field.m2m_target_field_name()
     if reverse:
         here, there, key = there, here, field.m2m_reverse_target_field_name()

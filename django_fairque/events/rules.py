@@ -87,7 +87,7 @@ class Rule:
     options: Mapping[str, Any] = field(default_factory=dict)
     reentrant: bool = False
     relation: str = ""
-    """Of an m2m rule, the field."""
+    """The field of an m2m rule."""
     actions: frozenset[str] = frozenset()
     signal: Signal | None = None
     sender: Any = None
@@ -104,12 +104,12 @@ class Rule:
 
     @cached_property
     def definition(self) -> AnyDefinition:
-        """The task with the options of this event; `TaskNotRegisteredError` for a name nobody has registered."""
+        """The task with the options of this event. Raises `TaskNotRegisteredError` if nobody has registered its name."""
         found = registry.get(self.task) if isinstance(self.task, str) else self.task
         return found.using(**self.options) if self.options else found
 
     def fire(self, event: Event) -> None:
-        """Enqueue the task, if the event counts. What it needs of the object is taken now, not at the commit."""
+        """Enqueue the task if the event counts. Values of the object are read now, not at the commit."""
         if is_suppressed(event.model) or (self.when is not None and not self.when(event)):
             return
         definition = self.definition
@@ -141,7 +141,7 @@ class Rule:
         return found
 
     def _arguments(self, event: Event, types: CallTypes | None) -> tuple[Sequence[Any], Mapping[str, Any]]:
-        """The arguments of the task. A field's value is JSON unless the task's parameter has a type that JSON lacks."""
+        """Build the arguments of the task. A field's value is JSON unless the task's parameter has a type that JSON lacks."""
         if self.bind is not None:
             given = self.bind(event)
             if isinstance(given, Mapping):
@@ -156,7 +156,7 @@ class Rule:
         )
 
     def _user(self, event: Event) -> str | None:
-        """Whose task it is; None leaves that to the task."""
+        """Return the user of the task. None leaves that to the task."""
         if self.user is None:
             return None
         value = event.value(self.user) if isinstance(self.user, str) else _bound(event, self.user)
@@ -164,7 +164,8 @@ class Rule:
 
     @staticmethod
     def _is_its_own_task(definition: AnyDefinition, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-        """Whether the very task that runs here would be enqueued: saving what it works on, it would never end."""
+        """Return whether the event would enqueue the same task that is running: a task that saves its own object would never
+        end."""
         running = current_task()
         if running.name != definition.name:
             return False

@@ -48,11 +48,12 @@ logger = get_logger("django_fairque.outbox")
 
 @dataclass
 class Relayed:
-    """What one go has done. ``error`` is why it stopped early; ``more`` that there were more rows than it read."""
+    """The result of one pass. ``error`` is the reason why it stopped early; ``more`` means that there were more rows than it
+    read."""
 
     pushed: list[tuple[str, list[Task], list[PushResult]]] = field(default_factory=list)
     uncounted: dict[str, Mapping[str, EventCount]] = field(default_factory=dict)
-    """Of the counts, by queue, those that were not delivered."""
+    """Event counts that were not delivered, by queue."""
     refused: int = 0
     error: FairQueueError | None = None
     more: bool = False
@@ -69,7 +70,7 @@ def relay(
     minimum_age: float = 0.0,
     queue_of: Callable[[str], FairQueue] = get_queue,
 ) -> Relayed:
-    """As `relay_rows`, and send the signal `task_pushed` for each task that was delivered."""
+    """Relay rows like `relay_rows`, and send the signal `task_pushed` for each task that was delivered."""
     relayed = relay_rows(database, users, minimum_age=minimum_age, queue_of=queue_of)
     for queue, tasks, results in relayed.pushed:
         task_signals.send_task_pushed(queue, tasks, results)
@@ -89,13 +90,13 @@ def relay_rows(
     """Relay the oldest rows, at most `MAX_ROWS_PER_RELAY`, of some users or of all. This sends no signals: see `relay`.
 
     Args:
-        counts: of model events, by queue; delivered along with the tasks.
+        counts: counts of model events, by queue; delivered along with the tasks.
         committed: the task ids of rows whose transaction the caller has just committed: the delays of their tasks begin now.
-            Those of other rows began when the row was written, as no database records when a transaction was committed.
+            The delays of other rows began when the row was written, as no database records when a transaction was committed.
         minimum_age: leave younger rows (seconds) to the processes that wrote them.
         queue_of: the queue of a name, with the caller's timeout.
 
-    Server errors are returned, and noted on the rows; what the database raises is raised.
+    Server errors are returned, and noted on the rows; errors of the database are raised.
     """
     at = now or timezone.now()
     read_at = monotonic()
@@ -117,9 +118,9 @@ def relay_rows(
 
 
 def _due(database: str, now: datetime, minimum_age: float) -> QuerySet[OutboxEntry]:
-    """The rows that may be relayed: none of a user whose eldest row waits to be tried again.
+    """Return the rows that may be relayed: none of a user whose oldest row is waiting for a retry.
 
-    In one statement: between two, another relay may make a row wait, and what is behind it would be seen without it.
+    One statement is necessary: between two, another relay may make a row wait, and a later row would be relayed before it.
     """
     entries = _entries(database)
     waiting = entries.filter(retry_at__gt=now, is_stuck=False)
@@ -130,7 +131,7 @@ def _due(database: str, now: datetime, minimum_age: float) -> QuerySet[OutboxEnt
 
 
 def _due_of(rows: Iterable[OutboxEntry], now: datetime) -> list[OutboxEntry]:
-    """As `_due`, of what was read of some users in one query: after each commit."""
+    """Return the due rows, like `_due`, from rows of some users that one query has read. Used after each commit."""
     blocked: set[str] = set()
     due = []
     for row in rows:
@@ -185,10 +186,10 @@ class _Relay:
         self._done = done
         self._queue_of = functools.cache(queue_of)
         self._waiting: set[str] = set()
-        """Users one of whose rows has stepped aside, so that those behind it wait, whatever their queue."""
+        """Users with a row that is waiting for a retry. Their later rows wait too, in all queues."""
 
     def deliver(self, queue: str, rows: Sequence[OutboxEntry]) -> None:
-        """Rows of one queue. One that can't be delivered as it is steps aside."""
+        """Deliver the rows of one queue. A row that can't be delivered as it is waits for a retry."""
         singles: list[tuple[OutboxEntry, list[Task]]] = []
         for row in rows:
             try:
@@ -208,7 +209,7 @@ class _Relay:
         return max(0.0, self._clock.now() - written)
 
     def deliver_counts(self) -> None:
-        """What no task has taken along."""
+        """Deliver the counts that were not delivered with a task."""
         for queue in list(self._done.uncounted):
             try:
                 self._queue_of(queue).deliver([], self._done.uncounted[queue])
@@ -221,7 +222,7 @@ class _Relay:
         return self._done.error is None and row.user_id not in self._waiting
 
     def _deliver(self, queue: str, entries: Sequence[tuple[OutboxEntry, list[Task]]]) -> None:
-        """Rows with one task each, or the row of a graph."""
+        """Deliver rows with one task each, or the row of a graph."""
         entries = [entry for entry in entries if self._may_go(entry[0])]
         if not entries:
             return
@@ -257,7 +258,8 @@ class _Relay:
                 self._step_aside(row, push_refused(queue, [result]) if result.status == "id_conflict" else full)
 
     def _remove(self, queue: str, rows: Sequence[OutboxEntry], tasks: list[Task], results: list[PushResult]) -> None:
-        """The rows first, then what is remembered of them: a process that dies in between leaves too much, never too little."""
+        """Delete the rows first, then the server's records of them: a process that dies in between leaves too many records, never
+        too few."""
         self._rows(rows).delete()
         self._done.pushed.append((queue, tasks, results))
         try:
@@ -266,12 +268,12 @@ class _Relay:
             logger.debug("what was delivered to queue %s is remembered for longer: %s", queue, error)
 
     def _stop(self, rows: Sequence[OutboxEntry], error: FairQueueError) -> None:
-        """The server can't be reached: nothing is wrong with the rows."""
+        """Stop this pass because the server can't be reached. The rows are not at fault."""
         self._done.error = error
         self._rows(rows).update(attempts=F("attempts") + 1, last_error=str(error))
 
     def _step_aside(self, row: OutboxEntry, error: FairQueueError) -> None:
-        """Try this one again later. The user's others wait for it, unless something is wrong with the row itself."""
+        """Try this row again later. The user's other rows wait for it, unless the row itself is faulty."""
         is_stuck = not isinstance(error, BacklogFullError)
         if not is_stuck:
             self._waiting.add(row.user_id)

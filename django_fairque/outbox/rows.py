@@ -36,9 +36,10 @@ def store(database: str, queue: str, tasks: Sequence[Task], clock: DatabaseClock
 def change(
     database: str, queue: str, rows: Iterable[str], tasks: Mapping[str, Task | None], clock: DatabaseClock
 ) -> dict[str, str]:
-    """Of these rows, which were stored in the transaction that is open, put tasks in place of those of the same id, or nothing.
+    """Replace or remove tasks in ``rows`` that were stored in the open transaction.
 
-    Returns as `store` does, for what is left.
+    A task in ``tasks`` replaces the stored task of the same id; None removes it. Returns the same as `store`, for the remaining
+    tasks.
     """
     from django_fairque.models import OutboxEntry
 
@@ -53,7 +54,7 @@ def change(
 
 
 def parts_of(tasks: Sequence[Task]) -> list[list[Task]]:
-    """What belongs into one row: each task, but graphs as a whole."""
+    """Divide tasks into the contents of rows: each task alone, but graphs as a whole."""
     found: list[list[Task]] = []
     for part in together.parts_of(tasks):
         some = [tasks[index] for index in part.indexes]

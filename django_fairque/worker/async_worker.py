@@ -83,15 +83,14 @@ class AsyncWorker:
 
 
 def _synchronous(queue: str | AsyncFairQueue) -> str | FairQueue:
-    """The same queue, for threads."""
     if isinstance(queue, AsyncFairQueue):
         return FairQueue(create_synchronous_client(queue.client), queue.name, queue.config)
     return queue
 
 
 class _WaitForEnd(asyncio.Task[None]):
-    """Waits for the end of the worker. A program that ends cancels `AsyncWorker.run`, and often all other coroutines in the same
-    moment; these are to be given back, so this task must know of it before the first of them goes on."""
+    """Waits for the end of the worker. A program that ends cancels `AsyncWorker.run`, and often all other coroutines at the same
+    time. The tasks among them must be given back, so ``on_cancel`` is called before any of them continues."""
 
     on_cancel: Callable[[], object]
 

@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
 
 WAIT_END_SECONDS = 1.0
-"""Seconds in which threads that waited for work can end, before the worker leaves without them."""
+"""Seconds in which threads that waited for work can end, before the worker exits without them."""
 CLOSE_REPEAT_SECONDS = 0.2
-"""Seconds after which the clients are closed again while such a thread goes on. It may be passing on what its wait brought."""
+"""Seconds after which the clients are closed again while such a thread goes on. The thread may be passing on the result of its
+wait."""
 
 
 @contextmanager

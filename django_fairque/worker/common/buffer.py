@@ -14,18 +14,19 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.lease import Lease
 
 Work = Union["Lease", "list[Lease]"]
-"""What a slot takes: a task, or a batch of tasks of one name."""
+"""A unit of work for a slot: a task, or a batch of tasks with the same name."""
 
 
 @dataclass
 class _Batch:
     leases: list[Lease]
     due: float
-    """When it begins, full or not."""
+    """Time when the batch begins, even if it is not full."""
 
 
 class LeaseBuffer:
-    """Slots take from `works` from any thread, in single operations of the interpreter; all else is one thread's at a time.
+    """Slots take work from `works` from any thread, in single operations of the interpreter. All other members are for one thread
+    at a time.
 
     Args:
         batch_of: ``(size, wait)`` for a task's name if tasks of this name run in batches, else None.
@@ -74,7 +75,7 @@ class LeaseBuffer:
         return batches
 
     def _take_batches(self, due: float) -> list[list[Lease]]:
-        """Those that are full, or due by then."""
+        """Take the full batches, and the other batches that begin by ``due``."""
         for name in [name for name, batch in self.open_batches.items() if batch.due <= due]:
             self._full.append(self.open_batches.pop(name))
         taken, self._full = [batch.leases for batch in self._full], []
@@ -96,7 +97,7 @@ class LeaseBuffer:
         return bool(self._arrivals and self.works) and now - self._arrivals[0][1] > seconds
 
     def snapshot(self) -> tuple[Work, ...]:
-        """What waits now. From any thread."""
+        """Return the work that is waiting now. Can be called from any thread."""
         while True:
             try:
                 return tuple(self.works)
@@ -104,7 +105,7 @@ class LeaseBuffer:
                 continue
 
     def give_back(self) -> list[Outcome]:
-        """Of all that no slot takes before."""
+        """Return an outcome that releases each lease in `works`, except those that slots take first."""
         outcomes: list[Outcome] = []
         while True:
             try:
@@ -114,5 +115,5 @@ class LeaseBuffer:
             outcomes += [Outcome.release(lease) for lease in (work if isinstance(work, list) else [work])]
 
     def give_back_batches(self) -> list[Outcome]:
-        """Of those that are not full yet."""
+        """Return an outcome that releases each lease that is waiting for a batch to be filled."""
         return [Outcome.release(lease) for batch in self._take_batches(math.inf) for lease in batch]

@@ -1,8 +1,8 @@
 """Isolates each task from the next: a new context (`contextvars.Context`) for each, and checked database connections.
 
-A new context is empty. It is not a copy of a context from the start of the worker, because some libraries keep objects in context
-variables and change them in place (`decimal` its context, sentry-sdk its scopes), and all copies would share those. Only Django's
-caches pass from one task to the next, because a cache has connections.
+A new context is empty instead of a copy of the worker's context: some libraries keep objects in context variables and change them
+in place (`decimal` its context, sentry-sdk its scopes), and all copies would share these objects. Only Django's caches pass from
+one task to the next, because a cache has connections.
 
 Database connections are checked before and after each task, as Django does for each request. Looking for connections costs more
 than a small task, so Django's `connection_created` signal sets a flag in each thread that has opened one.
@@ -185,7 +185,7 @@ class CoroutineContexts(TaskContexts):
         self._initial.run(_coroutine_contexts.set, self)
 
     async def clean_up(self) -> None:
-        """As `clean_up_connections`, in that thread."""
+        """Run `clean_up_connections` in the thread that runs synchronous code of the coroutines."""
         self.keep_caches(copy_context())
         if self.are_connections_open:
             await sync_to_async(self._clean_up_thread)()

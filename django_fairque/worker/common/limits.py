@@ -48,20 +48,20 @@ INTERRUPTIONS = (SoftTimeLimitExceeded, TaskRevoked)
 
 
 class Guard:
-    """Of one slot: lets what runs in it be interrupted, and nothing else."""
+    """Interrupts the task that runs in one slot, and no other code."""
 
     __slots__ = ("_hit", "_ident", "_lock", "deadline", "started")
 
     def __init__(self) -> None:
         self.started = 0.0
         self.deadline = 0.0
-        """When the task is to be interrupted (`time.monotonic()`); 0 when nothing is armed."""
+        """Time when the task is interrupted (`time.monotonic()`); 0 if no interruption is planned."""
         self._ident = 0
         self._hit = False
         self._lock = threading.Lock()
 
     def arm(self, started: float, timeout: float) -> None:
-        """From here on the calling thread may be interrupted."""
+        """Allow interruptions of the calling thread from now on."""
         self._ident = threading.get_ident()
         self._hit = False
         self.started = started

@@ -28,8 +28,8 @@ task_logger = get_logger("django_fairque.worker.tasks")
 """For the lines about single tasks, so that a project can switch them on and off."""
 
 LOG_LINES_PER_SECOND = 100
-"""Of each kind (done, not done), for all users together: 100 lines cost 4 ms, the 10,000 tasks that a process may finish in a
-second 0.4 s. A single user gets half of them (see `_Lines`)."""
+"""Log lines per second for each kind (done, not done), for all users together. 100 lines cost 4 ms; lines for all 10,000 tasks
+that a process may finish in a second would cost 0.4 s. A single user gets half of the lines (see `_Lines`)."""
 
 SUMMARY_SECONDS = 60.0
 """Seconds between two summaries of a process. A minute without an outcome has none."""
@@ -129,7 +129,7 @@ class OutcomeReporter:
         self._worker_id = worker_id
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
-        """Outcomes since the last summary, by what became of the task."""
+        """Outcomes since the last summary, by status."""
         self._summarized_at = monotonic()
         self._second = 0
         self._lines = {True: _Lines(), False: _Lines()}
@@ -210,7 +210,7 @@ def error_type(text: str) -> str:
 
 
 def _summed(omitted: Counter[str]) -> tuple[int, int, str]:
-    """How many in all, and how many of which user most."""
+    """Return the total, and the user with the highest count after that count."""
     ((user, count),) = omitted.most_common(1)
     return sum(omitted.values()), count, printable(user)
 
@@ -231,7 +231,7 @@ SUMMARY_WORDS = {
     "canceled": "discarded",
     "stale": "ended after their lease",
 }
-"""What became of tasks, in a summary. Tasks that were given back have not ended."""
+"""Words for statuses in a summary. Tasks that were given back are left out, because they have not ended."""
 
 
 def _duration(seconds: float) -> str:

@@ -80,15 +80,15 @@ class WorkerOptions:
     handler: str | None = None
     alert_email: tuple[str, ...] = ()
     one_task: bool = False
-    """The process runs one task, which another one has fetched, and ends."""
+    """The process runs one task, which another process has fetched, and ends."""
     logs_tasks: bool = False
-    """Each task that ended well has a log line."""
+    """Each task that ended well gets a log line."""
     overrides: dict[str, Any] = field(default_factory=dict)
-    """What the command was given, for the children's own configuration."""
+    """Settings that the command was given, for the configuration of child processes."""
 
     @classmethod
     def from_config(cls, config: WorkerConfig, **changes: Any) -> WorkerOptions:
-        """The configured worker; ``changes`` that are not None win."""
+        """Make options from the configuration. Each of the ``changes`` that is not None takes precedence."""
         names = {each.name for each in fields(cls)}
         options: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in config if name in names
@@ -108,7 +108,7 @@ class WorkerOptions:
     def from_arguments(
         cls, config: WorkerConfig, queues: Sequence[str] | None, arguments: Mapping[str, Any]
     ) -> WorkerOptions:
-        """The configured worker with what a class was given instead."""
+        """Make options from the configuration and the arguments of a worker class, which take precedence."""
         if queues is not None and not queues:
             raise ConfigurationError(
                 "queues must name at least one queue, got none; leave it out to serve the configured ones"
@@ -124,7 +124,7 @@ class WorkerOptions:
         object.__setattr__(self, "queues", tuple(unique_queues(self.queues)))
 
     def for_child(self, worker_id: str, *, one_task: bool = False) -> WorkerOptions:
-        """Those of a process of this worker; of one for ``one_task``."""
+        """Make the options of a child process. With ``one_task``, the process runs one task."""
         if not one_task:
             return replace(self, worker_id=worker_id)
         return replace(
@@ -137,22 +137,22 @@ class WorkerOptions:
 
     @property
     def fence_after(self) -> float:
-        """How long after its last confirmed renewal a process may go on running tasks."""
+        """Seconds for which a process may go on running tasks after its last confirmed renewal."""
         return self.lease_seconds * (1 - FENCE_MARGIN)
 
     @property
     def unhealthy_after(self) -> float:
-        """How long a fetch loop may make no progress before the worker is unhealthy."""
+        """Seconds without progress of a fetch loop after which the worker is unhealthy."""
         return self.poll_interval + UNHEALTHY_SECONDS
 
     @property
     def replaced_after(self) -> float:
-        """How long an idle process may make no progress before the supervisor replaces it."""
+        """Seconds without progress after which the supervisor replaces an idle process."""
         return self.unhealthy_after + REPLACEMENT_SECONDS
 
 
 def _named_as_today(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments under the names that options have now."""
+    """Replace former names of options with the current ones."""
     from django_fairque.conf.sections import WorkerConfig
 
     names = {**WorkerConfig.renamed, "id": "worker_id"}
@@ -166,13 +166,13 @@ def _named_as_today(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _config_with(config: WorkerConfig, given: Mapping[str, Any]) -> WorkerConfig:
-    """A configuration with a class's arguments in place of its options, under the rules of these."""
+    """Override options with arguments. The rules of the options apply to the arguments."""
     changes = {("id" if name == "worker_id" else name): value for name, value in given.items() if name != "burst"}
     for name in ("users", "steal"):
         if name in given and given[name] != "*":
             changes[name] = _as_list(given[name], name, 'user ids, or "*" for everyone')
     try:
-        # Strict, because 2.0 or "2" for a number is what a text file or the environment may say; code has types.
+        # Strict: code has types. Only text files and environment variables may write a number as 2.0 or "2".
         return type(config).model_validate({**dict(config), **changes}, strict=True)
     except InvalidOptionsError as error:
         mistakes = []
@@ -184,7 +184,7 @@ def _config_with(config: WorkerConfig, given: Mapping[str, Any]) -> WorkerConfig
 
 
 def _as_list(value: Any, name: str, what: str) -> list[Any]:
-    """The items of an argument. A text is not taken for the list of its letters."""
+    """Convert an argument to a list. Refuse a string, because it would become a list of its letters."""
     if isinstance(value, (str, bytes, Options, Mapping)) or not isinstance(value, Iterable):
         hint = f"; did you mean [{short(value)}]?" if isinstance(value, str) else ""
         if isinstance(value, Options):
@@ -194,7 +194,7 @@ def _as_list(value: Any, name: str, what: str) -> list[Any]:
 
 
 def unique_queues(queues: Sequence[Q]) -> list[Q]:
-    """Queues without those that are named again: what a worker knows of a queue it keeps by name.
+    """Return the queues without repeated ones. A worker keeps its state of a queue by the queue's name.
 
     Raises:
         ConfigurationError: different queues have one name, or it is no list.

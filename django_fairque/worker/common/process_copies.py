@@ -1,11 +1,12 @@
 """Copies of a process that runs tasks: a task that calls `os.fork()` makes one.
 
 A copy must not outlive the worker, and must not go on as a worker: it has a copy of the buffer, and would run tasks a second
-time. Programs that a task starts (`subprocess`) are not copies; nothing here ends them.
+time. Programs that a task starts (`subprocess`) are not copies, and are not ended here.
 
-The kernel can kill a process with its parent (`PR_SET_PDEATHSIG`), but means the thread that made it, which may end before.
-So each copy has the read end of a pipe whose write end only the worker process has open, and asks for SIGKILL when that is
-closed (`F_SETSIG`). It comes whatever the copy is doing. Linux only.
+The kernel can kill a process when its parent ends (`PR_SET_PDEATHSIG`). But the parent is the thread that forked, which may end
+earlier than the worker. So each copy has the read end of a pipe whose write end is open only in the worker process. The copy
+requests SIGKILL for the moment when the write end is closed (`F_SETSIG`). The signal arrives whatever the copy is doing. Linux
+only.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ F_SETSIG = 10
 
 class _CopyState:
     ends: tuple[int, int] | None = None
-    """Of the pipe: read, write (-1 in copies)."""
+    """Ends of the pipe: read, write (-1 in copies)."""
     loop: AbstractEventLoop | None = None
     """The event loop that ran in the thread which is making a copy."""
 

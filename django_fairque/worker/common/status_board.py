@@ -36,23 +36,23 @@ if TYPE_CHECKING:
 
 
 SLOT_BYTES = 32_768
-"""Room for a batch of 900 tasks with generated ids; of those beyond it nothing is known when the child dies."""
+"""Room for a batch of 900 tasks with generated ids. When the child dies, nothing is known about the tasks beyond this number."""
 STARTED_TOKENS_PER_SLOT = 4096
-"""Tokens of tasks that each slot has begun last. Must exceed the number of tasks that one slot can end before their outcomes
-are reported, which the size of a fetch bounds (`MAX_FETCH_LEASES`); a power of two."""
+"""Number of tokens that are kept for each slot: those of the tasks that began last. A power of two. Must exceed the number of
+tasks that one slot can end before their outcomes are reported, which the size of a fetch bounds (`MAX_FETCH_LEASES`)."""
 OUTCOME_LOG_HALF_BYTES = 32_768
-"""Of each of the two halves of a slot's `OutcomeLog`: room for 400 outcomes without a result, or for one with a result of 32 KB.
-The task of a larger one runs again."""
+"""Bytes of each of the two halves of a slot's `OutcomeLog`: room for 400 outcomes without a result, or for one with a result of
+32 KB. A task with a larger outcome runs again."""
 MAX_REPORTED_OUTCOMES = 1000
 """Outcomes of a shard that are reported for a dead process, the latest ones: more than two calls take at once."""
 ACTIVITY_BYTES = 8_192
 """Room for a report of a process about its slots, which has 6,000 bytes at most (`MAX_ACTIVITY_BYTES`)."""
 SHARD_INDEX_BITS = 16
-"""A token of that ring is shifted left by this, and its shard index is in these bits."""
+"""Number of low bits of a ring entry that hold the shard index. The token is in the higher bits."""
 _ONE = struct.Struct("<ddHHqHH")
 _RECORD = struct.Struct("<ddHH")
 _LIMIT = struct.Struct("<dd")
-"""When it began, and for how long it may run."""
+"""Start time, and the seconds for which the task may run."""
 _TIMEOUT = struct.Struct("<d")
 _STARTED = struct.Struct("<d")
 _ENTRY = struct.Struct("<qHH")
@@ -268,19 +268,19 @@ class StatusBoard:
         self._ticked[0] = math.inf if self._is_ending else self._ticked[0] + 1
 
     def set_thread(self, slot: int, thread_id: int) -> None:
-        """The system's number of the slot's thread."""
+        """Set the system's id of the slot's thread."""
         self._thread_ids[slot] = thread_id
 
     def record_outcomes(self, slot: int, shard_index: int, count: int) -> None:
-        """Count outcomes of the slot that are to be reported. By who has the slot."""
+        """Count outcomes of the slot that are to be reported. Called by the owner of the slot."""
         self._ended[slot][shard_index] += count
 
     def set_settled(self, shard_index: int, count: int) -> None:
-        """Set the number of reported outcomes of slots. By one thread at a time."""
+        """Set the number of reported outcomes of slots. Called by one thread at a time."""
         self._settled[shard_index] = count
 
     def end_ticking(self) -> None:
-        """The process ends; from here on it is not expected to respond."""
+        """Record that the process is ending. From now on it is not expected to respond."""
         self._is_ending = True
         self._ticked[0] = math.inf
 
@@ -315,20 +315,21 @@ class StatusBoard:
         return self._ticked[0]
 
     def polls(self, shard_index: int) -> float:
-        """Grows when the loop of this queue comes round; 0 before that."""
+        """Return a number that grows when the loop of this shard makes a round; 0 before the first round."""
         return self._polled[shard_index]
 
     def unreported(self, shard_index: int) -> tuple[int, int]:
-        """How many outcomes of slots are not reported, and how many are."""
+        """Return the number of outcomes of slots that are not reported, and the number of those that are."""
         settled = self._settled[shard_index]
         return sum(ended[shard_index] for ended in self._ended) - settled, settled
 
     def versions(self) -> list[int]:
-        """Of each slot a number that changes when a task begins or ends there; odd while one runs."""
+        """Return a number for each slot that changes when a task begins or ends there. An odd number means that a task is
+        running."""
         return self._versions.tolist()
 
     def thread_id(self, slot: int) -> int:
-        """The system's number of the slot's thread; 0 before it has begun."""
+        """Return the system's id of the slot's thread; 0 before the thread has begun."""
         return self._thread_ids[slot]
 
     def running_in(self, slot: int) -> OccupiedSlot | None:
@@ -336,16 +337,17 @@ class StatusBoard:
         return self._read(slot)
 
     def raise_fence(self, shard_index: int) -> int:
-        """No lease that the child has received until now starts from here on, except those that have begun."""
+        """Prevent the start of all leases that the child has received until now. Leases that have begun go on. Return the fence's
+        number."""
         self.fences[shard_index] += 1
         return self.fences[shard_index]
 
     def lower_fence(self, shard_index: int, number: int) -> None:
-        """What was behind the fence of this number has been given back: the child may fetch again."""
+        """Let the child fetch again: all leases behind the fence with this ``number`` have been given back."""
         self._lowered[shard_index] = number
 
     def started_tokens(self, shard_index: int) -> set[int]:
-        """Tokens of the tasks that have begun last, among them all whose outcomes are not reported."""
+        """Return the tokens of the tasks that began last. All tasks whose outcomes are not reported are among them."""
         mask = (1 << SHARD_INDEX_BITS) - 1
         return {
             entry >> SHARD_INDEX_BITS
@@ -355,7 +357,8 @@ class StatusBoard:
         }
 
     def logged_outcomes(self, shard_index: int, worker_id: str) -> list[Outcome]:
-        """Outcomes of the tasks that have ended last, among them all that are not reported. When the process is dead."""
+        """Return the outcomes of the tasks that ended last; all unreported ones are among them. Call this when the process is
+        dead."""
         found = [entry for log in self.outcome_logs for entry in log.read(shard_index, worker_id)]
         found.sort(key=itemgetter(0))
         return [outcome for _, outcome in found[-MAX_REPORTED_OUTCOMES:]]
@@ -374,7 +377,8 @@ class StatusBoard:
         return sum(version & 1 for version in self._versions.tolist())
 
     def overdue(self, now: float) -> list[OccupiedSlot]:
-        """What has run beyond its limit. Of other slots, only the limit is read: this is called often."""
+        """Return the slots whose tasks have exceeded their limit. For other slots, only the limit is read, because this is called
+        often."""
         found: list[OccupiedSlot] = []
         for slot, version in enumerate(self._versions.tolist()):
             if version & 1 and now > sum(_LIMIT.unpack_from(self._records[slot])):
@@ -388,7 +392,7 @@ class StatusBoard:
         return [running for running in found if running is not None]
 
     def _read(self, slot: int) -> OccupiedSlot | None:
-        for _ in range(100):  # of records that change this fast none is worth knowing
+        for _ in range(100):  # a record that changes this fast is not worth knowing
             version = self._versions[slot]
             if not version & 1:
                 return None

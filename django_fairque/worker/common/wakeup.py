@@ -1,4 +1,4 @@
-"""How threads of a worker wake each other. `threading.Event` and `queue.Queue` would cost as much as a short task."""
+"""Lets threads of a worker wake each other. `threading.Event` and `queue.Queue` would cost as much as a short task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples what the slots of a process run, for whom, once a second."""
+"""Samples the slots of a process once a second: which task runs in each slot, and for which user."""
 
 from __future__ import annotations
 

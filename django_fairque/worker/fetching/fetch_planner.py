@@ -57,11 +57,11 @@ RATE_WINDOW_SECONDS = 0.1
 """Seconds of work over which the rate is taken: one call's tasks end in a moment, the next one's after a wait for the
 server, and what is kept ahead must not follow that up and down."""
 RUN_TIME_SAMPLES = 30
-"""Tasks over which the mean of their run times is taken."""
+"""Number of tasks over which the mean run time is taken."""
 
 
 class Pace:
-    """Learns from what has ended.
+    """Calculates from the tasks that have ended how many leases to fetch ahead.
 
     Attributes:
         prefetch: leases to have in hand beyond those that run.
@@ -89,10 +89,11 @@ class Pace:
             self._seconds = kept * self._seconds + seconds
         run = sum(outcome.took or 0.0 for outcome in outcomes) / count
         self.mean_run += min(1.0, count / RUN_TIME_SAMPLES) * (run - self.mean_run)
-        # A call is made when a quarter of the buffer has been used. The rest must last until it is answered, with all slots
-        # working. More tasks than on average may end in that time: more by twice the square root is rare. If several tasks end
-        # in that time, a larger buffer means fewer calls, and the thread that makes them takes the interpreter from the slots.
-        # It delays newcomers by about two round trips at most. With longer tasks, the delay would be that of one of these.
+        # A call is made when a quarter of the buffer has been used. The rest must last until the call is answered, with all slots
+        # working. More tasks than the average may end in that time: more by twice the square root is rare. If several tasks end
+        # in that time, a larger buffer means fewer calls, so the calling thread takes the interpreter from the slots less often.
+        # A larger buffer delays newcomers by about two round trips at most. With longer tasks, the delay would be that of one
+        # task.
         ending = self._slots * self._round_trip / max(self.mean_run, 1e-6)
         needed = (3 if ending >= 1 else 2) * (ending + math.sqrt(ending))
         rate = self._tasks / self._seconds if self._seconds else 0.0
@@ -112,38 +113,38 @@ class Pace:
         return min(MAX_OUTCOMES_PER_CALL, max(SECOND_CALL_OUTCOMES, (self._slots + self.prefetch) // 3))
 
     def record_round_trip(self, seconds: float) -> None:
-        """A call that brought leases took so long."""
+        """Record the seconds of a call that brought leases."""
         self._round_trip += 0.2 * (seconds - self._round_trip)
 
     def reset(self) -> None:
-        """What lay ahead was not reached in time: nothing is fetched ahead before more has ended."""
+        """Fetch nothing ahead until more tasks have ended: leases that were fetched ahead did not start in time."""
         self.prefetch = self.low_mark = 0
         self._tasks = self._seconds = 0.0
 
 
 OUTCOME_FLUSH_SECONDS = 0.01
-"""Most seconds an outcome waits for company while there is enough to do."""
+"""Maximum seconds for which an outcome waits for others while there is enough to do."""
 MAX_BUFFERED_SECONDS = 1.0
-"""Seconds after which a lease that still lies in the buffer is given back: another worker may be free."""
+"""Seconds after which a lease that is still in the buffer is given back, because another worker may be free."""
 MAX_CONCURRENT_CALLS = 2
-"""On their way at once."""
+"""Maximum number of calls in progress at once."""
 FETCH_AHEAD_LEASES = 2
 """Leases requested before there is work: one more than there usually are, so that the reply shows whether there are others."""
 MIN_DUE_CHECK_SECONDS = 0.005
-"""Seconds between looks for what is due: the server may have more of it than it starts in one call."""
+"""Minimum seconds between two checks for due tasks. The server may have more due tasks than it starts in one call."""
 MAX_DUE_CHECK_SECONDS = 0.1
-"""The same after several in a row that brought nothing: with many tasks that become due one after the other, and many idle
-workers, nearly all of these looks would bring nothing."""
+"""Maximum seconds between two checks for due tasks, after several checks in a row that found nothing. With many tasks that become
+due one after the other, and many idle workers, nearly all checks would find nothing."""
 MIN_WAIT_SECONDS = 0.1
-"""Seconds of a wait for work at least, also if something is due earlier. The server may end a wait so much too late."""
+"""Minimum seconds of a wait for work, even if a task is due earlier. The server may end a wait up to this much too late."""
 FENCE_POLL_SECONDS = 0.02
-"""Seconds between looks at a raised fence."""
+"""Seconds between two checks of a raised fence."""
 FIRST_SELECTIVE_PAUSE_SECONDS = 0.005
 MAX_SELECTIVE_PAUSE_SECONDS = 0.25
-"""Seconds between looks of a worker for some users only, while there is work for others only."""
+"""Maximum seconds between two checks of a worker that serves only some users, while there is work only for others."""
 
 UNANSWERED_CALL_SECONDS = 0.25
-"""Seconds after which a planner whose call was not answered is no longer waited for by the others."""
+"""Seconds after which the other planners stop waiting for a planner whose call was not answered."""
 
 
 @dataclass(eq=False)
@@ -157,24 +158,24 @@ class FetchCall:
     woken: bool = False
     made_at: float = 0.0
     made_at_event: int = 0
-    """`SlotBudget.events` at that time."""
+    """Value of `SlotBudget.events` when the call was made."""
     is_fetch_ahead: bool = False
-    """It is sent behind a wait for work (`FetchPlanner.plan_fetch_ahead`)."""
+    """The call is sent behind a wait for work (`FetchPlanner.plan_fetch_ahead`)."""
     window: Window = NO_WINDOW
     """The position of its shard among those of its queue."""
     fence: int = 0
-    """The number of the shard's fence when it was planned; if that has changed, the leases of its reply do not start."""
+    """Number of the shard's fence when the call was planned. If it has changed, the leases of the reply do not start."""
 
 
 class FetchPlanner:
     """The state of one queue in one worker: when to fetch how many tasks, and which leases are held.
 
-    Moments are those of the monotonic clock, as ``now``. ``index`` is the number of this planner; ``budget`` divides
-    the worker's slots. ``batch_limits`` returns ``(size, wait)`` for a task's name if tasks of this name run in
-    batches, else None. ``turn`` is which shard of a queue this is for. ``divert``: whether a lease was passed on to
-    another process, which runs its task. ``fence``: raised by the supervisor while it gives back leases of this shard.
+    Times such as ``now`` are those of the monotonic clock. ``index`` is the number of this planner. ``budget`` divides the
+    worker's slots. ``batch_limits`` returns ``(size, wait)`` for a task's name if tasks of this name run in batches, else None.
+    ``turn`` is the shard of a queue that this planner is for. ``divert`` returns whether a lease was passed on to another
+    process, which runs its task. ``fence`` is raised by the supervisor while it gives back leases of this shard.
 
-    The planner of a worker that is for one task requests none, and has the one that it is given (`add_lease`).
+    The planner of a worker for one task fetches nothing; its task is added with `add_lease`.
     """
 
     share = 0
@@ -204,25 +205,25 @@ class FetchPlanner:
         self.separate: set[int] = set()
         """Tokens of leases that were passed on and have neither ended nor been given back. Each takes a slot of this worker."""
         self.tokens: set[int] = set()
-        """Of all leases that are held: in the buffer, running, or with an outcome that is not reported."""
+        """Tokens of all leases that are held: in the buffer, running, or with an outcome that is not reported."""
         self.exhausted = False
-        """The last fetch got less than it requested: another one is pointless before something changes."""
+        """The last fetch got fewer leases than it requested. Another fetch is pointless until something changes."""
         self.is_stopping = False
         self.is_draining = False
-        """It fetches nothing and keeps no lease that has not started, until this is reset."""
+        """Fetches nothing, and keeps no lease that has not started, until this is reset."""
         self.is_out_of_sync = False
-        """The server may have recorded leases for this worker of which nothing is known here; nothing is fetched until
-        they are given back."""
+        """The server may have recorded leases for this worker that the worker does not know. Nothing is fetched until they are
+        given back."""
         self.settled = 0
         """Outcomes of slots that have been reported."""
         self.has_failed = False
-        """Its last call failed: nothing is kept free for it."""
+        """Its last call failed, so no slot is kept free for it."""
         self.turn = turn or ShardTurn(ShardScheduler([FairShardOrder(1)]), 0)
         options = budget.options
         # One slot that only runs what is there (`run_tasks` of tests) has no task ready: each starts when it is its user's turn.
         self.pace = Pace(0 if options.burst and options.concurrency == 1 else options.concurrency)
         self.pending_calls: list[FetchCall] = []
-        """Calls that are on their way."""
+        """Calls in progress."""
         self._budget = budget
         self._options = budget.options
         self._divert = divert
@@ -248,7 +249,7 @@ class FetchPlanner:
     # --- what the slots see ---
 
     def waiting(self) -> tuple[Work, ...]:
-        """What no slot has taken yet."""
+        """Return the work that no slot has taken yet."""
         return self._buffer.snapshot()
 
     @property
@@ -260,7 +261,7 @@ class FetchPlanner:
 
     @property
     def wants_tasks(self) -> bool:
-        """Whether it would fetch if it were given room, and could."""
+        """Whether it would fetch tasks if it had free slots."""
         if self._options.one_task:
             return False
         return not (self.exhausted or self.is_stopping or self.is_draining or self.has_failed)
@@ -291,7 +292,8 @@ class FetchPlanner:
 
     @property
     def must_reconcile(self) -> bool:
-        """Whether leases that are not held here must be given back now. What is held is known: no call is on its way."""
+        """Whether leases that are not held here must be given back now. The held leases are known only while no call is in
+        progress."""
         return self.is_out_of_sync and not self.pending_calls and self.fetch_ahead is None
 
     @property
@@ -304,7 +306,7 @@ class FetchPlanner:
         return leases - len(self._companions) + done
 
     def retry_exhausted(self) -> None:
-        """Fetch again where nothing was found: something that ended here may have released tasks on other shards."""
+        """Fetch again from shards where nothing was found: a task that ended here may have released tasks on other shards."""
         self._budget.events += 1
 
     def set_draining(self, *, is_draining: bool) -> None:
@@ -315,9 +317,8 @@ class FetchPlanner:
     # --- what to do next ---
 
     def next_call(self, now: float) -> FetchCall | None:
-        """Return the call that is due, or None. It is in progress until `call_succeeded` or `call_failed` is called
-        with it.
-        """
+        """Return the call that is due, or None. The call is in progress until `call_succeeded` or `call_failed` is called with
+        it."""
         self._follow_fence()
         self._add_batches(now)
         if self.is_stopping or self.is_draining:
@@ -370,8 +371,8 @@ class FetchPlanner:
 
     @property
     def _is_free(self) -> bool:
-        """Whether a call may be made now. A second one while one is on its way is for many outcomes: the server goes on to it at
-        once, instead of waiting for what lies between its answer and the next call. A few can wait for that one."""
+        """Return whether a call may be made now. A second call while one is in progress is for many outcomes: the server starts
+        it at once, without a pause between the first answer and the next call. A few outcomes can wait for that next call."""
         return not self.pending_calls or (
             len(self.pending_calls) < MAX_CONCURRENT_CALLS and len(self.outcomes) >= SECOND_CALL_OUTCOMES
         )
@@ -381,7 +382,8 @@ class FetchPlanner:
         return self._options.burst and self._budget.is_idle and not self.is_empty
 
     def _is_turn_check_due(self, now: float) -> bool:
-        """Whether to see who is next on this shard while others of its queue come first: somebody may have come since."""
+        """Return whether to check this shard's next user while other shards of its queue come first. A new user may have come
+        since."""
         return now >= self._turn_check_due and self._waits_for_turn(now)
 
     def _waits_for_turn(self, now: float) -> bool:
@@ -519,7 +521,6 @@ class FetchPlanner:
             self._wait_results.append(True)
 
     def _remove_pending(self, call: FetchCall) -> None:
-        """The call is over."""
         if call.is_fetch_ahead:
             self.fetch_ahead, self._is_waiting = None, False
         else:
@@ -538,7 +539,7 @@ class FetchPlanner:
         return len(self.buffer) > self.pace.low_mark and not self._budget.is_below_share(self, now)
 
     def _can_use_slots(self, now: float) -> bool:
-        """Whether it could run a task now, or at the next end of a task of another planner."""
+        """Return whether it could run a task now, or when the next task of another planner ends."""
         return self._may_fetch and (self._fetch_size(now) > 0 or self._budget.is_below_share(self, now))
 
     @property
@@ -548,7 +549,7 @@ class FetchPlanner:
         return not (self.is_out_of_sync or self.is_draining or self._is_fenced)
 
     def add_lease(self, lease: Lease, now: float) -> None:
-        """Add a ``lease`` that was not fetched here. If it is of a batch task it is a batch alone."""
+        """Add a ``lease`` that was not fetched here. A lease of a batch task becomes a batch of one."""
         self._busy_since = now
         self.held += 1
         self.tokens.add(lease.token)
@@ -597,7 +598,7 @@ class FetchPlanner:
             self._companions.update(lease.token for lease in batch[1:])
 
     def _set_next_check(self, leases: list[Lease], reply: Settled, now: float) -> None:
-        """When to look for what is due. The pause before it grows while looks in quick succession bring nothing."""
+        """Plan the next check for due tasks. The pause before it grows while checks in quick succession find nothing."""
         if leases or now - self._empty_check_at > 2 * MAX_DUE_CHECK_SECONDS:
             self._check_pause = MIN_DUE_CHECK_SECONDS
         else:
@@ -697,9 +698,9 @@ class SlotBudget:
         return min(max(0, free + planner.pace.prefetch) + for_batches, MAX_FETCH_LEASES, self._remaining)
 
     def is_below_share(self, planner: FetchPlanner, now: float) -> bool:
-        """Whether the next slot to be free would be for the ``planner`` if it wanted tasks.
+        """Whether the next free slot would be for the ``planner`` if it wanted tasks.
 
-        Of several shards of a queue, any may be next.
+        If a queue has several shards, any of them may be next.
         """
         if not (self.is_shared and self._remaining):
             return False
@@ -708,13 +709,13 @@ class SlotBudget:
 
     @property
     def _remaining(self) -> int:
-        """Tasks that the worker may fetch until it is replaced."""
+        """Return the number of tasks that the worker may fetch until it is replaced."""
         if not self.options.max_tasks:
             return MAX_FETCH_LEASES
         return max(0, self.options.max_tasks - self.finished - sum(planner.held for planner in self.planners))
 
     def _free_for(self, planner: FetchPlanner, now: float) -> int:
-        """Slots that the ``planner`` may fill. Negative if its queue has leases beyond its share."""
+        """Return the number of slots that the ``planner`` may fill. Negative if its queue has leases beyond its share."""
         uses = self._uses(now, also_wants=planner)
         mine = uses[planner.turn.scheduler]
         planner.share = mine.share
@@ -763,11 +764,10 @@ class SlotBudget:
 
     @property
     def may_fetch_ahead(self) -> bool:
-        """Whether a planner may request tasks before there are any: the only planner, of a worker that has nothing to
-        do.
+        """Whether a planner may request tasks before there are any. Only the single planner of an idle worker may do this.
 
-        Of several planners each would get some. And a task that the worker runs may delay it (if it keeps the
-        interpreter), while another worker could begin those that it got.
+        With several planners, each would get some tasks. A running task may delay the fetched ones (if it keeps the interpreter),
+        while another worker could begin them.
         """
         return len(self.planners) == 1 and self.is_idle and not self.options.burst
 

@@ -1,4 +1,4 @@
-"""The threads of one shard that call the server. They report outcomes and fetch leases, in one call for each batch; another
+"""Threads that call the server for one shard: fetch threads report outcomes and fetch leases, in one call for each batch; another
 thread waits on the server until there is work."""
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ a processor, away from them."""
 
 @dataclass(frozen=True)
 class FetchServices:
-    """What the fetch threads of a worker share.
+    """Objects and callbacks that the fetch threads of a worker share.
 
     ``on_change`` is called after each call, and at the end: other queues may have room now, or all work may be done.
     ``on_leases`` is called when a planner's buffer has new leases, and ``wake_slot`` now and then while a buffer has leases.
@@ -59,7 +59,7 @@ class FetchServices:
     outages: Outages
     reporter: OutcomeReporter
     name_figures: Mapping[str, TaskNameFigures]
-    """By the name of the queue."""
+    """Figures by the name of the queue."""
     signal_thread: SignalThread
     on_change: Callable[[], None]
 
@@ -84,7 +84,7 @@ class FetchThread(threading.Thread):
         self._shard_name = queue.display_name
         self._outage = services.outages.for_shard(queue.display_name)
         self.has_other_key = False
-        """It fetches nothing for a while, because producers sign with a key that this worker does not have."""
+        """The thread fetches nothing for a while, because producers sign with a key that this worker does not have."""
         self._wakeup_thread = WakeupThread(self, queue, self._outage)
         self._second_wakeup = context.second_wakeup
         self._second_thread = SecondFetchThread(self, self._second_wakeup)
@@ -124,22 +124,22 @@ class FetchThread(threading.Thread):
         self._services.on_change()
 
     def _is_over(self) -> bool:
-        """Whether everything is settled; from then on nothing is taken in, also of what a wait brings."""
+        """Return whether all leases are settled. After that, nothing is accepted, not even the result of a wait."""
         with self._lock:
             if self.planner.is_done:
                 self._wakeup_thread.end()
             return self.planner.is_done
 
     def join_wait(self, seconds: float) -> bool:
-        """Wait for the end of the wait for work, if this thread does not need it any more, for so long at most. Whether it goes
-        on."""
+        """Wait up to ``seconds`` for the end of the wait for work, if this thread no longer needs it. Return whether it is still
+        in progress."""
         if not (self._wakeup_thread.has_ended and self._wakeup_thread.is_alive()):
             return False
         self._wakeup_thread.join(seconds)
         return self._wakeup_thread.is_alive()
 
     def next_second_call(self) -> FetchCall | None:
-        """A second call to make while another one is in progress, if there is enough for one."""
+        """Return a second call to make while another one is in progress, or None if there is not enough for one."""
         with self._lock:
             return self.planner.next_call(monotonic()) if self.planner.pending_calls else None
 
@@ -330,18 +330,19 @@ class WakeupThread(threading.Thread):
         self._wakeup.notify()
 
     def send_fetch(self, fetch: Fetch) -> bool:
-        """Send a fetch behind the wait that goes on; False if it is too late for that."""
+        """Send a fetch behind the wait in progress. Return False if it is too late for that."""
         return self._wait is not None and self._wait.send_fetch(fetch)
 
     def end(self) -> None:
-        """It may still wait on the server for a while; what it hears then is passed on."""
+        """End the thread, which may still wait on the server for a while. The result of that wait is passed on."""
         self.has_ended = True
         self._wakeup.notify()
 
     def run(self) -> None:
         while True:
             if self._wait is not None and not self._is_started:
-                # Also when all else has ended: it has begun on the server, and would take a marker of which nobody hears.
+                # Finish the wait even when all other work has ended: the wait has begun on the server, and would take a marker
+                # unnoticed.
                 self._is_started = True
                 self._finish_wait(self._wait)
             elif self.has_ended:

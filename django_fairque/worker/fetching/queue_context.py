@@ -28,7 +28,8 @@ class RevokedLeases(set[LeaseKey]):
         self.update(leases)
 
     def settle(self, outcome: Outcome) -> Outcome:
-        """What to report of a run that has ended: of one that was revoked nothing, as its lease is not ours any more."""
+        """Return the outcome to report for a run that has ended. A revoked run only releases its lease, which is no longer
+        ours."""
         if not self or outcome.lease.key not in self:
             return outcome
         self.discard(outcome.lease.key)

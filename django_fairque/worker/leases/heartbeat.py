@@ -104,8 +104,8 @@ def _key_fingerprints() -> str:
 
 @cache
 def _digest_of_tasks() -> str:
-    """A digest of the modules in which this process's tasks are declared, in 7 digits: it changes with their code. Read once,
-    because the process keeps the code with which it began."""
+    """Compute a digest of 7 digits of the modules that declare this process's tasks: it changes with their code. The digest is
+    cached, because the process keeps the code with which it began."""
     digest, names = hashlib.sha256(), registry.modules()
     for name in names:
         digest.update(name.encode())
@@ -128,20 +128,20 @@ def worker_figures(processes: Sequence[Mapping[str, Any]], slots: int, *, is_hea
 
 
 class ServerEpochs:
-    """What the last heartbeat of each queue returned about its server. For one thread."""
+    """Compares each queue's heartbeat with the one before, to find changed servers and lost data. For one thread."""
 
     def __init__(self) -> None:
         self._last_epochs: dict[str, tuple[float, int]] = {}
         self._servers: dict[str, str] = {}
 
     def has_changed_server(self, queue: str, heartbeat: Heartbeat) -> bool:
-        """Whether another server, or the same one after a restart, answers since the last heartbeat. It may lack what the last
-        one acknowledged: leases that were settled there would be renewed for ever, as the worker's own."""
+        """Return whether another server, or the same one after a restart, answers since the last heartbeat. The new server may
+        lack data that the last one acknowledged: leases that were settled there would be renewed forever, as the worker's own."""
         before, self._servers[queue] = self._servers.get(queue, heartbeat.server), heartbeat.server
         return before != heartbeat.server
 
     def find_loss(self, queue: str, heartbeat: Heartbeat) -> Alert | None:
-        """What has been lost since the last heartbeat; None, nearly always, for nothing."""
+        """Return an alert about the data lost since the last heartbeat. Nearly always None, because nothing is lost."""
         (epoch, token), now = self._last_epochs.get(queue, (heartbeat.epoch, 0)), (heartbeat.epoch, heartbeat.token)
         self._last_epochs[queue] = now
         if heartbeat.epoch == epoch and heartbeat.token >= token:
@@ -154,7 +154,7 @@ class ServerEpochs:
 
 
 DRAIN_COMMAND, STOP_COMMAND = "drain", "stop"
-"""Two of `WORKER_COMMANDS`; the third is to work again."""
+"""Two of the `WORKER_COMMANDS`; the third one resumes work."""
 
 
 class OperatorCommands:

@@ -1,9 +1,9 @@
 """A thread that renews the leases of workers, gives back the leases of dead workers, and sweeps the queues.
 
-It also fires schedules and fetches alerts, which other threads announce: no user code runs here. One thread serves any number of
-workers (a supervisor's children, or the one worker of a process without supervisor). Giving back comes first, then renewing, then
-sweeping. Each of these is one short call, so none waits for long. A shard that can't be reached is tried again after a pause,
-while the work for all other shards goes on.
+The thread also fires schedules, and fetches alerts, which other threads announce: no user code runs here. One thread serves any
+number of workers (a supervisor's children, or the one worker of a process without supervisor). Giving back comes first, then
+renewing, then sweeping. Each of these is one short call, so none waits for long. A shard that can't be reached is tried again
+after a pause, while the work for all other shards goes on.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ class RenewedWorker:
     on_revoked: Callable[[int, Sequence[LeaseKey]], object]
     """Called with the shard index and its leases whose tasks were canceled or lost."""
     running: Callable[[], Sequence[OccupiedSlot]] = tuple
-    """What it runs."""
+    """Returns the worker's occupied slots."""
     on_server_changed: Callable[[int], object] = lambda _: None
     """Called with the shard index when another server answers: its leases of this worker must be compared."""
     due: dict[str, float] = field(default_factory=dict)
-    """Per queue, or shard of one, when to renew next."""
+    """Time of the next renewal, by queue or shard of a queue."""
     confirmed: dict[str, float] = field(default_factory=dict)
     """Per queue, or shard of one, by shard index: when the last renewal that worked was sent (`time.monotonic()`)."""
     operator_commands: OperatorCommands = field(default_factory=OperatorCommands)
@@ -75,16 +75,16 @@ class LeaseReturn:
     reason: str
     crashed: list[int] = field(default_factory=list)
     started: list[int] = field(default_factory=list)
-    """What it was running, if it was ended for another reason."""
+    """Tokens of the tasks that the worker was running, if it was ended for another reason than a crash."""
     outcomes: list[Outcome] = field(default_factory=list)
-    """Of its tasks that ended with it in another way; sent first."""
+    """Outcomes of tasks that ended with the worker in another way. These are sent first."""
     moved: list[tuple[LeaseKey, str]] = field(default_factory=list)
-    """Leases that it had passed on, each with the worker id of the separate process that runs the task. They are moved to that
-    process first, because it may not have taken them over yet."""
+    """Leases that the worker had passed on, each with the worker id of the separate process that runs the task. Before the other
+    leases are given back, these are moved to that process, because it may not have taken them over yet."""
     is_gone: bool = True
     """The worker is dead. If not, only the outcomes are sent."""
     on_done: Callable[[], object] = lambda: None
-    """Called by the thread that renews leases, when these have been given back."""
+    """Called by the thread that renews leases, when the leases have been given back."""
 
 
 @dataclass
@@ -95,7 +95,7 @@ class Reconciliation:
     worker_id: str
     reason: str
     started: Collection[int]
-    """Tokens."""
+    """Tokens of the leases that have begun."""
     on_done: Callable[[int], object]
     """Called with the number of leases that were given back."""
 
@@ -205,19 +205,20 @@ class LeaseRenewal(threading.Thread):
                 self.last_success_at = monotonic()
 
     def _pause_node(self, label: str, seconds: float) -> None:
-        """It and all others whose node is the same: each may cost a time-out, and at least as long goes to the rest."""
+        """Pause this shard and all others whose node can't be reached. Each may cost a time-out, and at least as long goes to the
+        rest."""
         until = monotonic() + seconds
         for each, shard in self._queues.items():
             if each == label or shard.is_away:
                 self._not_before[each] = max(until, self._not_before[each])
 
     def _shard(self, label: str) -> FairQueue:
-        """The queue or shard; what is known to be away is tried once each time."""
+        """Return the queue or shard, without retries if its node is known to be unreachable."""
         shard = self._queues[label]
         return self._without_retries[label] if shard.is_away else shard
 
     def _next_job(self) -> tuple[str, Callable[[], None]] | None:
-        """Wait for the next thing to do, and where; None at the end."""
+        """Wait for the next job. Return it with the label of its shard, or None at the end."""
         with self._changed:
             self._busy = False
             self._changed.notify_all()

@@ -114,11 +114,12 @@ class Outages:
 
     @property
     def has_answered(self) -> bool:
-        """Whether anything ever did."""
+        """Whether any shard has ever answered."""
         return any(each.has_answered for each in self._each.values())
 
     def unreachable_shards(self) -> list[int]:
-        """Those on which nothing answers, or whose node is known not to: not every shard of it is tried."""
+        """Return the shards that do not answer, or whose node is known to be unreachable: not every shard of such a node is
+        tried."""
         return [
             shard_index
             for shard_index, shard in enumerate(self._shards)
@@ -126,11 +127,11 @@ class Outages:
         ]
 
     def record_failure(self, error: Exception) -> None:
-        """Nothing can be reached, whatever it is about."""
+        """Record that no shard can be reached."""
         for each in set(self._each.values()):
             each.record_failure(error)
 
     def record_success(self) -> None:
-        """What answers for all has answered."""
+        """Record that the servers of all shards have answered."""
         for each in set(self._each.values()):
             each.record_success()

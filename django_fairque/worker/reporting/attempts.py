@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 RECORD_SECONDS = 10.0
 """Seconds between two calls of a process for one queue."""
 RETRY_SECONDS = 1.0
-"""Seconds for which a call is repeated when the server does not answer: the figures are worth no longer delay."""
+"""Seconds for which a call is repeated when the server does not answer. The figures are not worth a longer delay."""
 ENDED_STATUSES = ("finished", "retried", "dead", "canceled")
-"""Of outcomes that end an attempt: others were given back, or are not this worker's."""
+"""Statuses of outcomes that end an attempt. Other outcomes were given back, or are not this worker's."""
 
 
 class TaskNameFigures:
@@ -53,7 +53,7 @@ class TaskNameFigures:
         return counts
 
     def record(self, *, at_once: bool = False) -> None:
-        """Record the figures if it is time, or ``at_once``. They are lost if the server can't be reached."""
+        """Record the figures if it is time, or ``at_once``. Figures are lost if the server can't be reached."""
         with self._lock:
             now = monotonic()
             if not self._counts or not (at_once or now - self._recorded_at >= RECORD_SECONDS):

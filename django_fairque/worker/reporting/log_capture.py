@@ -1,8 +1,8 @@
-"""Captures what a task logs, if it was declared with ``capture_logs``, for its page in the admin.
+"""Captures the log lines of a task that is declared with ``capture_logs``, for its page in the admin.
 
-A handler of the root logger looks up the task that runs in the calling thread or coroutine. It is installed when the first such
-task of the process begins: a process without such tasks has no handler. It stays installed, because `logging` may skip another
-handler while one is removed.
+A handler of the root logger looks up the task that runs in the calling thread or coroutine. The handler is installed when the
+first such task of the process begins: a process without such tasks has no handler. Once installed, the handler stays, because
+`logging` may skip another handler while one is removed.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.lease import Lease
 
 MAX_CAPTURED_LINES = 200
-"""Of one attempt; the last ones are kept."""
+"""Maximum number of lines of one attempt. The last lines are kept."""
 MAX_CAPTURED_BYTES = 16_384
-"""Of one attempt: of all its lines together, with their levels and the names of their loggers."""
+"""Maximum size of all lines of one attempt, with their levels and the names of their loggers."""
 MAX_LINE_CHARACTERS = 2_000
-"""Of one line, with its traceback; the rest is cut off."""
+"""Maximum length of one line, with its traceback. The rest is cut off."""
 MAX_LOGGER_NAME_CHARACTERS = 100
 FIRST_SEND_SECONDS, SEND_SECONDS = 1.0, 5.0
-"""Seconds from the first line until the lines are sent while the task runs, and between two times: what is lost of a process that
-is killed."""
+"""Seconds from the first line until lines are sent while the task runs, and seconds between later sends. A process that is killed
+loses the lines of this time."""
 
 SendLog = Callable[["Lease", Sequence[LogLine], int], object]
-"""Records the lines of an attempt; the number is that of the lines before them which were not kept."""
+"""Records the lines of an attempt. The number counts the lines before them that were not kept."""
 
 
 class LogCapture:
@@ -44,15 +44,15 @@ class LogCapture:
     def __init__(self, lease: Lease, level: int, send: SendLog) -> None:
         self._lease, self._level, self._send = lease, level, send
         self._lines: deque[tuple[LogLine, int]] = deque()
-        """Each with its size."""
+        """Lines, each with its size."""
         self._size = self._count = self._sent = 0
-        """Bytes of the lines, how many were logged, and how many when they were sent last."""
+        """Bytes of the lines, number of logged lines, and that number when lines were last sent."""
         self._is_closed = False
-        # It may be taken twice by one thread: an object that is freed here may log.
+        # Reentrant, because one thread may take it twice: an object that is freed here may log.
         self._lock = threading.RLock()
         self._sending = threading.Lock()
         self.due = 0.0
-        """When to send the lines (`time.monotonic()`), for the thread that sends reports."""
+        """Time when the lines are to be sent (`time.monotonic()`), for the thread that sends reports."""
 
     def add(self, record: logging.LogRecord) -> None:
         """Keep a log record, unless the attempt has ended."""
@@ -99,7 +99,7 @@ class LogCapture:
 
 
 def _line_of(record: logging.LogRecord) -> LogLine:
-    """The record as text, whatever its arguments and its exception do when they are formatted."""
+    """Convert the record to text, whatever its arguments and its exception do when they are formatted."""
     text = _formatted(record.getMessage)[:MAX_LINE_CHARACTERS]
     if (exc_info := record.exc_info) and exc_info[0] is not None:
         trace = record.exc_text or ("" if exc_info[1] is None else traceback_text(exc_info[1]).rstrip("\n"))
@@ -112,7 +112,8 @@ def _line_of(record: logging.LogRecord) -> LogLine:
 
 
 def _formatted(write: Callable[[], object]) -> str:
-    """A text that the task's own objects write. `logging` catches what they raise; a time limit of the task must pass."""
+    """Return a text that the task's own objects write. Their errors are caught, as `logging` does; a time limit of the task must
+    pass."""
     try:
         return str.__str__(str(write()))
     except BaseException as error:
@@ -122,7 +123,7 @@ def _formatted(write: Callable[[], object]) -> str:
 
 
 def _unicode(text: str) -> str:
-    """Text that can be encoded: half of a surrogate pair is written out."""
+    """Escape halves of surrogate pairs, because they can't be encoded."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 

@@ -40,7 +40,8 @@ def send_signal(signal: Signal, sender: str, **arguments: Any) -> None:
 
 @dataclass(frozen=True)
 class TaskEnding:
-    """It is ``status`` (dead or retried) because of ``error``. ``took`` seconds; None: no attempt of it has failed."""
+    """The end of a task with ``status`` (dead or retried) because of ``error``. ``took`` is in seconds; None if no attempt has
+    failed."""
 
     queue: str
     task_id: str
@@ -115,7 +116,7 @@ class SignalThread:
         _send_task_signals(ending.status, task.name, about, ending.delay, has_failed=ending.took is not None)
 
     def send_outcome_signals(self, queue: str, outcomes: Sequence[Outcome], statuses: Sequence[str]) -> None:
-        """What became of tasks, if anyone listens."""
+        """Send the signals of outcomes that have receivers."""
         if not _has_receivers(*OUTCOME_SIGNALS):
             return
         self._put(
@@ -125,13 +126,13 @@ class SignalThread:
         )
 
     def send_worker_signal(self, signal: Signal) -> None:
-        """The worker has started, or has stopped."""
+        """Send the signal that the worker has started or stopped."""
         if signal.receivers:
             about = {"worker_id": self._options.worker_id, "queues": self._options.queues}
             self._put([partial(send_signal, signal, self._options.worker_id, **about)])
 
     def end(self, seconds: float) -> None:
-        """Send what is waiting, for at most so long. What comes later is sent too, if the process lives long enough."""
+        """Send the waiting signals within ``seconds``. Later signals are sent too, if the process lives long enough."""
         with self._changed:
             self._ended = True
             self._changed.notify()

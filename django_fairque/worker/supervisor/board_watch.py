@@ -71,21 +71,22 @@ class BoardWatch:
         return self._polls[shard_index] > 0
 
     def poll_seconds(self, shard_index: int) -> float:
-        """How long ago the shard's fetch loop made progress, or the process was started."""
+        """Return the seconds since the shard's fetch loop made progress, or since the process was started."""
         return self._time - self._polled_at[shard_index]
 
     def longest_poll_seconds(self, without: Collection[int] = ()) -> float:
-        """The same of the fetch loop that is furthest behind."""
+        """Return the same for the fetch loop that is furthest behind."""
         shards = (each for each in range(len(self._polls)) if each not in without)
         return max((self.poll_seconds(each) for each in shards), default=0.0)
 
     def unreported_seconds(self, without: Collection[int] = ()) -> float:
-        """For how long outcomes have waited while none was reported, on the shard where that is longest."""
+        """Return the seconds for which outcomes have waited while none was reported, for the shard where that is longest."""
         shards = (each for each in range(len(self._settled_at)) if each not in without)
         return max((self._time - self._settled_at[each] for each in shards), default=0.0)
 
     def beyond_limit(self, grace: float) -> list[OccupiedSlot]:
-        """What has run for more than ``grace`` seconds beyond its limit, whatever the process wrote about its start."""
+        """Return the slots that have run for more than ``grace`` seconds beyond their limit, whatever start time the process
+        wrote."""
         found = []
         for slot, version in enumerate(self._versions):
             if version & 1 and self._time - self._changed_at[slot] > grace:
@@ -149,7 +150,7 @@ class BoardWatch:
 
 
 def _stat_fields(process: str) -> list[bytes]:
-    """The fields of /proc/…/stat from the third one, the state, on; empty without /proc."""
+    """Read the fields of /proc/…/stat from the third one, the state, on; empty without /proc."""
     try:
         return Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
@@ -157,7 +158,7 @@ def _stat_fields(process: str) -> list[bytes]:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a signal has stopped the process (state T). Without /proc, known of children of this process only."""
+    """Whether a signal has stopped the process (state T). Without /proc, this is known only for children of this process."""
     if fields := _stat_fields(str(pid)):
         return fields[0] == b"T"
     if not hasattr(os, "waitid"):
@@ -169,7 +170,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def _processor_seconds(pid: int) -> float | None:
-    """The processor time that the process has used; None if that is not known. Linux has a clock for each process."""
+    """Return the processor time that the process has used, or None if it is unknown. Linux has a clock for each process."""
     try:
         return time.clock_gettime((~pid << 3) | 2)
     except (OSError, OverflowError, ValueError):

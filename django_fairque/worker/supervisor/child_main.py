@@ -49,13 +49,13 @@ PRELOADED_MODULES = (
     "django_fairque.engine.queue.queue",
     "django_fairque.tasks.results",
 )
-"""What is imported by the first task, or by what surrounds it, and so would be by every child anew."""
+"""Modules that the first task, or code that runs around it, imports. Without preloading, every child would import them anew."""
 
 
 def load_project(options: WorkerOptions) -> None:
-    """Set up Django, with it the project and its tasks, and take over what the command was given.
+    """Set up Django with the project and its tasks, and apply the settings that the command was given.
 
-    Raises whatever the project does. It must not be repeated: logging would be set up anew, and forget its loggers.
+    Raises all errors of the project. Call this only once: a second call would set up logging anew, and forget its loggers.
     """
     import django
     from django.apps import apps
@@ -69,7 +69,7 @@ def load_project(options: WorkerOptions) -> None:
 
 
 def preload(options: WorkerOptions) -> None:
-    """More that children would import, read or work out, once the project is loaded."""
+    """Import, read and calculate more in advance for the children, once the project is loaded."""
     from django_fairque.conf import get_queue
     from django_fairque.engine.scripting import scripts
     from django_fairque.worker.supervisor.core import import_handler, import_middleware
@@ -164,7 +164,7 @@ def run_child(
 
 
 STALLED_STACKS_SIGNAL: int | None = getattr(signal, "SIGRTMIN", None)
-"""As SIGUSR1, for a process that does not respond; None where the system has no such signal."""
+"""Does the same as SIGUSR1 for a process that does not respond; None where the system has no such signal."""
 
 
 def write_stacks_on_signals() -> None:

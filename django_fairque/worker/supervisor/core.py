@@ -146,7 +146,7 @@ class Core:
         return QueueContext(shard, planner, services, revoked)
 
     def _divert(self, planner: FetchPlanner, lease: Lease) -> bool:
-        """Pass on what must run in a process of its own."""
+        """Pass on a task that must run in a separate process. Return whether this was necessary."""
         task = separate_task(lease, planner.index)
         if task is None or self._on_separate is None:
             return False
@@ -223,12 +223,14 @@ class Core:
         return any(thread.join_wait(seconds) for thread in self._fetch_threads)
 
     def report_stopped(self) -> None:
-        """Send the signals that are left, and the one that the worker has stopped. Call this when no more signals will come."""
+        """Send the signals that are left, and the signal that the worker has stopped. Call this when no more signals will
+        come."""
         self.signal_thread.send_worker_signal(signals.worker_stopped)
         self.signal_thread.end(5.0)
 
     def _changed(self) -> None:
-        """A fetch thread has made a call."""
+        """Stop the worker if it has nothing more to do; otherwise wake the fetch threads. Called after each call of a fetch
+        thread."""
         if self.is_stopping:
             return
         if 0 < self.options.max_tasks <= self.budget.finished:
@@ -265,8 +267,7 @@ class Core:
         self._sampler.update()
 
     def _loop_changed(self, blocked: BlockedLoop | None) -> None:
-        """A task blocks the event loop, or none does any more. While one does, fetch nothing and keep nothing that has not
-        begun: other workers can run it."""
+        """Drain the process while a task blocks the event loop: other workers can run the tasks that have not begun."""
         now = monotonic()
         self.blocked_by = "" if blocked is None else blocked.task or "an unknown task"
         if blocked is not None:

@@ -38,19 +38,19 @@ class Unfit:
 
 @dataclass(frozen=True)
 class Done:
-    """The process has settled everything. It only has to exit."""
+    """The process has settled all tasks and only has to exit."""
 
 
 @dataclass(frozen=True)
 class LoopChanged:
-    """The event loop of the process is blocked; None: it goes on."""
+    """The event loop of the process is blocked. If ``blocked`` is None, the loop goes on."""
 
     blocked: BlockedLoop | None
 
 
 @dataclass(frozen=True)
 class UnknownNames:
-    """The process was given tasks for whose names no function is registered."""
+    """The process was given tasks with names for which no function is registered."""
 
     names: list[str]
 
@@ -60,7 +60,7 @@ class UnknownNames:
 
 @dataclass(frozen=True)
 class StopProcess:
-    """End what has begun, then exit."""
+    """End the tasks that have begun, then exit."""
 
 
 @dataclass(frozen=True)

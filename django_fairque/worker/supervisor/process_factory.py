@@ -1,10 +1,10 @@
 """Starts worker processes: spawned one by one, or forked from a process that has loaded the project (the fork server).
 
 The fork server starts at once if it can be a copy of the supervisor, which saves loading the project again. Otherwise it starts
-when the first process is needed. It starts again when it has died or the code has changed; the earlier server stays until its
-children have ended, because they die with it.
+when the first process is needed. A new server starts when the last one has died or the code has changed; the earlier server stays
+until its children have ended, because they die with it.
 
-The fork server has no threads and runs no task. It waits for requests. A forked child returns from `serve` and goes on as a
+The fork server has no threads, runs no task, and waits for requests. A forked child returns from `serve` and goes on as a
 spawned one does, to the end of the interpreter, so that exit handlers run. The server ends with its supervisor, and its children
 with it.
 
@@ -54,9 +54,9 @@ def run_fork_server(
     supervisor: int,
     load: Callable[[WorkerOptions], None] = child_main.load_project,
 ) -> None:
-    """The whole life of the server; in a forked process, that of a child. ``load`` what is to be loaded first."""
+    """Run the server until it ends; in a forked process, run the child. ``load`` loads the project first."""
     child_main.ignore_terminal_signals()
-    # It may reach the whole group, too, and children without their parent would die.
+    # SIGTERM may reach the whole group, too. If it ended this process, the children would die with it.
     child_handlers = {signal.SIGTERM: signal.signal(signal.SIGTERM, signal.SIG_IGN)}
     child_main.end_with_parent(supervisor)
     inherited = stream_sockets()
@@ -121,7 +121,8 @@ def _peer(each: socket.socket) -> str:
 
 
 def flush_streams() -> None:
-    """Before a fork, or both processes write what is left. What is closed is None."""
+    """Flush standard output and error before a fork; otherwise both processes write the buffered text. A closed stream is
+    None."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
@@ -161,7 +162,7 @@ class _ForkLoop:
                     return worker_id, one_task, *files
 
     def _fork(self, files: list[int]) -> bool:
-        """Whether this is the new process, which then has nothing of the server."""
+        """Fork a child. Return True in the child, which keeps no files of the server."""
         flush_streams()
         pid = os.fork()
         if pid == 0:
@@ -220,7 +221,7 @@ def can_fork() -> bool:
 
 
 class _FileProcess:
-    """What of `multiprocessing.Process` a supervisor needs, for a process that a file stands for."""
+    """The part of `multiprocessing.Process` that a supervisor needs, for a process that is represented by a file."""
 
     def __init__(self, pid: int, file: int) -> None:
         self.pid = pid
@@ -233,7 +234,7 @@ class _FileProcess:
             signal.pidfd_send_signal(self.sentinel, signal.SIGKILL)
 
     def join(self, seconds: float | None = None) -> None:
-        """Wait until it has ended, whether or not its exit code is known."""
+        """Wait until the process has ended, whether or not its exit code is known."""
         self._watch.poll(None if seconds is None else seconds * 1000)
 
     def close(self) -> None:
@@ -285,11 +286,11 @@ class ForkServer:
         self.is_ready = False
         self.is_gone = False
         self.threads: list[str] | None = None
-        """What it can't be forked for: names of threads, as far as they are known; None when there are none."""
+        """Names of threads that prevent forking, as far as they are known; None if there are no threads."""
         self.connections: list[str] = []
-        """What the project opened at import and has not closed: with whom."""
+        """Peers of the connections that the project opened at import and has not closed."""
         self.children: set[int] = set()
-        """Process ids of those that have not ended."""
+        """Process ids of the children that have not ended."""
         self._exit_codes: dict[int, int] = {}
         self._new_child: tuple[int, int] | None = None
 
@@ -297,7 +298,7 @@ class ForkServer:
         return self._connection.fileno()
 
     def fork(self, options: WorkerOptions, pipe: Connection) -> tuple[StatusBoard, ForkedProcess]:
-        """A new child.
+        """Fork a child.
 
         Raises:
             ForkServerGoneError: there is none.
@@ -472,7 +473,8 @@ class ProcessFactory:
         return not server.is_ready
 
     def _obstacle_to(self, server: ForkServer) -> str:
-        """Why it is not to be forked, if anything speaks against it. Who asks for forks answers for the project's connections."""
+        """Return the reason why this server must not fork, or an empty text. If the options require forks, the project is
+        responsible for its connections."""
         if server.threads is not None:
             known = f" ({', '.join(server.threads)})" if server.threads else ""
             return f"the project has started threads{known}, which no forked process would have"
@@ -482,13 +484,13 @@ class ProcessFactory:
         return ""
 
     def renew(self) -> None:
-        """Let children that begin from now on have the code as it is now."""
+        """Let children that begin from now on have the current code."""
         if self._server is not None:
             self._former.append(self._server)
             self._server = None
 
     def close(self) -> None:
-        """When there are no children any more. Closing again does nothing."""
+        """Close the servers when there are no children any more. Closing again does nothing."""
         servers = self.servers
         self._server, self._former = None, []
         for server in servers:

@@ -1,11 +1,11 @@
 """Tasks that run in a process for one task: suspects, tasks in quarantine, and tasks that are declared as isolated.
 
 A suspect was running when its process died, and may have been the cause. Each suspect runs in a separate process, so another
-death has one cause. A worker runs as many such tasks as it has slots, and each takes a slot of the process that has fetched it.
-Of the tasks in quarantine it runs one of each user.
+death has one cause. A worker runs as many such tasks as it has slots, and each takes a slot of the process that has fetched it. A
+worker runs at most one task in quarantine of each user.
 
-The process that fetched such a task does not run it: it passes it on to the supervisor, which starts a process for it. That
-process takes the lease over, runs the task, reports its outcome, and ends.
+The process that fetched such a task passes it on to the supervisor, which starts a process for it. That process takes the lease
+over, runs the task, reports its outcome, and ends.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class SeparateTask(NamedTuple):
 
 
 def separate_task(lease: Lease, shard_index: int) -> SeparateTask | None:
-    """How to pass the task on if it must run in a separate process, else None."""
+    """Return the data to pass the task on if it must run in a separate process, else None."""
     definition = registry.find(lease.name) if lease.name else None
     if definition is not None and definition.options.is_separate:
         reason, max_memory = AloneReason.ISOLATED, definition.options.max_memory or 0
@@ -133,30 +133,30 @@ class SeparateTasks:
         return self._one_at_a_time_since <= self._running[task] < self._one_at_a_time_until
 
     def waiting_tokens(self, fetched_by: str, shard_index: int) -> set[int]:
-        """Of the tasks of that process which wait for a separate process."""
+        """Return the tokens of the tasks that this process fetched and that are waiting for a separate process."""
         waiting = self._waiting
         return {each.token for each in waiting if each.fetched_by == fetched_by and each.shard_index == shard_index}
 
     def next(self) -> SeparateTask | None:
-        """The one that may begin now. It stays here until `begin`."""
+        """Return the task that may begin now, or None. The task stays here until `begin`."""
         return self._waiting[0] if self._waiting and len(self._running) < self._slots else None
 
     def begin(self, task: SeparateTask, now: float) -> None:
-        """There is a process for it."""
+        """Record that the task's process has started."""
         self._waiting.remove(task)
         self._running[task] = now
 
     def end(self, task: SeparateTask, now: float) -> None:
-        """That process has ended."""
+        """Record that the task's process has ended."""
         seconds = now - self._running.pop(task)
         if task.reason is not AloneReason.ISOLATED:
             self._suspect_seconds = (self._suspect_seconds + seconds) / 2
 
     def forget(self, fetched_by: str) -> None:
-        """The process that fetched these has ended: what has not begun was given back with its other leases."""
+        """Remove the waiting tasks of a process that has ended: these were given back with its other leases."""
         self._waiting = [each for each in self._waiting if each.fetched_by != fetched_by]
 
     def take_waiting(self) -> list[SeparateTask]:
-        """Those that have not begun; nobody waits any more."""
+        """Remove and return all tasks that have not begun."""
         waiting, self._waiting = self._waiting, []
         return waiting
