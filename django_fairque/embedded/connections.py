@@ -66,7 +66,7 @@ class AsyncEmbeddedConnection(_EmbeddedConnectionBase, AsyncUnixDomainSocketConn
         await super().connect_check_health(*args, **kwargs)
 
     async def _ensure(self) -> None:
-        # Not in _connect, whose every error redis-py turns into its own and retries.
+        # Start the server here, because redis-py converts and retries every error in `_connect`.
         if not self.is_connected:
             await asyncio.to_thread(self._embedded.ensure)
 

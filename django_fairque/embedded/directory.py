@@ -1,4 +1,4 @@
-"""A directory that is ours alone, opened so that what was checked is what is used."""
+"""A directory that is ours alone. Checks are made on open files, so that the checked file is the one that is used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 MARKER = ".fairque-server"
-"""This file says that a directory is ours."""
+"""The file that marks a directory as ours."""
 _MARKER_TEXT = b"""This directory belongs to the embedded server of django_fairque.
 Before you delete it: manage.py fairque_server stop
 """
@@ -42,7 +42,7 @@ class PrivateDirectory:
 
     A directory that exists is used only if it is empty or was made by us: nothing is written to another one, and its
     permissions stay as they are. Files are opened relative to its descriptor and links are never followed. Permissions
-    that are wider than they should be are tightened; what belongs to somebody else, or is a link, is refused with a
+    that are wider than they should be are tightened; a file of another user, or a link, is refused with a
     `ConfigurationError`.
 
     Parameters
@@ -104,7 +104,7 @@ class PrivateDirectory:
         os.close(self.fd)
 
     def is_current(self) -> bool:
-        """Whether the path still leads here: false after the directory was removed or renamed."""
+        """Whether the path still leads to this directory. False after the directory was removed or renamed."""
         try:
             found = self.path.lstat()
         except FileNotFoundError:
@@ -114,7 +114,7 @@ class PrivateDirectory:
     def open(self, name: str, flags: int) -> int:
         """A descriptor of a regular file of ours with no second name; created 0600 if ``flags`` say so."""
         try:
-            # O_NONBLOCK: opening a pipe that somebody put here must not wait for its other end.
+            # O_NONBLOCK: if a pipe was put here, opening it must not wait for its other end.
             fd = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=self.fd)
         except OSError as error:
             if (self.path / name).is_symlink():
@@ -129,9 +129,9 @@ class PrivateDirectory:
         return fd
 
     def replace(self, name: str, content: bytes, mode: int = 0o600) -> None:
-        """Write a new file and put it in the place of ``name``, whatever that was.
+        """Write a new file and put it in the place of ``name``, whether or not that exists.
 
-        Only the holder of start.lock writes, so one temporary name is enough and none is left to gather.
+        Only the holder of start.lock writes, so one temporary name is enough, and no temporary files pile up.
         """
         temporary = f"{name}.new"
         with contextlib.suppress(FileNotFoundError):

@@ -42,7 +42,7 @@ def try_lock(directory: PrivateDirectory, name: str) -> int | None:
         return None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # A lock on a file that was deleted meanwhile keeps nobody out.
+        # A lock on a file that was deleted meanwhile does not exclude other processes.
         if os.fstat(fd).st_nlink and directory.is_current():
             return fd
     except BlockingIOError:
@@ -102,13 +102,14 @@ def find_lock_holders(directory: PrivateDirectory) -> list[int]:
 
 
 def find_orphans(directory: Path) -> list[int]:
-    """Servers that still run in this place after somebody removed the directory under them."""
+    """Return the servers that still run in this place after the directory was removed under them."""
     removed = f"{directory / server_files.DATA_DIRECTORY}{_DELETED}"
     return [pid for pid in _find_servers() if _read_link(pid, "cwd") == removed and _was_started_with(pid, directory)]
 
 
 def has_other_mounts(pid: int) -> bool:
-    """Whether the process sees other file systems than this one: it runs in a container, or as a service with a private /tmp."""
+    """Whether the process sees other file systems than this one, because it runs in a container, or as a service with a private
+    /tmp."""
     return _read_link(pid, "ns/mnt") != _read_link(os.getpid(), "ns/mnt")
 
 
@@ -153,7 +154,8 @@ def _read_link(pid: int, name: str) -> str:
 
 
 def _read_pid_file(directory: PrivateDirectory) -> list[int]:
-    """For systems without /proc. The lock says that a server lives, so this only guards against a reused number."""
+    """Read the process id of the server on systems without /proc. The lock shows that a server is alive, so the check of its name
+    only guards against a reused process id."""
     try:
         with os.fdopen(directory.open(server_files.PID_FILE, os.O_RDONLY), encoding="ascii") as file:
             pid = int(file.read(32))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class AofStatus:
     """The append-only file. Sizes are in bytes: ``size`` now, ``base_size`` after it was last rewritten;
-    ``rewriting`` is whether that goes on. ``appendfsync`` is its setting; ``last_write_ok`` whether the last write
+    ``rewriting`` is whether a rewrite is in progress. ``appendfsync`` is its setting; ``last_write_ok`` whether the last write
     succeeded; ``delayed_fsyncs`` counts the syncs that took more than 2 s.
     """
 
@@ -53,10 +53,10 @@ class ServerStatus:
 
 class PingResult(enum.Enum):
     PONG = enum.auto()
-    LOADING = enum.auto()  # it reads its file, and will be up in a while
+    LOADING = enum.auto()  # it reads its file, and will be ready later
     REFUSED = enum.auto()  # another error: a script runs and does not end
-    SILENT = enum.auto()  # somebody listens and says nothing: stopped, or about to end
-    NOBODY = enum.auto()  # nobody listens, or there is no socket
+    SILENT = enum.auto()  # a process listens and does not reply: suspended, or about to end
+    NOBODY = enum.auto()  # no process listens, or there is no socket
 
 
 class ReplyError(Exception):
@@ -91,7 +91,7 @@ def status_from_info(unknown: ServerStatus, fields: dict[str, str]) -> ServerSta
         answers=True,
         pid=int(fields["process_id"]),
         server=fields.get("server_name", "redis"),
-        # Every Valkey says redis_version 7.2.4, for clients that look only there.
+        # Every Valkey reports redis_version 7.2.4, for clients that read only this field.
         version=fields.get("valkey_version") or fields["redis_version"],
         binary=fields["executable"],
         uptime=int(fields["uptime_in_seconds"]),

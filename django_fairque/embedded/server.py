@@ -31,7 +31,7 @@ APPENDFSYNC = ("everysec", "always")
 
 # The kernel takes 107 bytes (103 on macOS); the rest is room for the temporary name.
 _MAX_SOCKET_PATH_BYTES = 100
-# Not tempfile.gettempdir(): TMPDIR differs between the processes that have to agree on this path.
+# tempfile.gettempdir() can't be used: TMPDIR differs between the processes that have to agree on this path.
 _SHORT_SOCKET_DIRECTORY = Path("/tmp")  # noqa: S108 - the directory made in it is ours alone, and checked
 
 _SHUTDOWN_SECONDS = 10.0
@@ -40,22 +40,23 @@ _KILL_SECONDS = 5.0
 
 # A server that ends while it loads was killed from outside, or will never load: both show within three.
 START_ATTEMPTS = 3
-# A server lives and nobody listens: its socket file was deleted, or only a child of it is left.
+# Seconds to wait if a server lives and no process listens: its socket file was deleted, or only a child of it is left.
 UNREACHABLE_SECONDS = 2.0
-# For one answer to PING.
+# Seconds for one answer to PING.
 PING_SECONDS = 1.0
-# Its lock is free and nobody listens: it ended, unless it is coming up and has dropped the lock (_check_inheritance).
+# Seconds to wait if the lock is free and no process listens: the server ended, unless it is coming up and has dropped the lock
+# (_check_inheritance).
 ENDED_SECONDS = 0.3
 
 _INHERITED_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
 ALLOCATOR_VARIABLES = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=1000"}
-"""For servers that were built with glibc's allocator, as those in wheels are: it keeps 1,000 freed pieces of each size
-at hand, not 7. A script asks for hundreds and frees them; the more the server holds, the dearer the long way is. Other
-allocators don't know the variable."""
+"""Variables for servers that were built with glibc's allocator, like those in wheels. The allocator then keeps 1,000 freed pieces
+of each size at hand instead of 7. A script requests hundreds of pieces and frees them; without the cache this becomes slower the
+more the server holds. Other allocators ignore the variable."""
 
 _directories_without_starts: set[Path] = set()
-"""Where nobody in this process starts a server any more."""
+"""Directories in which this process starts no server any more."""
 
 
 class WaitTimer:
@@ -113,7 +114,7 @@ class EmbeddedServer:
         if appendfsync not in APPENDFSYNC:
             raise ConfigurationError(f"appendfsync is {appendfsync!r}, expected one of {', '.join(APPENDFSYNC)}")
         absolute = Path(directory).absolute()
-        # One name for one place, whatever links lead to it. Only the last part is kept: that one may not be a link.
+        # Resolve links, so that one place has one name. The last part is kept, because it may not be a link.
         self._directory = absolute.parent.resolve() / absolute.name
         self._socket = _socket_path(self._directory)
         self._binary = Path(binary) if binary else None
@@ -235,7 +236,7 @@ class EmbeddedServer:
         return probe.ping(self._socket, timeout)
 
     def _check_socket(self) -> None:
-        """Refuse to talk to a server that somebody else put where ours belongs."""
+        """Refuse to talk to a server of another user at the place of ours."""
         with contextlib.suppress(FileNotFoundError):
             _check_kind_and_owner(self._socket.parent, stat.S_ISDIR, "directory")
             _check_kind_and_owner(self._socket, stat.S_ISSOCK, "unix socket")
@@ -335,7 +336,7 @@ class EmbeddedServer:
         self._check_starts_allowed()  # before a directory is made
         with self._open(create=True) as directory:
             start_lock = locks.try_lock(directory, locks.START_LOCK)
-            if start_lock is None:  # somebody else is at it
+            if start_lock is None:  # another process is starting the server
                 unreachable.renew()
                 return None
             try:
@@ -378,7 +379,7 @@ class EmbeddedServer:
                 with PrivateDirectory(part, create=True, is_part=True):
                     pass
         self._check_socket()
-        self._socket.unlink(missing_ok=True)  # server.lock is ours: nobody can be listening on it
+        self._socket.unlink(missing_ok=True)  # we hold server.lock, so no process can listen on it
         directory.replace(".gitignore", b"*\n")
         config = server_files.render_config(directory.path, self._socket, self._appendfsync)
         directory.replace(server_files.CONFIG_FILE, config)

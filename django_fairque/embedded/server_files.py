@@ -1,7 +1,7 @@
 """The files in the server's directory: its configuration, its log, and the record of its last start.
 
-The configuration file is written at each start. ``server.json`` records what was started last; messages and warnings use
-it, and nothing is decided by it alone.
+The configuration file is written at each start. ``server.json`` records the last start; messages and warnings use it, but no
+decision depends on it alone.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _TAIL_LINES = 12
 
 
 def open_log(directory: PrivateDirectory) -> int:
-    """A descriptor to append to; what grew over 5 MB is put aside as ``server.log.1`` first."""
+    """Open the log for appending. A log over 5 MB is renamed to ``server.log.1`` first."""
     fd = directory.open(LOG_FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     if os.fstat(fd).st_size < _MAX_LOG_BYTES:
         return fd

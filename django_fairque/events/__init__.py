@@ -1,6 +1,6 @@
-"""Model events: what happens to a model's objects enqueues tasks, after the commit. See docs/guides/model-events.md.
+"""Model events: changes of a model's objects enqueue tasks, after the commit. See docs/guides/model-events.md.
 
-Declared in a module ``events`` of any installed app, which is found automatically.
+Events are declared in a module ``events`` of any installed app, which is found automatically.
 """
 
 from .conditions import Condition, changed, field_is

@@ -1,4 +1,5 @@
-"""From Django's signals to events. Connected per model class: a receiver for all of them would slow down every model."""
+"""Turns Django's signals into events. Receivers are connected per model class: a receiver for all classes would slow down every
+model."""
 
 from __future__ import annotations
 
@@ -113,7 +114,7 @@ def object_saved(
     raw: bool = False,
     **_: Any,
 ) -> None:
-    """A fixture (raw) fires nothing: what it refers to may not be there yet."""
+    """Fire the events of a saved object. A fixture (raw) fires nothing: objects that it refers to may not exist yet."""
     fields = None if update_fields is None else frozenset(update_fields)
     if not raw and rules.of_model(sender):
         kind = CREATE if created else UPDATE
@@ -124,12 +125,13 @@ def object_saved(
 
 
 def object_deleting(sender: type[Model], instance: Model, using: str, **_: Any) -> None:
-    """Before the row is gone, while what it refers to can be read; Django has opened a transaction."""
+    """Fire the events of an object before its row is deleted, while related objects can be read. Django has opened a
+    transaction."""
     rules.fire(sender, Event(DELETE, sender, using, pk=instance.pk, known_instance=instance))
 
 
 def migration_begins(**_: Any) -> None:
-    """Data migrations have classes of their own for models, which are not there yet: listen to all for a while."""
+    """Listen to all models during a migration: data migrations have model classes of their own, which do not exist yet."""
     for signal, receiver in _HISTORICAL:
         signal.connect(receiver, dispatch_uid=RECEIVER_ID)
 
@@ -183,7 +185,7 @@ def _task_problems(rule: Rule) -> Iterator[str]:
         definition = rule.definition
         if rule.bind is None:
             definition.bind([None] * len(rule.args), dict.fromkeys(rule.kwargs))
-        # The default queue is always declared: events of it alone cost a process that starts no look at the configuration.
+        # The default queue is always declared: if events use only this queue, a starting process need not read the configuration.
         if definition.options.queue != TaskOptions.queue:
             conf.get_config().queue_config(definition.options.queue)
     except FairQueueError as error:

@@ -1,4 +1,4 @@
-"""When an event counts: `changed`, `field_is`, callables, and what `&`, `|` and `~` make of them."""
+"""Conditions for events: `changed`, `field_is`, callables, and their combinations with `&`, `|` and `~`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ANY: Any = type("Any", (), {"__repr__": lambda _: "ANY"})()
 
 
 class Condition:
-    """Whether an event counts. Combine with ``&``, ``|`` and ``~``; a callable of the event may be an operand."""
+    """A condition for an event. Combine conditions with ``&``, ``|`` and ``~``; a callable of the event may be an operand."""
 
     def __call__(self, event: Event) -> bool:
         raise NotImplementedError
@@ -43,7 +43,7 @@ class Condition:
         return iter(())
 
     def problems(self, model: type[Model]) -> Iterator[str]:  # noqa: ARG002 - for those that know fields
-        """Yield what is wrong with it for this ``model``."""
+        """Yield the mistakes of the condition for this ``model``."""
         return iter(())
 
 
@@ -51,7 +51,7 @@ AnyCondition = Union[Condition, Callable[["Event"], object]]  # noqa: UP007 - ev
 
 
 class _Combined(Condition):
-    """Several conditions; with ``~`` one. ``counts`` tells from their values, which are taken one by one, if an event does."""
+    """Several conditions; with ``~`` one. ``counts`` decides from their values, read one by one, whether an event counts."""
 
     def __init__(self, sign: str, counts: Callable[[Iterable[bool]], bool], *parts: Condition) -> None:
         self.sign, self.counts, self.parts = sign, counts, parts
@@ -82,7 +82,7 @@ class _Function(Condition):
         return str(getattr(self.function, "__qualname__", repr(self.function)))
 
 
-class changed(Condition):  # noqa: N801 - reads as a word of its own
+class changed(Condition):  # noqa: N801 - reads as a separate word
     """A field was saved with another value than before.
 
     ``field`` is its name. ``was`` is the value that it had before, ``to`` the value that it has now; any value by
@@ -120,7 +120,7 @@ class changed(Condition):  # noqa: N801 - reads as a word of its own
         yield self.field
 
     def problems(self, model: type[Model]) -> Iterator[str]:
-        """Yield what is wrong with it for this ``model``."""
+        """Yield the mistakes of the condition for this ``model``."""
         try:
             field_of(model, self.field)
         except LookupError as error:
@@ -128,7 +128,7 @@ class changed(Condition):  # noqa: N801 - reads as a word of its own
 
 
 class field_is(Condition):  # noqa: N801
-    """A ``field``, or what a path leads to, has this ``value`` now."""
+    """A ``field``, or the field at the end of a path, has this ``value`` now."""
 
     def __init__(self, field: str, value: Any) -> None:
         self.field, self.value = field, value
@@ -144,13 +144,13 @@ class field_is(Condition):  # noqa: N801
         return bool(value == expected)
 
     def problems(self, model: type[Model]) -> Iterator[str]:
-        """Yield what is wrong with it for this ``model``."""
+        """Yield the mistakes of the condition for this ``model``."""
         if problem := problem_of(model, self.field):
             yield f"{self!r}: {problem}"
 
 
 def condition(given: AnyCondition) -> Condition:
-    """A condition, or a callable as one."""
+    """Return the condition, or make one from a callable."""
     if isinstance(given, Condition):
         return given
     if callable(given):
@@ -159,7 +159,7 @@ def condition(given: AnyCondition) -> Condition:
 
 
 def is_same(field: Field[Any, Any], left: Any, right: Any) -> bool:
-    """Whether two values are the same to a field: ``"3"`` and ``3`` are to an integer field."""
+    """Whether two values are the same for a field, such as ``"3"`` and ``3`` for an integer field."""
     left, right = _plain(field, left), _plain(field, right)
     if left is right or bool(left == right):
         return True

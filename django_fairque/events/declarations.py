@@ -105,7 +105,7 @@ class Declaration:
         return self._declare(task, args=args, kwargs=kwargs)
 
     def __call__(self, task: Task) -> Task:
-        """Decorate a task; its arguments are those of the declaration, the primary key if it has none."""
+        """Decorate a task. Its arguments are the arguments of the declaration, or the primary key by default."""
         if callable(self._args):
             return self._declare(task, bind=self._args)
         return self._declare(task, args=tuple(self._args))
@@ -158,8 +158,7 @@ def on_save(model: type[Model] | str, **options: Unpack[EventOptions]) -> Declar
 
 
 def on_delete(model: type[Model] | str, **options: Unpack[EventOptions]) -> Declaration:
-    """Return the declaration of an event: an object is deleted. Its fields, and what it refers to, are read before
-    that.
+    """Return the declaration of an event: an object is deleted. Its fields and related objects are read before the deletion.
 
     ``model``, ``options`` and the error are those of `on_create`.
     """
@@ -198,7 +197,7 @@ def on_signal(signal: Signal, *, sender: Any = None, **options: Unpack[EventOpti
 
 
 def _check(what: str, options: Mapping[str, Any]) -> None:
-    """Refuse what no task could be sent with; `TaskUsageError` says what was expected."""
+    """Refuse options that no task could be sent with. The `TaskUsageError` names the expected options."""
     for name in options:
         if name in FORBIDDEN_OPTIONS:
             hint = "user=…" if name == "user_id" else "nothing: the event decides that"

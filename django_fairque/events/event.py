@@ -1,4 +1,4 @@
-"""`Event`: what has happened, as conditions and callables get to see it."""
+"""`Event`: a change of an object, as conditions and callables receive it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from django_fairque.engine.model.errors import nearest
 
 
 def model_of(given: type[Model] | str) -> type[Model]:
-    """The class itself, or the one with that label (``"shop.Order"``); `LookupError` says what is wrong with it."""
+    """Return the class itself, or the class with that label (``"shop.Order"``). Raises `LookupError` with the mistake if there is
+    none."""
     if isinstance(given, type) and issubclass(given, Model):
         return given
     try:
@@ -26,12 +27,12 @@ def model_of(given: type[Model] | str) -> type[Model]:
 
 
 def is_historical(model: type[Model]) -> bool:
-    """Whether it is a migration's class for a model as it was then."""
+    """Whether the class is a migration's version of a model."""
     return model.__module__ == "__fake__"
 
 
 def classes_of(model: type[Model]) -> list[type[Model]]:
-    """The model and everything that is one: proxies and children, in all apps. An abstract model's children only."""
+    """Return the model with its proxies and children in all apps. For an abstract model, return only the children."""
     known = [each for each in apps.get_models(include_auto_created=True) if issubclass(each, model)]
     return known if model in known or model._meta.abstract else [model, *known]
 
@@ -50,7 +51,7 @@ def value_at(instance: Any, path: str) -> Any:
 
 
 def problem_of(model: type[Model], path: str) -> str:
-    """Why a path leads nowhere from a model; empty if it leads somewhere, or to where only an object could tell."""
+    """Return the reason why a path leads to no field of a model. Empty if it leads to one, or if this depends on the object."""
     current: Any = model
     for part in path.split(PATH_SEPARATOR):
         if current is None:
@@ -72,7 +73,7 @@ def problem_of(model: type[Model], path: str) -> str:
 
 
 def field_of(model: type[Model], name: str) -> Field[Any, Any]:
-    """A concrete field by its name or its column's attribute; `LookupError` says what there is instead."""
+    """Return a concrete field by its name or its column's attribute. Raises `LookupError` if there is none."""
     try:
         field = model._meta.pk if name == "pk" else model._meta.get_field(name)
     except FieldDoesNotExist:
@@ -114,7 +115,7 @@ CREATE, UPDATE, SAVE, DELETE, M2M, SIGNAL = "create", "update", "save", "delete"
 
 
 _columns: WeakKeyDictionary[type[Model], dict[str, Field[Any, Any]]] = WeakKeyDictionary()
-"""By model and name: Django looks through several dictionaries for one, at every save."""
+"""Fields by model and name. Django searches several dictionaries for a field, at every save."""
 
 
 @dataclass
@@ -136,18 +137,18 @@ class Event:
     pks: frozenset[Any] = frozenset()
     arguments: Mapping[str, Any] = field(default_factory=dict)
     before: Mapping[str, Any] = field(default_factory=dict)
-    """By column attribute, what the object's fields were before, as far as that is known and a condition asks for it."""
+    """Earlier values of the object's fields by column attribute, if they are known and a condition needs them."""
     known_instance: Any = None
 
     @property
     def instance(self) -> Any:
-        """The object. Loaded when it is first used, if the event came from the other side of a relation."""
+        """The object. If the event came from the other side of a relation, the object is loaded at the first use."""
         if self.known_instance is None and self.pk is not None:
             self.known_instance = self.model._base_manager.using(self.using).get(pk=self.pk)
         return self.known_instance
 
     def value(self, path: str) -> Any:
-        """Return what a field ``path`` leads to from the object."""
+        """Return the value at the field ``path`` of the object."""
         if path == "pk" and self.pk is not None:
             return self.pk
         return value_at(self.instance, path)
@@ -160,9 +161,7 @@ class Event:
         return known[name]
 
     def is_saved(self, name: str) -> bool:
-        """Whether the field of this ``name`` was among those that were saved: not left out of ``update_fields``, not
-        deferred.
-        """
+        """Whether the field of this ``name`` was saved: it is not left out of ``update_fields``, and not deferred."""
         try:
             column = self.column(name)
         except LookupError:

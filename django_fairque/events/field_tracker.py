@@ -43,7 +43,7 @@ class TrackedFields(NamedTuple):
         return TrackedFields, (self.standing().known,)
 
     def standing(self) -> TrackedFields:
-        """This one, or the latest before it whose transaction was not rolled back."""
+        """Return this record, or the latest one before it whose transaction was not rolled back."""
         seen: TrackedFields = self
         while seen.buffer is not None and seen.earlier is not None and not seen.buffer.is_alive:
             seen = seen.earlier

@@ -47,9 +47,9 @@ class Relation(NamedTuple):
     """A field that rules are about, of one class; an abstract model's is another one in each class that derives from it."""
 
     target: type[Model]
-    """The rules' model."""
+    """The model of the rules."""
     model: type[Model]
-    """Whose objects these are: the target, or what derives from it if that is abstract."""
+    """The model of the objects: the target, or a class that derives from it if the target is abstract."""
     field: ManyToManyField[Any, Any]
 
     @property

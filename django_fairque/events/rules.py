@@ -119,7 +119,7 @@ class Rule:
             stored = (args, kwargs) if definition.types is None else definition.types.dump(args, kwargs)
             key = _key((user, *stored))
         except (TypeError, ValueError):
-            definition.build(args, kwargs)  # says what is wrong with them
+            definition.build(args, kwargs)  # raises an error that explains the mistake
             raise
         if not self.reentrant and self._is_its_own_task(definition, *stored):
             logger.debug("%s: task %s has done this itself", self, definition.name)
@@ -201,7 +201,7 @@ def plain(value: Any) -> Any:
     try:
         return DjangoJSONEncoder().default(value)
     except TypeError:
-        return value  # the task's own check says what JSON knows
+        return value  # the task's own check lists the types that JSON can hold
 
 
 class _RuleRegistry:
@@ -223,12 +223,13 @@ def rules() -> Sequence[Rule]:
 
 
 def mistakes() -> list[str]:
-    """Why events are switched off, in a sentence for each mistake."""
+    """Return the reasons why events are switched off, one sentence for each mistake."""
     return [f"the model event {rule.name} is switched off: {problem}" for rule in rules() for problem in rule.problems]
 
 
 def of_model(model: type[Model]) -> tuple[Rule, ...]:
-    """The rules that are on and concern objects of this class; also of the class as a migration has it."""
+    """Return the rules that are on and concern objects of this class. For a migration's version of a class, return the rules of
+    the model."""
     found = rule_registry.of_class.get(model)
     if found is None:
         is_old = is_historical(model)

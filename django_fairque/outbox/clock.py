@@ -37,6 +37,6 @@ class DatabaseClock:
         return float(found), time.monotonic()
 
     def now(self) -> float:
-        """Return the time as Unix time. Raises what the database raises."""
+        """Return the time as Unix time. Raises the errors of the database."""
         at, counted_from = self._start
         return at + time.monotonic() - counted_from

@@ -1,8 +1,8 @@
-"""Handing the rows of an outbox to their queues, in the order of their ids, and removing them.
+"""Delivers the rows of an outbox to their queues, in the order of their ids, and deletes them.
 
-Any number of processes may relay at once, without a lock. Each begins with the eldest row of a user that it sees, and rows
-go only after their tasks were delivered: so what is missing before it was delivered already, and the order of each user
-holds. A row that two of them deliver is accepted once.
+Any number of processes may relay at once, without a lock. Each process begins with the oldest row that it sees of a user, and a
+row is deleted only after its tasks were delivered. So earlier rows that are missing were delivered already, and the order of each
+user's tasks is kept. A row that two processes deliver is accepted once.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ if TYPE_CHECKING:
     from django_fairque.models import OutboxEntry
 
 MAX_ROWS_PER_RELAY = 500
-"""Read and delivered in one go."""
+"""Maximum number of rows that one pass reads and delivers."""
 STALE_ROWS_SECONDS = REMOVED_ROW_RECORD_SECONDS / 2
-"""Seconds after which what was read counts as stale: others may have delivered it so long ago that nobody remembers."""
+"""Seconds after which rows that were read count as stale: another process may have delivered them so long ago that the server has
+forgotten it."""
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 5.0, 300.0
 """Seconds until a row that failed by itself is tried again: doubling from the first to the longest."""
 
@@ -156,7 +157,7 @@ def outboxes() -> list[str]:
 
 
 def is_migrated() -> bool:
-    """Whether an outbox has its table, or may have it: False if no database has one, as before ``migrate`` has run.
+    """Whether the table of an outbox exists, or may exist. False if no database has one, for example before ``migrate`` has run.
 
     One database is enough: a project can have others that it never migrates.
     """

@@ -1,4 +1,4 @@
-"""From tasks to rows and back."""
+"""Converts tasks to rows of an outbox and back."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def encoded(tasks: Sequence[Task], clock: DatabaseClock) -> str:
 
 
 def decoded(row: OutboxEntry, passed_since: Callable[[float], float] | None = None) -> list[Task]:
-    """The row's tasks; `TaskSerializationError` if somebody has damaged it.
+    """Return the row's tasks. Raises `TaskSerializationError` if the row is damaged.
 
     Args:
         passed_since: the seconds since a moment of the database's clock, by which delays and expiries are less now. By default

@@ -113,11 +113,11 @@ async def _wait_for(end: asyncio.Future[None]) -> None:
 
 
 class _WorkerThreads(Worker):
-    """The threads of an `AsyncWorker`. When they leave, none of its coroutines runs on the program's loop any more."""
+    """The threads of an `AsyncWorker`. When they have ended, none of its coroutines runs on the program's loop."""
 
     _loop: RunningLoop
     _must_end = False
-    """Its program has canceled it or stopped the loop, or the time of running tasks is over."""
+    """The program has canceled the worker or stopped the loop, or the time for running tasks is over."""
     _cancel_due = 0.0
     _leave_at = 0.0
 

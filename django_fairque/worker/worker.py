@@ -95,7 +95,7 @@ class Worker:
     """
 
     clients: Sequence[Any] = ()
-    """To be closed at the end."""
+    """Clients to be closed at the end."""
 
     def __init__(
         self,

@@ -42,12 +42,13 @@ class LeaseBuffer:
         self._full: list[_Batch] = []
         self._arrived = 0
         self._arrivals: deque[tuple[int, float]] = deque()
-        """When leases came into `works`, and how many had come by then: those of a batch when it is full or has waited."""
+        """Times at which leases came into `works`, each with the total number of leases until then. Leases of a batch come when
+        it is full or has waited."""
 
     def add(self, leases: list[Lease], now: float) -> None:
         singles = [lease for lease in leases if not self._keep_for_batch(lease, now)]
         self._record_arrival(len(singles), now)
-        if self.works:  # a user that has nothing here yet goes before what lies here: this is no queue to stand in
+        if self.works:  # users without a lease here go first: newcomers must not queue in the buffer
             waiting = {work.user_id for work in self.snapshot() if not isinstance(work, list)}
             self.works.extendleft(reversed([lease for lease in singles if lease.user_id not in waiting]))
             singles = [lease for lease in singles if lease.user_id in waiting]
@@ -66,7 +67,7 @@ class LeaseBuffer:
         return True
 
     def add_batches(self, now: float, *, all_of_them: bool) -> list[list[Lease]]:
-        """Put those that are full or have waited long enough into `works`, and return them."""
+        """Move the batches that are full or have waited long enough to `works`, and return them."""
         if not self.held_back:
             return []
         batches = self._take_batches(math.inf if all_of_them else now)

@@ -46,7 +46,7 @@ connection_created.connect(_on_connection_created, dispatch_uid="django_fairque.
 
 
 def close_connections() -> None:
-    """This thread ends, and its connections with it."""
+    """Close the database connections of this thread, which ends."""
     for connection in connections.all(initialized_only=True):
         connection.close()
         if connection.connection is not None:  # Django never closes a SQLite database in memory: tests have those
@@ -176,7 +176,7 @@ class CoroutineContexts(TaskContexts):
     def __init__(self, *, close_connections: bool) -> None:
         super().__init__()
         self.are_connections_open = False
-        """Whether that thread may have connections. For the event loop, which can't look into it."""
+        """Whether the thread may have connections. Recorded for the event loop, which can't look into the other thread."""
         self._close_connections = close_connections
         self._executor = CopyEndingExecutor(1, "fairque-sync")  # starts its thread when there is something to run
         thread = ThreadSensitiveContext()

@@ -1,5 +1,5 @@
-"""Limits of time and memory. Interrupts a task from outside, by raising an exception in its thread: for time limits and
-cancellations.
+"""Limits of time and memory. A task is interrupted from outside, at a time limit or a cancellation, by an
+exception that is raised in its thread.
 
 CPython can set an exception in another thread (`PyThreadState_SetAsyncExc`); it is raised there at one of the next bytecodes,
 which may be anywhere. `Guard` makes sure that it hits the task and nothing else:
@@ -33,7 +33,7 @@ from django_fairque.worker.common.wakeup import Wakeup
 T = TypeVar("T")
 
 TIME_LIMIT_TICK_SECONDS = 0.05
-"""Seconds between looks at the time limits while something runs: limits are kept to this precision."""
+"""Seconds between two checks of the time limits while a task runs: limits are kept to this precision."""
 
 _set_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _set_exception.argtypes = (ctypes.c_ulong, ctypes.py_object)
@@ -68,7 +68,7 @@ class Guard:
         self.deadline = started + timeout
 
     def disarm(self) -> None:
-        """From here on it may not."""
+        """Prevent further interruptions of the calling thread."""
         while True:
             try:
                 with self._lock:
@@ -162,7 +162,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def has_proc() -> bool:
-    """Whether /proc shows this process: containers may be without it."""
+    """Whether /proc shows this process. Containers may be without /proc."""
     return Path("/proc/self/statm").exists()
 
 
@@ -179,9 +179,8 @@ def resident_mb(pid: int | None = None) -> float:
 
 
 def limit_allocation(size: int) -> None:
-    """Let this process allocate at most twice ``size`` bytes from here on: one large allocation is a `MemoryError` then, before
-    anybody could see what the process uses. Linux only.
-    """
+    """Let this process allocate at most twice ``size`` more bytes. A single large allocation then raises `MemoryError`, before a
+    check of the used memory could notice it. Linux only."""
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:

@@ -1,5 +1,5 @@
 """Log lines about tasks: a summary of each minute, and a line for each task while there are few, and sums when there are many.
-No user's lines push out those of others.
+One user's lines do not push out the lines of others.
 
 A task that fails has a line at WARNING or ERROR; the lines of other tasks are at DEBUG, which ``fairque_worker -v 2`` shows.
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 logger = get_logger("django_fairque.worker")
 task_logger = get_logger("django_fairque.worker.tasks")
-"""For the lines about single tasks, so that a project can switch them on and off."""
+"""Logger of the lines about single tasks, so that a project can switch them on and off."""
 
 LOG_LINES_PER_SECOND = 100
 """Log lines per second for each kind (done, not done), for all users together. 100 lines cost 4 ms; lines for all 10,000 tasks
@@ -72,7 +72,7 @@ def log_ending(task: Task, status: str, error: str, delay: float | None) -> None
 
     Args:
         task: the task, as the queue has it now.
-        status: what became of it: dead or retried.
+        status: the new status of the task: dead or retried.
         error: the text of the error, which begins with its class.
         delay: seconds until it is tried again, None if it is not.
     """

@@ -64,7 +64,7 @@ def _after_in_parent() -> None:
 def _after_in_child() -> None:
     loop, _CopyState.loop = _CopyState.loop, None
     if loop is not None:
-        # The coroutine that has forked goes on until it waits; then the copy ends, before another coroutine goes on in it.
+        # The coroutine that has forked continues until it waits. Then the copy ends, before another coroutine continues in it.
         getattr(loop, "_ready", []).clear()
         with suppress(Exception):
             loop.call_soon(os._exit, 0)
@@ -74,7 +74,7 @@ def _after_in_child() -> None:
             if write >= 0:
                 os.close(write)
             _CopyState.ends = read, -1
-            # The settings of a file that is opened anew are not those of other processes.
+            # Open the file anew: its settings are then separate from those of other processes.
             own = os.open(f"/proc/self/fd/{read}", os.O_RDONLY | os.O_NONBLOCK)
             fcntl.fcntl(own, fcntl.F_SETOWN, os.getpid())
             fcntl.fcntl(own, F_SETSIG, signal.SIGKILL)

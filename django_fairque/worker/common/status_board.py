@@ -44,7 +44,8 @@ OUTCOME_LOG_HALF_BYTES = 32_768
 """Bytes of each of the two halves of a slot's `OutcomeLog`: room for 400 outcomes without a result, or for one with a result of
 32 KB. A task with a larger outcome runs again."""
 MAX_REPORTED_OUTCOMES = 1000
-"""Outcomes of a shard that are reported for a dead process, the latest ones: more than two calls take at once."""
+"""Maximum number of outcomes of a shard that are reported for a dead process (the latest ones): more than two calls take at
+once."""
 ACTIVITY_BYTES = 8_192
 """Room for a report of a process about its slots, which has 6,000 bytes at most (`MAX_ACTIVITY_BYTES`)."""
 SHARD_INDEX_BITS = 16
@@ -60,7 +61,7 @@ _LENGTH = struct.Struct("<I")
 
 
 def partial_lease(token: int, task_id: str, worker_id: str, retry_count: int = 0) -> Lease:
-    """A lease of which only this is known, which is all that an outcome needs."""
+    """Make a lease with only these fields, which are enough for an outcome."""
     known = {"id": task_id.encode(), "token": b"%d" % token, "lease": b"0", "retries": b"%d" % retry_count}
     return Lease([known.get(field, b"") for field in LEASE_FIELDS], worker_id, 0.0)
 
@@ -98,7 +99,7 @@ class Fence:
 
     @property
     def is_lowered(self) -> bool:
-        """Whether the leases behind it have been given back, so that new ones may be fetched."""
+        """Whether the leases behind the fence have been given back, so that new ones may be fetched."""
         return self._lowered[self._shard_index] == self._raised[self._shard_index]
 
 
@@ -106,10 +107,10 @@ class OutcomeLog:
     """Outcomes of the tasks that have ended in a slot, for its supervisor to report if the process is killed.
 
     A process collects outcomes for up to 10 ms, or as long as a call to the server takes, before it reports them. Without
-    this log those tasks would run again. The server refuses those that the process had reported, because their leases have ended.
+    this log those tasks would run again. The server refuses outcomes that the process had reported: their leases have ended.
 
     The slot fills one half, and then empties and fills the other, so a half's worth of outcomes is always there. The length of a
-    half is written after its contents, so what is read is complete wherever the process was killed.
+    half is written after its contents, so the contents are complete wherever the process was killed.
     """
 
     __slots__ = ("_at", "_current", "_half", "_halves", "_lengths")
@@ -123,7 +124,7 @@ class OutcomeLog:
         self._half = self._halves[0]
 
     def add(self, shard_index: int, outcome: Outcome) -> None:
-        """Called by the slot for each task: 1.2 µs."""
+        """Add an outcome. The slot calls this for each task; it takes 1.2 µs."""
         lease = outcome.lease
         retries = lease.retry_count if outcome.uses_queue_backoff else 0
         entry = marshal.dumps(
@@ -173,22 +174,22 @@ class StatusBoard:
         self._ticked = take(8).cast("d")
         self._polled = take(8 * shard_count).cast("d")
         self.fences = take(8 * shard_count).cast("q")
-        """For each shard the fence's number, which grows each time the supervisor raises it."""
+        """Number of each shard's fence, which grows each time the supervisor raises the fence."""
         self._lowered = take(8 * shard_count).cast("q")
         self._activity_header = take(16).cast("q")
         """The version, which is odd while the report is replaced, and its length."""
         self._activity = take(ACTIVITY_BYTES)
         self._settled = take(8 * shard_count).cast("q")
-        """For each shard the number of outcomes of slots that are reported."""
+        """Number of reported outcomes of slots, for each shard."""
         self._ended = [take(8 * shard_count).cast("q") for _ in range(slots)]
-        """For each slot and shard the number of outcomes."""
+        """Number of outcomes, for each slot and shard."""
         self._thread_ids = take(8 * slots).cast("q")
         self._versions = take(8 * slots).cast("q")
         self._started_tokens = [take(8 * STARTED_TOKENS_PER_SLOT).cast("q") for _ in range(slots)]
         self._records = [take(SLOT_BYTES) for _ in range(slots)]
         self.outcome_logs = [OutcomeLog(take(OutcomeLog.BYTES)) for _ in range(slots)]
         self._next = [0] * slots
-        """Where each slot writes the next token, in the child."""
+        """Position of the next token of each slot, in the child."""
         self._is_ending = False
 
     @classmethod
@@ -197,7 +198,7 @@ class StatusBoard:
 
     @classmethod
     def in_file(cls, file: int, slots: int, shard_count: int) -> StatusBoard:
-        """For processes that have the same file (of `size`) open, which is closed here: the memory stays."""
+        """Make a board for processes that have the same file (of `size`) open. The file is closed here; the memory stays."""
         try:
             return cls(mmap.mmap(file, cls.size(slots, shard_count)), slots, shard_count)
         finally:
@@ -205,7 +206,7 @@ class StatusBoard:
 
     @classmethod
     def private(cls, slots: int, shard_count: int) -> StatusBoard:
-        """For a worker without a supervisor."""
+        """Make a board for a worker without a supervisor."""
         return cls(bytearray(cls.size(slots, shard_count)), slots, shard_count)
 
     @staticmethod
@@ -291,7 +292,7 @@ class StatusBoard:
         self._done[0] += tasks
 
     def started_at(self, slot: int) -> float | None:
-        """When what the slot runs began; None while it runs nothing."""
+        """Return the time when the task of this slot began, or None while the slot runs nothing."""
         started: float = _STARTED.unpack_from(self._records[slot], 0)[0]
         return started if self._versions[slot] & 1 else None
 

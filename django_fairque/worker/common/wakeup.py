@@ -62,7 +62,7 @@ class IdleSlots:
             return True
         try:
             self._slots.remove(slot)
-        except ValueError:  # somebody is waking it
+        except ValueError:  # another thread is waking it
             return True
         return False
 

@@ -25,7 +25,7 @@ rest is for the thread to be late."""
 
 
 class SlotSampler:
-    """Called by the thread that enforces time limits, several times a second; runs nothing for single tasks.
+    """Samples the slots from the thread that enforces time limits. Single tasks have no extra cost.
 
     ``on_report`` is called with each report (`encode_activity`).
     """
@@ -35,7 +35,7 @@ class SlotSampler:
         self._samples: list[deque[str]] = [deque(maxlen=ACTIVITY_SECONDS) for _ in self._slots]
         self._on_report = on_report
         self._second = self._due = 0.0
-        """When the second began that the next sample is for, and when to take it."""
+        """Start of the second that the next sample is for, and the time when it is due."""
 
     def update(self) -> None:
         """Take a sample if one is due. Seconds that were missed, because the process did not respond, count as this one."""

@@ -54,8 +54,8 @@ MAX_OUTCOMES_PER_CALL = 300
 SECOND_CALL_OUTCOMES = 60
 """Outcomes for which a second call is made."""
 RATE_WINDOW_SECONDS = 0.1
-"""Seconds of work over which the rate is taken: one call's tasks end in a moment, the next one's after a wait for the
-server, and what is kept ahead must not follow that up and down."""
+"""Seconds of work over which the rate is taken. One call's tasks end at once, and the next call's tasks only after a wait for the
+server; the number of leases fetched ahead must not follow these ups and downs."""
 RUN_TIME_SAMPLES = 30
 """Number of tasks over which the mean run time is taken."""
 
@@ -64,9 +64,9 @@ class Pace:
     """Calculates from the tasks that have ended how many leases to fetch ahead.
 
     Attributes:
-        prefetch: leases to have in hand beyond those that run.
-        low_mark: how many of those are left when more are fetched.
-        mean_run: seconds that a task runs.
+        prefetch: number of leases to hold in addition to the running ones.
+        low_mark: number of these leases at which more are fetched.
+        mean_run: mean seconds that a task runs.
     """
 
     def __init__(self, slots: int) -> None:
@@ -78,8 +78,8 @@ class Pace:
         self._seconds = 0.0
 
     def record_ended(self, outcomes: Sequence[Outcome], seconds: float, companions: int = 0) -> None:
-        """These tasks ended within ``seconds``, in which there was always something to run. A batch counts as one task:
-        ``companions`` of these are those that ran in one call with another one."""
+        """Record tasks that ended within ``seconds``, in which there was always a task to run. A batch counts as one task:
+        ``companions`` is the number of tasks that ran in one call with another one."""
         count = len(outcomes) - companions
         if not count:
             return
@@ -162,7 +162,7 @@ class FetchCall:
     is_fetch_ahead: bool = False
     """The call is sent behind a wait for work (`FetchPlanner.plan_fetch_ahead`)."""
     window: Window = NO_WINDOW
-    """The position of its shard among those of its queue."""
+    """Position of the call's shard among the shards of its queue."""
     fence: int = 0
     """Number of the shard's fence when the call was planned. If it has changed, the leases of the reply do not start."""
 
@@ -220,7 +220,8 @@ class FetchPlanner:
         """Its last call failed, so no slot is kept free for it."""
         self.turn = turn or ShardTurn(ShardScheduler([FairShardOrder(1)]), 0)
         options = budget.options
-        # One slot that only runs what is there (`run_tasks` of tests) has no task ready: each starts when it is its user's turn.
+        # A single slot that only empties its queues (`run_tasks` of tests) fetches nothing ahead: each task starts when it is its
+        # user's turn.
         self.pace = Pace(0 if options.burst and options.concurrency == 1 else options.concurrency)
         self.pending_calls: list[FetchCall] = []
         """Calls in progress."""
@@ -246,7 +247,7 @@ class FetchPlanner:
         self._turn_check_due = 0.0
         budget.planners.append(self)
 
-    # --- what the slots see ---
+    # --- for the slots ---
 
     def waiting(self) -> tuple[Work, ...]:
         """Return the work that no slot has taken yet."""
@@ -254,7 +255,7 @@ class FetchPlanner:
 
     @property
     def should_notify(self) -> bool:
-        """Whether to call `next_call` now that an outcome was added."""
+        """Whether `next_call` must be called now that an outcome was added."""
         if len(self.buffer) > self.pace.low_mark and not (self.is_stopping or self.is_draining):
             return self._is_free and self.occupied_slots < self.share
         return self._is_free
@@ -267,14 +268,14 @@ class FetchPlanner:
         return not (self.exhausted or self.is_stopping or self.is_draining or self.has_failed)
 
     def comes_first(self, now: float) -> bool:
-        """Whether free slots are kept for it: not if its server does not answer."""
+        """Whether free slots are kept for it. None are kept if its server does not answer."""
         if not self.wants_tasks or self.is_out_of_sync or self._is_fenced:
             return False
         return all(now - call.made_at < UNANSWERED_CALL_SECONDS for call in self.pending_calls)
 
     @property
     def is_empty(self) -> bool:
-        """Whether two fetches in a row got nothing, and nothing came or ended in the worker since before the first.
+        """Whether two fetches in a row got nothing, and no lease came or ended in the worker since before the first.
 
         Two, because a fetch that finds nothing but expired tasks removes some of them and returns nothing.
         """
@@ -282,7 +283,7 @@ class FetchPlanner:
 
     @property
     def is_done(self) -> bool:
-        """Whether it is stopping and has nothing left, and knows of no work that others should know of."""
+        """Whether it is stopping, has nothing left, and has no result of a wait that other workers should know."""
         return self.is_stopping and not self.held and not self.pending_calls and True not in self._wait_results
 
     @property
@@ -314,7 +315,7 @@ class FetchPlanner:
         self.is_draining = is_draining
         self.exhausted = self.exhausted and is_draining  # much may have come meanwhile
 
-    # --- what to do next ---
+    # --- the next call ---
 
     def next_call(self, now: float) -> FetchCall | None:
         """Return the call that is due, or None. The call is in progress until `call_succeeded` or `call_failed` is called with
@@ -333,8 +334,8 @@ class FetchPlanner:
         wait_result = self._wait_results.pop() if self._wait_results else None
         self._was_woken = self._was_woken or bool(wait_result)
         if wait_result or ((wait_result is not None or now >= self._next_check_due) and not self._fetch_size(now)):
-            # There is work or may be, if not for this call: another shard may come first, or no slot is free. From now on the
-            # other planners leave it its share of the slots.
+            # There is work, or may be, but another shard may come first, or no slot is free. From now on the other planners leave
+            # this one its share of the slots.
             self.exhausted = False
         report = bool(self.outcomes) and (
             self.should_notify or now - (self._outcome_since or now) >= OUTCOME_FLUSH_SECONDS
@@ -347,7 +348,7 @@ class FetchPlanner:
             report or look or wait_result or len(self.outcomes) >= MAX_OUTCOMES_PER_CALL or self._is_turn_check_due(now)
         ):
             return None
-        # Several outcomes of a batch stand for one task, which is what the pace counts.
+        # Several outcomes of a batch count as one task for the pace.
         most = MAX_OUTCOMES_PER_CALL if self._companions else self.pace.call_size
         outcomes = self._collect(now, most)
         room = 0 if self.is_stopping or self._has_enough(now) else self._fetch_size(now)
@@ -456,10 +457,10 @@ class FetchPlanner:
 
     @property
     def is_call_due(self) -> bool:
-        """Whether to call `next_call` before `seconds_until_due` have passed."""
+        """Whether `next_call` must be called before `seconds_until_due` have passed."""
         return self._is_free and (bool(self._wait_results) or (bool(self.outcomes) and self.should_notify))
 
-    # --- what came of it ---
+    # --- replies ---
 
     def call_succeeded(self, call: FetchCall, reply: Settled, now: float) -> list[Lease]:
         """Record the ``reply`` to a ``call``. Returns the leases that begin to wait for a slot here (none if it must
@@ -568,7 +569,7 @@ class FetchPlanner:
         return self.fence != self._fence.number
 
     def _follow_fence(self) -> None:
-        """If the supervisor has raised the fence: give back what has not begun, and fetch nothing until it is lowered."""
+        """Follow a raised fence: give back the leases that have not begun, and fetch nothing until the fence is lowered."""
         number = self._fence.number
         if number == self.fence:
             return
@@ -576,7 +577,7 @@ class FetchPlanner:
             self._give_back()
         self._release(self._buffer.give_back_batches())
         if self._fence.is_lowered:
-            # Only now that the buffer is empty: a slot that has taken a lease before has read the old number.
+            # Set this only now that the buffer is empty: a slot that took a lease before has read the old number.
             self.fence = number
             self.exhausted = False
 
@@ -639,15 +640,15 @@ class FetchPlanner:
 
 
 MAX_FETCH_LEASES = 300
-"""Leases per call. The server serves nobody else while it works on one."""
+"""Maximum number of leases per call. The server serves nobody else while it works on a call."""
 
 TURN_CHECK_SECONDS = 0.1
-"""Seconds between looks at a shard while others of its queue come first: a newcomer there waits no longer for that."""
+"""Seconds between two checks of a shard while other shards of its queue come first. A newcomer there waits at most this long."""
 
 
 @dataclass(eq=False)
 class _QueueUse:
-    """The slots that the planners of a queue use, and those that they may use."""
+    """The slots that the planners of a queue use, and the slots that they may use."""
 
     last_leases: int
     """`SlotBudget.last_leases` of the queue."""
@@ -660,8 +661,8 @@ class _QueueUse:
 class SlotBudget:
     """Divides the slots of a worker between its planners.
 
-    Queues that want tasks get equal shares; what a queue does not use is divided between the others. A queue below its share
-    is the next to get a slot. A slot that can't be divided goes to the queue that has received no lease for longest.
+    Queues that want tasks get equal shares; slots that a queue does not use are divided between the others. A queue below its
+    share is the next to get a slot. A slot that can't be divided goes to the queue that has received no lease for longest.
 
     Planners call it from several threads and see each other's figures unlocked: two that call at the same moment may
     both get one slot. The lease that is one too many waits in a buffer for a moment.
@@ -735,7 +736,7 @@ class SlotBudget:
             use.occupied += planner.occupied_slots
             use.wants_tasks = use.wants_tasks or planner is also_wants or planner.comes_first(now)
         left, wanting = self.options.concurrency, list(uses.values())
-        # First a queue that needs less than an equal part gets what it needs.
+        # First, each queue that needs less than an equal share gets as many slots as it needs.
         for use in sorted((use for use in uses.values() if not use.wants_tasks), key=lambda use: use.occupied):
             if use.occupied * len(wanting) > left:
                 break
@@ -747,12 +748,12 @@ class SlotBudget:
         return uses
 
     def has_turn(self, planner: FetchPlanner, now: float) -> bool:
-        """Whether no other shard of the ``planner``'s queue, which wants more too, comes first."""
+        """Whether no other shard of the ``planner``'s queue that wants tasks comes first."""
         turn = planner.turn.position
         return all(turn <= other.turn.position for other in self.rivals(planner, now))
 
     def rivals(self, planner: FetchPlanner, now: float) -> list[FetchPlanner]:
-        """Return those of other shards of the ``planner``'s queue that want more tasks, too."""
+        """Return the planners of other shards of the ``planner``'s queue that want tasks, too."""
         if not self.is_shared:
             return []
         among = planner.turn.scheduler

@@ -169,7 +169,7 @@ class FetchThread(threading.Thread):
         self._follow_reply(call, reply, leases)
 
     def take_over(self, key: LeaseKey) -> bool:
-        """Begin the task of a lease that another process has fetched; False if that can't be done any more."""
+        """Begin the task of a lease that another process has fetched. Return False if this is no longer possible."""
         options = self._options
         try:
             lease = self.queue.take_over(key, options.worker_id, lease=options.lease_seconds)
@@ -238,7 +238,7 @@ class FetchThread(threading.Thread):
             if call.is_fetch_ahead:
                 time.sleep(SLOT_START_SECONDS)
             self._services.time_limits.begin()
-        if reply.has_messages:  # what ended here may be waited for on another shard
+        if reply.has_messages:  # tasks on another shard may wait for a task that ended here
             with suppress(FairQueueError):  # sweepers carry it later
                 self.queue.parent_queue.carry_messages()
             self.planner.retry_exhausted()
@@ -305,11 +305,11 @@ class SecondFetchThread(threading.Thread):
                 self._wakeup.wait(3600, lambda: bool(planner.pending_calls) and planner.is_call_due)
                 continue
             self._fetch_thread.make_call(call)
-            self._fetch_thread.wakeup.notify()  # it looks after all else, and may be waiting for this answer
+            self._fetch_thread.wakeup.notify()  # it handles everything else, and may wait for this answer
 
 
 class WakeupThread(threading.Thread):
-    """Waits on the server for work, while its fetch thread goes on reporting outcomes."""
+    """Waits on the server for work, while its fetch thread continues to report outcomes."""
 
     def __init__(self, fetch_thread: FetchThread, queue: FairQueue, outage: Outage) -> None:
         super().__init__(name=f"fairque-wakeup-{queue.display_name}", daemon=True)
@@ -322,7 +322,7 @@ class WakeupThread(threading.Thread):
         self._wait: PrefetchingWait | None = None
         self._is_started = True
         self.has_ended = False
-        """The worker runs no more tasks. Set under the fetch thread's lock, so that no lease is taken in afterwards."""
+        """The worker runs no more tasks. Set under the fetch thread's lock, so that no lease is accepted afterwards."""
 
     def begin_wait(self, seconds: float) -> None:
         """Begin a wait; the planner is notified of its end."""
@@ -362,7 +362,7 @@ class WakeupThread(threading.Thread):
                 self._pass_on(reply, woken=woken)
 
     def _pass_on(self, reply: Settled | None, *, woken: bool) -> None:
-        """To others: what it was handed, and that there is work."""
+        """Release the leases that the wait has received, and notify other workers of work."""
         leases = [] if reply is None else reply.leases
         if not (woken or leases):
             return

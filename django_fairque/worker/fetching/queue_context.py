@@ -23,7 +23,7 @@ class RevokedLeases(set[LeaseKey]):
     """Leases of one shard that were revoked. One thread adds to them, any thread may read."""
 
     def add_leases(self, leases: Iterable[LeaseKey]) -> None:
-        if len(self) > MAX_REVOKED_LEASES:  # of runs that had ended before: nobody asks for them any more
+        if len(self) > MAX_REVOKED_LEASES:  # leases of runs that had ended before stay here unused
             self.clear()
         self.update(leases)
 

@@ -65,9 +65,9 @@ def worker_info(
     activity: bytes = b"",
     deaths: Collection[ProcessDeath] = (),
 ) -> dict[str, str]:
-    """The fields of its heartbeat; all text. ``status`` is working, draining or stopping. ``activity`` is its report about its
-    slots, and ``deaths`` are those of its worker's processes."""
-    # An empty list or text replaces one that was sent before: what is not sent stays in the record.
+    """Return the fields of a process's heartbeat; all text. ``status`` is working, draining or stopping. ``activity`` is its
+    report about its slots, and ``deaths`` are the deaths of its worker's processes."""
+    # An empty list or text replaces a value that was sent before: a field that is not sent stays in the record.
     blocked = {} if blocked_by is None else {"blocked_by": blocked_by}
     if unresponsive_since is not None:
         blocked[UNRESPONSIVE_FIELD] = f"{unresponsive_since:.3f}" if unresponsive_since else ""

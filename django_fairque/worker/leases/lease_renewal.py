@@ -54,11 +54,11 @@ class RenewedWorker:
     worker_id: str
     info: Callable[[], Mapping[str, str]]
     on_revoked: Callable[[int, Sequence[LeaseKey]], object]
-    """Called with the shard index and its leases whose tasks were canceled or lost."""
+    """Called with the shard index and the leases whose tasks were canceled or lost."""
     running: Callable[[], Sequence[OccupiedSlot]] = tuple
     """Returns the worker's occupied slots."""
     on_server_changed: Callable[[int], object] = lambda _: None
-    """Called with the shard index when another server answers: its leases of this worker must be compared."""
+    """Called with the shard index when another server answers: the leases that it holds for this worker must be compared."""
     due: dict[str, float] = field(default_factory=dict)
     """Time of the next renewal, by queue or shard of a queue."""
     confirmed: dict[str, float] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class LeaseReturn:
 
 @dataclass
 class Reconciliation:
-    """All leases of a worker on one queue or shard except those that have begun, to be given back while it lives."""
+    """All leases of a living worker on one queue or shard, except those that have begun, to be given back."""
 
     queue: str
     worker_id: str
@@ -134,13 +134,13 @@ class LeaseRenewal(threading.Thread):
         self._ended = False
         self._busy = False
         self.last_success_at = monotonic()
-        """When this thread last came round without an error."""
+        """Time when this thread last completed a job without an error."""
 
-    # --- what the others ask of it ---
+    # --- called by other threads ---
 
     def max_silence(self, answer: float) -> float:
-        """For how long (seconds) it may not come round although it does well, when an answer takes ``answer`` at most: of
-        several shards one may be on a node that hangs."""
+        """Return the seconds for which this thread may complete no job although it is healthy. One answer takes at most
+        ``answer`` seconds; one of several shards may be on a node that hangs."""
         has_several = any(shard.config.shards > 1 for shard in self._queues.values())
         return RENEWAL_RETRY_SECONDS + answer if has_several else 0.0
 
@@ -156,7 +156,7 @@ class LeaseRenewal(threading.Thread):
             self._workers.pop(worker_id, None)
 
     def renew_now(self, worker_id: str) -> None:
-        """Send a heartbeat as soon as possible: what the worker reports has changed."""
+        """Send a heartbeat as soon as possible, because the worker's report has changed."""
         with self._changed:
             if member := self._workers.get(worker_id):
                 member.due = dict.fromkeys(self._queues, 0.0)
@@ -300,8 +300,8 @@ class LeaseRenewal(threading.Thread):
             self._report_loss(loss)
 
     def _report_loss(self, loss: Alert) -> None:
-        """Report the loss. A queue that came back empty may be filled again with the same tasks, by other means: what runs of it
-        is given up, as nothing keeps it from running twice."""
+        """Report the loss. An emptied queue may be filled again with the same tasks: its running tasks are given up, because
+        nothing would prevent a second run."""
         self._on_announcements([loss])
         if loss.kind != "emptied":
             return

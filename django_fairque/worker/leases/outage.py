@@ -44,7 +44,7 @@ class Outage:
 
     @property
     def has_startup_timed_out(self) -> bool:
-        """Whether it has never answered, for longer than it is waited for."""
+        """Whether the server has never answered within the startup time-out."""
         since = self._since
         return not self.has_answered and since is not None and time.monotonic() - since >= self._startup_timeout
 
@@ -75,7 +75,7 @@ class Outage:
 
 
 def startup_timeout_of(options: WorkerOptions, queues: Sequence[FairQueue]) -> float:
-    """For how long (seconds) a server is waited for that has never answered: a burst is to end, all else is to work."""
+    """Return the seconds to wait for a server that has never answered: a burst must end, other workers wait without limit."""
     return max(queue.config.request_timeout for queue in queues) if options.burst else math.inf
 
 
@@ -98,17 +98,18 @@ class Outages:
         }
 
     def for_shard(self, label: str) -> Outage:
-        """By the label of a place."""
+        """Return the outage of the place with this ``label``."""
         return self._each[label]
 
     @property
     def is_ongoing(self) -> bool:
-        """Whether nothing answers."""
+        """Whether no server answers."""
         return all(each.is_ongoing for each in self._each.values())
 
     @property
     def startup_error(self) -> str:
-        """Why nothing is waited for any more: none has ever answered in the time given for that. Empty while some is."""
+        """The reason why the worker gives up waiting: no server has ever answered within the time-out. Empty while one is waited
+        for."""
         each = list(self._each.values())
         return each[0].error if all(one.has_startup_timed_out for one in each) else ""
 

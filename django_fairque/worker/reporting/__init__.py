@@ -1,2 +1,2 @@
-"""Reports what happened to tasks: log lines, Django signals, alerts and e-mails. The thread that relays the outbox is here,
-too."""
+"""Reports the outcomes of tasks: log lines, Django signals, alerts and e-mails. Also contains the thread that relays the
+outbox."""

@@ -71,7 +71,7 @@ class LogCapture:
             report_senders.get().add(self)
 
     def close(self) -> None:
-        """The attempt has ended: keep nothing more, and send what was not sent. Blocks."""
+        """End the capture with the attempt: keep no more lines, and send the lines that were not sent. Blocks."""
         self._is_closed = True
         self.flush()
 
@@ -99,7 +99,7 @@ class LogCapture:
 
 
 def _line_of(record: logging.LogRecord) -> LogLine:
-    """Convert the record to text, whatever its arguments and its exception do when they are formatted."""
+    """Convert the record to text, even if its arguments and its exception can't be formatted."""
     text = _formatted(record.getMessage)[:MAX_LINE_CHARACTERS]
     if (exc_info := record.exc_info) and exc_info[0] is not None:
         trace = record.exc_text or ("" if exc_info[1] is None else traceback_text(exc_info[1]).rstrip("\n"))
@@ -161,7 +161,7 @@ handler = CaptureHandler()
 
 
 def start_capture(lease: Lease, level: int, send: SendLog) -> LogCapture:
-    """Return what captures the lines of an attempt, from ``level`` on, and make sure that the handler is installed."""
+    """Return a capture for the lines of an attempt, from ``level`` on, and make sure that the handler is installed."""
     if handler not in logging.root.handlers:  # also if the project has set up its logging anew
         logging.root.addHandler(handler)
     return LogCapture(lease, level, send)

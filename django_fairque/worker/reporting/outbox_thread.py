@@ -15,16 +15,17 @@ from django_fairque.worker.common import isolation
 from django_fairque.worker.common.log import logger
 
 OUTBOX_POLL_SECONDS = 1.0
-"""Seconds between two looks when there was nothing to do, at random up to twice as long: not all workers at once."""
+"""Seconds between two rounds when there was nothing to do, at random up to twice as long, so that workers do not relay all at
+once."""
 MAX_OUTBOX_PAUSE_SECONDS = 15.0
-"""When the server can't be reached, or a database."""
+"""Maximum seconds between two rounds while the server or a database can't be reached."""
 MIN_ROW_AGE_SECONDS = 1.0
 """Seconds that a row is left to the process that wrote it, which relays it right after its commit."""
 OUTBOX_WARNING_SECONDS = 60.0
 
 
 class OutboxThread:
-    """Has a thread of its own where the outbox is switched on; costs nothing elsewhere."""
+    """Relays outboxes in a separate thread, which exists only where the outbox is switched on."""
 
     def __init__(self) -> None:
         self._ended = threading.Event()
@@ -43,13 +44,13 @@ class OutboxThread:
             self._thread.start()
 
     def end(self, seconds: float) -> None:
-        """Finish the round that has begun, for at most so long; another worker relays what is left."""
+        """Finish the current round within ``seconds``. Another worker relays the rows that are left."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join(seconds)
 
     def _relay_all(self, minimum_age: float = MIN_ROW_AGE_SECONDS) -> None:
-        """Relay what is there, of all databases that have an outbox. A worker whose outbox can't be relayed still runs tasks."""
+        """Relay the rows of all databases that have an outbox. A worker whose outbox can't be relayed still runs tasks."""
         before, self._pause = self._pause, OUTBOX_POLL_SECONDS
         try:
             for alias in outboxes():

@@ -76,11 +76,11 @@ OUTCOME_SIGNALS: dict[str, tuple[Signal, ...]] = {
     "dead": (signals.task_failed, signals.task_dead),
     "canceled": (signals.task_canceled,),
 }
-"""By the server's word on an outcome."""
+"""Signals by the status that the server returns for an outcome."""
 
 
 class SignalThread:
-    """Sends news in a thread of its own, which begins with the first: receivers may be slow."""
+    """Sends signals in a separate thread, because receivers may be slow. The thread begins with the first signal."""
 
     def __init__(self, options: WorkerOptions, queues: Sequence[FairQueue]) -> None:
         self._options = options
@@ -92,7 +92,7 @@ class SignalThread:
         self._alert_senders = [make() for make in hooks.alert_senders]
 
     def announce(self, announcements: Sequence[Alert | TaskEnding]) -> None:
-        """From any thread; returns at once."""
+        """Announce alerts and endings of tasks. Can be called from any thread; returns at once."""
         alerts = [each for each in announcements if not isinstance(each, TaskEnding)]
         if alerts:
             for sender in self._alert_senders:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from django_fairque.worker.common.status_board import OccupiedSlot, StatusBoard
 
 MAX_LOOK_SECONDS = 1.0
-"""Seconds between two looks that count. In a longer pause this process did not run either, for example with the whole machine."""
+"""Maximum seconds between two updates that are counted. In a longer pause this process did not run either, for example because
+the whole machine was suspended."""
 BUSY_SHARE = 0.3
 """Part of the processor time of all slots above which one of them counts as busy."""
 MIN_BUSY_SHARE = 0.02
@@ -24,7 +25,7 @@ MIN_BUSY_SHARE = 0.02
 
 
 class BoardWatch:
-    """When each value of a status board last changed. Seconds are those in which `update` was called regularly."""
+    """Records when each value of a status board last changed. Only seconds in which `update` was called regularly are counted."""
 
     def __init__(self, status_board: StatusBoard, now: float) -> None:
         self._board = status_board
@@ -64,7 +65,7 @@ class BoardWatch:
 
     @property
     def silent_seconds(self) -> float:
-        """For how long the process has not responded; 0 before it has begun, and when it ends."""
+        """Seconds for which the process has not responded; 0 before it has begun, and when it ends."""
         return self._time - self._ticked_at if 0 < self._ticks < float("inf") else 0.0
 
     def has_polled(self, shard_index: int) -> bool:
@@ -96,7 +97,7 @@ class BoardWatch:
         return found
 
     def has_run(self, running: OccupiedSlot) -> bool:
-        """Whether it ran for about as long as its time limit. If not, the process's clock is wrong."""
+        """Whether a task ran for about as long as its time limit. If not, the process's clock is wrong."""
         for slot, version in enumerate(self._versions):
             if version & 1 and self._board.running_in(slot) == running:
                 return self._time - self._changed_at[slot] > running.timeout - 2 * MAX_LOOK_SECONDS
@@ -116,7 +117,7 @@ class BoardWatch:
         return self._time - self._sampled_at if self._thread_seconds is not None else 0.0
 
     def describe_process(self, pid: int) -> str:
-        """In words what the process has done since `sample`."""
+        """Describe in words the activity of the process since `sample`."""
         if is_stopped(pid):
             return "is stopped by a signal"
         before, now = self._process_seconds, _processor_seconds(pid)

@@ -85,7 +85,7 @@ def preload(options: WorkerOptions) -> None:
 
 
 def close_project_connections() -> None:
-    """Close what the project opened at import: two processes that talk through one connection understand nothing."""
+    """Close connections that the project opened at import: two processes that share a connection receive each other's replies."""
     from django.core.cache import close_caches
     from django.db import connections
 
@@ -123,7 +123,7 @@ def run_child(
     parent: int,
     load: Callable[[WorkerOptions], None] = lambda _: None,
 ) -> None:
-    """The whole life of a child. ``parent`` is the process with which it dies; ``load`` what is to be loaded first."""
+    """Run a child from start to end. ``parent`` is the process with which the child dies; ``load`` loads the project first."""
     end_with_parent(parent)
     process_copies.end_with_this_process()
     ignore_terminal_signals()
@@ -194,7 +194,7 @@ def ignore_terminal_signals() -> None:
 
 
 def _listen(pipe: Connection, core: Core) -> None:
-    """Carry out the supervisor's messages. Without the supervisor nobody keeps the leases: end at once."""
+    """Carry out the supervisor's messages. Without the supervisor, no leases are renewed, so end at once."""
     from django_fairque.worker.supervisor.separate_tasks import SeparateTask
 
     def run(task: SeparateTask) -> None:
@@ -222,7 +222,7 @@ _send_lock = threading.Lock()
 
 
 def _send(pipe: Connection, message: object) -> None:
-    with _send_lock, contextlib.suppress(OSError):  # nobody listens any more: `_listen` sees to that
+    with _send_lock, contextlib.suppress(OSError):  # the supervisor has ended: `_listen` notices that
         pipe.send(message)
 
 

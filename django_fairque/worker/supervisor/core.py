@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from django_fairque.worker.execution.event_loop import BlockedLoop
 
 MEMORY_CHECK_SECONDS = 1.0
-"""Seconds between looks at the memory limit."""
+"""Seconds between two checks of the memory limit."""
 LOG_RETRY_SECONDS = 1.0
 """Seconds for which sending captured log lines is repeated: a slot waits for it when its task has ended."""
 
@@ -53,7 +53,7 @@ class Core:
         on_unfit: called when it stops because the next one could not run a task either.
         patience: seconds after which it will be ended if no server has ever answered.
         on_blocked: called when a task blocks the event loop, and with None when the loop goes on.
-        on_separate: called with each task that must run in a process of its own, whose lease is then the supervisor's to keep.
+        on_separate: called with each task that must run in a separate process; from then on the supervisor renews its lease.
             None if there is no supervisor: they run here, as all others.
         on_unknown: called when other names than before are those of tasks that no function is registered for.
     """
@@ -82,9 +82,9 @@ class Core:
         self.unknown_tasks: list[str] | None = None
         """Names of tasks that came lately, and that no function is registered for; None as long as there were none."""
         self._blocked_at: float | None = None
-        """Since when the event loop has been blocked (`time.monotonic()`)."""
+        """Time since which the event loop has been blocked (`time.monotonic()`)."""
         self.blocked_by: str | None = None
-        """The task that blocks it, empty when none does any more; None as long as none has."""
+        """The task that blocks the event loop; empty if none blocks it now; None if none has ever blocked it."""
         self._on_separate = None if options.one_task else on_separate
         self._has_started_its_task = False
         """The one task that it is for was begun (`run_one`)."""
@@ -105,7 +105,7 @@ class Core:
         )
         self._sampler = SlotSampler(self.slot_pool.slots, status_board.set_activity)
         self._time_limits = TimeLimitThread([slot.guard for slot in self.slot_pool.slots], self._tick)
-        # In reverse order, so that of each queue the first shard is kept.
+        # The order is reversed, so that the first shard of each queue is kept.
         self._name_figures = {context.queue.name: TaskNameFigures(context.queue) for context in reversed(contexts)}
         services = FetchServices(
             options=options,
@@ -165,14 +165,14 @@ class Core:
             thread.start()
 
     def stop(self) -> None:
-        """Fetch nothing more, give back what has not begun, let run what runs. From any thread."""
+        """Fetch nothing more, give back leases that have not begun, and let running tasks end. Can be called from any thread."""
         self.is_stopping = True
         for thread in self._fetch_threads:
             thread.planner.is_stopping = True
             thread.wakeup.notify()
 
     def set_draining(self, *, is_draining: bool) -> None:
-        """Fetch nothing and give back what has not begun, or fetch again. From any thread."""
+        """Fetch nothing and give back leases that have not begun, or fetch again. Can be called from any thread."""
         self.is_draining = is_draining
         self._apply_draining()
 
@@ -183,7 +183,8 @@ class Core:
             thread.wakeup.notify()
 
     def reconcile(self, shard_index: int) -> None:
-        """Another server answers there: give back what it has recorded for this worker and this worker does not hold."""
+        """Give back the leases that a new server of this shard has recorded for this worker and that this worker does not
+        hold."""
         thread = self._fetch_threads[shard_index]
         thread.planner.is_out_of_sync = True
         thread.wakeup.notify()
@@ -218,8 +219,8 @@ class Core:
                 figures.record(at_once=True)
 
     def join_waits(self, seconds: float) -> bool:
-        """Wait for the end of a wait for work that its fetch thread does not need any more, ``seconds`` at most. Whether one goes
-        on."""
+        """Wait up to ``seconds`` for the end of each wait for work that its fetch thread no longer needs. Return whether one is
+        still in progress."""
         return any(thread.join_wait(seconds) for thread in self._fetch_threads)
 
     def report_stopped(self) -> None:
@@ -245,7 +246,7 @@ class Core:
                     thread.wakeup.notify()
 
     def _tick(self) -> None:
-        """Called by the clock, 2 to 20 times a second."""
+        """Run the regular checks. The clock calls this 2 to 20 times a second."""
         self.status_board.record_tick()
         self.slot_pool.wake_another()
         self.slot_pool.loop.check(self._loop_changed)
@@ -316,7 +317,7 @@ def batch_limits(name: str) -> tuple[int, float] | None:
 
 
 def import_middleware() -> tuple[TaskMiddleware, ...]:
-    """The middleware of the setting. Raises `ConfigurationError` if that, or that of a task, can't be used."""
+    """Return the middleware of the setting. Raises `ConfigurationError` if it, or the middleware of a task, can't be used."""
     for definition in filter(None, map(registry.find, registry.names())):
         load_all(definition.options.middleware)
     return load_all(get_config().middleware)

@@ -84,7 +84,7 @@ def run_fork_server(
 
 
 def other_threads() -> list[str] | None:
-    """The names of other threads than this one; Python knows none of those that a library in C has started."""
+    """Return the names of all threads but this one. Python does not know threads that a library in C has started."""
     if len(list(Path("/proc/self/task").iterdir())) == 1:
         return None
     return [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
@@ -141,8 +141,8 @@ class _ForkLoop:
         signal.set_wakeup_fd(self._waker)
 
     def serve(self) -> tuple[str, bool, int, int] | None:
-        """None when the supervisor is gone. In a forked process what it is to be: its worker id, whether it is for one task, and
-        the files of its status board and of its pipe."""
+        """Serve requests until the supervisor has ended, then return None. In a forked process, return the child's data: its
+        worker id, whether it is for one task, and the files of its status board and of its pipe."""
         while True:
             ready, _, _ = select.select([self._connection.fileno(), self._woken], [], [])
             if self._woken in ready:
@@ -191,7 +191,7 @@ class _ForkLoop:
                 self.send(["ended", pid, os.waitstatus_to_exitcode(status)])
 
     def send(self, message: list[Any], *files: int) -> None:
-        with suppress(BrokenPipeError, ConnectionResetError):  # nobody listens any more: `serve` sees that too
+        with suppress(BrokenPipeError, ConnectionResetError):  # the supervisor has ended: `serve` notices that too
             socket.send_fds(self._connection, [json.dumps(message).encode()], files)
 
 
@@ -207,7 +207,7 @@ class ForkServerGoneError(Exception):
 
 
 def can_fork() -> bool:
-    """Whether this system has what it takes: files that stand for processes (Linux 5.3). A sandbox may refuse any of it."""
+    """Whether this system has pidfds and memory files (Linux 5.3). A sandbox may refuse any of them."""
     try:
         process = os.pidfd_open(os.getpid())
         try:
@@ -329,7 +329,8 @@ class ForkServer:
         return self._exit_codes.pop(pid, None)
 
     def read_messages(self, condition: Callable[[], bool] = lambda: False, seconds: float = 0.0) -> None:
-        """Read messages until the condition holds, for at most so long; by default those that have arrived, without waiting."""
+        """Read messages until the condition holds, for up to ``seconds``. By default, read the messages that have arrived,
+        without waiting."""
         deadline = monotonic() + seconds
         while not (condition() or self.is_gone):
             if not select.select([self._connection], [], [], max(0.0, deadline - monotonic()))[0]:
@@ -418,7 +419,7 @@ class ProcessFactory:
         return [*self._former, *([self._server] if self._server is not None else [])]
 
     def is_ready(self) -> bool:
-        """Whether a child can begin now. If not, it can't until `read_messages` has read something."""
+        """Whether a child can begin now. If not, none can begin until `read_messages` has read a message."""
         if self._forks and self._server is None:
             self._server = ForkServer(self._context, self._options, self._shard_count)
         return not self._forks or (self._server is not None and self._server.is_ready)

@@ -20,20 +20,21 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.lease import Lease
 
 SUSPECT_RETURN_SECONDS = 1.0
-"""After which a suspect that a worker had no room for is ready again, at the earliest."""
+"""Minimum seconds until a suspect is ready again after a worker had no room for it."""
 MIN_SUSPECT_RETURN_SPACING_SECONDS = 0.05
 MAX_SUSPECT_RETURN_SPACING_SECONDS = 1.0
-"""Between two of one user: half the time for which the last ones ran, within these limits. So one worker gives back about one for
-each one that runs; several workers, or one whose suspects run for long, give back more."""
+"""Seconds between two returned suspects of one user: half the time for which the last ones ran, within these limits. So one
+worker gives back about one suspect for each one that runs. Several workers, or a worker whose suspects run for long, give back
+more."""
 MAX_SUSPECT_RETURN_SECONDS = 600.0
-"""After which it is ready again at the latest: ten minutes after a task exceeded its hard time limit, others of its name and user
-are no suspects any more."""
+"""Maximum seconds until a task that was given back is ready again. Ten minutes after a task exceeded its hard time limit, other
+tasks of its name and user are no longer suspects."""
 ONE_AT_A_TIME_SECONDS = 600.0
-"""For which suspects run one after the other when several died at once, with the fork server."""
+"""Seconds for which suspects run one after the other when several died at once, with the fork server."""
 
 
 class AloneReason(Enum):
-    """Why a task runs in a separate process. The values are texts for the log."""
+    """The reason why a task runs in a separate process. The values are texts for the log."""
 
     ISOLATED = "it is declared as isolated"
     SUSPECT = "it was running when its process died"
@@ -91,14 +92,14 @@ class SeparateTasks:
         self._slots = slots
         self._waiting: list[SeparateTask] = []
         self._running: dict[SeparateTask, float] = {}
-        """When each began."""
+        """The running tasks, each with the time when it began."""
         self._suspect_seconds = 0.0
-        """For how long the last suspects ran: a mean in which the latest counts half."""
+        """Mean seconds for which the last suspects ran; the latest counts half."""
         self._return_due: dict[str, float] = {}
         self._one_at_a_time_since = self._one_at_a_time_until = 0.0
 
     def add(self, task: SeparateTask, now: float) -> float | None:
-        """Have it wait for a process; or return the seconds for which it must be given back, because there is no room."""
+        """Let the task wait for a process. If there is no room, return the seconds for which it must be given back."""
         if task.reason is AloneReason.ISOLATED or self._has_room(task, now):
             self._waiting.append(task)
             return None
