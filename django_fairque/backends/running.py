@@ -20,8 +20,9 @@ from django_fairque.engine.model.errors import RedisConnectionError
 from django_fairque.safely import get_logger, is_a, traceback_text, type_name
 from django_fairque.tasks import registry
 from django_fairque.tasks.context import RunningTask, current_task
-from django_fairque.tasks.errors import Discard, Retry, SoftTimeLimitExceeded, TaskRevoked, is_last_retry, stopped
+from django_fairque.tasks.errors import SoftTimeLimitExceeded
 from django_fairque.tasks.results import aqueue_for, queue_for
+from django_fairque.tasks.retries import NextStep, decide_next_step, replace_cancellation
 
 from . import results
 from .compat import TaskContext, TaskError, TaskResultStatus, normalize_json, task_finished, task_started
@@ -106,9 +107,10 @@ async def _limited(call: Awaitable[Any]) -> Any:
     try:
         return await call
     except asyncio.CancelledError as canceled:
-        if stopped.get().kind is not SoftTimeLimitExceeded:
+        error = replace_cancellation(canceled)
+        if not is_a(error, SoftTimeLimitExceeded):
             raise
-        raise SoftTimeLimitExceeded().with_traceback(canceled.__traceback__) from None
+        raise error from None
 
 
 class _Attempt:
@@ -131,22 +133,15 @@ class _Attempt:
 
     def ended_with(self, error: BaseException) -> bool:
         """Whether the error ends the task: not if it will be tried again, or is not this worker's any more."""
-        left = _running().retries_left
-        if (is_a(error, Retry) and not is_last_retry(error, left)) or (left and self._is_worth_retrying(error)):
-            return False
-        # The worker has stopped it because it was canceled or lost, or is given back.
-        if is_a(error, TaskRevoked) or (is_a(error, asyncio.CancelledError) and stopped.get().kind):
+        definition = registry.find(self._task.module_path)
+        step = decide_next_step(replace_cancellation(error), definition, _running().retries_left)
+        if step not in (NextStep.FAIL, NextStep.CANCEL):
             return False
         kind = type_name(error)
         path = kind if "." in kind else f"builtins.{kind}"
         described = TaskError(exception_class_path=path, traceback=traceback_text(error))
         self._end(TaskResultStatus.FAILED, errors=[*self.result.errors, described])
         return True
-
-    def _is_worth_retrying(self, error: BaseException) -> bool:
-        definition = registry.find(self._task.module_path)
-        retry_on = (BaseException,) if definition is None else definition.options.retry_on
-        return not is_a(error, Discard) and is_a(error, (*retry_on, SoftTimeLimitExceeded))
 
     def _end(self, status: Any, **fields: Any) -> None:
         results.update(self.result, status=status, finished_at=timezone.now(), **fields)

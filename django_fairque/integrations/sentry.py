@@ -25,16 +25,9 @@ from sentry_sdk.utils import capture_internal_exceptions, event_from_exception
 from django_fairque import signals
 from django_fairque.conf.current import install_middleware
 from django_fairque.safely import is_a, traceback_of
-from django_fairque.tasks.errors import (
-    Discard,
-    Retry,
-    SoftTimeLimitExceeded,
-    TaskRevoked,
-    TaskTimeoutError,
-    is_last_retry,
-    stopped,
-)
+from django_fairque.tasks.errors import Discard, Retry, TaskRevoked, TaskTimeoutError
 from django_fairque.tasks.middleware import NO_MIDDLEWARE, TaskMiddleware, TaskRun, TaskSend
+from django_fairque.tasks.retries import NextStep, decide_next_step, replace_cancellation
 from django_fairque.tasks.tracing import BAGGAGE_HEADER
 from django_fairque.worker.common.log import printable
 
@@ -222,7 +215,7 @@ class _Running:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        failure = self._failure(error)
+        failure = None if error is None else self._failure(error)
         if failure is not None:
             with suppress(BaseException), capture_internal_exceptions():  # methods of the error may raise anything
                 self._report(failure)
@@ -230,18 +223,15 @@ class _Running:
         for manager in reversed(self._open):
             _leave(manager, leaving)
 
-    def _failure(self, error: BaseException | None) -> BaseException | None:
-        """The error that is to be reported, if there is one. A coroutine whose time is over is canceled."""
-        if is_a(error, asyncio.CancelledError):
-            stop = stopped.get()
-            if stop is not None and stop.kind is SoftTimeLimitExceeded:
-                return SoftTimeLimitExceeded().with_traceback(error.__traceback__)
-        if is_last_retry(error, max(task.retries_left for task in self._run.tasks)):
+    def _failure(self, error: BaseException) -> BaseException | None:
+        """Return the error that is to be reported, if there is one. A coroutine whose time is over is canceled."""
+        error = replace_cancellation(error)
+        if is_a(error, Retry) and _next_step(self._run, error) is NextStep.FAIL:
             return error
         return None if is_a(error, CONTROL_FLOW) else error
 
     def _report(self, error: BaseException) -> None:
-        is_retried = _is_retried(self._run, error)
+        is_retried = _next_step(self._run, error) is NextStep.RETRY
         if is_retried and not self._integration.report_retried:
             return
         event, hint = event_from_exception(
@@ -312,14 +302,11 @@ def _trace_headers(run: TaskRun) -> dict[str, str]:
     return headers
 
 
-def _is_retried(run: TaskRun, error: BaseException) -> bool:
-    """Whether the failure will be tried again: of a batch, whether any of its tasks will."""
+def _next_step(run: TaskRun, error: BaseException) -> NextStep:
+    """Return the step that follows the error. A batch is tried again if any of its tasks is."""
     from django_fairque.tasks import registry
 
-    definition = registry.find(run.name)
-    if definition is None or not is_a(error, (*definition.options.retry_on, TaskTimeoutError)):
-        return False
-    return any(task.retries_left for task in run.tasks)
+    return decide_next_step(error, registry.find(run.name), max(task.retries_left for task in run.tasks))
 
 
 def _own_frames(trace: TracebackType | None, name: str) -> TracebackType | None:

@@ -18,13 +18,12 @@
 
 from __future__ import annotations
 
-from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import TypedDict
 
 from django_fairque.engine.model.durations import check_integer, duration, moment
 from django_fairque.engine.model.errors import FairQueueError, TaskValidationError, short
-from django_fairque.safely import Interruption, is_a
+from django_fairque.safely import Interruption
 
 
 class TaskUsageError(TaskValidationError, TypeError):
@@ -150,14 +149,6 @@ def _deadline(given: float | timedelta | datetime | None) -> float | datetime | 
     return duration(given, "the deadline of Retry")
 
 
-def is_last_retry(error: object, retries_left: int) -> bool:
-    """Return whether this is a `Retry` that counts while no retry is left: a failure of the task."""
-    try:
-        return is_a(error, Retry) and bool(error.counts) and not retries_left
-    except BaseException:  # noqa: BLE001 - attributes of a subclass may raise
-        return False
-
-
 class Discard(Exception):  # noqa: N818 - an instruction, not an error
     """Raise it in a task whose work is no longer wanted: it ends as CANCELED, without retry and without a dead letter.
 
@@ -183,14 +174,3 @@ class TaskRevoked(BaseException, Interruption):
 
     Not an `Exception`: the task's own handlers let it pass.
     """
-
-
-class Stop:
-    """What a worker says of one coroutine: with what it has stopped it, None as long as it has not."""
-
-    def __init__(self, kind: type[BaseException] | None = None) -> None:
-        self.kind = kind
-
-
-stopped: ContextVar[Stop] = ContextVar("fairque_stopped", default=Stop(TaskRevoked))  # noqa: B039 - it is never changed
-"""How the coroutine that runs here is stopped. Outside of a worker, a canceled coroutine counts as given up."""

@@ -5,8 +5,7 @@ None of them raises because of a task or of anything a task's record holds: the 
 thread after the function had returned, or the `CancelledError` of a coroutine that its worker canceled. The worker,
 which knows why it did so, then calls `failed_outcome`, or releases the lease.
 
-Whether a failed task is retried, and after how long, is decided by `failed_outcome` (`_delay_after`); the server then checks that
-retries are left (lua/commands/settle.lua).
+`retries.py` decides whether a failed task is tried again, and after how long; `failed_outcome` makes the outcome.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from asgiref.sync import async_to_sync
 
 from django_fairque import conf, hooks, signals
 from django_fairque.conf.current import signing_mode
-from django_fairque.engine.model.durations import duration, moment, retry_delay, to_us
 from django_fairque.engine.model.errors import TaskSerializationError, short
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.safely import Interruption, get_logger, is_a, message_of, traceback_of, type_name
@@ -34,16 +32,9 @@ from django_fairque.tasks import registry, signing
 
 from .context import CapturesLogs, RunningTask, running
 from .definition import AnyDefinition, handler_definition
-from .errors import (
-    Discard,
-    Retry,
-    RetryOptions,
-    TaskNotRegisteredError,
-    TaskSignatureError,
-    TaskTimeoutError,
-    TaskUsageError,
-)
+from .errors import Discard, Retry, RetryOptions, TaskNotRegisteredError, TaskSignatureError, TaskUsageError
 from .middleware import TaskMiddleware, TaskRun, around_function, load_all
+from .retries import NextStep, decide_next_step, plan_retry
 from .signing import KeyWatch
 from .tracing import BAGGAGE_HEADER, NO_SPAN
 from .value_types import load_result
@@ -542,67 +533,16 @@ def failed_outcome(run: Run, error: BaseException, took: float | None = None) ->
 
     ``run`` is the attempt, ``took`` the worker time in seconds that is charged; by default that since the lease began.
     """
-    if is_a(error, Retry):
-        return _retry_outcome(run, error, took)
-    if is_a(error, Discard):
+    step = decide_next_step(error, run.definition, retries_left=1)  # the server checks that one is left
+    if step is NextStep.GIVE_BACK:
+        return Outcome.release(run.lease, took=took)  # with its time: the task has begun
+    if step is NextStep.CANCEL:
         return Outcome.discard(run.lease, message_of(error), took=took)
-    return Outcome.fail(run.lease, error, delay=_delay_after(run, error), took=took)
-
-
-def _retry_outcome(run: Run, retry: Retry, took: float | None) -> Outcome:
-    """What a task gets that raised Retry; without its options if a subclass has anything else there."""
-    try:
-        delay = None if retry.delay is None else duration(retry.delay, "the delay of Retry")
-        counts, limits = bool(retry.counts), _limits_of(run, retry)
-    except BaseException:
-        logger.exception("the options of a Retry can't be used; using the default delay")
-        delay, counts, limits = None, False, ""
-    delay = _default_delay(run) if delay is None else delay
-    if counts:
-        outcome = Outcome.fail(run.lease, retry, delay=delay, took=took)
+    is_final = step is NextStep.FAIL
+    delay, limits = (None, "") if is_final else plan_retry(error, run.lease, run.definition, run.services.config)
+    if step is NextStep.POSTPONE and delay is not None:
+        outcome = Outcome.retry(run.lease, message_of(error), delay=delay, took=took)
     else:
-        outcome = Outcome.retry(run.lease, message_of(retry), delay=delay, took=took)
+        outcome = Outcome.fail(run.lease, error, delay=delay, took=took)
     outcome.limits = limits
     return outcome
-
-
-def _limits_of(run: Run, retry: Retry) -> str:
-    """The limits of a Retry, as an outcome has them."""
-    if retry.max is None and retry.deadline is None:
-        return ""
-    last = retry.deadline
-    if isinstance(last, float):
-        last = run.lease.task.created_at + last
-    elif last is not None:
-        last = moment(last, "the deadline of Retry")
-    return f":{'' if retry.max is None else int(retry.max)}:{'' if last is None else to_us(last)}"
-
-
-def _delay_after(run: Run, error: BaseException) -> float | None:
-    """Seconds until the next attempt if the budget allows one, None if ``error`` ends the task at once.
-
-    A time limit is the worker's doing, so it is always worth another attempt.
-    """
-    options = run.definition.options
-    if not is_a(error, (*options.retry_on, TaskTimeoutError)):
-        return None
-    if not callable(options.backoff):
-        return _default_delay(run)
-    try:
-        delay = options.backoff(run.lease.retry_count, error)
-        return None if delay is None else duration(delay, "the delay that backoff returns")
-    except BaseException:
-        logger.exception("the backoff function of task %s failed; using the default delay", run.definition.name)
-        return _default_delay(run)
-
-
-def _default_delay(run: Run) -> float:
-    config = run.services.config
-    backoff = run.definition.options.backoff
-    own = {} if callable(backoff) or backoff is None else backoff
-    return retry_delay(
-        run.lease.retry_count,
-        base=own.get("base", config.retry_base_seconds),
-        cap=own.get("cap", config.retry_cap_seconds),
-        jitter=own.get("jitter", config.retry_jitter),
-    )

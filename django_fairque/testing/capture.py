@@ -35,6 +35,7 @@ from django_fairque.tasks.errors import Discard, Retry
 from django_fairque.tasks.execution import Call, Run, Services, failed_outcome, limit_of, load_arguments
 from django_fairque.tasks.middleware import load_all
 from django_fairque.tasks.results import TaskResult
+from django_fairque.tasks.retries import NextStep, decide_next_step
 from django_fairque.tasks.signing import KeyWatch
 from django_fairque.tasks.value_types import load_result
 
@@ -85,7 +86,8 @@ class Captured:
     def is_to_run_again(self, run: Run, error: BaseException) -> bool:
         """Count an attempt that ended with ``error``. Return whether a worker would run the task again. ``run`` is it."""
         outcome = failed_outcome(run, error)
-        if outcome.delay is None or (outcome.kind == "fail" and self.task.retry_count >= run.lease.max_retries):
+        left = run.lease.max_retries - self.task.retry_count
+        if outcome.delay is None or decide_next_step(error, run.definition, left) is NextStep.FAIL:
             return False
         most, last = (outcome.limits or "::").split(":")[1:]
         self.waited += outcome.delay

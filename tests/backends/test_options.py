@@ -18,6 +18,7 @@ from django_fairque.backends.compat import (
     task,
     task_finished,
 )
+from django_fairque.tasks.errors import TaskTimeoutError
 from django_fairque.testing import run_tasks
 from django_fairque.worker import Worker
 
@@ -169,7 +170,7 @@ class PassingError(Exception):
 
 
 def unlucky(kind: str) -> None:
-    raise PassingError if kind == "passing" else KeyError
+    raise {"passing": PassingError, "late": TaskTimeoutError}.get(kind, KeyError)
 
 
 def unlucky_too(kind: str) -> None:
@@ -195,13 +196,13 @@ def test_errors_that_are_worth_another_attempt(
         finished.append(task_result.args)
 
     task_finished.connect(note)
-    sent = {kind: declared.enqueue(kind) for kind in ("passing", "lasting")}
-    assert run_tasks() == 3
+    sent = {kind: declared.enqueue(kind) for kind in ("passing", "late", "lasting")}
+    assert run_tasks() == 5
     task_finished.disconnect(note)
-    for kind, attempts in (("passing", 2), ("lasting", 1)):
+    for kind, attempts in (("passing", 2), ("late", 2), ("lasting", 1)):
         sent[kind].refresh()
         assert (sent[kind].status, sent[kind].attempts) == (TaskResultStatus.FAILED, attempts)
-    assert sorted(finished) == [["lasting"], ["passing"]]
+    assert sorted(finished) == [["lasting"], ["late"], ["passing"]]
 
 
 class OtherError(Exception):

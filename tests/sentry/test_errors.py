@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import sentry_sdk
 
-from django_fairque import AsyncWorker, Discard, Retry, Worker, as_user, task
+from django_fairque import AsyncWorker, Discard, Retry, Worker, as_user, get_queue, task
 from django_fairque.conf import aclose_queues
+from django_fairque.engine.model.task import Task
 from django_fairque.integrations.sentry import FairqueIntegration
 from django_fairque.testing import eager
 
 if TYPE_CHECKING:
+    from pytest_django import Settings
+
     from .conftest import Sent, StartSentry
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -107,6 +110,20 @@ def test_a_failure_that_is_tried_again(start_sentry: StartSentry, report_retried
     assert [event["level"] for event in sent.events] == expected
     assert {event["transaction"] for event in sent.events} == {"fails"}
     assert len({tuple(event["fingerprint"]) for event in sent.events}) == 1
+
+
+def test_an_error_of_the_handler_of_bare_payloads_is_a_warning_until_the_last_attempt(
+    sent: Sent, settings: Settings
+) -> None:
+    settings.FAIRQUE = {**settings.FAIRQUE, "WORKER": {"HANDLER": f"{__name__}.refuse"}}
+    get_queue().push(Task.create("acme", 3, {"n": 1}, max_retries=1))
+    while len(sent.events) < 2:
+        work()
+    assert [event["level"] for event in sent.events] == ["warning", "error"]
+
+
+def refuse(payload: Any) -> None:
+    raise ValueError(f"no use for {payload}")
 
 
 def test_an_error_that_is_not_to_be_tried_again(sent: Sent) -> None:

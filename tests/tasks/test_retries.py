@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque import Discard, Retry, SoftTimeLimitExceeded
+from django_fairque.tasks.errors import TaskRevoked, TaskTimeoutError
 from django_fairque.tasks.execution import Run, execute, failed_outcome, prepare
+from django_fairque.tasks.retries import NextStep, decide_next_step
 
 from .helpers import raising, run_next, run_next_of, run_of
 
@@ -38,6 +40,29 @@ def test_what_is_raised_decides(
     assert run_next(queue, services) == status
     assert queue.get_task(result.id).retry_count == retries
     assert str(error) in result.errors[0].error
+
+
+@pytest.mark.parametrize(
+    ("error", "retries_left", "step"),
+    [
+        (OSError("net"), 2, NextStep.RETRY),
+        (OSError("net"), 0, NextStep.FAIL),
+        (ValueError("no"), 2, NextStep.FAIL),
+        (SoftTimeLimitExceeded(), 1, NextStep.RETRY),
+        (TaskTimeoutError(), 1, NextStep.RETRY),
+        (SoftTimeLimitExceeded(), 0, NextStep.FAIL),
+        (Retry(5), 0, NextStep.POSTPONE),
+        (Retry(5, counts=True), 1, NextStep.RETRY),
+        (Retry(5, counts=True), 0, NextStep.FAIL),
+        (Discard("old"), 2, NextStep.CANCEL),
+        (TaskRevoked(), 2, NextStep.GIVE_BACK),
+    ],
+)
+def test_an_error_and_the_retries_left_decide_the_next_step(
+    queue: FairQueue, services: Services, error: BaseException, retries_left: int, step: NextStep
+) -> None:
+    raising(OSError("net"), retry_on=(OSError,))()
+    assert decide_next_step(error, run_of(queue, services).definition, retries_left) is step
 
 
 def test_retries_wait_longer_each_time(queue: FairQueue, services: Services) -> None:

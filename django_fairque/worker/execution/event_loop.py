@@ -31,7 +31,8 @@ from typing import TYPE_CHECKING, Any
 from django_fairque.conf import aclose_queues
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.safely import report_lost_line, type_name
-from django_fairque.tasks.errors import SoftTimeLimitExceeded, Stop, TaskRevoked, stopped
+from django_fairque.tasks.errors import SoftTimeLimitExceeded, TaskRevoked
+from django_fairque.tasks.retries import Stop, stopped
 from django_fairque.worker.common import isolation
 from django_fairque.worker.common.log import describe_leases, logger
 

@@ -82,10 +82,8 @@ def prepare_runs(leases: Sequence[Lease], services: Services) -> tuple[list[Run]
 
 
 def failed_outcomes(runs: Sequence[Run], error: BaseException, started: float) -> list[Outcome]:
-    """What was stopped from outside has failed with ``error``, each of a batch; what is not wanted any more is given back."""
+    """Return the outcomes of runs that were stopped from outside with ``error``. The runs of a batch share the time equally."""
     took = (monotonic() - started) / len(runs)
-    if isinstance(error, TaskRevoked):
-        return [Outcome.release(run.lease, took=took) for run in runs]  # with its time: the task has begun
     return [failed_outcome(run, error, took) for run in runs]
 
 

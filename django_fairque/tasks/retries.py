@@ -1,0 +1,118 @@
+"""Decide what follows an attempt that raised an error: whether the task is tried again, and after how long.
+
+`decide_next_step` is the decision. The worker sends it to the server (`execution.failed_outcome`), which checks that retries are
+left (`engine/lua/commands/settle.lua`). Code around a task's function (the backend for `django.tasks`, Sentry) makes the same
+decision before the worker does. Only `plan_retry` calls code of the project: a backoff function may still end the task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import ContextVar
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from django_fairque.engine.model.durations import duration, moment, retry_delay, to_us
+from django_fairque.safely import get_logger, is_a, traceback_of
+
+from .errors import Discard, Retry, TaskRevoked, TaskTimeoutError
+
+if TYPE_CHECKING:
+    from django_fairque.engine.model.lease import Lease
+    from django_fairque.engine.model.options import QueueConfig
+
+    from .definition import AnyDefinition
+
+logger = get_logger("django_fairque.tasks")
+
+
+class NextStep(Enum):
+    """The step that follows an attempt that raised an error."""
+
+    RETRY = "retry"
+    """The attempt failed, and uses up one of the task's retries."""
+    POSTPONE = "postpone"
+    """The task raised a `Retry` that uses up none."""
+    FAIL = "fail"
+    """The task failed for good."""
+    CANCEL = "cancel"
+    """The task discarded itself."""
+    GIVE_BACK = "give back"
+    """The task is its worker's no longer, or the worker ends."""
+
+
+class Stop:
+    """The exception with which a worker stopped one coroutine: its class is ``kind``, None as long as the coroutine runs."""
+
+    def __init__(self, kind: type[BaseException] | None = None) -> None:
+        self.kind = kind
+
+
+stopped: ContextVar[Stop] = ContextVar("fairque_stopped", default=Stop(TaskRevoked))  # noqa: B039 - it is never changed
+"""The stop of the coroutine that runs here. Outside of a worker, a canceled coroutine counts as given up."""
+
+
+def replace_cancellation(error: BaseException) -> BaseException:
+    """Return the exception with which the worker stopped the coroutine that runs here, if ``error`` is its cancellation. Any
+    other error is returned as it is.
+    """
+    kind = stopped.get().kind if is_a(error, asyncio.CancelledError) else None
+    return error if kind is None else kind().with_traceback(traceback_of(error))
+
+
+def decide_next_step(error: BaseException, definition: AnyDefinition | None, retries_left: int) -> NextStep:
+    """Return the step that follows ``error``. Without a ``definition`` every error is worth another attempt.
+
+    A time limit is the worker's doing, so it is always worth another attempt.
+    """
+    if is_a(error, Retry):
+        if not _uses_up_retry(error):
+            return NextStep.POSTPONE
+    elif is_a(error, Discard):
+        return NextStep.CANCEL
+    elif is_a(error, TaskRevoked):
+        return NextStep.GIVE_BACK
+    elif definition is not None and not is_a(error, (*definition.options.retry_on, TaskTimeoutError)):
+        return NextStep.FAIL
+    return NextStep.RETRY if retries_left > 0 else NextStep.FAIL
+
+
+def _uses_up_retry(retry: Retry) -> bool:
+    try:
+        return bool(retry.counts)
+    except BaseException:  # noqa: BLE001 - attributes of a subclass may raise
+        return False
+
+
+def plan_retry(
+    error: BaseException, lease: Lease, definition: AnyDefinition, config: QueueConfig
+) -> tuple[float | None, str]:
+    """Return the seconds until the next attempt, None if the backoff function ends the task; and the limits of a `Retry`, as
+    an outcome has them.
+    """
+    backoff, limits = definition.options.backoff, ""
+    delay: float | None = None
+    if is_a(error, Retry):
+        try:
+            delay, limits = _plan_requested_retry(error, lease)
+        except BaseException:
+            logger.exception("the options of a Retry can't be used; using the default delay")
+    elif callable(backoff):
+        try:
+            given = backoff(lease.retry_count, error)
+            return None if given is None else duration(given, "the delay that backoff returns"), ""
+        except BaseException:
+            logger.exception("the backoff function of task %s failed; using the default delay", definition.name)
+    if delay is None:
+        own: Any = {} if callable(backoff) or backoff is None else backoff
+        delay = retry_delay(lease.retry_count, **{**config.retry_delay_options, **own})
+    return delay, limits
+
+
+def _plan_requested_retry(retry: Retry, lease: Lease) -> tuple[float | None, str]:
+    delay = None if retry.delay is None else duration(retry.delay, "the delay of Retry")
+    most, last = retry.max, retry.deadline
+    if most is None and last is None:
+        return delay, ""
+    end = lease.task.created_at + last if isinstance(last, float) else moment(last, "the deadline of Retry")
+    return delay, f":{'' if most is None else int(most)}:{'' if end is None else to_us(end)}"
