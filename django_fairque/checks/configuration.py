@@ -153,7 +153,7 @@ def _names_of(path: str) -> set[str]:
     """Return the dotted paths of a middleware and of its base classes."""
     try:
         bases = getattr(import_string(path), "__mro__", ())
-    except ImportError:  # Django reports this at the first request
+    except ImportError:  # Django reports a middleware that cannot be imported
         bases = ()
     return {path, *(f"{base.__module__}.{base.__qualname__}" for base in bases)}
 

@@ -309,7 +309,7 @@ async def _open_on(loop: asyncio.AbstractEventLoop, config: FairQueueConfig) -> 
         for closed in [known for known in clients.on_loops if known.is_closed()]:
             del clients.on_loops[closed]
         outdated = clients.on_loops.get(loop)
-        clients.on_loops[loop] = opened  # before the await, so that no other task opens one too
+        clients.on_loops[loop] = opened  # before the await, so that no other coroutine opens a client for this loop
     if outdated is not None:
         await aclose_client(outdated.client)
     return opened

@@ -285,7 +285,7 @@ class MonitorConfig(Options):
         description="a token, or a list of tokens",
         title=f"a token: {TOKEN_WORDS}",
     )
-    """The tokens; none by default."""
+    """The tokens with which a monitoring system may read the metrics and the health; none by default."""
 
     webhook: WebhookConfig | None = Field(default=None, repr=False, description="a mapping with URL and FORMAT")
     """The receiver of alerts; None (the default) for none."""

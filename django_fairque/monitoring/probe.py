@@ -37,7 +37,7 @@ T = TypeVar("T")
 ANSWER_TIMEOUT_SECONDS = 1.0
 """Seconds for one answer of the server, and for a connection to it."""
 PROBE_TIMEOUT_SECONDS = 1.5
-"""Seconds for reading all queues."""
+"""Seconds that a probe takes at most to read all queues."""
 
 TIMED_OUT = "the server did not answer in time"
 UNREACHABLE = "the server can't be reached"

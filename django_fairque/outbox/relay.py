@@ -210,7 +210,7 @@ class _Relay:
         return max(0.0, self._clock.now() - written)
 
     def deliver_counts(self) -> None:
-        """Deliver the counts that were not delivered with a task."""
+        """Deliver the counts of model events that no delivered task has carried along."""
         for queue in list(self._done.uncounted):
             try:
                 self._queue_of(queue).deliver([], self._done.uncounted[queue])

@@ -58,7 +58,7 @@ def queue_for(name: str, interceptor: Interceptor | None) -> FairQueue:
 
 
 async def aqueue_for(name: str, interceptor: Interceptor | None) -> AsyncFairQueue:
-    """Return the same for coroutines."""
+    """Return the asynchronous queue of that name, or the interceptor's replacement for it."""
     return await conf.aget_queue(name) if interceptor is None else interceptor.aqueue(name)
 
 

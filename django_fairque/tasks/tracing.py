@@ -40,7 +40,7 @@ def in_trace(trace: Trace) -> AbstractContextManager[None]:
 
 def current_trace() -> Trace:
     """Return the trace of OpenTelemetry's open span, if there is one; else the request's trace or the running task's."""
-    if "opentelemetry.trace" in sys.modules:  # else no code has opened a span
+    if "opentelemetry.trace" in sys.modules:  # without it, no span of OpenTelemetry can be open
         from opentelemetry.trace import get_current_span
 
         if trace := trace_of_span(get_current_span()):

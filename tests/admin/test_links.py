@@ -124,7 +124,7 @@ def test_of_a_dead_letter(admin_client: Client, entry: str) -> None:
     assert links(admin_client, "dead_letters")["shop.send"] == ("dead_letters", {"name": "shop.send"})
 
 
-def test_of_queues(admin_client: Client, entry: str) -> None:
+def test_the_page_of_queues_links_to_lists_of_tasks_and_dead_letters(admin_client: Client, entry: str) -> None:
     text = admin_client.get(reverse("admin:django_fairque_queues")).content.decode()
     for url in ("tasks/?queue=default&amp;state=queued", "tasks/?queue=mail&amp;state=started"):
         assert url in text

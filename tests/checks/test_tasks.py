@@ -130,7 +130,7 @@ class TestDuplicates:
 class TestQueues:
     SOURCE = ONE.replace("@task", '@task(queue="mial")')
 
-    def test_one_that_is_not_declared(self, check: Check, source: Source) -> None:
+    def test_a_task_for_a_queue_that_is_not_declared_is_reported(self, check: Check, source: Source) -> None:
         source.load(self.SOURCE)
         (message,) = check({**HERE, "QUEUES": {"default": {}, "mail": {}}})
         assert ids([message]) == ["E016"]

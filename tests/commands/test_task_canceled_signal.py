@@ -41,7 +41,7 @@ def test_a_task_and_a_run(queue: FairQueue, run: Run, push: Push, heard: list[tu
     assert len(heard) == 2
 
 
-def test_what_a_user_has_waiting(
+def test_a_purge_sends_a_signal_for_each_waiting_task_of_the_user(
     run: Run, push: Push, heard: list[tuple[str, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(results, "MAX_TASKS_PER_CANCEL", 2)

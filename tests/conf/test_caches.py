@@ -54,11 +54,11 @@ class TestWhatIsTakenOver:
         assert resolve(backend, "rediss://h").ssl is True
         assert resolve(backend, "unix:///s.sock?db=2").database == "/s.sock number 2"
 
-    def test_nothing_that_fits_only_a_cache(self, resolve: Any, backend: str) -> None:
+    def test_options_that_are_meant_for_a_cache_are_not_taken_over(self, resolve: Any, backend: str) -> None:
         config = resolve(backend, "redis://h/1?socket_timeout=0.1&max_connections=2&timeout=1&protocol=3")
         assert (config.socket_timeout, config.max_connections) == (15, 100)
 
-    def test_what_redis_says_itself_wins(self, resolve: Any, backend: str) -> None:
+    def test_options_in_the_section_redis_win_over_those_of_the_cache(self, resolve: Any, backend: str) -> None:
         config = resolve(backend, "redis://:x@h/1", db=5, password="y", socket_timeout=20)
         assert (config.db, password(config), config.socket_timeout, config.endpoint) == (5, "y", 20, ("h", 6379))
 

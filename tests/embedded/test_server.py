@@ -220,7 +220,9 @@ class TestRefusals:
             embedded.ensure()
         assert servers_of(embedded.directory) == []
 
-    def test_of_a_wrapper_that_drops_the_lock(self, make_embedded: MakeEmbedded, place: Path) -> None:
+    def test_a_binary_that_closes_the_file_descriptor_of_the_lock_is_refused(
+        self, make_embedded: MakeEmbedded, place: Path
+    ) -> None:
         forgetful = program(place / "forgetful", "os.closerange(3, 1000)\nos.execv(binary, [binary, *arguments])")
         embedded = make_embedded(binary=forgetful)
         with pytest.raises(ConfigurationError, match="does not keep the file descriptor"):

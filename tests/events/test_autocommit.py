@@ -37,7 +37,7 @@ def _off(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     transaction.set_autocommit(True)
 
 
-def test_saving_goes_on_and_what_it_asks_for_is_sent_at_once(
+def test_a_save_outside_of_a_transaction_succeeds_and_sends_its_task_at_once(
     queue: FairQueue, work: AnyDefinition, caplog: pytest.LogCaptureFixture
 ) -> None:
     on_save(Order, when=changed("total")).enqueue(work, "total")

@@ -255,7 +255,7 @@ class TestRelay:
 
 
 class TestRefused:
-    def test_a_full_backlog_makes_the_users_others_wait(
+    def test_a_full_backlog_of_a_user_lets_only_rows_of_that_user_wait(
         self, queue: FairQueue, settings: Settings, server: Server
     ) -> None:
         settings.FAIRQUE = {**settings.FAIRQUE, "QUEUE": {"MAX_BACKLOG": 1}}

@@ -194,7 +194,7 @@ class TestIsolated:
         assert task(name="isolated", isolated=True)(lambda: None).options.is_separate
 
     @pytest.mark.parametrize("value", [500, "500", "MB", "0MB", "1.5GB", "-1MB", True])
-    def test_without_one_it_is_refused(self, value: Any) -> None:
+    def test_a_limit_of_memory_without_a_unit_is_refused(self, value: Any) -> None:
         with pytest.raises(TaskUsageError, match="500MB"):
             task(name="limited", max_memory=value)(lambda: None)
 

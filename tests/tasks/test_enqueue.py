@@ -139,7 +139,7 @@ def test_a_full_backlog_is_an_error(queue: FairQueue) -> None:
 @pytest.mark.parametrize(
     "call", [("a", 1), "ab", {"a": 1}, ((), {}, 1), (("a",),), ("a", {}), (("a",), []), 5, None, (3, {})]
 )
-def test_many_calls_are_pairs(queue: FairQueue, redis: Redis, call: Any) -> None:
+def test_enqueue_many_refuses_calls_that_are_no_pairs_of_arguments(queue: FairQueue, redis: Redis, call: Any) -> None:
     with pytest.raises(TaskUsageError, match="pairs of a sequence and a mapping"):
         declare().enqueue_many([(("a",), {}), call])
     assert redis.dbsize() == 0

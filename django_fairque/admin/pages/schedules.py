@@ -174,7 +174,7 @@ class ScheduleForm(forms.Form):
             return self.known.make_task(None)
         args, kwargs = self._arguments("args", list), self._arguments("kwargs", dict)
         step = make_step(found["task"], args, kwargs, queue.name, found["user"], found["priority"])
-        step.to_task()  # raises an error that describes a mistake in them
+        step.to_task()  # raises an error that describes a mistake in the arguments
         return step
 
     def _arguments(self, name: str, kind: type) -> Any:

@@ -132,7 +132,8 @@ class TaskPage(AdminPage):
         }
 
     def _lead(self, task: Task, attempts: Sequence[Attempt]) -> list[dict[str, Any]]:
-        """List the sentences of the first part, each with the actions that end the wait."""
+        """List the sentences at the top of the page: why the task waits, or how it ended. Each has the actions that end a
+        wait."""
         if task.state is TaskState.FINISHED:
             return [{"text": each} for each in run_times(task)]
         if task.state is TaskState.CANCELED:
@@ -311,7 +312,7 @@ class AttemptBar:
     scheduled: float
     waited: float
     ran: float | None
-    """None if the attempt has not started."""
+    """Seconds for which the attempt ran; None if it has not started."""
 
     @property
     def total(self) -> float:

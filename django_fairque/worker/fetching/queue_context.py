@@ -45,6 +45,6 @@ class QueueContext:
     services: Services
     revoked: RevokedLeases
     wakeup: Wakeup = field(default_factory=Wakeup)
-    """Wakes the thread that calls the server."""
+    """Wakes the thread that fetches tasks and reports outcomes."""
     second_wakeup: Wakeup = field(default_factory=Wakeup)
-    """Wakes the one that does so while the first waits for an answer."""
+    """Wakes the thread that makes a second call while the first thread waits for the answer to its own."""

@@ -218,7 +218,7 @@ def _listen(pipe: Connection, core: Core) -> None:
 
 
 _send_lock = threading.Lock()
-"""Several threads have something to say."""
+"""Several threads of a process send messages to its supervisor through one pipe."""
 
 
 def _send(pipe: Connection, message: object) -> None:

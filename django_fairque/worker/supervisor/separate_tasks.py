@@ -23,9 +23,8 @@ SUSPECT_RETURN_SECONDS = 1.0
 """Minimum seconds until a suspect is ready again after a worker had no room for it."""
 MIN_SUSPECT_RETURN_SPACING_SECONDS = 0.05
 MAX_SUSPECT_RETURN_SPACING_SECONDS = 1.0
-"""Seconds between two returned suspects of one user: half the time for which the last ones ran, within these limits. So one
-worker gives back about one suspect for each one that runs. Several workers, or a worker whose suspects run for long, give back
-more."""
+"""Limits for the seconds after which another suspect of the same user is ready again, if a worker gave back several. Between them
+it is half the time for which the last suspects ran, so one worker gives back about one suspect for each one that runs."""
 MAX_SUSPECT_RETURN_SECONDS = 600.0
 """Maximum seconds until a task that was given back is ready again. Ten minutes after a task exceeded its hard time limit, other
 tasks of its name and user are no longer suspects."""

@@ -242,7 +242,7 @@ def test_a_canceled_id_that_lives_again_only_to_be_canceled_again(queue: FairQue
     assert states(queue, "b") == "b:canceled"
 
 
-def test_a_view_of_a_task_among_others(queue: FairQueue) -> None:
+def test_the_view_of_a_task_has_its_parents_its_dependents_and_the_graph(queue: FairQueue) -> None:
     queue.push_batch([node("a"), node("b", "a"), node("c", "a"), node("d", "b", "c")], now=NOW)
     queue.finish(take(queue, "a")[0], now=NOW)
     view = queue.dependencies("b")

@@ -65,7 +65,7 @@ def kill_the_one_that_waits(redis: Redis) -> None:
     redis.client_kill_filter(_id=client)
 
 
-def test_what_was_asked_for_comes_with_the_news(known: FairQueue) -> None:
+def test_a_wait_for_work_returns_the_tasks_that_were_pushed_meanwhile(known: FairQueue) -> None:
     wait = asked(known)
     known.push(task(task_id="t"), now=NOW)
     woken, settled = wait.end()

@@ -259,7 +259,7 @@ class TestDue:
         leases = [queue.pop("w", now=NOW + 20) for _ in range(100)]
         assert [lease.payload for lease in leases if lease] == sorted(moments)
 
-    def test_data_of_a_version_without_the_index(self, queue: FairQueue, redis: Redis) -> None:
+    def test_due_tasks_are_found_when_the_index_of_due_tasks_is_missing(self, queue: FairQueue, redis: Redis) -> None:
         push_many(queue, "a", 3 * SLICE, execute_after=NOW + 10)
         redis.delete("fq:{default:0}:due", "fq:{default:0}:queue:user:a:scheduled")
         sweeps = 1

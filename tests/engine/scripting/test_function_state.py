@@ -120,7 +120,7 @@ def test_functions_and_scripts_that_take_turns_see_what_the_other_has_written(re
     assert functions.user("a").stats().sizes.ready == 8
 
 
-def test_a_users_record_that_is_written_by_a_call_of_others_that_failed_is_read_again(
+def test_the_record_of_a_user_is_read_again_after_a_failed_call_of_another_function_wrote_it(
     queue: FairQueue, redis: Redis
 ) -> None:
     """Such a call has not come to its last command, which tells other functions by the counters."""

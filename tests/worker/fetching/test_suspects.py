@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.worker.fetching.planners import planned, planner_of
 
 
-def test_tasks_that_were_passed_on_take_a_slot() -> None:
+def test_tasks_that_run_in_separate_processes_take_slots_of_the_process_that_fetched_them() -> None:
     planner = planner_of(3)
     planner.separate = {1, 2}
     assert planned(planner, 0.0).fetch == 1

@@ -121,7 +121,7 @@ local function keep_stats()
   kept[key], size = stat, size + 1
 end
 
--- The first ones of them, or all.
+-- Read the first `last` counters of the queue, or all.
 local function read(last) return redis.call('HMGET', key, unpack(STATS, 1, last)) end
 
 function counters.read()

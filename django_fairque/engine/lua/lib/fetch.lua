@@ -67,7 +67,7 @@ function append_lease(reply, task, payload)
   reply[n + 5], reply[n + 6], reply[n + 7] = raw.name or '', raw.priority, raw.created or exact(task.created)
   reply[n + 8], reply[n + 9], reply[n + 10] = raw.ready or '', raw.max_retries or '', raw.timeout or ''
   local deadline = task.deadline or deadline_of(task)
-  if deadline >= NEVER or deadline <= -NEVER then deadline = exact(deadline) end -- of a damaged record: no integer for the server
+  if deadline >= NEVER or deadline <= -NEVER then deadline = exact(deadline) end -- only a damaged record has such a deadline, which the server does not print as an integer
   reply[n + 11], reply[n + 12], reply[n + 13], reply[n + 14] = deadline, raw.expires or '', raw.run or '', raw.trace or ''
   reply[n + 15] = rare_values(task)
 end

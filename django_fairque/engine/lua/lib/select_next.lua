@@ -442,7 +442,7 @@ local function stand_again(line, one, position, item)
   if is_left and not one.is_skipped then lines.push(line, place_since(one, position), item) end
 end
 
--- One turn of the first of this group: a task, a batch, or some short tasks.
+-- Take one turn of the user or organization that is first in this group: a task, a batch, or some short tasks.
 local function take_turn(list, group, limit)
   local line = list.line
   local one, position = lines.pop(group)
