@@ -581,6 +581,13 @@ class LoopThread(JobLoop, threading.Thread):
                     type(error).__name__,
                     exc_info=error,
                 )
+        except Exception as error:
+            # In its debug mode, asyncio logs each slow callback outside of the handler of errors.
+            if not any(
+                frame.f_globals.get("__name__") == "logging" for frame, _ in traceback.walk_tb(error.__traceback__)
+            ):
+                raise
+            report_lost_line("asyncio", "%s", ("a callback was slow",), error)
 
 
 def _report_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -59,6 +59,22 @@ def test_hostile_tasks_fail_and_nobody_else_notices(
     assert worker.stop() == 0
 
 
+def test_coroutines_go_on_if_logging_raises_at_a_slow_callback(
+    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
+) -> None:
+    """In its debug mode, asyncio logs a callback that takes more than 0.1 s."""
+    worker = start_worker(
+        *("--processes", "1", "--concurrency", "4"), TEST_HOSTILE_LOGGING="1", PYTHONASYNCIODEBUG="1"
+    ).wait_ready()
+    waiting = push("nap_async", 2.0, user="ann")
+    eventually(lambda: recorded(redis, STARTED))
+    blocking = push("blocks_loop", 0.3, user="mallory")
+    eventually(lambda: queue.get_task(waiting).state is TaskState.FINISHED)
+    assert queue.get_task(blocking).state is TaskState.FINISHED
+    assert [task_id for task_id, _ in recorded(redis, STARTED)].count(waiting) == 1
+    assert "a callback was slow" in worker.log
+
+
 @pytest.fixture
 def project(server: Server, redis: Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> FairQueue:
     """The queue of workers in this process, whose log handlers raise."""
