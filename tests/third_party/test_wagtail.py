@@ -35,6 +35,7 @@ import os
 from mysite.settings.base import *
 
 SECRET_KEY = "of a site that lives as long as a test"
+TASKS = {}
 ALLOWED_HOSTS = ["testserver"]
 DATABASES["default"]["OPTIONS"] = {
     "init_command": "PRAGMA synchronous = OFF",  # a test needs no data after a power failure
