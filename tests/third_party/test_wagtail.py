@@ -35,6 +35,7 @@ import os
 from mysite.settings.base import *
 
 SECRET_KEY = "of a site that lives as long as a test"
+INSTALLED_APPS = [*INSTALLED_APPS, "django_fairque"]
 TASKS = {}
 ALLOWED_HOSTS = ["testserver"]
 DATABASES["default"]["OPTIONS"] = {
