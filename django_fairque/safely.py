@@ -92,10 +92,10 @@ def traceback_text(error: BaseException) -> str:
 def _plain_traceback(error: BaseException) -> str:
     """Return a traceback without source lines, for which no code of the project is called but `str`."""
     parts = []
-    for each in reversed(list(_chain(error))):
-        frames = [f"  File {name!r}, line {line}, in {function}\n" for name, line, function in _frames(each)]
+    for cause in reversed(list(_chain(error))):
+        frames = [f"  File {name!r}, line {line}, in {function}\n" for name, line, function in _frames(cause)]
         parts.append(
-            "".join(["Traceback (most recent call last):\n", *frames, f"{type_name(each)}: {message_of(each)}\n"])
+            "".join(["Traceback (most recent call last):\n", *frames, f"{type_name(cause)}: {message_of(cause)}\n"])
         )
     return "\nThe error above led to this one:\n\n".join(parts)
 

@@ -140,7 +140,9 @@ def stored(task: AnyTask, record: Record, queue: str, attempts: Sequence[Attempt
     payload = record.payload if isinstance(record.payload, dict) else {}
     about = TaskMetadata.of(record)
     if record.state is TaskState.STARTED and record.started_at is not None:
-        attempts = [each for each in attempts if each.at <= record.started_at]  # the present run has no line yet
+        attempts = [
+            attempt for attempt in attempts if attempt.at <= record.started_at
+        ]  # the present run has no line yet
     workers = [each.worker for each in attempts if _is_run(each)]
     if record.state in (TaskState.STARTED, TaskState.FINISHED):
         workers.append(record.worker)

@@ -207,7 +207,7 @@ def _test_interceptor() -> Interceptor | None:
         from django.utils.module_loading import import_string
 
         _current.test_interceptor = import_string("django_fairque.testing.capture.begin_to_capture")()
-        reset_config()  # it may have been loaded before the test run began
+        reset_config()  # the configuration may have been loaded before the test run began
     return _current.test_interceptor if get_config().capture_in_tests else None
 
 

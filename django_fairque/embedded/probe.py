@@ -53,7 +53,7 @@ class ServerStatus:
 
 class PingResult(enum.Enum):
     PONG = enum.auto()
-    LOADING = enum.auto()  # it reads its file, and will be ready later
+    LOADING = enum.auto()  # the server reads its file, and will be ready later
     REFUSED = enum.auto()  # another error: a script runs and does not end
     SILENT = enum.auto()  # a process listens and does not reply: suspended, or about to end
     NOBODY = enum.auto()  # no process listens, or there is no socket

@@ -30,9 +30,9 @@ def differing_declarations(queue: FairQueue) -> list[str]:
     if all(have_equal_declarations(running[0].version, other.version) for other in running):
         return []
     versions = (
-        f"version {display_version(each.version)} ({counted(each.workers, 'worker')}"
-        f"{', in force' if each.is_in_force else ''})"
-        for each in running
+        f"version {display_version(release.version)} ({counted(release.workers, 'worker')}"
+        f"{', in force' if release.is_in_force else ''})"
+        for release in running
     )
     return [f"running workers have declared different schedules: {'; '.join(versions)}"]
 

@@ -119,7 +119,7 @@ def relay_rows(
 
 
 def _due(database: str, now: datetime, minimum_age: float) -> QuerySet[OutboxEntry]:
-    """Return the rows that may be relayed: none of a user whose oldest row is waiting for a retry.
+    """Return the rows that may be relayed. If the oldest row of a user is waiting for a retry, all rows of the user wait.
 
     One statement is necessary: between two, another relay may make a row wait, and a later row would be relayed before it.
     """

@@ -78,8 +78,8 @@ class FairShardOrder:
         """Return the next user's position in the common count; a newcomer's is not before those of newcomers that came
         earlier.
         """
-        earlier = [each for each in self._known() if self.came(each) < self.came(index) < math.inf]
-        return max((self._places[each] or 0.0) + (self._offsets[each] or 0.0) for each in (index, *earlier))
+        earlier = [shard for shard in self._known() if self.came(shard) < self.came(index) < math.inf]
+        return max((self._places[shard] or 0.0) + (self._offsets[shard] or 0.0) for shard in (index, *earlier))
 
     def has(self, index: int) -> bool:
         """Return whether a user was waiting when the shard was last read."""

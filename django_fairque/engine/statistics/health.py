@@ -180,7 +180,7 @@ def unknown_names(workers: Sequence[listing.WorkerRecord]) -> list[str]:
 def missing_keys(used: Iterable[bytes], workers: Sequence[listing.WorkerRecord]) -> list[str]:
     """Return a sentence for each key that producers sign with and that some workers do not have."""
     sentences, checking = [], [worker for worker in workers if worker.keys]
-    for key in sorted(each.decode(errors="replace") for each in used):
+    for key in sorted(fingerprint.decode(errors="replace") for fingerprint in used):
         without = [worker.worker for worker in checking if key not in worker.keys]
         if without:
             names = ", ".join(sorted(without)[:MAX_NAMES_PER_REASON])

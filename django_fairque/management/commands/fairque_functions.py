@@ -23,9 +23,9 @@ class Command(PrintingCommand):
         with queues_with_timeout() as open_queue:
             client: Any = open_queue("default").client
             try:
-                for each in [server.client for server in separate_servers(client)] or [client]:
-                    each.function_load(functions(), replace=True)
-                    drive(delete_unused(each.execute_command))
+                for node in [server.client for server in separate_servers(client)] or [client]:
+                    node.function_load(functions(), replace=True)
+                    drive(delete_unused(node.execute_command))
             except CLIENT_ERRORS as error:
                 raise CommandError(str(translate_error(error, "FUNCTION LOAD"))) from error
         self.write_lines(f"{len(names())} functions are loaded")

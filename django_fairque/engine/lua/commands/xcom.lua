@@ -39,7 +39,7 @@ local counts = ended and attempt('HMGET', bytes_by_name, '', namespace)
 if counts then -- else nobody's, or the keys are damaged
   local total, freed, is_freed = number(counts[1] or 0) or 0, 0, {}
   local of_namespace = number(counts[2] or 0) or 0
-  if is_new then freed, of_namespace = of_namespace, 0 end -- it has ended, and begins again
+  if is_new then freed, of_namespace = of_namespace, 0 end -- the namespace has ended, and begins again
   for _, list in ipairs({ ended, gone }) do
     for _, name in ipairs(list) do
       if name ~= namespace and not is_freed[name] then
