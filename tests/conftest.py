@@ -74,19 +74,25 @@ class MakeServer(Protocol):
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
-    """The server that this test process shares; whoever wants to stop or configure one takes `make_server`."""
+def shared_server() -> Iterator[Server]:
     with Server() as server:
         yield server
 
 
 @pytest.fixture
-def redis(server: Server) -> Iterator[Redis]:
-    """A client of `server`, whose databases are all empty when the test begins."""
-    server.start()  # a test before may have ended it
-    with server.client() as client:
+def server(shared_server: Server) -> Server:
+    """The server that this test process shares, its databases empty. A test that stops or configures one takes `make_server`."""
+    shared_server.start()  # a test before may have ended it
+    with shared_server.client() as client:
         _end_waits(client)
         client.flushall()
+    return shared_server
+
+
+@pytest.fixture
+def redis(server: Server) -> Iterator[Redis]:
+    """A client of `server`."""
+    with server.client() as client:
         yield client
 
 

@@ -21,9 +21,12 @@ if TYPE_CHECKING:
     from tests.servers import Server
     from tests.worker.conftest import Push
 
+# It begins as a program without handlers of signals: what measures the coverage of tests sets one for SIGTERM.
 PROGRAM = """
 import asyncio
+import signal
 import django
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
 django.setup()
 from django_fairque import AsyncWorker, Worker
 {call}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -216,7 +217,9 @@ def test_a_queued_task_takes_few_bytes(make_server: MakeServer) -> None:
     before = used_memory(server)
     push_and_leave(server, made[1000:])
     # A table that has just grown is there twice until the server has moved its entries, some at each command and each tick.
-    wait_for(lambda: (used_memory(server) - before) / 9_000 <= 600)
+    with contextlib.suppress(AssertionError):
+        wait_for(lambda: (used_memory(server) - before) / 9_000 <= 600)
+    assert (used_memory(server) - before) / 9_000 <= 600
 
 
 def push_and_leave(server: Server, tasks: list[Task]) -> None:
@@ -229,5 +232,6 @@ def used_memory(server: Server) -> int:
     with server.client() as redis:
         redis.function_flush("SYNC")
         redis.script_flush("SYNC")
+        redis.slowlog_reset()
         wait_for(lambda: redis.info("clients")["connected_clients"] == 1)
         return int(redis.info("memory")["used_memory"])
