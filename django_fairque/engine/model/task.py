@@ -6,11 +6,11 @@ Python uses seconds (floats, since the epoch for moments), the scripts integer m
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
@@ -20,6 +20,7 @@ from django_fairque.engine.model import trace_context as traces
 from django_fairque.engine.model.durations import (
     check_integer,
     duration,
+    is_integer,
     moment_or_span,
     positive_us,
     rounded,
@@ -36,6 +37,8 @@ from django_fairque.engine.model.signature import split_signature
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
+    from typing_extensions import Unpack
+
     from django_fairque.engine.model.options import QueueConfig
 
 MAX_TASK_NAME_CHARACTERS = 200
@@ -44,6 +47,8 @@ MAX_DEPENDENCIES = 5000
 DependencyFailurePolicy = Literal["wait", "cancel", "run"]
 """The reaction of a task to a dependency that fails: wait until it is requeued and finishes, be canceled, or run anyhow."""
 DEPENDENCY_FAILURE_POLICIES: tuple[DependencyFailurePolicy, ...] = ("wait", "cancel", "run")
+
+CHOSEN_ID_FIELD = "chosen"
 
 LEASE_FIELDS = (
     *("id", "token", "deliveries", "lease", "payload", "user", "name", "priority", "created", "ready"),
@@ -61,6 +66,118 @@ class Undecodable:
     error: str
 
 
+class Kind(NamedTuple):
+    """The form of a kind of values in records and templates.
+
+    ``write`` returns the form of a value, ``read`` the value of a form in bytes; the empty form is that of no value.
+    """
+
+    write: Callable[[Any], int | str | bytes]
+    read: Callable[[bytes], Any]
+
+
+class Stored(NamedTuple):
+    """The entry of an attribute of `Task` in the table of its fields, which consists of the attributes' annotations.
+
+    ``field`` is the name in the record; empty if the record's form depends on more than this attribute. ``check`` is
+    called by `Task.create` with a value and its name, and returns the value to keep; None if the value is only checked
+    together with others.
+    """
+
+    field: str = ""
+    kind: Kind = Kind(str, bytes.decode)
+    check: Callable[[Any, str], Any] | None = None
+
+
+def _read_time(us: bytes) -> float | None:
+    found = seconds(us)
+    if found is not None and not 0 <= found <= durations.LATEST_TIME + durations.MAX_DURATION_SECONDS:
+        raise ValueError(f"{us!r:.40} is no moment")
+    return found
+
+
+def _check_name(value: Any, name: str) -> str:
+    if not isinstance(value, str) or len(value) > MAX_TASK_NAME_CHARACTERS:
+        raise TaskValidationError(
+            f"{name} must be a string of at most {MAX_TASK_NAME_CHARACTERS} characters, got {short(value)}"
+        )
+    if not value.isascii():
+        check_encodable(value, name)
+    return value
+
+
+def _check_max_retries(value: Any, name: str) -> int:
+    if not is_integer(value, 0, 1000):
+        raise TaskValidationError(f"{name} must be an integer from 0 to 1000, got {short(value)}")
+    return value
+
+
+def _check_max_deliveries(value: Any, name: str) -> int:
+    return check_integer(value, name, 1, 1000)
+
+
+def _check_timeout(value: Any, name: str) -> float:
+    return positive_us(value, name) / 1_000_000
+
+
+def _check_optional_id(value: Any, name: str) -> str:
+    return check_id(value, name) if value else value
+
+
+def _check_dependencies(ids: Any, name: str) -> tuple[str, ...]:
+    if not ids:
+        return ()
+    if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
+        raise TaskValidationError(f"{name} must be a sequence of task ids, got {type(ids).__name__} {short(ids)}")
+    found = tuple(dict.fromkeys(check_id(task_id, f"a task id in {name}") for task_id in ids))
+    if len(found) > MAX_DEPENDENCIES:
+        raise TaskValidationError(f"a task may depend on at most {MAX_DEPENDENCIES:,} others, got {len(found):,}")
+    return found
+
+
+def _check_policy(value: Any, name: str) -> str:
+    if not isinstance(value, str) or value not in DEPENDENCY_FAILURE_POLICIES:
+        raise TaskValidationError(f"{name} must be one of {', '.join(DEPENDENCY_FAILURE_POLICIES)}, got {short(value)}")
+    return value
+
+
+COUNT = Kind(int, lambda text: int(text or 0))
+TIME = Kind(to_us, _read_time)
+PRIORITY = Kind(int, lambda text: Priority(int(text)))
+OPTIONAL_PRIORITY = Kind(int, lambda text: Priority(int(text)) if text else None)
+STATE = Kind(lambda state: state.value, lambda text: TaskState(text.decode()))
+IDS = Kind(pack, lambda text: tuple(task_id.decode() for task_id in unpack(text)))
+RESULT = Kind(
+    lambda value: json_payload.dumps(value, what="result"),
+    lambda text: json_payload.loads(text, what="result") if text else None,
+)
+
+
+class CreateOptions(TypedDict, total=False):
+    """The options of `Task.create`."""
+
+    task_id: str | None
+    name: str
+    max_retries: int
+    max_deliveries: int | None
+    execute_after: float | datetime | timedelta | None
+    delay: float | timedelta | None
+    expires_at: float | datetime | timedelta | None
+    expires: float | timedelta | None
+    sla: float | timedelta | None
+    timeout: float | timedelta | None
+    unique_key: str
+    unique_for: float | timedelta | None
+    debounce: float | timedelta | None
+    debounce_max_wait: float | timedelta | None
+    depends_on: Iterable[str]
+    on_dependency_failure: DependencyFailurePolicy
+    run_id: str
+    traceparent: str
+    tracestate: str
+    max_payload_bytes: int
+
+
 class Task(BaseModel):
     """One piece of work. Immutable; made by `Task.create`, or read from the server. ``Task(…)`` needs an id, and does
     not check the ranges of values.
@@ -73,76 +190,76 @@ class Task(BaseModel):
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True, extra="forbid")
 
-    task_id: str
+    task_id: Annotated[str, Stored("id")]
     """The id, unique in the queue."""
-    user_id: str
+    user_id: Annotated[str, Stored("user")]
     """The user for which the task runs."""
-    priority: Priority
+    priority: Annotated[Priority, Stored("priority", PRIORITY)]
     """The urgency of the task."""
     payload: Any = None
     """Any JSON value."""
-    name: str = ""
+    name: Annotated[str, Stored("name", check=_check_name)] = ""
     """The kind of work; empty for none."""
-    retry_count: int = 0
+    retry_count: Annotated[int, Stored("retries", COUNT)] = 0
     """The number of retries that are used up."""
-    max_retries: int = 3
+    max_retries: Annotated[int, Stored("max_retries", COUNT, _check_max_retries)] = 3
     """The total number of retries."""
-    max_deliveries: int = 0
+    max_deliveries: Annotated[int, Stored("max_deliveries", COUNT, _check_max_deliveries)] = 0
     """The largest number of starts without an outcome; 0 for the value of the queue."""
-    created_at: float = Field(default_factory=lambda: rounded(time.time()))
-    execute_after: float | None = None
+    created_at: Annotated[float, Stored("created", TIME)] = Field(default_factory=lambda: rounded(time.time()))
+    execute_after: Annotated[float | None, Stored("due", TIME)] = None
     """The moment before which the task does not start; None for at once."""
-    delay: float | None = None
+    delay: Annotated[float | None, Stored("delay", TIME)] = None
     """Seconds after the push before which the task does not start; None for no delay, or if ``execute_after`` was given."""
-    expires_at: float | None = None
+    expires_at: Annotated[float | None, Stored("expires", TIME)] = None
     """The moment at which the task becomes a dead letter if it has not started; None for never."""
-    expires: float | None = None
+    expires: Annotated[float | None, Stored("lifetime", TIME)] = None
     """Seconds after the push at which the task becomes a dead letter if it has not started. None after the push, see
     ``expires_at``.
     """
-    timeout: float | None = None
+    timeout: Annotated[float | None, Stored("timeout", TIME, _check_timeout)] = None
     """Seconds for which the task may run; None for the value of the queue or worker."""
-    sla: float | None = None
+    sla: Annotated[float | None, Stored("sla", TIME, duration)] = None
     """Seconds within which the task should start; None for the value of the user or priority."""
-    state: TaskState = TaskState.QUEUED
-    sla_deadline: float | None = None
-    ready_at: float | None = None
+    state: Annotated[TaskState, Stored("state", STATE)] = TaskState.QUEUED
+    sla_deadline: Annotated[float | None, Stored("deadline", TIME)] = None
+    ready_at: Annotated[float | None, Stored("ready", TIME)] = None
     """The moment since which the task could start; None if that moment has not come."""
-    unique_key: str = ""
+    unique_key: Annotated[str, Stored("unique", check=_check_optional_id)] = ""
     """Tasks of one user with the same key are the same; empty for none."""
-    unique_for: float | None = None
+    unique_for: Annotated[float | None, Stored("unique_for", TIME, duration)] = None
     """Seconds after the push during which a task with the same key is a duplicate; None for none."""
-    debounce: float | None = None
+    debounce: Annotated[float | None, Stored("debounce", TIME, duration)] = None
     """Seconds to wait for a later push of the same key; None for none."""
-    debounce_max_wait: float | None = None
+    debounce_max_wait: Annotated[float | None, Stored("debounce_max_wait", TIME, duration)] = None
     """The most seconds between the first push and the end of the wait."""
-    started_at: float | None = None
+    started_at: Annotated[float | None, Stored("started", TIME)] = None
     """The moment at which the last attempt started; None if none has."""
-    ended_at: float | None = None
+    ended_at: Annotated[float | None, Stored("ended", TIME)] = None
     """The moment at which the task ended; None if it has not."""
-    result: Any = None
+    result: Annotated[Any, Stored("result", RESULT)] = None
     """The result of the task, as a JSON value."""
-    result_bytes_removed: int = 0
+    result_bytes_removed: Annotated[int, Stored("result_removed", COUNT)] = 0
     """The size of the result in bytes, if it was removed because the user's results exceed ``max_result_bytes``; else 0."""
-    payload_bytes_removed: int = 0
+    payload_bytes_removed: Annotated[int, Stored("short", COUNT)] = 0
     """The size of the payload in bytes, if it was removed because the user has ``max_dead_letters`` dead letters; else 0."""
-    worker: str = ""
+    worker: Annotated[str, Stored("worker")] = ""
     """The worker that had the task last; empty for none."""
-    delivery: int = 0
+    delivery: Annotated[int, Stored("deliveries", COUNT)] = 0
     """The number of times that the task was handed out without an outcome."""
-    given_back: int = 0
+    given_back: Annotated[int, Stored("returned", COUNT)] = 0
     """The number of times that the task was given back after it had begun."""
-    depends_on: tuple[str, ...] = ()
+    depends_on: Annotated[tuple[str, ...], Stored("parents", IDS, _check_dependencies)] = ()
     """The ids of the tasks on which the task depends."""
-    on_dependency_failure: DependencyFailurePolicy = "wait"
+    on_dependency_failure: Annotated[DependencyFailurePolicy, Stored("policy", check=_check_policy)] = "wait"
     """The reaction to a dependency that becomes a dead letter."""
-    run_id: str = ""
+    run_id: Annotated[str, Stored("run", check=_check_optional_id)] = ""
     """The run with which the task was pushed; empty for none."""
-    promoted_from: Priority | None = None
+    promoted_from: Annotated[Priority | None, Stored("promoted", OPTIONAL_PRIORITY)] = None
     """The priority before the first promotion after a long wait; None if the task was not promoted."""
-    traceparent: str = ""
+    traceparent: Annotated[str, Stored()] = ""
     """The trace of the task, as W3C Trace Context writes it; empty for none."""
-    tracestate: str = ""
+    tracestate: Annotated[str, Stored()] = ""
     """The state of the trace, as W3C Trace Context writes it."""
 
     _raw: bytes = PrivateAttr(default=b"")
@@ -155,27 +272,7 @@ class Task(BaseModel):
         user_id: str,
         priority: Priority | int,
         payload: Any,
-        *,
-        task_id: str | None = None,
-        name: str = "",
-        max_retries: int = 3,
-        max_deliveries: int | None = None,
-        execute_after: float | datetime | timedelta | None = None,
-        delay: float | timedelta | None = None,
-        expires_at: float | datetime | timedelta | None = None,
-        expires: float | timedelta | None = None,
-        sla: float | timedelta | None = None,
-        timeout: float | timedelta | None = None,
-        unique_key: str = "",
-        unique_for: float | timedelta | None = None,
-        debounce: float | timedelta | None = None,
-        debounce_max_wait: float | timedelta | None = None,
-        depends_on: Iterable[str] = (),
-        on_dependency_failure: DependencyFailurePolicy = "wait",
-        run_id: str = "",
-        traceparent: str = "",
-        tracestate: str = "",
-        max_payload_bytes: int = json_payload.MAX_PAYLOAD_BYTES,
+        **options: Unpack[CreateOptions],
     ) -> Task:
         """Check the values and make a task. Nothing is sent.
 
@@ -220,68 +317,30 @@ class Task(BaseModel):
         Returns the task. Raises `TaskValidationError` if a value is out of range, and `TaskSerializationError` if the
         payload is not JSON or too large.
         """
-        level = Priority.from_int(priority)
-        if isinstance(max_retries, bool) or not isinstance(max_retries, int) or not 0 <= max_retries <= 1000:
-            raise TaskValidationError(f"max_retries must be an integer from 0 to 1000, got {short(max_retries)}")
-        if not isinstance(name, str) or len(name) > MAX_TASK_NAME_CHARACTERS:
-            raise TaskValidationError(
-                f"name must be a string of at most {MAX_TASK_NAME_CHARACTERS} characters, got {short(name)}"
-            )
-        if not name.isascii():
-            check_encodable(name, "name")
-        if (unique_for is not None or debounce is not None) and not unique_key:
-            raise TaskValidationError("unique_for and debounce need a unique_key: what makes two tasks the same?")
-        if unique_for is not None and debounce is not None:
-            raise TaskValidationError(
-                "unique_for keeps the first task and debounce the last one: give only one of them"
-            )
-        if debounce_max_wait is not None and debounce is None:
-            raise TaskValidationError("debounce_max_wait needs debounce: it says for how long that may go on")
-        if unique_key:
-            check_id(unique_key, "unique_key")
-        trace = _trace(traceparent, tracestate) if traceparent or tracestate else traces.NO_TRACE
-        if not isinstance(on_dependency_failure, str) or on_dependency_failure not in DEPENDENCY_FAILURE_POLICIES:
-            raise TaskValidationError(
-                f"on_dependency_failure must be one of {', '.join(DEPENDENCY_FAILURE_POLICIES)}, "
-                f"got {short(on_dependency_failure)}"
-            )
-        check_id(user_id, "user_id")
-        fields = _DEFAULTS.copy()  # then set field by field, because a dict display of all fields takes twice as long
+        task_id = options.pop("task_id", None)
+        limit = min(options.pop("max_payload_bytes", json_payload.MAX_PAYLOAD_BYTES), json_payload.MAX_PAYLOAD_BYTES)
+        fields = _DEFAULTS.copy()
+        fields["priority"] = Priority.from_int(priority)
+        fields["user_id"] = check_id(user_id, "user_id")
         fields["task_id"] = check_id(task_id, "task_id") if task_id is not None else new_task_id(user_id)
-        fields["user_id"] = user_id
-        fields["priority"] = level
         fields["payload"] = payload
-        fields["name"] = name
-        fields["max_retries"] = max_retries
-        own_limit = None if max_deliveries is None else check_integer(max_deliveries, "max_deliveries", 1, 1000)
-        fields["max_deliveries"] = own_limit or 0
         fields["created_at"] = rounded(time.time())
-        start, end = (execute_after, delay), (expires_at, expires)
-        none = (None, None)
-        found = none if start == none else moment_or_span(*start, "execute_after", "delay")
-        fields["execute_after"], fields["delay"] = found
-        fields["expires_at"], fields["expires"] = none if end == none else moment_or_span(*end, "expires_at", "expires")
-        fields["sla"] = None if sla is None else duration(sla, "sla")
-        fields["timeout"] = None if timeout is None else positive_us(timeout, "timeout") / 1_000_000
-        fields["unique_key"] = unique_key
-        fields["unique_for"] = None if unique_for is None else duration(unique_for, "unique_for")
-        fields["debounce"] = None if debounce is None else duration(debounce, "debounce")
-        longest = None if debounce_max_wait is None else duration(debounce_max_wait, "debounce_max_wait")
-        if longest is not None and longest < fields["debounce"]:
-            raise TaskValidationError(
-                f"debounce_max_wait must be at least debounce ({fields['debounce']:g} s), got {longest:g} s"
-            )
-        fields["debounce_max_wait"] = longest
-        fields["depends_on"] = _dependencies(depends_on) if depends_on else ()
-        fields["on_dependency_failure"] = on_dependency_failure
-        fields["run_id"] = check_id(run_id, "run_id") if run_id else ""
-        fields["traceparent"] = trace.parent
-        fields["tracestate"] = trace.state
-        return cls._made(
-            fields,
-            json_payload.dumps(payload, limit=min(max_payload_bytes, json_payload.MAX_PAYLOAD_BYTES)),
-            is_chosen=task_id is not None,
+        for name, value in options.items():
+            if name not in _OPTIONS:
+                raise TypeError(f"Task.create() got an unexpected keyword argument {name!r}")
+            check, absent = _OPTIONS[name]
+            if value is not absent:
+                fields[name] = value if check is None else check(value, name)
+        for at, span in SPAN_OF.items():
+            if fields[at] is not None or fields[span] is not None:
+                fields[at], fields[span] = moment_or_span(fields[at], fields[span], at, span)
+        _check_repetition(
+            **{name: fields[name] for name in ("unique_key", "unique_for", "debounce", "debounce_max_wait")}
         )
+        if fields["traceparent"] or fields["tracestate"]:
+            trace = _check_trace(fields["traceparent"], fields["tracestate"])
+            fields["traceparent"], fields["tracestate"] = trace.parent, trace.state
+        return cls._made(fields, json_payload.dumps(payload, limit=limit), is_chosen=task_id is not None)
 
     def repeated(self, user_id: str, payload: Any, max_payload_bytes: int) -> Task:
         """Return a new task with the values of this task, for another user and with another ``payload``.
@@ -447,25 +506,12 @@ class Task(BaseModel):
 
         `from_redis_dict` makes an equal task from them.
         """
-        values = self.__dict__
-        fields: dict[str, str | bytes] = {
-            "id": self.task_id,
-            "user": self.user_id,
-            "priority": str(int(self.priority)),
-            "state": self.state.value,
-            "retries": str(self.retry_count),
-            "max_retries": str(self.max_retries),
-            "payload": self.payload_bytes,
-            **{field: str(to_us(values[name])) for name, field in TIME_FIELDS.items() if values[name] is not None},
-            **{field: values[name] for name, field in TEXT_FIELDS.items() if values[name]},
-            **{field: str(int(values[name])) for name, field in NUMBER_FIELDS.items() if values[name]},
-        }
-        if self.result is not None:
-            fields["result"] = json_payload.dumps(self.result, what="result")
-        if self.depends_on:
-            fields["parents"] = pack(self.depends_on)
-        if self.on_dependency_failure != "wait":
-            fields["policy"] = self.on_dependency_failure
+        fields: dict[str, str | bytes] = {"payload": self.payload_bytes}
+        for name, field, kind in _WRITTEN:
+            value = getattr(self, name)
+            if value != _DEFAULTS.get(name) or name in _ALWAYS_WRITTEN:
+                form = kind.write(value)
+                fields[field] = form if isinstance(form, bytes) else str(form)
         if self.traceparent:
             fields["trace"] = self.trace.stored()
         if self.has_chosen_id:
@@ -486,8 +532,7 @@ class Task(BaseModel):
             payload: Any = json_payload.loads(raw)
         except TaskSerializationError as error:
             payload = Undecodable(raw, str(error))
-        found = {**_DEFAULTS, **decode_task(data), "payload": payload}
-        return cls._made(found, raw, is_chosen=CHOSEN_ID_FIELD in data)
+        return cls._made({**decode_task(data), "payload": payload}, raw, is_chosen=CHOSEN_ID_FIELD in data)
 
     @classmethod
     def from_lua_result(cls, values: Sequence[bytes]) -> Task:
@@ -551,54 +596,40 @@ class PushTemplate(NamedTuple):
     @classmethod
     def unpacked(cls, packed: bytes) -> PushTemplate:
         """Return the template in the bytes ``packed``. Raises `ValueError`, `TypeError` or `LookupError` for other bytes."""
-        name, priority, chosen, due, expires, retries, timeout, sla, key, unique_for, debounce, max_wait, *used = (
-            value.decode() for value in unpack(packed)
-        )
-        return cls(
-            *(
-                name,
-                int(priority),
-                *_read_time(due),
-                *_read_time(expires),
-                int(retries),
-                seconds(timeout),
-                seconds(sla),
-                key,
-            ),
-            *(seconds(unique_for), seconds(debounce), seconds(max_wait)),
-            *(int(used[0] or 0) if used else 0, int(used[1]) if len(used) > 1 else 0, chosen == "1"),
-        )
+        found: dict[str, Any] = {"delay": None, "expires": None, "retry_count": 0, "max_deliveries": 0}
+        for name, form in zip(TEMPLATE_ORDER, unpack(packed), strict=False):
+            if form.startswith(COUNTED) and name in SPAN_OF:
+                found[name], found[SPAN_OF[name]] = None, TIME.read(form[len(COUNTED) :])
+            else:
+                found[name] = _TEMPLATE_KINDS[name].read(form)
+        return cls(**found)
 
     @lru_cache(maxsize=256)  # noqa: B019 - of a tuple, and few: most calls repeat the options of earlier ones
     def packed(self) -> bytes:
         """Return the template in the form and order that ``push.lua`` reads."""
-        return pack(
-            [
-                *(self.name, int(self.priority), int(self.is_chosen)),
-                *(_time(self.execute_after, self.delay), _time(self.expires_at, self.expires)),
-                *(self.max_retries, _us(self.timeout), _us(self.sla), self.unique_key, _us(self.unique_for)),
-                *(_us(self.debounce), _us(self.debounce_max_wait)),
-                *([self.retry_count or ""] if self.retry_count or self.max_deliveries else []),
-                *([self.max_deliveries] if self.max_deliveries else []),
-            ]
-        )
+        forms: list[int | str | bytes] = []
+        for name in TEMPLATE_ORDER:
+            value, span = getattr(self, name), getattr(self, SPAN_OF[name]) if name in SPAN_OF else None
+            if value is None and span is not None:
+                forms.append(COUNTED + str(to_us(span)).encode())
+            else:
+                forms.append("" if value is None else _TEMPLATE_KINDS[name].write(value))
+        own = [form or "" for form in forms[ALWAYS_IN_TEMPLATE:]]
+        while own and not own[-1]:
+            own.pop()
+        return pack([*forms[:ALWAYS_IN_TEMPLATE], *own])
 
 
-def _us(value: float | None) -> int | str:
-    return "" if value is None else to_us(value)
-
-
-def _time(at: float | None, span: float | None) -> int | str:
-    return _us(at) if at is not None or span is None else f"{COUNTED}{to_us(span)}"
-
-
-def _read_time(text: str) -> tuple[float | None, float | None]:
-    is_span = text.startswith(COUNTED)
-    found = seconds(text.removeprefix(COUNTED))
-    return (None, found) if is_span else (found, None)
-
-
-COUNTED = "+"
+TEMPLATE_ORDER = (
+    *("name", "priority", "is_chosen", "execute_after", "expires_at", "max_retries", "timeout", "sla", "unique_key"),
+    *("unique_for", "debounce", "debounce_max_wait", "retry_count", "max_deliveries"),
+)
+"""The values of a template in the order of ``push.lua``. The length of time of `SPAN_OF` takes the position of its moment."""
+ALWAYS_IN_TEMPLATE = TEMPLATE_ORDER.index("retry_count")
+"""The number of values before those that are left out if they and all following values are 0."""
+SPAN_OF = {"execute_after": "delay", "expires_at": "expires"}
+"""For each moment the length of time after the push that replaces it."""
+COUNTED = b"+"
 """The mark of a length of time (microseconds) in place of a moment. The server adds the length to its time at the push."""
 
 
@@ -616,6 +647,22 @@ class PushArguments(list[Any]):
 _ALL = set(Task.model_fields)
 """One set for all tasks: a set for each would take more memory than the task's fields. (Pydantic copies it for a copy.)"""
 _DEFAULTS = {name: field.default for name, field in Task.model_fields.items() if not field.is_required()}
+_TABLE: dict[str, Stored] = {
+    name: entry for name, field in Task.model_fields.items() for entry in field.metadata if isinstance(entry, Stored)
+}
+_OPTIONS = {
+    name: (_TABLE[name].check, None if name == "max_deliveries" else _DEFAULTS[name])
+    for name in _TABLE
+    if name in CreateOptions.__optional_keys__ and name in _DEFAULTS
+}
+"""The check of each option of `Task.create`, and the value that means that the option is not given."""
+_WRITTEN = [(name, entry.field, entry.kind) for name, entry in _TABLE.items() if entry.field]
+_ALWAYS_WRITTEN = ("state", "retry_count", "max_retries")
+_READ = {entry.field: (name, entry.kind.read) for name, entry in _TABLE.items() if entry.field}
+_ABSENT_IN_RECORD = {**_DEFAULTS, "priority": Priority.NORMAL, "max_retries": 0, "created_at": 0.0}
+"""The values of fields that a record or a lease does not have."""
+_TEMPLATE_KINDS = {name: entry.kind for name, entry in _TABLE.items()}
+_TEMPLATE_KINDS["is_chosen"] = Kind(int, lambda text: text == b"1")
 _template_values = itemgetter(*PushTemplate._fields[:-1])
 
 
@@ -647,22 +694,31 @@ def check_tasks(tasks: Iterable[Task]) -> list[Task]:
     return found
 
 
-def _trace(parent: object, state: object) -> traces.Trace:
+def _check_repetition(
+    unique_key: str, unique_for: float | None, debounce: float | None, debounce_max_wait: float | None
+) -> None:
+    """Check the options that decide which pushes are the same task; each by itself is checked already."""
+    if (unique_for is not None or debounce is not None) and not unique_key:
+        raise TaskValidationError("unique_for and debounce need a unique_key: what makes two tasks the same?")
+    if unique_for is not None and debounce is not None:
+        raise TaskValidationError("unique_for keeps the first task and debounce the last one: give only one of them")
+    if debounce_max_wait is None:
+        return
+    if debounce is None:
+        raise TaskValidationError("debounce_max_wait needs debounce: it says for how long that may go on")
+    if debounce_max_wait < debounce:
+        raise TaskValidationError(
+            f"debounce_max_wait must be at least debounce ({debounce:g} s), got {debounce_max_wait:g} s"
+        )
+
+
+def _check_trace(parent: object, state: object) -> traces.Trace:
     found = traces.read(parent, state) if isinstance(parent, str) and isinstance(state, str) else traces.NO_TRACE
     if not found.parent:
         raise TaskValidationError(
             f"traceparent must be 00-<32 hexadecimal digits>-<16>-<2> as W3C Trace Context says, got {short(parent)}; "
             "leave it out when there is no trace"
         )
-    return found
-
-
-def _dependencies(ids: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
-        raise TaskValidationError(f"depends_on must be a sequence of task ids, got {type(ids).__name__} {short(ids)}")
-    found = tuple(dict.fromkeys(check_id(task_id, "a task id in depends_on") for task_id in ids))
-    if len(found) > MAX_DEPENDENCIES:
-        raise TaskValidationError(f"a task may depend on at most {MAX_DEPENDENCIES:,} others, got {len(found):,}")
     return found
 
 
@@ -674,63 +730,18 @@ def _bytes(value: Any) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode()
 
 
-TIME_FIELDS = {
-    "created_at": "created",
-    "execute_after": "due",
-    "delay": "delay",
-    "expires_at": "expires",
-    "expires": "lifetime",
-    "timeout": "timeout",
-    "sla": "sla",
-    "sla_deadline": "deadline",
-    "ready_at": "ready",
-    "started_at": "started",
-    "ended_at": "ended",
-    "unique_for": "unique_for",
-    "debounce": "debounce",
-    "debounce_max_wait": "debounce_max_wait",
-}
-"""Attributes that are moments and lengths of time, each with its field in the record."""
-TEXT_FIELDS = {"name": "name", "worker": "worker", "run_id": "run", "unique_key": "unique"}
-NUMBER_FIELDS = {
-    "delivery": "deliveries",
-    "given_back": "returned",
-    "max_deliveries": "max_deliveries",
-    "promoted_from": "promoted",
-    "result_bytes_removed": "result_removed",
-    "payload_bytes_removed": "short",
-}
-CHOSEN_ID_FIELD = "chosen"
-
-
 def decode_task(data: Mapping[str, bytes]) -> dict[str, Any]:
     """Return a task's values without its payload; raise `TaskSerializationError` if a field is missing or damaged."""
-    trace = traces.restored(data["trace"]) if data.get("trace") else traces.NO_TRACE
+    found = _ABSENT_IN_RECORD.copy()
     try:
-        return {
-            **{name: _checked_seconds(data.get(field)) for name, field in TIME_FIELDS.items()},
-            **{name: data.get(field, b"").decode() for name, field in TEXT_FIELDS.items()},
-            "task_id": data["id"].decode(),
-            "user_id": data["user"].decode(),
-            "priority": Priority(int(data.get("priority", b"3"))),
-            "state": TaskState(data.get("state", b"queued").decode()),
-            "retry_count": int(data.get("retries") or 0),
-            "max_retries": int(data.get("max_retries") or 0),
-            "created_at": _checked_seconds(data.get("created")) or 0.0,
-            "result": json_payload.loads(data["result"], what="result") if data.get("result") else None,
-            **{name: int(data.get(field) or 0) for name, field in NUMBER_FIELDS.items()},
-            "depends_on": tuple(part.decode() for part in unpack(data.get("parents", b""))),
-            "on_dependency_failure": data.get("policy", b"wait").decode(),
-            "promoted_from": Priority(int(data["promoted"])) if data.get("promoted") else None,
-            "traceparent": trace.parent,
-            "tracestate": trace.state,
-        }
+        found["task_id"], found["user_id"] = data["id"].decode(), data["user"].decode()
+        for field, form in data.items():
+            if field in _READ:
+                name, read = _READ[field]
+                found[name] = read(form)
+        if data.get("trace"):
+            trace = traces.restored(data["trace"])
+            found["traceparent"], found["tracestate"] = trace.parent, trace.state
     except (KeyError, ValueError) as error:
         raise TaskSerializationError(f"the record of a task is damaged: {error!r}") from error
-
-
-def _checked_seconds(us: bytes | None) -> float | None:
-    found = seconds(us)
-    if found is not None and not 0 <= found <= durations.LATEST_TIME + durations.MAX_DURATION_SECONDS:
-        raise ValueError(f"{us!r:.40} is no moment")
     return found
