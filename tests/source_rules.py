@@ -19,7 +19,7 @@ PACKAGE = "django_fairque"
 MAX_LINES = 800
 COUNTED_SUFFIXES = {".py", ".lua", ".html", ".css", ".js", ".md"}
 GENERATED_FILES = {"django_fairque/engine/queue/async_queue.py"}
-"""Files that are written by a program (`tests/async_classes.py`): nobody reads or edits them as a whole."""
+"""Files that are written by a program (`tests/tools/async_classes.py`): nobody reads or edits them as a whole."""
 
 # The part of the package directly under its root -> its layer. A part may import from itself and from lower layers;
 # parts on one layer don't know each other.

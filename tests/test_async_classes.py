@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_fairque.engine.queue import async_queue
-from tests import async_classes
+from tests.tools import async_classes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ CLASSES = list(_classes())
 
 
 def test_they_are_up_to_date() -> None:
-    assert async_classes.GENERATED.read_text() == async_classes.generated(), "run python -m tests.async_classes"
+    assert async_classes.GENERATED.read_text() == async_classes.generated(), "run python -m tests.tools.async_classes"
 
 
 @pytest.mark.parametrize(("plain", "awaited"), CLASSES, ids=lambda each: each.__name__)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lines_of_code import count_lua, count_parts, count_python, count_tests, part_of
+from tests.tools.lines_of_code import count_lua, count_parts, count_python, count_tests, part_of
 
 ROOT = Path(__file__).parent.parent
 BUDGETS = {

@@ -103,7 +103,7 @@ def test_pages_for_users_use_plain_words() -> None:
 
 def test_an_enqueue_a_pop_a_run_and_a_finish_pass_few_files_and_functions(server: Server, redis: Redis) -> None:
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.worker.project.settings", "TEST_SERVER": server.url}
-    program = [sys.executable, "-m", "tests.passed_functions"]
+    program = [sys.executable, "-m", "tests.tools.passed_functions"]
     done = subprocess.run(program, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.prose import draw, is_unclear, lua_comments, pieces_of_package, python_comments
+from tests.tools.prose import draw, is_unclear, lua_comments, pieces_of_package, python_comments
 
 UNCLEAR_PIECES = 98
 """Pieces that break the rules for sentences today. Rewrite one instead of adding one, and lower the number."""

@@ -282,7 +282,7 @@ class TaskOptions:
     sizes in bytes. None leaves a value to the queue or the worker.
 
     Each docstring is the option's text in the documentation and in the docstrings of `@task` and ``using``:
-    ``python -m tests.docs.task_options`` writes these.
+    ``python -m tests.tools.task_options`` writes these.
     """
 
     name: Annotated[str, Option(_task_name, "``module.qualname``")] = ""

@@ -14,7 +14,7 @@ from django_fairque.conf import get_queue
 from django_fairque.engine.model.task import Task
 from tests.admin.page_reader import messages_of
 from tests.admin.page_reader import said as words_of
-from tests.benchmarks.admin import cost
+from tests.lab.benchmarks.admin import cost
 
 if TYPE_CHECKING:
     from django.http import HttpResponse

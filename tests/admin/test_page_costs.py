@@ -11,9 +11,9 @@ from django_fairque.admin.pages import dead_letters, overview, tasks, users
 from django_fairque.engine.dead_letters import dead_letters as dead_letter_operations
 from django_fairque.engine.dependencies import dependencies
 from django_fairque.engine.statistics import first_come, task_names
-from tests.benchmarks.admin import cost
-from tests.benchmarks.filling import Scale, fill
-from tests.benchmarks.visits import visits
+from tests.lab.benchmarks.admin import cost
+from tests.lab.benchmarks.filling import Scale, fill
+from tests.lab.benchmarks.visits import visits
 
 if TYPE_CHECKING:
     from django.test import Client

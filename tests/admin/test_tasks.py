@@ -17,8 +17,8 @@ from django_fairque.admin.pages import tasks as module
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
 from tests.admin.page_reader import led_to, messages_of
-from tests.benchmarks.admin import cost
 from tests.counting import counted
+from tests.lab.benchmarks.admin import cost
 from tests.stored_tasks import replace_payload
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from django_fairque.engine.model.task import Task
 from django_fairque.engine.statistics.task_names import AttemptCounts
 from django_fairque.worker.common.options import WorkerOptions
 from django_fairque.worker.leases.heartbeat import worker_info
-from tests.benchmarks.admin import site_configuration
-from tests.benchmarks.filling import LEASE, Scale, beat, fill, work
+from tests.lab.benchmarks.admin import site_configuration
+from tests.lab.benchmarks.filling import LEASE, Scale, beat, fill, work
 from tests.servers import Server
 
 if TYPE_CHECKING:

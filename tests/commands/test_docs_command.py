@@ -9,7 +9,7 @@ import pytest
 from django.core.management import CommandError
 
 from django_fairque import documentation
-from tests.docs.messages import messages
+from tests.tools.messages import messages
 
 if TYPE_CHECKING:
     from pytest_django import Settings

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from .blocks import DOCS, ROOT
+from tests.docs.blocks import DOCS, ROOT
 
 PAGE = DOCS / "contributing" / "claims.md"
 FEWEST_CLAIMS = 40

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.benchmarks.peers import OURS, WORKER_CPU, rate_of
-from tests.benchmarks.peers.systems import PEERS
-from tests.benchmarks.work import KINDS, OVER_THE_BEST
-from tests.docs.figures import PAGES, files, peers_block, results, with_figures, work_block
+from tests.lab.benchmarks.peers import OURS, WORKER_CPU, rate_of
+from tests.lab.benchmarks.peers.systems import PEERS
+from tests.lab.benchmarks.work import KINDS, OVER_THE_BEST
+from tests.tools.figures import PAGES, files, peers_block, results, with_figures, work_block
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def rows(text: str) -> dict[str, list[str]]:
 
 def test_the_pages_and_the_chart_have_the_figures_of_the_files() -> None:
     old = [file.name for file, text in files().items() if file.read_text() != text]
-    assert old == [], "run: python -m tests.docs.figures"
+    assert old == [], "run: python -m tests.tools.figures"
 
 
 def test_each_figure_of_the_page_is_a_median_of_the_file(written: dict[str, Any]) -> None:

@@ -382,7 +382,7 @@ def test_observability(project: Project) -> None:
 
 
 def test_sentry(project: Project) -> None:
-    """Its one block is not run here: tests/observability does."""
+    """Its one block is not run here: tests/lab/observability does."""
     project.read("sentry.md")
 
 

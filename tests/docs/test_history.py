@@ -6,9 +6,9 @@ import copy
 import itertools
 import re
 
-from tests.benchmarks.peers import OURS, rate_of
-from tests.docs.figures import results
-from tests.docs.history import PICTURE, chart, history, with_run
+from tests.lab.benchmarks.peers import OURS, rate_of
+from tests.tools.figures import results
+from tests.tools.history import PICTURE, chart, history, with_run
 
 
 def test_the_newest_run_is_the_last_of_the_history() -> None:
@@ -36,7 +36,7 @@ def test_the_chart_has_a_point_for_each_rate_and_names_the_newest() -> None:
     assert drawn.count("<circle") == sum(len(run["rates"]) for run in runs)
     for name, rate in runs[-1]["rates"].items():
         assert f"{name}: {rate:,}</text>" in drawn
-    assert PICTURE.read_text() == drawn, "run: python -m tests.docs.figures"
+    assert PICTURE.read_text() == drawn, "run: python -m tests.tools.figures"
 
 
 def test_a_higher_rate_is_drawn_higher() -> None:

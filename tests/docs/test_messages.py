@@ -8,7 +8,7 @@ import pytest
 
 from django_fairque.engine.transport.retry_policy import REFUSAL_REASONS
 from tests.docs.blocks import DOCS
-from tests.docs.messages import PAGE, Message, messages, page
+from tests.tools.messages import PAGE, Message, messages, page
 
 TROUBLESHOOTING = "".join(
     (DOCS / each).read_text() for each in ("contributing/log-messages.md", "guides/troubleshooting.md")
@@ -20,7 +20,7 @@ def longest_part(text: str) -> str:
 
 
 def test_the_page_of_messages_is_as_the_source() -> None:
-    assert PAGE.read_text() == page(), "run: python -m tests.docs.messages"
+    assert PAGE.read_text() == page(), "run: python -m tests.tools.messages"
 
 
 # Their words are in what is filled in.

@@ -9,10 +9,9 @@ from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.pushing.push import REMOVED_ROW_RECORD_SECONDS
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.worker.reporting.outbox_thread import MIN_ROW_AGE_SECONDS
+from tests.docs.blocks import DOCS
 from tests.engine.conftest import NOW, task
-
-from . import pictures
-from .blocks import DOCS
+from tests.tools import pictures
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 def test_they_are_written_from_the_results() -> None:
     old = [file.name for file, text in pictures.files().items() if file.read_text() != text]
-    assert old == [], "run python -m tests.docs.pictures"
+    assert old == [], "run python -m tests.tools.pictures"
 
 
 def test_the_results_show_what_readme_claims() -> None:

@@ -14,8 +14,7 @@ from fairque_docs import commands, contracts, options
 import django_fairque
 from django_fairque import signals, testing
 from django_fairque.engine.scripting import scripts
-
-from .blocks import DOCS
+from tests.docs.blocks import DOCS
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser

@@ -9,10 +9,9 @@ import pytest
 
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.queue import FairQueue
+from tests.docs.blocks import DOCS
 from tests.engine.conftest import NOW, task
 from tests.engine.test_explanation_pages import table
-
-from .blocks import DOCS
 
 if TYPE_CHECKING:
     from redis import Redis

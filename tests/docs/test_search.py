@@ -15,7 +15,7 @@ import pytest
 from fairque_docs.keywords import KEYWORDS
 from sphinx.search.en import SearchEnglish
 
-from .blocks import DOCS, ROOT
+from tests.docs.blocks import DOCS, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .blocks import DOCS, ROOT
+from tests.docs.blocks import DOCS, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

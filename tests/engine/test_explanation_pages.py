@@ -13,7 +13,7 @@ import pytest
 from django_fairque.engine.model.priority import Priority, calculate_score
 from django_fairque.engine.model.records import TaskState
 from tests.engine.conftest import NOW, MakeQueue, push_many, task
-from tests.reliability.test_peers_page import missing_in
+from tests.lab.reliability.test_peers_page import missing_in
 
 if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue

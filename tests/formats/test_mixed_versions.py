@@ -18,9 +18,8 @@ from django_fairque import Task
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.data_format import FORMAT
 from django_fairque.engine.model.errors import DataFormatError
+from tests.tools.make_wheel import HERE, WHEEL
 from tests.topologies import wait_for
-
-from .make_wheel import HERE, WHEEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ import pytest
 
 from django_fairque import Task, signals
 from django_fairque.tasks.options import DECLARABLE, OPTIONS, SENDABLE
-from tests.docs import task_options
+from tests.tools import task_options
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 
@@ -48,4 +48,4 @@ def test_every_option_has_a_text_and_a_default(option: str) -> None:
 
 @pytest.mark.parametrize("file", task_options.generated(), ids=lambda file: file.name)
 def test_the_tables_and_docstrings_have_the_options_of_the_table(file: Path) -> None:
-    assert file.read_text() == task_options.generated()[file], "run: python -m tests.docs.task_options"
+    assert file.read_text() == task_options.generated()[file], "run: python -m tests.tools.task_options"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.docs.blocks import DOCS
-from tests.postgres import binaries
+from tests.tools.postgres import binaries
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @pytest.mark.slow  # a server of PostgreSQL is made for it
 def test_a_task_that_may_only_read(server: Server, redis: Redis) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.postgres", sys.executable, "-m", "tests.third_party.database_role"],
+        [sys.executable, "-m", "tests.tools.postgres", sys.executable, "-m", "tests.third_party.database_role"],
         cwd=DOCS.parent,
         env={**os.environ, "TEST_SERVER": server.url},
         capture_output=True,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.postgres import binaries
+from tests.tools.postgres import binaries
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 @pytest.fixture
 def found(server: Server, redis: Redis) -> dict[str, Any]:
-    program = [sys.executable, "-m", "tests.postgres", sys.executable, "-m", "tests.third_party.tenants.scenario"]
+    program = [sys.executable, "-m", "tests.tools.postgres", sys.executable, "-m", "tests.third_party.tenants.scenario"]
     done = subprocess.run(
         program,
         cwd=ROOT,

@@ -17,7 +17,7 @@ from django_fairque import AsyncWorker, task
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.tasks import registry
-from tests.campaign.proxy import CUT, PASS, Proxy
+from tests.lab.campaign.proxy import CUT, PASS, Proxy
 
 from .conftest import eventually
 

@@ -1,4 +1,4 @@
-"""`AsyncFairQueue` and its parts, generated from the synchronous classes by python -m tests.async_classes."""
+"""`AsyncFairQueue` and its parts, generated from the synchronous classes by python -m tests.tools.async_classes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ T = TypeVar("T")
 
 
 class AsyncFairQueue(executor.QueueOfShards):
-    # Generated from `FairQueue` by python -m tests.async_classes.
+    # Generated from `FairQueue` by python -m tests.tools.async_classes.
     """One queue on one server. Every method is a coroutine. It holds no connection: the client's pool does.
 
     ``client`` is a client of ``redis.asyncio``, best made by `FairQueueConfig.create_async_redis_client`, whose
@@ -821,7 +821,7 @@ class AsyncFairQueue(executor.QueueOfShards):
 
 
 class AsyncDeadLetterQueue:
-    # Generated from `DeadLetterQueue` by python -m tests.async_classes.
+    # Generated from `DeadLetterQueue` by python -m tests.tools.async_classes.
     """The dead letters of one queue, returned by ``queue.dlq``.
 
     Most methods take ``now``, as those of the queue do. `list`, `letters`, `groups`, `matching`, `requeue_all` and
@@ -980,7 +980,7 @@ class AsyncDeadLetterQueue:
 
 
 class AsyncSchedules:
-    # Generated from `Schedules` by python -m tests.async_classes.
+    # Generated from `Schedules` by python -m tests.tools.async_classes.
     """The schedules of one queue, returned by ``queue.schedules``. Most methods take ``now``, as the methods of the
     queue do.
 
@@ -1124,7 +1124,7 @@ class AsyncSchedules:
 
 
 class AsyncUserQueue:
-    # Generated from `UserQueue` by python -m tests.async_classes.
+    # Generated from `UserQueue` by python -m tests.tools.async_classes.
     """One user of one queue, returned by ``queue.user(user_id)``. Most methods take ``now``, as the methods of the
     queue do.
 
@@ -1236,7 +1236,7 @@ class AsyncUserQueue:
 
 
 class AsyncOrganizationQueue:
-    # Generated from `OrganizationQueue` by python -m tests.async_classes.
+    # Generated from `OrganizationQueue` by python -m tests.tools.async_classes.
     """One organization of one queue, returned by ``queue.organization(name)``: its members share what one user would
     get.
 
@@ -1293,7 +1293,7 @@ class AsyncOrganizationQueue:
 
 
 class AsyncXCom:
-    # Generated from `XCom` by python -m tests.async_classes.
+    # Generated from `XCom` by python -m tests.tools.async_classes.
     """One namespace of values, returned by ``queue.xcom(namespace)``.
 
     Values are any JSON, each of at most ``max_payload_bytes`` bytes; a namespace has at most 1000 keys, and a user at
@@ -1343,7 +1343,7 @@ class AsyncXCom:
 
 
 class AsyncTaskLogs:
-    # Generated from `TaskLogs` by python -m tests.async_classes.
+    # Generated from `TaskLogs` by python -m tests.tools.async_classes.
     """The log lines of tasks that were declared with ``capture_logs``, returned by ``queue.logs``.
 
     ``now`` is that of the queue.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FEW = 100
 MANY = 100_000
-"""On servers on which time is compared. `python -m tests.benchmarks engine` has a million, which take minutes to fill."""
+"""On servers on which time is compared. `python -m tests.lab.benchmarks engine` has a million, which take minutes to fill."""
 MANY_TO_COUNT = 20_000
 MOST = 1.2
 """Processor time of a pop among many users over that of one among a hundred."""

@@ -12,8 +12,8 @@ from django_fairque.engine.queue.lockstep import read_in_lockstep
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.statistics.health import health
 from django_fairque.engine.statistics.queue_stats import activity, stats
-from tests.benchmarks.admin import cost
 from tests.engine.conftest import task
+from tests.lab.benchmarks.admin import cost
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ import pytest
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
-from tests.campaign.proxy import DROP, PASS, Proxy
+from tests.lab.campaign.proxy import DROP, PASS, Proxy
 from tests.worker.conftest import ROOT, WorkerProcess, eventually, recorded
 from tests.worker.project.tasks import STARTED
 

@@ -14,7 +14,7 @@ import pytest
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
 from django_fairque.worker.supervisor import child_process as stalls
-from tests.proof.budget import times
+from tests.lab.proof.budget import times
 from tests.worker.conftest import eventually, recorded
 from tests.worker.project.tasks import STARTED
 

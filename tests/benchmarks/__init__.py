@@ -1,1 +1,0 @@
-"""Benchmarks: ``python -m tests.benchmarks [--quick] [PART …]`` prints tables of figures; nothing here is asserted."""

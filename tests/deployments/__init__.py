@@ -1,1 +1,0 @@
-"""Deployments that are unusual, each tried with real processes: ``python -m tests.deployments``."""

@@ -1,6 +1,0 @@
-"""Settings of the web processes."""
-
-from tests.worker.project.settings import *  # noqa: F403
-
-ROOT_URLCONF = "tests.deployments.web"
-ALLOWED_HOSTS = ["*"]

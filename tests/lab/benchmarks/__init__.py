@@ -1,0 +1,1 @@
+"""Benchmarks: ``python -m tests.lab.benchmarks [--quick] [PART …]`` prints tables of figures; nothing here is asserted."""

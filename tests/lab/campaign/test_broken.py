@@ -1,0 +1,18 @@
+"""Each way to break the engine still finds the line that it breaks: else the slow test of it would be the first to say so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.lab.campaign import broken_engines as broken
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize("name", broken.BREAKS)
+def test_the_line_to_break_is_there(name: str, tmp_path: Path) -> None:
+    change = broken.BREAKS[name]
+    assert change.old not in (broken.make(name, tmp_path) / change.file).read_text()

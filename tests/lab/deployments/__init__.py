@@ -1,0 +1,1 @@
+"""Deployments that are unusual, each tried with real processes: ``python -m tests.lab.deployments``."""

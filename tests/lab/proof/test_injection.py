@@ -1,0 +1,221 @@
+"""An error at every ``redis.call`` of every script, in states that can happen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_fairque.engine.model.data_format import FORMAT
+from django_fairque.engine.model.errors import LuaScriptError
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.formats import convert_queue, queue_format
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.scripting import scripts
+from tests.lab.proof.budget import SEED, logger, times
+from tests.lab.proof.call_sites import FailingClient, all_places
+from tests.lab.proof.failing_calls import START, Breaking
+from tests.lab.proof.final_state import drain
+from tests.lab.proof.random_history import EXPECTED, NOW, PREFIX, Walk
+from tests.lab.proof.scenarios import CONVERSION, NOT_REACHED, SCENARIOS, Scene
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from django_fairque.engine.model.options import QueueConfig
+    from tests.lab.proof.scenarios import Scenario
+    from tests.lab.proof.server_states import States
+
+STATES = 240
+LEFT_TO_SCENARIOS = {"ack_messages", "convert_format", "declare", "dependency_ended", "set_shard_count", "watch"}
+"""Scripts that these walks don't call: those of queues with several shards, of conversions, and of declared schedules."""
+MOST_UNREACHED = 126
+"""Of 281 places: those that these histories don't reach. The scenarios reach all."""
+EACH = 6
+"""Operations that are broken in each state."""
+
+
+def rarest(done: Counter[str], walk: Walk) -> list[str]:
+    """The four kinds of operations that were broken least often."""
+    return sorted(walk.kinds, key=lambda kind: done[kind])[:4]
+
+
+def test_a_graph_pushed_again_after_an_error_is_whole(redis: Redis, config: QueueConfig) -> None:
+    client = FailingClient(redis)
+    queue = FairQueue(client, config=config)
+    first = Task.create("a", 3, "first", task_id="first")
+    second = Task.create("a", 3, "second", task_id="second", depends_on=["first"])
+    client.begin()
+    queue.push_graph([first, second], now=NOW)
+    for fail_at in range(1, len(client.seen) + 1):
+        redis.flushdb()
+        client.begin(fail_at)
+        with pytest.raises(LuaScriptError, match="injected"):
+            queue.push_graph([first, second], now=NOW)
+        client.repeat()
+        assert all(repair.is_fixed for repair in queue.repair(now=NOW))
+        assert [(task.state.value, task.payload) for task in map(queue.get_task, ["first", "second"])] == [
+            ("queued", "first"),
+            ("deferred", "second"),
+        ]
+
+
+@pytest.mark.slow
+def test_a_script_that_ends_anywhere_loses_nothing(redis: Redis, states: States, config: QueueConfig) -> None:
+    breaking = Breaking(redis, states, config)
+    plain = FairQueue(redis, config=config)
+    done: Counter[str] = Counter()
+    for number in range(times(STATES)):
+        redis.flushdb()
+        walk = Walk(redis, SEED * 1_000_003 + number)
+        walk.go(walk.random.randint(0, 40), plain)
+        for _ in range(EACH):
+            drawn = (walk.draw(*rarest(done, walk)) for _ in range(8))
+            if operation := next(filter(None, drawn), None):
+                states.keep(START)
+                try:
+                    breaking.everywhere(partial(walk.perform, operation), operation.act, walk.now)
+                except AssertionError as error:
+                    raise AssertionError(f"seed {SEED}, state {number}: {operation.name}: {error}") from error
+                done[operation.name] += 1
+    untouched = set(scripts.names()) - LEFT_TO_SCENARIOS - {name for name, _ in breaking.broken}
+    assert len(untouched) <= 2, untouched
+    never = all_places() - NOT_REACHED - {place for _, place in breaking.broken}
+    assert len(never) <= MOST_UNREACHED, sorted(never)
+    figures: dict[str, object] = {"operations": done.total(), "injections": breaking.broken.total()}
+    figures["states"] = breaking.distinct
+    figures["left to scenarios"] = sorted(never)
+    logger.info("%s", figures)
+
+
+def told(scenario: Scenario, redis: Redis, config: QueueConfig) -> Scene:
+    """What the scenario needs is there."""
+    redis.flushdb()
+    scene = Scene(redis, config.model_copy(update={"shards": scenario.shards}))
+    scene.prepare(scenario)
+    return scene
+
+
+def end_of(scene: Scene, queue: FairQueue) -> object:
+    """A refusal is an end too."""
+    try:
+        return scene.act(queue)
+    except EXPECTED as error:
+        return error
+
+
+def test_every_place_where_a_call_is_written_has_a_scenario_that_comes_to_it(redis: Redis, config: QueueConfig) -> None:
+    client = FailingClient(redis)
+    reached: set[str] = set()
+    for scenario in SCENARIOS:
+        scene = told(scenario, redis, config)
+        client.begin()
+        end_of(scene, FairQueue(client, config=scene.config))
+        reached |= {place for _, place in client.seen}
+    never = all_places() - reached
+    assert never == NOT_REACHED, f"write a scenario (scenarios.py) that comes to {sorted(never)}"
+    logger.info("%s", {"scenarios": len(SCENARIOS), "places": len(all_places())})
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    # Every second one is a slow test: most scripts have several scenarios.
+    [pytest.param(each, marks=[pytest.mark.slow] * (number % 2)) for number, each in enumerate(SCENARIOS)],
+    ids=str,
+)
+def test_a_scenario_that_ends_anywhere_loses_nothing(
+    redis: Redis, states: States, config: QueueConfig, scenario: Scenario
+) -> None:
+    scene = told(scenario, redis, config)
+    breaking = Breaking(redis, states, scene.config)
+    states.keep(START)
+    breaking.everywhere(
+        lambda queue: end_of(scene, queue),
+        scene.act,
+        scene.now,
+        completes=scenario.completes,
+        is_exact=scenario.is_exact,
+        order=scene.order,
+    )
+    logger.info("%s", {"scenario": str(scenario), "injections": breaking.broken.total(), "states": breaking.distinct})
+
+
+def test_a_conversion_asked_for_again_after_an_error_is_whole(redis: Redis, config: QueueConfig) -> None:
+    """Nobody may work on the queue meanwhile: its format is written last, so nobody can use data that are half converted."""
+    client = FailingClient(redis)
+
+    def prepare() -> FairQueue:
+        redis.flushdb()
+        queue = FairQueue(redis, config=config)
+        queue.user("m").set_organization("acme", now=NOW)
+        for user in ("a", "m"):
+            queue.push_batch([Task.create(user, 3, "x", task_id=f"{user}{n}") for n in range(3)], now=NOW)
+        for _ in range(4):
+            lease = queue.pop("w", now=NOW)
+            assert lease is not None
+            queue.finish(lease, took=1, now=NOW)
+        queue.push(Task.create("new", 3, "x", task_id="new"), now=NOW)
+        return FairQueue(client, config=config)
+
+    reached: set[str] = set()
+    for before, after in ((FORMAT, 1), (1, FORMAT)):
+
+        def convert(queue: FairQueue, number: int = after) -> int | None:
+            return convert_queue(queue, number)
+
+        def begin(number: int = before) -> FairQueue:
+            queue = prepare()
+            client.begin()
+            convert(queue, number)
+            if number == 1:  # as the versions of that format keep a newcomer's part of the lead
+                redis.hset(f"{PREFIX}user:new", "early", 1)
+            return queue
+
+        queue = begin()
+        client.begin()
+        convert(queue)
+        reached |= {place for _, place in client.seen}
+        calls = len(client.seen)
+        for fail_at in range(1, calls + 1):
+            queue = begin()
+            client.begin(fail_at)
+            with pytest.raises(LuaScriptError, match="injected"):
+                convert(queue)
+            assert queue_format(queue) == before
+            convert(queue)
+            assert queue_format(queue) == after
+            convert(queue, FORMAT)
+            assert queue.check_invariants() == []
+            assert len(drain(queue, NOW)) == 3
+    assert reached >= {place for place in all_places() if place.startswith(CONVERSION)}
+
+
+def test_another_number_of_shards_asked_for_again_after_an_error_holds(redis: Redis, config: QueueConfig) -> None:
+    """Nobody may work on the queue before: it says so itself, by the number that is written down."""
+    client = FailingClient(redis)
+
+    def prepare() -> FairQueue:
+        redis.flushdb()
+        queue = FairQueue(redis, config=config)
+        queue.user("a").set_weight(2, now=NOW)
+        queue.push(Task.create("a", 3, "x", task_id="t"), now=NOW)
+        for lease in queue.pop_batch(1, "w", now=NOW):
+            queue.finish(lease, now=NOW)
+        return FairQueue(client, config=config.model_copy(update={"shards": 2}))
+
+    client.begin()
+    prepare().reshard(2, now=NOW)
+    for fail_at in range(1, len(client.seen) + 1):
+        queue = prepare()
+        client.begin(fail_at)
+        with suppress(LuaScriptError):  # what was only a copy is left to others
+            queue.reshard(2, now=NOW)
+        assert client.fail_at == 0, "no error was injected"
+        queue.reshard(2, now=NOW)
+        assert all(repair.is_fixed for repair in queue.repair(now=NOW))
+        assert queue.push(Task.create("a", 3, "y"), now=NOW).accepted
+        assert queue.user_stats(["a"], now=NOW)[0].weight == 2
+        assert queue.check_invariants() == []

@@ -1,1 +1,0 @@
-"""Twelve checks of what Sentry, OpenTelemetry and structlog are given by real processes: `python -m tests.observability`."""

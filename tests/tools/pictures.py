@@ -1,0 +1,249 @@
+"""Draw the pictures that show figures, and write the figures of README: ``python -m tests.tools.pictures``.
+
+The figures come from the file that this command wrote::
+
+    python -m tests.lab.benchmarks noisy worker kills --write tests/lab/benchmarks/results/readme.json
+
+The other pictures in docs/images are drawn by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from tests.docs.blocks import DOCS, ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+RESULTS = ROOT / "tests" / "lab" / "benchmarks" / "results" / "readme.json"
+README = ROOT / "README.md"
+FIGURES = re.compile(r"(?<=<!-- figures -->\n).*?(?=\n<!-- end of the figures -->)", re.DOTALL)
+
+TASKS = {"acme": 7, "beta": 2, "carol": 1}
+"""The tasks in the picture of turns, by user, in the order in which the users push them."""
+FIRST_COME = [user for user, number in TASKS.items() for _ in range(number)]
+IN_TURN = ["acme", "beta", "carol", "acme", "beta", *["acme"] * 5]
+"""The order in which the engine serves them, which `test_pictures.py` compares with a server."""
+
+STYLE = """\
+    .paper { fill: #ffffff; stroke: #c8ccd2 }
+    .axis { fill: none; stroke: #5b6672; stroke-width: 1.5 }
+    .grid { stroke: #dfe3e8 }
+    .open { fill: none; stroke: #97a3b0; stroke-dasharray: 4 3 }
+    .acme { fill: #f8dfcd; stroke: #b3541e; stroke-width: 1.5 }
+    .beta { fill: #dbe7f8; stroke: #2b5fa8; stroke-width: 1.5 }
+    .carol { fill: #e3f0e8; stroke: #2e7d4f; stroke-width: 1.5 }
+    .slow { fill: #d9824a }
+    .fast { fill: #2e7d4f }
+    text { font: 14px system-ui, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1d2329 }
+    .name { font-weight: 600 }
+    .note { font-size: 13px; fill: #47515c }
+    .middle { text-anchor: middle }
+    .end { text-anchor: end }
+    @media (prefers-color-scheme: dark) {
+      .paper { fill: #14181d; stroke: #3b444e }
+      .axis { stroke: #97a3b0 }
+      .grid { stroke: #2c343d }
+      .open { stroke: #5b6672 }
+      .acme { fill: #4a2a14; stroke: #f0a374 }
+      .beta { fill: #1b2f4a; stroke: #8fb7ee }
+      .carol { fill: #17331f; stroke: #6bc08c }
+      .slow { fill: #e0935e }
+      .fast { fill: #6bc08c }
+      text { fill: #e8ecf0 }
+      .note { fill: #b3bdc8 }
+    }
+"""
+WIDTH = 720
+
+
+def picture(height: int, title: str, description: str, body: Sequence[str], style: str = "") -> str:
+    """An SVG of `WIDTH` × ``height`` for light and dark pages, with what a screen reader reads."""
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
+        'role="img" aria-labelledby="title desc">'
+    )
+    lines = [
+        head,
+        "  <!-- Drawn by python -m tests.tools.pictures. -->",
+        f'  <title id="title">{title}</title>',
+        f'  <desc id="desc">{description}</desc>',
+        f"  <style>\n{STYLE}{style}  </style>",
+        f'  <rect class="paper" x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}" rx="8"/>',
+        *(f"  {line}" for line in body),
+        "</svg>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def text(x: float, y: float, words: str, kind: str = "") -> str:
+    attribute = f' class="{kind}"' if kind else ""
+    return f'<text{attribute} x="{x:g}" y="{y:g}">{words}</text>'
+
+
+# --- the figures ---
+
+
+def results() -> dict[str, Any]:
+    """What the benchmarks wrote."""
+    found: dict[str, Any] = json.loads(RESULTS.read_text())
+    return found
+
+
+def values(found: Mapping[str, Any], part: str, name: str) -> list[float]:
+    """The values of all figures of this part whose name contains ``name``."""
+    return [value for each in found["parts"][part] if name in each["name"] for value in each["values"]]
+
+
+def seconds(value: float) -> str:
+    return f"{value:.1f} s" if value >= 1 else f"{value * 1000:.0f} ms"
+
+
+def waits(found: Mapping[str, Any], order: str) -> list[float]:
+    """The seconds that the single tasks waited, in the order of their arrival."""
+    return [value / 1000 for value in values(found, "noisy", f"10,000 tasks, {order}")]
+
+
+def readme_figures(found: Mapping[str, Any]) -> str:
+    """The three figures of README, in sentences."""
+    fair, first_come = median(waits(found, "fair")), median(waits(found, "first come"))
+    per_second = median(values(found, "worker", "no-op tasks, 1 process"))
+    killed, lost = (int(sum(values(found, "kills", name))) for name in ("children killed under load", "tasks lost"))
+    on, machine, versions = (
+        datetime.fromisoformat(found["at"].replace("Z", "+00:00")),
+        found["machine"],
+        found["versions"],
+    )
+    return f"""\
+- **{seconds(fair)} instead of {seconds(first_come)}**: the median wait of a single task behind another customer's 10,000 tasks \
+([how](docs/contributing/performance.md#a-single-task-behind-10000-others)).
+- **{round(per_second, -2):,.0f} tasks per second** with one worker process, for tasks that do nothing \
+([how](docs/contributing/performance.md#one-worker-process-no-op-tasks)).
+- **{lost} tasks lost** while {killed} worker processes were killed with `kill -9` under load \
+([how](docs/contributing/performance.md#kills)).
+
+Measured on {on:%B} {on.day}, {on.year}, on a virtual machine with {machine["cores"]} shared cores \
+(load {found["load"]:.1f} before, {found["load_afterwards"]:.1f} afterwards), \
+Python {versions["python"]}, {versions["server"].title()}."""
+
+
+# --- the pictures ---
+
+NOISY_CONDITIONS = (
+    "One worker with 8 slots, tasks of 10 ms. Both orders were run, on one server, with the same arrivals."
+)
+
+
+def noisy_neighbor(found: Mapping[str, Any]) -> str:
+    """How long each customer's single task waited behind 10,000 tasks of another customer, in two bars."""
+    fair, first_come = waits(found, "fair"), waits(found, "first come")
+    left, top, row, most = 150, 92, 38, max(first_come)
+    scale = (WIDTH - left - 80) / most
+    bottom = top + row * len(fair)
+    body = [
+        text(24, 32, "How long a customer’s single task waits behind another customer’s 10,000 tasks", "name"),
+        '<rect class="slow" x="24" y="50" width="13" height="13" rx="2"/>',
+        text(43, 61, "first come, first served", "note"),
+        '<rect class="fast" x="200" y="50" width="13" height="13" rx="2"/>',
+        text(219, 61, "django_fairque: each customer has its turn", "note"),
+    ]
+    for second in range(0, int(most) + 1, 2):
+        x = left + scale * second
+        body.append(f'<path class="grid" d="M{x:.1f} {top - 6}V{bottom}"/>')
+        body.append(text(round(x, 1), bottom + 20, f"{second} s", "note middle"))
+    for index, (short, long) in enumerate(zip(fair, first_come, strict=True)):
+        y = top + row * index
+        body += [
+            text(left - 12, y + 18, f"sent {index + 1} s later", "note end"),
+            f'<rect class="slow" x="{left}" y="{y}" width="{scale * long:.1f}" height="13" rx="2"/>',
+            text(round(left + scale * long + 8, 1), y + 11, seconds(long), "note"),
+            f'<rect class="fast" x="{left}" y="{y + 15}" width="{max(2.0, scale * short):.1f}" height="13" rx="2"/>',
+            text(round(left + max(2.0, scale * short) + 8, 1), y + 27, seconds(short), "name"),
+        ]
+    body += [
+        f'<path class="axis" d="M{left} {top - 6}V{bottom}H{WIDTH - 24}"/>',
+        text(24, bottom + 46, NOISY_CONDITIONS, "note"),
+    ]
+    description = (
+        f"{len(fair)} customers send one task each, a second apart, behind 10,000 tasks of another customer. "
+        f"First come, first served, they wait {seconds(max(first_come))} to {seconds(min(first_come))}. "
+        f"With django_fairque they wait {seconds(min(fair))} to {seconds(max(fair))}."
+    )
+    return picture(bottom + 64, "A customer’s single task behind another customer’s 10,000 tasks", description, body)
+
+
+BOX, STEP, LEFT = 48, 57, 138
+ROUND_SECONDS, FIRST_SECONDS, CYCLE_SECONDS = 1.0, 1.5, 16.0
+
+
+def turns() -> str:
+    """Ten tasks of three users: served from one queue, and in turn. Moving, where the reader allows movement."""
+    body = [text(24, 32, "Ten rounds: acme pushes seven tasks, then beta two, then carol one", "name")]
+    body += _panel(56, "First come, first served: one queue for all", FIRST_COME, [FIRST_COME])
+    queues = [[user] * number for user, number in TASKS.items()]
+    body += _panel(232, "django_fairque: a queue for each user, served in turn", IN_TURN, queues)
+    frames = "".join(
+        f"      @keyframes round{number} {{ 0%, {_percent(number)} {{ transform: translate(var(--x), var(--y)) }} "
+        f"{_percent(number + 0.6)}, 100% {{ transform: none }} }}\n"
+        for number in range(len(IN_TURN))
+    )
+    style = (
+        "    @media (prefers-reduced-motion: no-preference) {\n"
+        f"      .task {{ animation: {CYCLE_SECONDS:g}s ease-in-out infinite }}\n{frames}    }}\n"
+    )
+    description = (
+        f"First come, first served, the tasks start in the order {', '.join(FIRST_COME)}: carol waits for nine tasks. "
+        f"With django_fairque they start in the order {', '.join(IN_TURN)}: carol waits for two."
+    )
+    return picture(482, "A first-come queue and the ring, for ten rounds", description, body, style)
+
+
+def _percent(rounds: float) -> str:
+    return f"{(FIRST_SECONDS + ROUND_SECONDS * rounds) / CYCLE_SECONDS:.2%}"
+
+
+def _panel(top: int, title: str, order: Sequence[str], queues: Sequence[Sequence[str]]) -> list[str]:
+    """The queues with their tasks, and below the tasks that have started, by round. A task moves from its queue."""
+    started = top + 40 + 40 * len(queues)
+    body = [text(24, top + 16, title, "name")]
+    places: dict[str, list[tuple[int, int]]] = {user: [] for user in TASKS}
+    for row, queue in enumerate(queues):
+        y = top + 30 + 40 * row
+        label = "waiting" if len(queues) == 1 else f"{queue[0]} waits"
+        body.append(text(24, y + 20, label, "note"))
+        for index, user in enumerate(queue):
+            x = LEFT + STEP * index
+            places[user].append((x, y))
+            body.append(f'<rect class="open" x="{x}" y="{y}" width="{BOX}" height="30" rx="4"/>')
+    body.append(text(24, started + 20, "started in round", "note"))
+    for index, user in enumerate(order):
+        x, (from_x, from_y) = LEFT + STEP * index, places[user].pop(0)
+        body.append(text(x + BOX / 2, started + 48, str(index + 1), "note middle"))
+        body.append(
+            f'<g class="task" style="--x:{from_x - x}px;--y:{from_y - started}px;animation-name:round{index}">'
+            f'<rect class="{user}" x="{x}" y="{started}" width="{BOX}" height="30" rx="4"/>'
+            f"{text(x + BOX / 2, started + 20, user, 'middle')}</g>"
+        )
+    rounds = order.index("carol") + 1
+    body.append(text(24, started + 72, f"carol’s only task starts in round {rounds}.", "note"))
+    return body
+
+
+def files() -> dict[Any, str]:
+    """What this command writes: the text of each file."""
+    found = results()
+    return {
+        DOCS / "images" / "noisy-neighbor.svg": noisy_neighbor(found),
+        DOCS / "images" / "turns.svg": turns(),
+        README: FIGURES.sub(lambda _: readme_figures(found), README.read_text()),
+    }
+
+
+if __name__ == "__main__":
+    for file, content in files().items():
+        file.write_text(content)
