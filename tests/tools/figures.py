@@ -1,8 +1,8 @@
 """The figures on pages that compare with other queues: they come from files that runs of the benchmarks wrote.
 
 ``python -m tests.tools.postgres python -m tests.lab.benchmarks PART --write tests/lab/benchmarks/results/PART.json`` measures
-(PART is ``peers`` or ``work``). ``python -m tests.tools.figures`` writes the figures into the pages, adds the newest run to the history of
-all runs, and draws its chart (`history`); a test fails if they differ.
+(PART is ``peers`` or ``work``). ``python -m tests.tools.figures`` writes the figures into the pages, adds
+the newest run to the history of all runs, and draws its chart (`history`); a test fails if they differ.
 """
 
 from __future__ import annotations

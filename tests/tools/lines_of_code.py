@@ -23,6 +23,8 @@ PARTS = {
     "backends, testing, checks, embedded": ("backends", "testing", "checks", "embedded"),
 }
 """The folders of each part. All other modules of Python belong to the package's root, and all of Lua to one part."""
+PROGRAMS = {"lab", "tools"}
+"""Folders among the tests with benchmarks, campaigns and generators."""
 ROOT_PART, LUA_PART = "package root", "Lua"
 WITHOUT_CODE = {
     tokenize.COMMENT,
@@ -73,8 +75,12 @@ def count_parts(package: Path) -> dict[str, int]:
 
 
 def count_tests(folder: Path) -> int:
-    """Return the lines of code of all modules in this folder."""
-    return sum(count_python(file.read_text()) for file in folder.rglob("*.py"))
+    """Return the lines of code of the tests in this folder. Programs in `PROGRAMS` don't count, their tests do."""
+    return sum(
+        count_python(file.read_text())
+        for file in folder.rglob("*.py")
+        if file.relative_to(folder).parts[0] not in PROGRAMS or file.name.startswith("test_")
+    )
 
 
 if __name__ == "__main__":
