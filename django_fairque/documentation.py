@@ -142,7 +142,7 @@ def nearest_titles(query: str) -> list[str]:
     known = {entry.title.removeprefix("fairque.").lower(): entry.title for entry in all_entries()}
     known |= {entry.section.lower(): entry.section for entry in all_entries()}
     wanted = query[:MAX_QUERY_LENGTH].lower().strip().removeprefix("fairque.")
-    return [known[each] for each in difflib.get_close_matches(wanted[:100], known, n=5, cutoff=0.5)]
+    return [known[match] for match in difflib.get_close_matches(wanted[:100], known, n=5, cutoff=0.5)]
 
 
 def _messages_in(line: str, entries: Sequence[Explanation]) -> list[Explanation]:

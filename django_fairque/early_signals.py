@@ -28,9 +28,9 @@ def install() -> None:
         return
     if threading.current_thread() is not threading.main_thread():
         return
-    for each in SIGNALS:
-        if signal.getsignal(each) is signal.SIG_DFL:
-            signal.signal(each, exit_early)
+    for number in SIGNALS:
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, exit_early)
 
 
 def exit_early(number: int, _: object) -> None:

@@ -69,25 +69,25 @@ class LineChart:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to draw."""
-        return not any(_all_known(each.values) for each in self.series)
+        return not any(_all_known(series.values) for series in self.series)
 
     @property
     def top(self) -> float:
         """The value of the upper edge."""
-        most = max((value for each in self.series for value in _all_known(each.values)), default=0.0)
+        most = max((value for series in self.series for value in _all_known(series.values)), default=0.0)
         return ceiling(most, is_time=self.say is formatting.duration)
 
     @property
     def data(self) -> str:
         """The data that the script ``charts.js`` draws, as JSON."""
-        values = [list(map(_known, each.values)) for each in self.series]
+        values = [list(map(_known, series.values)) for series in self.series]
         series = [
             {
-                "label": printable(each.label),
+                "label": printable(series.label),
                 "values": known,
                 "texts": [None if value is None else self.say(value) for value in known],
             }
-            for each, known in zip(self.series, values, strict=True)
+            for series, known in zip(self.series, values, strict=True)
         ]
         top = self.top
         return json.dumps(
@@ -97,7 +97,7 @@ class LineChart:
                 "dated": self._is_dated,
                 "top": top,
                 "levels": [(top * part, self.say(top * part)) for part in (0.0, 0.5, 1.0)],
-                "marks": [(self._within(each.at), text) for each, text in self.drawn_deployments],
+                "marks": [(self._within(deployment.at), text) for deployment, text in self.drawn_deployments],
                 "series": series,
             }
         )
@@ -111,8 +111,8 @@ class LineChart:
         """The label, the CSS class and the path of each series."""
         top = self.top
         return [
-            (printable(each.label), f"fq-line-{number}", path(each.values, top))
-            for number, each in enumerate(self.series, 1)
+            (printable(series.label), f"fq-line-{number}", path(series.values, top))
+            for number, series in enumerate(self.series, 1)
         ]
 
     @property
@@ -125,10 +125,13 @@ class LineChart:
     def drawn_deployments(self) -> list[tuple[Deployment, str]]:
         """The deployments in the chart's time, the oldest first, each with its text."""
         form = "%m-%d %H:%M" if self._is_dated else "%H:%M"
-        some = [each for each in self.deployments if self.times and each.at >= self.times[0]]
-        facts = [{"version": printable(each.code_version), "time": _clock(each.at, form)} for each in some]
+        some = [deployment for deployment in self.deployments if self.times and deployment.at >= self.times[0]]
+        facts = [
+            {"version": printable(deployment.code_version), "time": _clock(deployment.at, form)} for deployment in some
+        ]
         return [
-            (each, gettext("deployment %(version)s, %(time)s") % fact) for each, fact in zip(some, facts, strict=True)
+            (deployment, gettext("deployment %(version)s, %(time)s") % fact)
+            for deployment, fact in zip(some, facts, strict=True)
         ]
 
     @property
@@ -136,8 +139,8 @@ class LineChart:
         """The position and the text of each drawn deployment. At the right edge, the position leaves room for the whole line."""
         first, last = (self.times[0], self.times[-1]) if self.times else (0.0, 0.0)
         return [
-            (_at(min(CHART_WIDTH - 2, CHART_WIDTH * (self._within(each.at) - first) / (last - first or 1))), text)
-            for each, text in self.drawn_deployments
+            (_at(min(CHART_WIDTH - 2, CHART_WIDTH * (self._within(deployment.at) - first) / (last - first or 1))), text)
+            for deployment, text in self.drawn_deployments
         ]
 
     def _within(self, at: float) -> float:
@@ -173,7 +176,7 @@ class LineChart:
     @property
     def rows(self) -> list[tuple[float, list[str | None]]]:
         """The figures as a table, the latest first: a moment, and the text of each series (None for no value)."""
-        known = [list(map(_known, each.values)) for each in self.series]
+        known = [list(map(_known, series.values)) for series in self.series]
         texts = [[None if value is None else self.say(value) for value in values] for values in known]
         table = list(zip(self.times, zip(*texts, strict=True), strict=True)) if texts else []
         return [(when, list(values)) for when, values in reversed(table)]

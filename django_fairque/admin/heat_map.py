@@ -36,7 +36,7 @@ class HeatRow:
 def drawn(history: WaitHistory) -> dict[str, Any]:
     """The variables of the template ``heat_map.html``; ``heat_rows`` is empty if nobody waited."""
     users = history.users[:HEAT_ROWS]
-    rows = [_row("", history.medians), *(_row(each.user_id, each.waits) for each in users)] if users else []
+    rows = [_row("", history.medians), *(_row(user.user_id, user.waits) for user in users)] if users else []
     return {
         "heat_rows": rows,
         "heat_width": len(history.begins),
@@ -71,10 +71,10 @@ def _level(wait: int | None) -> int | None:
 def _figures(history: WaitHistory) -> list[tuple[int, int, list[tuple[str, int]]]]:
     """List the half hours in which users waited, the latest first: begin, median wait, and the longest waits by user."""
     waited: list[list[tuple[str, int]]] = [[] for _begin in history.begins]
-    for each in history.users:
-        for some, wait in zip(waited, each.waits, strict=True):
+    for user in history.users:
+        for some, wait in zip(waited, user.waits, strict=True):
             if wait:
-                some.append((each.user_id, wait))
+                some.append((user.user_id, wait))
     figures = [
         (begin, middle or 0, sorted(some, key=lambda item: -item[1])[:USERS_PER_FIGURE])
         for begin, middle, some in zip(history.begins, history.medians, waited, strict=True)

@@ -56,7 +56,7 @@ class OutboxEntryAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # no generi
         """Return everything that is sent, except secrets."""
         try:
             tasks = [
-                {**each, "payload": json_payload.loads(each["payload"].encode())} for each in json.loads(entry.tasks)
+                {**task, "payload": json_payload.loads(task["payload"].encode())} for task in json.loads(entry.tasks)
             ]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             return as_text(Undecodable(entry.tasks.encode(), str(error)))

@@ -108,7 +108,7 @@ def _reasons(healths: Mapping[str, Health], link: Callable[..., str]) -> Iterato
     for name, health in healths.items():
         for reason in dict.fromkeys(health.reasons):
             queues_of[reason].append(name)
-    for reason in sorted(queues_of, key=lambda each: each != NO_WORKER_RUNS):
+    for reason in sorted(queues_of, key=lambda reason: reason != NO_WORKER_RUNS):
         names = queues_of[reason]
         page = next((page for pattern, page in _REMEDIES if pattern.search(reason)), "")
         text = redacted_text(sentence(reason))

@@ -185,7 +185,9 @@ class FairqueBackend(BaseTaskBackend):
         """Return the mistakes in ``OPTIONS``, including patterns that together give a task contradictory options."""
         found = [(path, self.settings.of(path).problem) for path in definitions.known_paths()]
         contradictions = [f"{path}: {problem}" for path, problem in found if problem]
-        return [f"OPTIONS of TASKS[{self.alias!r}]: {each}" for each in [*self.settings.problems, *contradictions]]
+        return [
+            f"OPTIONS of TASKS[{self.alias!r}]: {problem}" for problem in [*self.settings.problems, *contradictions]
+        ]
 
     def _definition(self, task: AnyTask) -> DjangoDefinition:
         return definitions.register(task, self.settings.of(task.module_path), _user_of)

@@ -117,7 +117,7 @@ class BackendOptions:
             except ValueError as error:
                 self._mistakes.append(f"{where}{error}")
             else:
-                self._imports += [(where, *each) for each in _paths_in(name, value)]
+                self._imports += [(where, *path) for path in _paths_in(name, value)]
         if problem := _path_options(checked).problem:
             self._mistakes.append(f"{where}{problem}")
             return {}
@@ -127,7 +127,7 @@ class BackendOptions:
 def _specificity(pattern: str) -> tuple[bool, int]:
     """Sort key for patterns. The most specific one comes last: a path without wildcards, else the one with most other
     characters."""
-    return not WILDCARDS & set(pattern), sum(each not in WILDCARDS for each in pattern)
+    return not WILDCARDS & set(pattern), sum(part not in WILDCARDS for part in pattern)
 
 
 def _path_options(merged: Mapping[str, Any]) -> PathOptions:
@@ -157,7 +157,7 @@ def _paths_in(name: str, value: Any) -> list[tuple[Callable[[str], object], str]
     """Return the dotted paths in the value of an option, each with the function that imports and checks it."""
     several = value if isinstance(value, (tuple, list)) else (value,)
     check = {"USER": _imported_user, "RETRY_ON": _imported_error, "MIDDLEWARE": middleware.load}.get(name)
-    return [(check, each) for each in several if isinstance(each, str)] if check else []
+    return [(check, path) for path in several if isinstance(path, str)] if check else []
 
 
 def _problem_of(check: Callable[[str], object], path: str) -> str:
@@ -195,7 +195,7 @@ def _priority(value: Any) -> int:
 
 def _retry_on(value: Any) -> Sequence[type[BaseException]]:
     several = tuple(value) if isinstance(value, (tuple, list)) else (value,)
-    classes = [each for each in several if not isinstance(each, str)]
+    classes = [error_class for error_class in several if not isinstance(error_class, str)]
     if classes or not several:
         checked_option("retry_on", tuple(classes), "RETRY_ON")
     return several if len(classes) == len(several) else ImportedErrors(several)
@@ -230,7 +230,7 @@ class ImportedErrors(Sequence[type[BaseException]]):
 
     @cached_property
     def _classes(self) -> list[type[BaseException]]:
-        return [found for each in self._given if (found := _error_class(each)) is not None]
+        return [found for entry in self._given if (found := _error_class(entry)) is not None]
 
     @overload
     def __getitem__(self, index: int) -> type[BaseException]: ...

@@ -143,7 +143,7 @@ def stored(task: AnyTask, record: Record, queue: str, attempts: Sequence[Attempt
         attempts = [
             attempt for attempt in attempts if attempt.at <= record.started_at
         ]  # the present run has no line yet
-    workers = [each.worker for each in attempts if _is_run(each)]
+    workers = [attempt.worker for attempt in attempts if _is_run(attempt)]
     if record.state in (TaskState.STARTED, TaskState.FINISHED):
         workers.append(record.worker)
     result = _result(
@@ -157,9 +157,9 @@ def stored(task: AnyTask, record: Record, queue: str, attempts: Sequence[Attempt
         last_attempted_at=_moment(record.started_at),
         finished_at=_moment(record.ended_at),
         errors=[
-            StoredError(exception_class_path=_class_path(each), traceback=each.traceback or each.error)
-            for each in attempts
-            if _is_error(each)
+            StoredError(exception_class_path=_class_path(attempt), traceback=attempt.traceback or attempt.error)
+            for attempt in attempts
+            if _is_error(attempt)
         ],
         worker_ids=workers,
     )
@@ -212,8 +212,8 @@ def _as_sent(task: AnyTask, record: Record, queue: str, about: TaskMetadata, ali
 def unvalidated_copy(task: AnyTask, changes: Mapping[str, Any]) -> AnyTask:
     """Return the task with ``changes``, without the validation in Django's constructor."""
     copy: AnyTask = object.__new__(type(task))
-    for each in fields(task):
-        object.__setattr__(copy, each.name, changes.get(each.name, getattr(task, each.name)))
+    for field in fields(task):
+        object.__setattr__(copy, field.name, changes.get(field.name, getattr(task, field.name)))
     return copy
 
 

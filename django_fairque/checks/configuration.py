@@ -137,7 +137,7 @@ def _request_user(path: str | None) -> Iterator[checks.CheckMessage]:
 
 
 def _middleware(path: str | None) -> Iterator[checks.CheckMessage]:
-    installed = {name for each in settings.MIDDLEWARE for name in _names_of(each)}
+    installed = {name for path in settings.MIDDLEWARE for name in _names_of(path)}
     has_ours = "django_fairque.middleware.CurrentUserMiddleware" in installed
     if path and not has_ours:
         text = f"REQUEST_USER names {path!r}, and nobody calls it"
@@ -170,7 +170,7 @@ def check_workers(**_: Any) -> list[checks.CheckMessage]:
 
 
 def _handlers(workers: tuple[WorkerConfig, ...]) -> Iterator[checks.CheckMessage]:
-    for path in sorted({each.handler for each in workers if each.handler}):
+    for path in sorted({worker.handler for worker in workers if worker.handler}):
         try:
             problem = "" if callable(import_string(path)) else "it is not callable"
         except ImportError as failed:
@@ -184,7 +184,7 @@ def _short_leases(config: FairQueueConfig, workers: tuple[WorkerConfig, ...]) ->
     from django_fairque.worker.common.options import WorkerOptions
 
     patience = config.redis.socket_timeout
-    shortest = min((WorkerOptions.from_config(each) for each in workers), key=lambda options: options.lease_seconds)
+    shortest = min((WorkerOptions.from_config(worker) for worker in workers), key=lambda options: options.lease_seconds)
     if shortest.renewal_interval + patience >= shortest.fence_after:
         yield message(
             "fairque.W003",
@@ -255,7 +255,7 @@ def _settings_of_development(config: FairQueueConfig, redis: RedisConfig) -> Ite
 
 def _kept_connections(config: FairQueueConfig) -> Iterator[checks.CheckMessage]:
     """Session variables pass from task to task in a connection that is kept. SQLite has hardly any that matter."""
-    if all(each.close_database_connections for each in (config.worker, *config.workers.values())):
+    if all(worker.close_database_connections for worker in (config.worker, *config.workers.values())):
         return
     databases: dict[str, dict[str, Any]] = settings.DATABASES
     for alias, database in databases.items():

@@ -213,7 +213,7 @@ def check_caches(**_: Any) -> list[CheckMessage]:
 
 def shares_database(mine: RedisConfig, cache: RedisConfig) -> bool:
     """Whether a cache is, by its settings, in a database of the queues."""
-    return any(cache.database == each.database for each in mine.servers)
+    return any(cache.database == server.database for server in mine.servers)
 
 
 def shared(cache: RedisConfig, alias: str) -> CheckMessage:

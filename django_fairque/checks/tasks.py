@@ -38,17 +38,17 @@ def _middleware(config: FairQueueConfig | None) -> Iterator[CheckMessage]:
     from django_fairque.tasks import registry
 
     listed: list[tuple[str, object]] = [
-        ("the setting MIDDLEWARE", each) for each in (config.middleware if config else ())
+        ("the setting MIDDLEWARE", entry) for entry in (config.middleware if config else ())
     ]
     for definition in filter(None, map(registry.find, registry.names())):
-        listed += [(f"the task {definition.name!r}", each) for each in definition.options.middleware]
+        listed += [(f"the task {definition.name!r}", entry) for entry in definition.options.middleware]
     if not listed:
         return  # without loading the module, which a project without middleware does not need
     from django_fairque.tasks.middleware import load
 
-    for where, each in listed:
+    for where, entry in listed:
         try:
-            load(each)
+            load(entry)
         except ConfigurationError as error:  # noqa: PERF203 - each of them is reported
             hint = "Name a subclass of django_fairque.TaskMiddleware that is made without arguments, or an instance of one."
             yield message("fairque.E017", f"{where} can't be used: {error}", hint)
@@ -100,7 +100,7 @@ def check_events(**_: Any) -> list[CheckMessage]:
     hint = f"Nothing is enqueued when it happens. {EVENT_MISTAKE_HINT}"
     found = [message("fairque.E020", text, hint, is_error=False) for text in rules.mistakes()]
     deleted = {rule.model for rule in rules.rules() if rule.is_on and DELETE in rule.kinds}
-    cascades = [each for model in deleted if model is not None for each in _cascades(model)]
+    cascades = [warning for model in deleted if model is not None for warning in _cascades(model)]
     return [*found, *cascades]
 
 
@@ -124,8 +124,8 @@ def check_bulk_operations(**_: Any) -> list[CheckMessage]:
 
     watched = {rule.model for rule in rules.rules() if rule.is_on and {CREATE, UPDATE} & rule.kinds}
     unseen = {}
-    for model in sorted({each for one in watched if one is not None for each in classes_of(one)}, key=_label):
-        names = [each.name for each in model._meta.managers if not _has_queryset(each, EventQuerySetMixin)]
+    for model in sorted({model for one in watched if one is not None for model in classes_of(one)}, key=_label):
+        names = [manager.name for manager in model._meta.managers if not _has_queryset(manager, EventQuerySetMixin)]
         if names and not model._meta.abstract:
             unseen[_label(model)] = names
     if not unseen:
@@ -152,14 +152,14 @@ def _has_queryset(manager: Any, kind: type) -> bool:
 def _cascades(model: type[models.Model]) -> Iterator[CheckMessage]:
     """Django 6.1 can leave cascades to the database, which sends no signals."""
     by_database = getattr(models, "DB_CASCADE", None)
-    for each in apps.get_models():
-        if not issubclass(each, model):
+    for subclass in apps.get_models():
+        if not issubclass(subclass, model):
             continue
-        for field in each._meta.concrete_fields:
+        for field in subclass._meta.concrete_fields:
             if by_database is not None and field.remote_field and field.remote_field.on_delete is by_database:
                 yield message(
                     "fairque.W020",
-                    f"objects of {each._meta.label} that go with their {field.name} are deleted by the database: their "
+                    f"objects of {subclass._meta.label} that go with their {field.name} are deleted by the database: their "
                     "model event on_delete does not fire then",
-                    f"Use CASCADE for {each._meta.label}.{field.name}, or watch {field.related_model._meta.label}.",  # type: ignore[union-attr]
+                    f"Use CASCADE for {subclass._meta.label}.{field.name}, or watch {field.related_model._meta.label}.",  # type: ignore[union-attr]
                 )

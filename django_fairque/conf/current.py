@@ -169,7 +169,7 @@ def intercepting(interceptor: Interceptor | None) -> Iterator[None]:
     try:
         yield
     finally:
-        del interceptors[max(index for index, each in enumerate(interceptors) if each is interceptor)]
+        del interceptors[max(index for index, other in enumerate(interceptors) if other is interceptor)]
         _forget_config(interceptor)
 
 

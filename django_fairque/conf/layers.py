@@ -148,7 +148,9 @@ def merge_layers(layers: Iterable[Layer]) -> dict[KeyPath, Entry]:
 
 def _names_another_server(later: Mapping[KeyPath, Entry], earlier: Mapping[KeyPath, Entry]) -> bool:
     """Return whether ``later`` names a different server, instead of changing a part of the server that ``earlier`` names."""
-    named, before = ({path[1] for path in each if _is_about_server(path)} & {*ADDRESSES} for each in (later, earlier))
+    named, before = (
+        {path[1] for path in entries if _is_about_server(path)} & {*ADDRESSES} for entries in (later, earlier)
+    )
     is_part = named in ({"host"}, {"sentinel"}) and before <= named
     return bool(named) and not is_part
 
@@ -315,9 +317,9 @@ def overrides_layer(overrides: Mapping[str, Any]) -> Layer:
 def default_server_layer(layers: list[Layer], *, needs_server: bool) -> Layer:
     """Return a layer with the embedded server if no source names a server and DEBUG is true; else with the mistake."""
     layer = Layer()
-    keys = {path[1] for each in layers for path in each.entries if path[:1] == ("redis",) and len(path) > 1}
+    keys = {path[1] for layer in layers for path in layer.entries if path[:1] == ("redis",) and len(path) > 1}
     if keys & {*ADDRESSES, "port"} or any(
-        mistake.path[:1] in _MAY_NAME_A_SERVER for each in layers for mistake in each.mistakes
+        mistake.path[:1] in _MAY_NAME_A_SERVER for layer in layers for mistake in layer.mistakes
     ):
         return layer
     from django.conf import settings

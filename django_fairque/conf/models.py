@@ -72,7 +72,7 @@ class FairQueueConfig(TopLevelOptions):
             if queue.shards > servers > 1:
                 text = f"expected at most {servers}, because REDIS.URL names {servers} servers and each has one shard of a queue"
                 yield Mistake("conflict", ("queues", name, "shards"), f"{text}; got {queue.shards}")
-        named = [(("worker",), self.worker), *((("workers", name), each) for name, each in self.workers.items())]
+        named = [(("worker",), self.worker), *((("workers", name), worker) for name, worker in self.workers.items())]
         for path, worker in named:
             for name in worker.queues:
                 if name not in self.queues:
@@ -186,7 +186,7 @@ def _build(whole: type[FairQueueConfig], data: Mapping[str, Any]) -> dict[str, A
         try:
             return kind.model_validate({} if options is None else options)
         except InvalidOptionsError as error:
-            mistakes.extend(replace(each, path=(*path, *each.path), key="") for each in error.mistakes)
+            mistakes.extend(replace(mistake, path=(*path, *mistake.path), key="") for mistake in error.mistakes)
             return None
 
     top = make(TopLevelOptions, (), {name: data[name] for name in TopLevelOptions.model_fields if name in data})
@@ -207,8 +207,8 @@ def _build(whole: type[FairQueueConfig], data: Mapping[str, Any]) -> dict[str, A
         "queues": (QueueConfig, queues),
         "schedules": (ScheduleConfig, _by_name(data, "schedules")),
     }
-    for section, (kind, each) in named.items():
-        built[section] = {name: make(kind, (section, name), options) for name, options in each.items()}
+    for section, (kind, entries) in named.items():
+        built[section] = {name: make(kind, (section, name), options) for name, options in entries.items()}
     if mistakes:
         raise InvalidOptionsError(mistakes)
     return built

@@ -241,7 +241,7 @@ class RedisConfig(Options):
         """The hosts of the connections; none for a socket or the embedded server."""
         if self.sentinel:
             return [host for host, _ in self.sentinel.nodes]
-        return [each.endpoint[0] for each in self.servers if each.endpoint]
+        return [server.endpoint[0] for server in self.servers if server.endpoint]
 
     @property
     def endpoint(self) -> tuple[str, int] | None:
@@ -452,7 +452,9 @@ def create_synchronous_client(client: Any) -> Redis | RedisCluster:
 
     redis: Any = import_module(SYNC)
     if listed := separate_servers(client):
-        several: Any = ServerList([ListedServer(each.name, create_synchronous_client(each.client)) for each in listed])
+        several: Any = ServerList(
+            [ListedServer(server.name, create_synchronous_client(server.client)) for server in listed]
+        )
         return several  # type: ignore[no-any-return]
     if is_cluster(client):
         options = client.connection_kwargs
@@ -470,7 +472,7 @@ def create_synchronous_client(client: Any) -> Redis | RedisCluster:
     if manager := getattr(pool, "sentinel_manager", None):
         of_sentinels = [sentinel.connection_pool.connection_kwargs for sentinel in manager.sentinels]
         access = {**_portable(manager.sentinel_kwargs), **_retry(SYNC), "ssl": bool(manager.sentinel_kwargs.get("ssl"))}
-        addresses = [(each["host"], each["port"]) for each in of_sentinels]
+        addresses = [(address["host"], address["port"]) for address in of_sentinels]
         sentinels = import_module(f"{SYNC}.sentinel").Sentinel(addresses, sentinel_kwargs=access)
         options |= {"service_name": pool.service_name, "sentinel_manager": sentinels, "is_master": pool.is_master}
     made: Redis = redis.Redis.from_pool(_synchronous(type(pool))(**options))
@@ -501,8 +503,8 @@ def _create(config: RedisConfig, package: str, *, decode_responses: bool) -> Any
         from django_fairque.engine.transport import server_list
 
         kind = server_list.ServerList if package == SYNC else server_list.AsyncServerList
-        clients = [_create(each, package, decode_responses=decode_responses) for each in servers]
-        names = [each.place for each in servers]
+        clients = [_create(server, package, decode_responses=decode_responses) for server in servers]
+        names = [server.place for server in servers]
         return kind([server_list.ListedServer(*pair) for pair in zip(names, clients, strict=True)])
     (config,) = servers
     common = {
@@ -650,11 +652,11 @@ def resolve_cache(config: RedisConfig) -> RedisConfig:
 
 
 def _server_urls(url: str) -> Iterator[str]:
-    for each in urls.separate_urls(url):
-        if each.startswith("embedded:"):
-            yield from (f"embedded://{quote(str(directory))}" for directory in embedded_directories(each))
+    for server_url in urls.separate_urls(url):
+        if server_url.startswith("embedded:"):
+            yield from (f"embedded://{quote(str(directory))}" for directory in embedded_directories(server_url))
         else:
-            yield each
+            yield server_url
 
 
 def embedded_directories(url: str) -> list[Path]:

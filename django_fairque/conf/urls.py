@@ -27,7 +27,7 @@ EXAMPLES = "redis://, rediss://, unix:// or embedded://, for example redis://127
 
 def join_urls(given: object) -> object:
     """Join a list of URLs to one text; return anything else unchanged."""
-    is_list = isinstance(given, (list, tuple)) and all(isinstance(each, str) for each in given)
+    is_list = isinstance(given, (list, tuple)) and all(isinstance(url, str) for url in given)
     return " ".join(given) if is_list and isinstance(given, Iterable) else given
 
 
@@ -59,8 +59,8 @@ def split_url(url: str) -> tuple[str, dict[str, str]]:
     """
     if find_url_problem(url):
         return url, {}
-    if len(each := separate_urls(url)) > 1:  # their options are equal, as `find_url_problem` has checked
-        places = [split_url(one) for one in each]
+    if len(urls := separate_urls(url)) > 1:  # their options are equal, as `find_url_problem` has checked
+        places = [split_url(one) for one in urls]
         return " ".join(place for place, _ in places), places[0][1]
     parts = urlsplit(url.strip())
     found = {"username": parts.username, "password": parts.password, "db": _database(parts)}
@@ -76,8 +76,8 @@ def split_url(url: str) -> tuple[str, dict[str, str]]:
 
 def find_url_problem(url: str, known: Collection[str] | None = None) -> str:
     """Return the problem of a URL, or an empty string. ``known`` are the options that its query may contain."""
-    if len(each := separate_urls(url)) > 1:
-        return next(filter(None, (find_url_problem(one, known) for one in each)), "") or _list_problem(each)
+    if len(urls := separate_urls(url)) > 1:
+        return next(filter(None, (find_url_problem(one, known) for one in urls)), "") or _list_problem(urls)
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
@@ -94,15 +94,15 @@ def find_url_problem(url: str, known: Collection[str] | None = None) -> str:
     return ""
 
 
-def _list_problem(each: list[str]) -> str:
+def _list_problem(urls: list[str]) -> str:
     """Return the problem of several URLs that are valid separately."""
-    if len(each) > MAX_SHARDS:
-        return f"expected at most {MAX_SHARDS} servers; got {len(each)}"
-    if len({urlsplit(url).scheme for url in each}) > 1 or any(
-        split_url(url)[1] != split_url(each[0])[1] for url in each
+    if len(urls) > MAX_SHARDS:
+        return f"expected at most {MAX_SHARDS} servers; got {len(urls)}"
+    if len({urlsplit(url).scheme for url in urls}) > 1 or any(
+        split_url(url)[1] != split_url(urls[0])[1] for url in urls
     ):
         return "expected URLs with the same scheme, user, password, database and options; got others"
-    if len({split_url(url)[0] for url in each}) < len(each):
+    if len({split_url(url)[0] for url in urls}) < len(urls):
         return "expected each server once, because each has one shard; got one of them twice"
     return ""
 

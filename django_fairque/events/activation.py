@@ -32,7 +32,7 @@ RECEIVER_ID = "django_fairque.events"
 
 def add(rule: Rule) -> None:
     """Declare a rule; from then on it is switched on, or as soon as the models are there."""
-    same = sum(each.name == rule.name or each.name.startswith(f"{rule.name}#") for each in rules.rule_registry.rules)
+    same = sum(other.name == rule.name or other.name.startswith(f"{rule.name}#") for other in rules.rule_registry.rules)
     if same:
         rule.name = f"{rule.name}#{same + 1}"
     rules.rule_registry.rules.append(rule)
@@ -200,16 +200,18 @@ def _model_problems(rule: Rule, model: type[Model]) -> Iterator[str]:
         yield from rule.when.problems(model)
     for what, given in (
         ("user", rule.user),
-        *((f"argument {number}", each) for number, each in enumerate(rule.args, 1)),
-        *((f"argument {name!r}", each) for name, each in rule.kwargs.items()),
+        *((f"argument {number}", argument) for number, argument in enumerate(rule.args, 1)),
+        *((f"argument {name!r}", argument) for name, argument in rule.kwargs.items()),
     ):
         if isinstance(given, str) and (problem := problem_of(model, given)):
             yield f"{what}: {problem}; write Value({given!r}) if the text itself is meant"
     if M2M in rule.kinds:
-        fields = {each.name: each for each in model._meta.many_to_many}
+        fields = {field.name: field for field in model._meta.many_to_many}
         field = fields.get(rule.relation)
         if field is None:
             names = ", ".join(fields) or "none"
             yield f"{model._meta.label} declares no many-to-many field {rule.relation!r}; it has {names}"
-        elif rule.actions == {"clear"} and any(each.has_own_rows for each in relations_of(model, rule.relation)):
+        elif rule.actions == {"clear"} and any(
+            relation.has_own_rows for relation in relations_of(model, rule.relation)
+        ):
             yield f"a clear of {rule.relation!r} is a 'remove' of each row, because its through model is one of your own"

@@ -33,7 +33,7 @@ def is_historical(model: type[Model]) -> bool:
 
 def classes_of(model: type[Model]) -> list[type[Model]]:
     """Return the model with its proxies and children in all apps. For an abstract model, return only the children."""
-    known = [each for each in apps.get_models(include_auto_created=True) if issubclass(each, model)]
+    known = [candidate for candidate in apps.get_models(include_auto_created=True) if issubclass(candidate, model)]
     return known if model in known or model._meta.abstract else [model, *known]
 
 

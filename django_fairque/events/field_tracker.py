@@ -69,7 +69,7 @@ def names_of(model: type[Model], fields: Collection[str] | None = None) -> tuple
     found: tuple[str, ...] | None = tracked.get(model, ())
     if is_historical(model) and (found := _historical.get(model)) is None:
         here = {field.attname for field in model._meta.concrete_fields}
-        known = (names for each, names in tracked.items() if each._meta.label == model._meta.label)
+        known = (names for tracked_model, names in tracked.items() if tracked_model._meta.label == model._meta.label)
         found = _historical[model] = tuple(name for name in next(known, ()) if name in here)
         if found:
             watch_refreshes(model)

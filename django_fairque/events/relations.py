@@ -110,7 +110,7 @@ def _relations_through(through: type[Model]) -> Iterator[Relation]:
     if not is_historical(through):
         yield from _watched.get(through, ())
         return
-    for relation in [each for some in _watched.values() for each in some]:
+    for relation in [relation for some in _watched.values() for relation in some]:
         if relation.through._meta.label == through._meta.label:
             with suppress(LookupError, FieldDoesNotExist):  # where it was not there yet
                 model = through._meta.apps.get_model(relation.model._meta.label)

@@ -57,7 +57,8 @@ def suppress_events(*models: type[Model] | str) -> Iterator[None]:
 
 def is_suppressed(model: type[Model]) -> bool:
     return any(
-        each is _everything or (isinstance(each, type) and issubclass(model, each)) for each in _suppressed.get()
+        suppressed is _everything or (isinstance(suppressed, type) and issubclass(model, suppressed))
+        for suppressed in _suppressed.get()
     )
 
 
@@ -148,11 +149,11 @@ class Rule:
                 return (), dict(given)
             return (tuple(given) if isinstance(given, (tuple, list)) else (given,)), {}
         if types is None:
-            args = tuple(_bound(event, each) for each in self.args)
-            return args, {name: _bound(event, each) for name, each in self.kwargs.items()}
+            args = tuple(_bound(event, argument) for argument in self.args)
+            return args, {name: _bound(event, argument) for name, argument in self.kwargs.items()}
         return types.coerce(
-            [_bound(event, each, is_typed=types.converts(index)) for index, each in enumerate(self.args)],
-            {name: _bound(event, each, is_typed=types.converts(name)) for name, each in self.kwargs.items()},
+            [_bound(event, argument, is_typed=types.converts(index)) for index, argument in enumerate(self.args)],
+            {name: _bound(event, argument, is_typed=types.converts(name)) for name, argument in self.kwargs.items()},
         )
 
     def _user(self, event: Event) -> str | None:
@@ -170,9 +171,9 @@ class Rule:
         if running.name != definition.name:
             return False
         payload = json_payload.dumps({"args": args, "kwargs": kwargs})
-        sent = [each.payload_bytes for each in running.batch or (running,)]
+        sent = [context.payload_bytes for context in running.batch or (running,)]
         with_metadata = payload[:-1] + b',"'  # headers, for example, follow the arguments
-        return any(each == payload or each.startswith(with_metadata) for each in sent)
+        return any(sent_payload == payload or sent_payload.startswith(with_metadata) for sent_payload in sent)
 
 
 def _bound(event: Event, argument: Argument, *, is_typed: bool = False) -> Any:

@@ -289,7 +289,7 @@ def _attributes(run: TaskRun) -> dict[str, Any]:
         attributes["messaging.message.retry.count"] = task.attempt - 1
     else:
         attributes["messaging.batch.message_count"] = len(run.tasks)
-    if ready_at := min(each.ready_at for each in run.tasks):
+    if ready_at := min(task.ready_at for task in run.tasks):
         attributes["messaging.message.receive.latency"] = max(0.0, time.time() - ready_at) * 1000
     return attributes
 
@@ -379,4 +379,4 @@ def _drop_breadcrumbs_of_tasks(event: Any) -> None:
     """The thread that logs has the log lines about all users' tasks among its breadcrumbs."""
     crumbs = event.get("breadcrumbs")
     if isinstance(crumbs, dict):
-        crumbs["values"] = [each for each in crumbs.get("values", ()) if "task_id" not in (each.get("data") or {})]
+        crumbs["values"] = [crumb for crumb in crumbs.get("values", ()) if "task_id" not in (crumb.get("data") or {})]

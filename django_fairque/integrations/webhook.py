@@ -93,7 +93,7 @@ def _body(webhook: WebhookConfig, alerts: Sequence[dict[str, Any]]) -> bytes:
     if webhook.format == "json":
         content: dict[str, Any] = {"source": "django_fairque", "alerts": shown, "omitted": omitted}
     else:
-        lines = [_for_slack(f"queue {each['queue']}: {each['text']}") for each in shown]
+        lines = [_for_slack(f"queue {alert['queue']}: {alert['text']}") for alert in shown]
         if omitted:
             lines.append(f"and {omitted:,} more")
         content = {"text": "\n".join(lines), "mrkdwn": False}

@@ -74,8 +74,8 @@ def _heading(stats: QueueStats, workers: Iterable[WorkerRecord]) -> Iterator[str
     yield next(queue_lines(stats))
     if stats.missing_shards:
         yield f"! {missing_words(stats.missing_shards)}"
-    numbers = [each.info.get("concurrency", "") for each in workers]
-    slots = sum(int(each) for each in numbers if each.isascii() and each.isdecimal() and len(each) < 7)
+    numbers = [worker.info.get("concurrency", "") for worker in workers]
+    slots = sum(int(digits) for digits in numbers if digits.isascii() and digits.isdecimal() and len(digits) < 7)
     waiting = {"ready": sum(stats.depth.values()), "scheduled": stats.states["scheduled"]}
     waiting.update(deferred=stats.states["deferred"], dead=stats.states["failed"])
     yield f"slots    {number(slots)}, running {number(stats.states['started'])}"
@@ -207,15 +207,15 @@ class QueueApp(App[None]):
             cells = map(_cell, (task.task_id, task.name or "-", task.user_id, task.worker or "-", duration(seconds)))
             tasks.add_row(*cells)
         users.clear()
-        for each in figures.users:
-            sizes = each.sizes
-            counts = (sizes.ready, sizes.scheduled + sizes.deferred, sizes.running, each.finished, each.dead)
-            state = _cell(f"paused{pause_suffix(each.pause)}", "bold yellow") if each.paused else Text("")
-            weight = Text(f"{each.weight:g}", justify="right")
-            users.add_row(_cell(each.user_id), *map(_count, counts), weight, state)
+        for user in figures.users:
+            sizes = user.sizes
+            counts = (sizes.ready, sizes.scheduled + sizes.deferred, sizes.running, user.finished, user.dead)
+            state = _cell(f"paused{pause_suffix(user.pause)}", "bold yellow") if user.paused else Text("")
+            weight = Text(f"{user.weight:g}", justify="right")
+            users.add_row(_cell(user.user_id), *map(_count, counts), weight, state)
         for table, offset in offsets:
             table.scroll_to(offset.x, offset.y, animate=False)
-        names = [each.user_id for each in figures.users]
+        names = [user.user_id for user in figures.users]
         if selected in names:
             users.move_cursor(row=names.index(selected), animate=False)
         self._end_reading()
@@ -243,7 +243,7 @@ class QueueApp(App[None]):
     def action_pause(self) -> None:
         """Pause the user at the cursor, or resume it."""
         name = self.selected_user()
-        known = {each.user_id: each for each in (self.figures.users if self.figures else [])}
+        known = {user.user_id: user for user in (self.figures.users if self.figures else [])}
         if not name:
             return
         user, is_paused = self._queue.user(name), known[name].paused

@@ -59,7 +59,7 @@ def _judge(queues: Sequence[FairQueue]) -> list[Health]:
     excused = APPEND_ONLY_FILE_IS_OFF if durable_log(config.redis) else None
     judgments = []
     for index, (queue, seen) in enumerate(zip(queues, found[:count], strict=True)):
-        reasons = [each for each in seen.reasons if each != excused]
+        reasons = [reason for reason in seen.reasons if reason != excused]
         reasons += registry.mistakes()
         if figures:
             reasons += exceeded_limits(queue, found[count + index])

@@ -40,7 +40,7 @@ class Metric:
 
 def _failure_share(stats: QueueStats) -> float:
     minutes = stats.minutes[-FAILURE_SHARE_MINUTES:]
-    failed, ended = sum(each.failed for each in minutes), sum(each.failed + each.finished for each in minutes)
+    failed, ended = sum(minute.failed for minute in minutes), sum(minute.failed + minute.finished for minute in minutes)
     return failed / ended if ended else 0.0
 
 
@@ -53,7 +53,7 @@ METRICS: Mapping[str, Metric] = {
     "dead": Metric(lambda stats: sum(stats.dead.values()), number, "dead letters"),
     "deferred": Metric(lambda stats: stats.dependencies.deferred, number, "tasks that wait for others"),
     "sla_violated": Metric(
-        lambda stats: sum(each.violated for each in stats.minutes[-FAILURE_SHARE_MINUTES:]),
+        lambda stats: sum(minute.violated for minute in stats.minutes[-FAILURE_SHARE_MINUTES:]),
         number,
         f"tasks started too late in the last {FAILURE_SHARE_MINUTES} minutes",
     ),
@@ -196,10 +196,10 @@ def _has_webhook() -> bool:
 def _send(alerts: Sequence[MonitorAlert]) -> None:
     """Send one message for all alerts: a receiver that hangs delays a check only once."""
     fields = [
-        {"kind": each.state, "queue": each.queue, "rule": each.rule.name, "value": each.value, "since": each.since}
-        for each in alerts
+        {"kind": alert.state, "queue": alert.queue, "rule": alert.rule.name, "value": alert.value, "since": alert.since}
+        for alert in alerts
     ]
     try:
-        send_alerts([{**known, "text": str(each)} for known, each in zip(fields, alerts, strict=True)])
+        send_alerts([{**known, "text": str(alert)} for known, alert in zip(fields, alerts, strict=True)])
     except WebhookError as error:
         logger.warning("alerts were not sent: %s", error)

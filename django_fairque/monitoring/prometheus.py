@@ -107,16 +107,16 @@ def _by_task_name(
 
     def values(figures: Figures) -> Mapping[str, float]:
         found = {OTHER_NAMES: 0.0}
-        exported = [each for each in figures.names if each.name][:MAX_NAMES_EXPORTED]
-        for each in figures.names:
-            label = short_name(each.name) if each in exported else OTHER_NAMES
-            found[label] = together(found.get(label, 0.0), value(each))
+        exported = [row for row in figures.names if row.name][:MAX_NAMES_EXPORTED]
+        for row in figures.names:
+            label = short_name(row.name) if row in exported else OTHER_NAMES
+            found[label] = together(found.get(label, 0.0), value(row))
         return found
 
     return Family(GaugeMetricFamily, name, text, values, "task")
 
 
-def _each(name: str, label: str, values: Callable[[QueueStats], Mapping[str, int]], text: str) -> Family:
+def _family(name: str, label: str, values: Callable[[QueueStats], Mapping[str, int]], text: str) -> Family:
     return Family(GaugeMetricFamily, name, text, lambda figures: values(figures.stats), label)
 
 
@@ -134,7 +134,7 @@ def _totals(name: str, label: str, keys: Mapping[str, str], text: str) -> Family
 
 
 def _by_priority(key: str) -> Mapping[str, str]:
-    return {each.name: f"{key}:{each.value}" for each in Priority}
+    return {priority.name: f"{key}:{priority.value}" for priority in Priority}
 
 
 def _statuses(figures: Figures) -> Mapping[str, float]:
@@ -147,9 +147,9 @@ def _shards(figures: Figures) -> Mapping[str, float]:
 
 
 FAMILIES = (
-    _each("tasks", "state", lambda stats: stats.states, "Tasks in each state; ended ones until they are forgotten."),
-    _each("ready_tasks", "priority", lambda stats: stats.depth, "Queued tasks by priority."),
-    _each("dead_letters", "type", lambda stats: stats.dead, "Dead letters that lie there now."),
+    _family("tasks", "state", lambda stats: stats.states, "Tasks in each state; ended ones until they are forgotten."),
+    _family("ready_tasks", "priority", lambda stats: stats.depth, "Queued tasks by priority."),
+    _family("dead_letters", "type", lambda stats: stats.dead, "Dead letters that lie there now."),
     _one("oldest_wait_seconds", lambda stats: stats.oldest_wait_seconds, "How long one that could start has waited."),
     _one(
         "held_back_wait_seconds",
@@ -182,11 +182,11 @@ FAMILIES = (
         *("resolving_tasks", lambda stats: stats.dependencies.resolving),
         "Ended tasks whose dependents must be notified.",
     ),
-    _by_task_name("task_attempts", lambda each: each.attempts, "Attempts that ended in the last hour, by task name."),
-    _by_task_name("task_failures", lambda each: each.failed, "Attempts that failed in the last hour, by task name."),
-    _by_task_name("task_retrying", lambda each: each.retrying, "Tasks that wait for a retry, by task name."),
+    _by_task_name("task_attempts", lambda row: row.attempts, "Attempts that ended in the last hour, by task name."),
+    _by_task_name("task_failures", lambda row: row.failed, "Attempts that failed in the last hour, by task name."),
+    _by_task_name("task_retrying", lambda row: row.retrying, "Tasks that wait for a retry, by task name."),
     _by_task_name(
-        *("task_run_p95_seconds", lambda each: each.run.p95, "95 % of the attempts of the last hour ran no longer."),
+        *("task_run_p95_seconds", lambda row: row.run.p95, "95 % of the attempts of the last hour ran no longer."),
         together=max,
     ),
     Family(GaugeMetricFamily, "queue_health", "1 for the status that fairque_health reports.", _statuses, "status"),

@@ -59,8 +59,8 @@ def _redacted(value: Any, words: tuple[str, ...], levels: int) -> Any:
         return HIDDEN
     if isinstance(value, Mapping):
         secret = {key for key in value if any(word in str(key).casefold() for word in words)}
-        return {key: HIDDEN if key in secret else _redacted(each, words, levels - 1) for key, each in value.items()}
-    return [_redacted(each, words, levels - 1) for each in value]
+        return {key: HIDDEN if key in secret else _redacted(nested, words, levels - 1) for key, nested in value.items()}
+    return [_redacted(nested, words, levels - 1) for nested in value]
 
 
 def redacted_text(text: str, patterns: Iterable[str] | None = None) -> str:

@@ -140,11 +140,11 @@ def missing_words(shards: Sequence[int]) -> str:
 def shard_lines(shards: Sequence[ShardStats]) -> Iterator[str]:
     states = ("queued", "started", "scheduled", "deferred", "failed")
     rows: list[tuple[str, ...]] = [("shard", "node", "users ready", *states)]
-    for each in shards:
+    for shard in shards:
         figures = ["away", *("?" for _ in states)]
-        if each.is_up:
-            figures = [number(each.users_ready), *(number(each.states[state]) for state in states)]
-        rows.append((str(each.shard), each.node or "-", *figures))
+        if shard.is_up:
+            figures = [number(shard.users_ready), *(number(shard.states[state]) for state in states)]
+        rows.append((str(shard.shard), shard.node or "-", *figures))
     yield from table(rows)
 
 
@@ -191,10 +191,10 @@ def top_lines(top: TopUsers) -> Iterator[str]:
 
 def _recent_rates(stats: QueueStats) -> str:
     minutes = stats.minutes[-1 - RATE_MINUTES : -1]
-    finished, failed = sum(each.finished for each in minutes), sum(each.failed for each in minutes)
+    finished, failed = sum(minute.finished for minute in minutes), sum(minute.failed for minute in minutes)
     ended = finished + failed
     return (
-        f"{'recent':8} {rate(sum(each.pushed for each in minutes) / (60 * RATE_MINUTES))} pushed  "
+        f"{'recent':8} {rate(sum(minute.pushed for minute in minutes) / (60 * RATE_MINUTES))} pushed  "
         f"{rate(finished / (60 * RATE_MINUTES))} finished  {share(failed / ended if ended else 0)} of attempts failed "
         f"(last {RATE_MINUTES} minutes)"
     )
@@ -205,4 +205,4 @@ def _listed(title: str, numbers: Mapping[str, int]) -> str:
 
 
 def _row(title: str, figures: Percentiles) -> tuple[str, ...]:
-    return (title, number(figures.count), *(duration(each) for each in (figures.p50, figures.p95, figures.p99)))
+    return (title, number(figures.count), *(duration(seconds) for seconds in (figures.p50, figures.p95, figures.p99)))

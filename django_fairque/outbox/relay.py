@@ -250,7 +250,7 @@ class _Relay:
 
     def _take_in(self, queue: str, rows: list[OutboxEntry], tasks: list[Task], results: Sequence[PushResult]) -> None:
         answered = list(zip(rows, tasks, results, strict=True))
-        taken = [each for each in answered if each[2].is_known]
+        taken = [answer for answer in answered if answer[2].is_known]
         if taken:
             self._remove(queue, *map(list, zip(*taken, strict=True)))
         for row, task, result in answered:

@@ -125,12 +125,14 @@ class Sendable(Composable, Generic[P, R_co]):
         """Return the positional parameters' names, the least number of arguments in a purely positional call, the names
         of the required parameters, and all names. Return None if some parameters have no name."""
         parameters = self.signature.parameters.values()
-        if any(each.kind not in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY) for each in parameters):
+        if any(
+            parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY) for parameter in parameters
+        ):
             return None
-        positional = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
-        required = {each.name for each in parameters if each.default is each.empty}
+        positional = [parameter.name for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+        required = {parameter.name for parameter in parameters if parameter.default is parameter.empty}
         least = len(required) if required <= set(positional) else len(positional) + 1  # required ones come first
-        return positional, least, required, {each.name for each in parameters}
+        return positional, least, required, {parameter.name for parameter in parameters}
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the arguments of a call by the name of the parameter; None for a batch task's item.

@@ -280,8 +280,8 @@ class Sending(ExitStack):
     def __enter__(self) -> Self:
         with ExitStack() as entered:
             entered.enter_context(self._span)
-            for each in load_all(self._middleware):
-                enter(entered, each.around_send(self._send))
+            for wrapper in load_all(self._middleware):
+                enter(entered, wrapper.around_send(self._send))
             attach_headers(self._send)
             self.push(entered.pop_all())
         return self
@@ -297,8 +297,8 @@ class AsyncSending(AsyncExitStack):
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as entered:
             entered.enter_context(self._span)
-            for each in load_all(self._middleware):
-                await aenter(entered, each.around_asend(self._send))
+            for wrapper in load_all(self._middleware):
+                await aenter(entered, wrapper.around_asend(self._send))
             attach_headers(self._send)
             self.push_async_exit(entered.pop_all())
         return self
@@ -366,14 +366,14 @@ def around_function(
 
     def call(*args: Any, **kwargs: Any) -> Any:
         with ExitStack() as stack:
-            for each in middleware:
-                enter(stack, each.around_run(run))
+            for wrapper in middleware:
+                enter(stack, wrapper.around_run(run))
             return function(*args, **kwargs)
 
     async def acall(*args: Any, **kwargs: Any) -> Any:
         async with AsyncExitStack() as stack:
-            for each in middleware:
-                await aenter(stack, each.around_arun(run))
+            for wrapper in middleware:
+                await aenter(stack, wrapper.around_arun(run))
             return await function(*args, **kwargs)
 
     return acall if run.is_async else call

@@ -38,15 +38,15 @@ def watch_connections() -> None:
 
 def _add(connection: BaseDatabaseWrapper, **_: Any) -> None:
     with _connections.locks.get():
-        if all(each() is not connection for each in _connections.known):
-            living = (each for each in _connections.known if each() is not None)
+        if all(reference() is not connection for reference in _connections.known):
+            living = (reference for reference in _connections.known if reference() is not None)
             _connections.known = (*living, ref(connection))
 
 
 def may_be_open() -> bool:
     """Return False if no connection of this process is in a transaction, and all of them report their commits."""
-    for each in _connections.known:
-        found = each()
+    for reference in _connections.known:
+        found = reference()
         if found is not None and (found.in_atomic_block or (found.connection is not None and not found.autocommit)):
             return True
     return not _connections.is_complete

@@ -211,12 +211,12 @@ def _dependencies(value: Any, name: str) -> tuple[str, ...]:
             f"{name} must be a task id, a result of enqueue(), or a sequence of these, got {short(value)}"
         )
     ids = []
-    for each in several:
-        if hasattr(each, "results"):
+    for dependency in several:
+        if hasattr(dependency, "results"):
             raise ValueError(
-                f"{name} names tasks, got the run {short(each)}; name those of its tasks to wait for: run[step]"
+                f"{name} names tasks, got the run {short(dependency)}; name those of its tasks to wait for: run[step]"
             )
-        ids.append(check_id(getattr(each, "id", each), f"a task id in {name}"))
+        ids.append(check_id(getattr(dependency, "id", dependency), f"a task id in {name}"))
     return tuple(ids)
 
 
@@ -260,10 +260,10 @@ def _log_level(value: Any, name: str) -> int | None:
 
 def _middleware(value: Any, name: str) -> tuple[object, ...]:
     several = [value] if isinstance(value, str) or not isinstance(value, Iterable) else value
-    for each in several:
-        if not (isinstance(each, str) and DOTTED_PATH.fullmatch(each)) and not hasattr(each, "around_run"):
+    for entry in several:
+        if not (isinstance(entry, str) and DOTTED_PATH.fullmatch(entry)) and not hasattr(entry, "around_run"):
             raise ValueError(
-                f"{name} must be a list of subclasses of TaskMiddleware, instances, or their dotted paths, got {short(each)}"
+                f"{name} must be a list of subclasses of TaskMiddleware, instances, or their dotted paths, got {short(entry)}"
             )
     return tuple(several)
 
@@ -376,7 +376,7 @@ class TaskOptions:
             self.unique_for,
             self.debounce,
         )
-        return all(each is None for each in computed)
+        return all(value is None for value in computed)
 
     @property
     def names_user(self) -> bool:

@@ -122,18 +122,18 @@ class Pipeline(Composable):
         before: dict[Step, list[Step]] = {step: [] for step in self.steps}
         for first, then in self.edges:
             before[then].append(first)
-        check_acyclic({step.label: [each.label for each in before[step]] for step in self.steps})
+        check_acyclic({step.label: [parent.label for parent in before[step]] for step in self.steps})
         made = {step: step.to_send() for step in self.steps}
         ids = {step: task.task_id for step, task in made.items()}
         run = run_id or new_task_id()
-        tasks = [step.placed(made[step], [ids[each] for each in before[step]], run) for step in self.steps]
+        tasks = [step.placed(made[step], [ids[parent] for parent in before[step]], run) for step in self.steps]
         check_graph(tasks)
         given = {
             "on_commit": self._agreed("on_commit") if on_commit is None else on_commit,
             "database": self._agreed("database") if database is None else database,
         }
         options = changed(self.steps[0].options, given, SENDABLE, "Pipeline.enqueue()")
-        middleware = dict.fromkeys(each for step in self.steps for each in step.options.middleware)
+        middleware = dict.fromkeys(entry for step in self.steps for entry in step.options.middleware)
         return replace(options, middleware=tuple(middleware)) if middleware else options, tasks
 
     def _agreed(self, option: str) -> Any:
@@ -322,20 +322,20 @@ def group(pipelines: Iterable[Composable], *loose: NoReturn) -> Pipeline:
 
 def _side_by_side(pipelines: Sequence[Pipeline]) -> Pipeline:
     return Pipeline(
-        [step for each in pipelines for step in each.steps],
-        [edge for each in pipelines for edge in each.edges],
-        [head for each in pipelines for head in each.heads],
-        [tail for each in pipelines for tail in each.tails],
+        [step for pipeline in pipelines for step in pipeline.steps],
+        [edge for pipeline in pipelines for edge in pipeline.edges],
+        [head for pipeline in pipelines for head in pipeline.heads],
+        [tail for pipeline in pipelines for tail in pipeline.tails],
     )
 
 
 def _checked(what: str, given: Sequence[Composable]) -> Sequence[Pipeline]:
-    for each in given:
-        if not isinstance(each, Composable):
-            raise TaskUsageError(f"{what}() takes steps and pipelines, such as task.s(…), got {short(each)}")
+    for part in given:
+        if not isinstance(part, Composable):
+            raise TaskUsageError(f"{what}() takes steps and pipelines, such as task.s(…), got {short(part)}")
     if not given:
         raise TaskUsageError(f"{what}() needs at least one step")
-    return [each.as_step() for each in given]
+    return [part.as_step() for part in given]
 
 
 def _check_bare(steps: Iterable[Step]) -> None:

@@ -234,7 +234,7 @@ def _check_function(definition: AnyDefinition) -> None:
         raise TaskUsageError(
             f"@task on {name}: it looks like a method, and a worker has no object to call it on; write a function"
         )
-    kinds = [each.kind for each in parameters.values()]
+    kinds = [parameter.kind for parameter in parameters.values()]
     if options.batch and kinds not in ([inspect.Parameter.POSITIONAL_ONLY], [inspect.Parameter.POSITIONAL_OR_KEYWORD]):
         raise TaskUsageError(f"@task on {name}: a batch task has one parameter, the list of items, got {signature}")
     if not isinstance(options.user, str):

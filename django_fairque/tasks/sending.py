@@ -144,7 +144,7 @@ class CommitBuffer:
                 from django_fairque.outbox import rows
 
                 changed.row_of |= rows.change(
-                    self.database, result.queue, {changed.row_of[each] for each in tasks}, tasks, self._clock
+                    self.database, result.queue, {changed.row_of[task_id] for task_id in tasks}, tasks, self._clock
                 )
         return True
 
@@ -224,7 +224,7 @@ def drop_with_dependents(
                 batch.dropped.add(result)
                 del batch.tasks[result]
             elif not gone.isdisjoint(task.depends_on):
-                left = tuple(each for each in task.depends_on if each not in gone)
+                left = tuple(parent for parent in task.depends_on if parent not in gone)
                 changed = task.model_copy(update={"depends_on": left})
                 changed = changed.carrying(task.payload_bytes, task.task_id if task.has_chosen_id else None)
                 changes[task.task_id] = batch.tasks[result] = changed
@@ -606,7 +606,9 @@ def hook_in(database: str | None) -> CommitBuffer | None:
 def _other_in_transaction() -> BaseDatabaseWrapper | None:
     """Find a connection of this thread that has an open transaction and reports its commit."""
     used = connections.all(initialized_only=True)
-    return next((each for each in used if each.in_atomic_block and _is_on_commit_supported(each)), None)
+    return next(
+        (connection for connection in used if connection.in_atomic_block and _is_on_commit_supported(connection)), None
+    )
 
 
 def _is_on_commit_supported(connection: Any) -> bool:

@@ -141,7 +141,7 @@ class KeyWatch:
                 try:
                     self._used = used_keys(queue)
                     missing = self._used - self._own
-                    self._has_better_worker = bool(missing) and any(missing & each.keys for each in queue.workers())
+                    self._has_better_worker = bool(missing) and any(missing & worker.keys for worker in queue.workers())
                 except FairQueueError:  # without the server's answer the task must not count as forged
                     return True
             if not self._used - self._own:

@@ -109,13 +109,13 @@ def _in_utc(value: Any) -> Any:
     if isinstance(value, datetime):
         return value if value.tzinfo is None else value.astimezone(timezone.utc)
     if isinstance(value, dict):
-        return {_in_utc(key): _in_utc(each) for key, each in value.items()}
+        return {_in_utc(key): _in_utc(nested) for key, nested in value.items()}
     if isinstance(value, (set, frozenset)):
         return frozenset(map(_in_utc, value))
     if isinstance(value, (list, tuple)):
-        return [_in_utc(each) for each in value] if isinstance(value, list) else tuple(map(_in_utc, value))
+        return [_in_utc(nested) for nested in value] if isinstance(value, list) else tuple(map(_in_utc, value))
     fields = _fields(value)
-    return value if fields is None else (type(value), tuple((name, _in_utc(each)) for name, each in fields.items()))
+    return value if fields is None else (type(value), tuple((name, _in_utc(nested)) for name, nested in fields.items()))
 
 
 _FOLDED = re.compile(r"^\d{4}-\d\d-\d\dt")
@@ -164,7 +164,7 @@ def _in_one_form(value: Any, stored: Any) -> Any:
         return stored
     if len(held) == len(stored):  # in the same order; the names may be aliases
         held = dict(zip(stored, held.values(), strict=True))
-    return {name: _in_one_form(held[name], each) if name in held else each for name, each in stored.items()}
+    return {name: _in_one_form(held[name], nested) if name in held else nested for name, nested in stored.items()}
 
 
 def _encoded(stored: Any) -> str:
@@ -210,8 +210,8 @@ def describe(hint: Any) -> str:
         return describe(parts[0])
     if _is_union(origin):
         return " | ".join(map(describe, parts))
-    if origin is not None and origin is not Literal and all(not isinstance(each, list) for each in parts):
-        named = ", ".join("..." if each is ... else describe(each) for each in parts)
+    if origin is not None and origin is not Literal and all(not isinstance(part, list) for part in parts):
+        named = ", ".join("..." if part is ... else describe(part) for part in parts)
         return f"{getattr(origin, '__name__', origin)}[{named}]"
     return str(hint).replace("typing.", "")
 
@@ -238,7 +238,7 @@ def _is_json_generic(origin: Any, parts: Sequence[Any]) -> bool:
     if origin is Annotated:
         return is_json(parts[0])
     if origin is Literal:
-        return all(isinstance(each, (str, int, type(None))) and type(each) in JSON_CLASSES for each in parts)
+        return all(isinstance(part, (str, int, type(None))) and type(part) in JSON_CLASSES for part in parts)
     if _is_union(origin) or origin in SEQUENCES:
         return all(map(is_json, parts))
     if origin in MAPPINGS:
@@ -251,7 +251,7 @@ def is_standard(hint: Any) -> bool:
     library, or a collection of such types."""
     origin = get_origin(hint)
     if _is_union(origin) or origin in COLLECTIONS:
-        return all(each is ... or is_standard(each) for each in get_args(hint))
+        return all(argument is ... or is_standard(argument) for argument in get_args(hint))
     return hint in STANDARD_CLASSES or hint is Any or origin is Literal
 
 
@@ -423,7 +423,9 @@ def _of_items(hint: Any, *, is_result: bool) -> Any:
     if not (is_result and _is_union(get_origin(parts[0]))):
         return parts[0]
     kept = tuple(
-        each for each in get_args(parts[0]) if not (isinstance(each, type) and issubclass(each, BaseException))
+        argument
+        for argument in get_args(parts[0])
+        if not (isinstance(argument, type) and issubclass(argument, BaseException))
     )
     return Union[kept] if kept else Any  # noqa: UP007 - a tuple can't be joined by operators
 
@@ -474,14 +476,14 @@ def problem_with(value: Any, name: str) -> str:
 def _advice(value: Any, name: str) -> str:
     from django.db.models import Model, QuerySet
 
-    for each in _values_in(value):
-        if isinstance(each, Model):
+    for nested in _values_in(value):
+        if isinstance(nested, Model):
             return (
-                f"{name} {'is' if each is value else 'holds'} a model instance ({each._meta.label}); pass its primary key "
+                f"{name} {'is' if nested is value else 'holds'} a model instance ({nested._meta.label}); pass its primary key "
                 "(.pk) and load the object in the task"
             )
-        if isinstance(each, QuerySet):
-            return f"{name} {'is' if each is value else 'holds'} a QuerySet; pass a list of primary keys"
+        if isinstance(nested, QuerySet):
+            return f"{name} {'is' if nested is value else 'holds'} a QuerySet; pass a list of primary keys"
     return ""
 
 
@@ -492,5 +494,5 @@ MOST_VALUES = 1000
 def _values_in(value: Any, levels: int = 5) -> Iterator[Any]:
     yield value
     if levels and isinstance(value, (list, tuple, set, frozenset, dict)):
-        for each in list(value.values() if isinstance(value, dict) else value)[:MOST_VALUES]:
-            yield from _values_in(each, levels - 1)
+        for nested in list(value.values() if isinstance(value, dict) else value)[:MOST_VALUES]:
+            yield from _values_in(nested, levels - 1)

@@ -37,8 +37,8 @@ def _register_figure(write: Callable[[float], str]) -> None:
     register.filter(write.__name__, written)
 
 
-for each in (formatting.duration, formatting.rate, formatting.share, formatting.number, formatting.size):
-    _register_figure(each)
+for formatter in (formatting.duration, formatting.rate, formatting.share, formatting.number, formatting.size):
+    _register_figure(formatter)
 for text_filter in (in_form, translations.word, translations.sentence):
     register.filter(text_filter.__name__, text_filter)
 

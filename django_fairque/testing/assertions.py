@@ -51,7 +51,11 @@ def assert_enqueued(
         "queue": queue,
     }
     wanted = {key: value for key, value in wanted.items() if value is not None}
-    found = [each for each in capture.of(task) if all(getattr(each, key) == value for key, value in wanted.items())]
+    found = [
+        captured
+        for captured in capture.of(task)
+        if all(getattr(captured, key) == value for key, value in wanted.items())
+    ]
     if len(found) == count or (count is None and found):
         return found
     name = name_of(task)
@@ -59,7 +63,7 @@ def assert_enqueued(
     expected = "at least once" if count is None else f"{count} times"
     lines = [f"expected {name} to be enqueued {expected}" + (f" with {what}" if what else "") + f", found {len(found)}"]
     lines.append("enqueued were:" if len(capture) else "nothing was enqueued")
-    lines += [f"  {each!r}" for each in capture]
+    lines += [f"  {captured!r}" for captured in capture]
     raise AssertionError("\n".join(lines))
 
 
@@ -76,7 +80,7 @@ def assert_fair(users: Iterable[str], weights: Mapping[str, float] | None = None
     for index, user in enumerate(order, 1):
         started[user] += 1
         left[user] -= 1
-        waiting = [each for each in left if left[each] > 0]
+        waiting = [user for user in left if left[user] > 0]
         for ahead in waiting:
             for behind in waiting:
                 lead = started[ahead] / share[ahead] - started[behind] / share[behind]

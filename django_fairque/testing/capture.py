@@ -179,16 +179,16 @@ class Store:
 
     def kept(self) -> list[Captured]:
         """Those of ``tasks`` that would be sent."""
-        hooks = on_commit.alive_buffers(each.hook for each in self.tasks if each.hook is not None)
+        hooks = on_commit.alive_buffers(captured.hook for captured in self.tasks if captured.hook is not None)
         return [
-            each
-            for each in self.tasks
-            if each.state is not TaskState.CANCELED and (each.hook is None or each.hook in hooks)
+            captured
+            for captured in self.tasks
+            if captured.state is not TaskState.CANCELED and (captured.hook is None or captured.hook in hooks)
         ]
 
     def alike(self, queue: str, task: Task) -> list[Captured]:
         """Those of ``tasks`` that would be sent and have the id or the unique key of this one, in their order."""
-        found = {each for key in _likeness(queue, task) for each in self._alike.get(key, ())}
+        found = {candidate for key in _likeness(queue, task) for candidate in self._alike.get(key, ())}
         return [captured for _, captured in sorted(found, key=itemgetter(0)) if captured.is_kept]
 
     def known(self, queue: str) -> Iterator[tuple[Store, Captured]]:
@@ -207,9 +207,11 @@ class Store:
 
     def states(self) -> dict[Captured, TaskState]:
         """The state that a queue would report for each task. That of a waiting task depends on its dependencies."""
-        newest = {(each.queue, each.id): each for each in self.tasks}
-        graph = {key: [(each.queue, parent) for parent in each.task.depends_on] for key, each in newest.items()}
-        found = {each: each.state for each in self.tasks}
+        newest = {(captured.queue, captured.id): captured for captured in self.tasks}
+        graph = {
+            key: [(captured.queue, parent) for parent in captured.task.depends_on] for key, captured in newest.items()
+        }
+        found = {captured: captured.state for captured in self.tasks}
         for key in TopologicalSorter(graph).static_order():
             if key in newest:
                 parents = [found[newest[parent]] for parent in graph[key] if parent in newest]
@@ -281,23 +283,23 @@ class CapturedQueue:
         if states.get(captured) is not TaskState.QUEUED:
             return None
         mine = (captured.queue, captured.user_id)
-        queued = [each for each, state in states.items() if state is TaskState.QUEUED and not each.is_rolled_back]
-        queued = [each for each in queued if (each.queue, each.user_id) == mine]
-        return sorted(queued, key=lambda each: -each.priority).index(captured)
+        queued = [other for other, state in states.items() if state is TaskState.QUEUED and not other.is_rolled_back]
+        queued = [other for other in queued if (other.queue, other.user_id) == mine]
+        return sorted(queued, key=lambda other: -other.priority).index(captured)
 
     def get_tasks(self, task_ids: Sequence[str]) -> dict[str, Task]:
         found = {task_id: self._store.find(self.name, task_id) for task_id in task_ids}
-        return {task_id: _record(*each) for task_id, each in found.items() if each is not None}
+        return {task_id: _record(*member) for task_id, member in found.items() if member is not None}
 
     def cancel(self, task_id: str, *, reason: str = "") -> bool:
         return _cancel(*self._find(task_id), reason=reason)
 
     def run(self, run_id: str) -> RunView:
-        return RunView(run_id, tuple(_record(*each) for each in self._members(run_id)))
+        return RunView(run_id, tuple(_record(*member) for member in self._members(run_id)))
 
     def cancel_run(self, run_id: str, *, note: Note = None) -> int:
         members = reversed(self._members(run_id))  # as a queue does: nothing of it becomes ready meanwhile
-        done = [each[1].task.task_id for each in members if _cancel(*each, reason=f"run {run_id} was canceled")]
+        done = [member[1].task.task_id for member in members if _cancel(*member, reason=f"run {run_id} was canceled")]
         if note is not None:
             note(done)
         return len(done)
@@ -309,7 +311,7 @@ class CapturedQueue:
         return found
 
     def _members(self, run_id: str) -> list[tuple[Store, Captured]]:
-        members = [each for each in self._store.known(self.name) if each[1].task.run_id == run_id]
+        members = [member for member in self._store.known(self.name) if member[1].task.run_id == run_id]
         if not members:
             raise TaskNotFoundError(f"no task of run {run_id!r} in queue {self.name!r} was captured")
         return members
@@ -396,7 +398,7 @@ class Capture:
     def of(self, task: Any) -> list[Captured]:
         """Return the calls of one ``task``, which is the task or its name."""
         name = name_of(task)
-        return [each for each in self if each.name == name]
+        return [captured for captured in self if captured.name == name]
 
     def clear(self) -> None:
         """Forget what was enqueued so far; the windows of `unique_for` end."""
@@ -411,7 +413,8 @@ class Capture:
             hook = sending.hook_in(options.database)
         pushed = self.keep(options.queue, tasks, hook)
         return [
-            TaskResult(each.task_id, options.queue, name=task.name) for task, each in zip(tasks, pushed, strict=True)
+            TaskResult(result.task_id, options.queue, name=task.name)
+            for task, result in zip(tasks, pushed, strict=True)
         ]
 
     def keep(self, queue: str, tasks: Sequence[Task], hook: CommitBuffer | None = None) -> list[PushResult]:
@@ -464,7 +467,8 @@ class Capture:
         count = 0
         while ready := self._ready(queues):
             for batch in _batches(ready):
-                together = [each for each in batch if _is_waiting(each)]  # not if one before it has run or canceled it
+                # A task that ran before in the batch may have run or canceled another one.
+                together = list(filter(_is_waiting, batch))
                 count += len(together)
                 if count > MAX_RUN_TASKS:
                     raise RuntimeError(
@@ -475,8 +479,8 @@ class Capture:
         return count
 
     def _ready(self, queues: Sequence[str]) -> list[Captured]:
-        ready = [each for each, state in self.store.states().items() if state is TaskState.QUEUED]
-        return [each for each in ready if (not queues or each.queue in queues) and _is_waiting(each)]
+        ready = [captured for captured, state in self.store.states().items() if state is TaskState.QUEUED]
+        return [captured for captured in ready if (not queues or captured.queue in queues) and _is_waiting(captured)]
 
     def results_of(self, ids: Sequence[str]) -> dict[str, Any]:
         """Return the results of those of these tasks that have finished, by id, as their functions returned them; a copy,
@@ -484,7 +488,7 @@ class Capture:
 
         ``ids`` are the tasks' ids.
         """
-        by_id = {each.id: each for each in self.store.tasks}
+        by_id = {captured.id: captured for captured in self.store.tasks}
         return {
             task_id: load_result(by_id[task_id].name, deepcopy(by_id[task_id].result))
             for task_id in ids
@@ -500,13 +504,13 @@ def _batches(ready: Sequence[Captured]) -> list[list[Captured]]:
     """What one call runs: tasks of one batch task up to its size, where the first of them stands; others by themselves."""
     batches: list[list[Captured]] = []
     newest: dict[tuple[str, str], list[Captured]] = {}
-    for each in ready:
-        definition, key = registry.find(each.name), (each.queue, each.name)
+    for captured in ready:
+        definition, key = registry.find(captured.name), (captured.queue, captured.name)
         size = (definition.options.batch if definition else None) or 1
         if key not in newest or len(newest[key]) == size:
             newest[key] = []
             batches.append(newest[key])
-        newest[key].append(each)
+        newest[key].append(captured)
     return batches
 
 

@@ -106,7 +106,7 @@ def _on_backend(module: str, name: str, tasks: dict[str, Any]) -> type[SimpleTes
     missing = [test for test in hidden if not hasattr(base, test)]
     if missing:
         raise LookupError(f"{module}.{name} has no {', '.join(missing)} any more: bring LEFT_OUT up to date")
-    closing = {test: _closing(each) for test, each in vars(base).items() if inspect.iscoroutinefunction(each)}
+    closing = {test: _closing(method) for test, method in vars(base).items() if inspect.iscoroutinefunction(method)}
     case: type[SimpleTestCase] = type(name, (base,), {"__module__": __name__, **closing, **hidden})
     return override_settings(TASKS=tasks, USE_TZ=True)(case)
 

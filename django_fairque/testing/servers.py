@@ -106,4 +106,4 @@ def _skip_to_next(names: list[str]) -> bool:
 
 def _ended(name: str) -> int:
     totals = get_queue(name).get_stats().totals
-    return sum(totals.get(each, 0) for each in ("finished", "retried", "canceled", "dead:failed"))
+    return sum(totals.get(kind, 0) for kind in ("finished", "retried", "canceled", "dead:failed"))

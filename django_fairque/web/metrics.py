@@ -41,7 +41,7 @@ def is_known(token: str, config: MonitorConfig) -> bool:
     """Return whether ``token`` is one of the configured tokens. The time of the comparison does not depend on the matching
     part."""
     given = token.encode(errors="backslashreplace")
-    return any(hmac.compare_digest(given, each.get_secret_value().encode()) for each in config.token)
+    return any(hmac.compare_digest(given, token.get_secret_value().encode()) for token in config.token)
 
 
 def metrics(

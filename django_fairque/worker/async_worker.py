@@ -50,9 +50,9 @@ class AsyncWorker:
         if queues is None or isinstance(queues, (WorkerConfig, FairQueueConfig)):
             self._worker = _WorkerThreads(queues, **arguments)
         else:
-            given = [_synchronous(each) for each in unique_queues(queues)]
+            given = [_synchronous(queue) for queue in unique_queues(queues)]
             self._worker = _WorkerThreads(given, **arguments)
-            self._worker.clients = [each.client for each in given if not isinstance(each, str)]
+            self._worker.clients = [queue.client for queue in given if not isinstance(queue, str)]
         self.options = self._worker.options
         if self.options.max_memory_mb:
             raise ConfigurationError("max_memory_mb is for Worker: a coroutine can't give its process up")

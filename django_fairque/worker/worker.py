@@ -111,7 +111,7 @@ class Worker:
             self.clients = [client]
             make_queue = partial(_make_queue, queues, client)
         elif not (queues is None or isinstance(queues, WorkerConfig)):
-            given = [get_queue(each) if isinstance(each, str) else each for each in unique_queues(queues)]
+            given = [get_queue(queue) if isinstance(queue, str) else queue for queue in unique_queues(queues)]
         self.options = WorkerOptions.from_arguments(
             config, None if given is None else [queue.name for queue in given], arguments
         )

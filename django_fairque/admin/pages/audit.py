@@ -52,13 +52,13 @@ class AuditPage(AdminPage):
             "here": self.url(self.name),
             "rows": [
                 {
-                    "at": each.action_time,
-                    "operator": each.user.get_username(),
-                    "url": self.url(self.name, operator=each.user.get_username()),
-                    "subject": each.object_repr.removeprefix(self.queue_name).removeprefix(": "),
-                    "done": redacted_text(each.get_change_message()),
+                    "at": entry.action_time,
+                    "operator": entry.user.get_username(),
+                    "url": self.url(self.name, operator=entry.user.get_username()),
+                    "subject": entry.object_repr.removeprefix(self.queue_name).removeprefix(": "),
+                    "done": redacted_text(entry.get_change_message()),
                 }
-                for each in shown
+                for entry in shown
             ],
             **self.paging(
                 str(shown[-1].pk) if len(found) > len(shown) else None, "after", operator=operator, text=text

@@ -258,7 +258,7 @@ class AdminPage(View):
             done = action.method(self)
         except Question as question:
             own = ("csrfmiddlewaretoken", "action", "confirm", *question.fields)
-            pairs = [(name, each) for name, values in request.POST.lists() if name not in own for each in values]
+            pairs = [(name, value) for name, values in request.POST.lists() if name not in own for value in values]
             pairs += question.fields.items()
             facts = {"queues": [self.queue_name], "question": question, "pairs": pairs, "back": self.back_to()}
             return self._respond("confirm", action=request.POST["action"], **facts)
@@ -345,9 +345,9 @@ class AdminPage(View):
         """The pages that the request's user may see, and the outbox, which belongs to all queues."""
         site = self.model_admin.admin_site
         pages = [
-            {"title": each.title, "url": self.url(each.name), "is_here": each is type(self)}
-            for each in self.model_admin.pages
-            if each.in_menu and self.may(each.permission)
+            {"title": page.title, "url": self.url(page.name), "is_here": page is type(self)}
+            for page in self.model_admin.pages
+            if page.in_menu and self.may(page.permission)
         ]
         if site.is_registered(OutboxEntry) and self.may("view_outboxentry"):
             path = reverse(f"admin:{APP}_outboxentry_changelist", current_app=site.name)

@@ -149,11 +149,11 @@ class DeadLettersPage(AdminPage):
         return {
             "groups": [
                 {
-                    "group": each,
-                    "sample": _first_line(each.sample),
-                    "url": self.url(self.name, **{**self.written, "fingerprint": each.fingerprint}),
+                    "group": group,
+                    "sample": _first_line(group.sample),
+                    "url": self.url(self.name, **{**self.written, "fingerprint": group.fingerprint}),
                 }
-                for each in found.groups
+                for group in found.groups
             ],
             "looked_at": found.looked_at,
             "most": number(MAX_DEAD_LETTERS_COUNTED),

@@ -84,7 +84,9 @@ class DependenciesPage(AdminPage):
             "margin": DRAWING_MARGIN,
             "box_width": BOX_WIDTH,
             "box_height": BOX_HEIGHT,
-            "layers": [[task_link(self, each, graph.nodes[each]) for each in layer] for layer in layers(graph)],
+            "layers": [
+                [task_link(self, task_id, graph.nodes[task_id]) for task_id in layer] for layer in layers(graph)
+            ],
         }
 
     def _waiting(self) -> dict[str, Any]:
@@ -164,7 +166,7 @@ def neighbors(page: AdminPage, view: DependencyView, most: int, *, declared: boo
         {
             "title": title,
             "count": count,
-            "tasks": [task_link(page, each, nodes.get(each)) for each in ids[:most]],
+            "tasks": [task_link(page, task_id, nodes.get(task_id)) for task_id in ids[:most]],
             "more": count - len(ids[:most]),
         }
         for title, ids, count in lists
@@ -176,8 +178,8 @@ def open_subtree(view: DependencyView) -> list[str]:
     """Return the ids of tasks that have not ended: the view's task and the tasks in its graph that depend on it. The last of
     the graph comes first."""
     nodes = view.graph.nodes
-    states = {each: nodes[each].state for each in reversed(_descendants(view.graph, view.task_id))}
-    return [each for each, state in states.items() if state is not None and not state.is_ended]
+    states = {task_id: nodes[task_id].state for task_id in reversed(_descendants(view.graph, view.task_id))}
+    return [task_id for task_id, state in states.items() if state is not None and not state.is_ended]
 
 
 def stage_text(number: int, count: int) -> str:
@@ -194,7 +196,7 @@ def _descendants(graph: DependencyGraph, task_id: str) -> list[str]:
         found = set(children[waiting.pop()]) - reached
         reached |= found
         waiting += found
-    return [each for layer in layers(graph) for each in layer if each in reached]
+    return [task_id for layer in layers(graph) for task_id in layer if task_id in reached]
 
 
 DRAWING_MAX_TASKS = 200
@@ -243,18 +245,18 @@ class Drawing:
 def layers(graph: DependencyGraph) -> list[list[str]]:
     """Return the ids by the longest way from a task without dependencies, in steps. Each layer is sorted."""
     parents, children = _neighbours(graph)
-    depth = {each: 0 for each in graph.nodes if not parents[each]}
-    left = {each: len(parents[each]) for each in graph.nodes}
+    depth = {task_id: 0 for task_id in graph.nodes if not parents[task_id]}
+    left = {task_id: len(parents[task_id]) for task_id in graph.nodes}
     reached = list(depth)
-    for each in reached:  # grows while it is walked
-        for child in children[each]:
-            depth[child] = max(depth.get(child, 0), depth[each] + 1)
+    for task_id in reached:  # grows while it is walked
+        for child in children[task_id]:
+            depth[child] = max(depth.get(child, 0), depth[task_id] + 1)
             left[child] -= 1
             if not left[child]:
                 reached.append(child)
     found: list[list[str]] = [[] for _ in range(max(depth.values(), default=-1) + 1)]
-    for each in sorted(graph.nodes):
-        found[depth.get(each, 0)].append(each)
+    for task_id in sorted(graph.nodes):
+        found[depth.get(task_id, 0)].append(task_id)
     return found
 
 
@@ -268,14 +270,14 @@ def draw(graph: DependencyGraph) -> Drawing:
     height = STAGE_HEADING_HEIGHT + rows * (BOX_HEIGHT + GAP_Y)
     left = DRAWING_MARGIN
     for layer in found:
-        ordered = sorted(layer, key=lambda each: (_height(places, parents[each]), each))
-        for index, each in enumerate(ordered):
+        ordered = sorted(layer, key=lambda task_id: (_height(places, parents[task_id]), task_id))
+        for index, task_id in enumerate(ordered):
             column, row = divmod(index, DRAWING_MAX_ROWS)
-            places[each] = (left + STAGE_PADDING + column * (BOX_WIDTH + STAGE_PADDING), row)
+            places[task_id] = (left + STAGE_PADDING + column * (BOX_WIDTH + STAGE_PADDING), row)
         columns = (len(layer) - 1) // DRAWING_MAX_ROWS + 1
         stages.append(Stage(len(layer), left, columns * (BOX_WIDTH + STAGE_PADDING) + STAGE_PADDING, height))
         left += stages[-1].width + GAP_X
-    boxes = tuple(_box(graph.nodes[each], *place) for each, place in places.items())
+    boxes = tuple(_box(graph.nodes[task_id], *place) for task_id, place in places.items())
     at = {box.node.task_id: box for box in boxes}
     paths = tuple(_path(at[parent], at[child]) for parent, child in graph.edges if parent in at and child in at)
     width = left - GAP_X if stages else left
@@ -284,7 +286,9 @@ def draw(graph: DependencyGraph) -> Drawing:
 
 def counts(graph: DependencyGraph) -> list[dict[str, int]]:
     """Return the number of tasks in each state, layer by layer."""
-    return [dict(sorted(Counter(state_of(graph.nodes[each]) for each in layer).items())) for layer in layers(graph)]
+    return [
+        dict(sorted(Counter(state_of(graph.nodes[task_id]) for task_id in layer).items())) for layer in layers(graph)
+    ]
 
 
 def state_of(node: Node) -> str:
@@ -297,8 +301,8 @@ def parents_of(graph: DependencyGraph) -> Mapping[str, list[str]]:
 
 
 def _neighbours(graph: DependencyGraph) -> tuple[Mapping[str, list[str]], Mapping[str, list[str]]]:
-    parents: dict[str, list[str]] = {each: [] for each in graph.nodes}
-    children: dict[str, list[str]] = {each: [] for each in graph.nodes}
+    parents: dict[str, list[str]] = {task_id: [] for task_id in graph.nodes}
+    children: dict[str, list[str]] = {task_id: [] for task_id in graph.nodes}
     for parent, child in dict.fromkeys(graph.edges):
         if parent in parents and child in parents:
             parents[child].append(parent)
@@ -307,7 +311,7 @@ def _neighbours(graph: DependencyGraph) -> tuple[Mapping[str, list[str]], Mappin
 
 
 def _height(places: Mapping[str, tuple[int, int]], parents: Sequence[str]) -> float:
-    rows = [places[each][1] for each in parents if each in places]
+    rows = [places[task_id][1] for task_id in parents if task_id in places]
     return sum(rows) / len(rows) if rows else 0.0
 
 

@@ -95,7 +95,7 @@ class LivePage(AdminPage):
         total = sum(_shown_seconds(report, end) for _worker, report in reports)
         comparison = self.queue.first_come_waits(min(MAX_REPLAYED_SLOTS, max(1, sum(map(slots_of, records)))))
         return {
-            "slots": [each for worker, report in reports for each in drawn_slots(worker, report, end, colors)],
+            "slots": [slot for worker, report in reports for slot in drawn_slots(worker, report, end, colors)],
             "slots_left_out": left_out,
             "has_workers": bool(records),
             "end": end,
@@ -115,10 +115,10 @@ class LivePage(AdminPage):
         """List users with a color, then the ones whose ready tasks have waited longest."""
         drawn = [name for name in colors if 0 < len(name.encode()) <= MAX_ID_BYTES]  # a damaged record may name others
         examined = self.queue.fairness(LIVE_USERS_EXAMINED, user_ids=drawn).examined
-        known = {each.user_id: each for each in examined}
+        known = {user.user_id: user for user in examined}
         names = [
             *sorted(drawn, key=lambda name: (-seconds[name], name)),
-            *(each.user_id for each in examined if each.ready),
+            *(user.user_id for user in examined if user.ready),
         ]
         return [
             LiveUser(
@@ -144,8 +144,8 @@ def comparison_text(comparison: FirstComeComparison) -> str:
         )
         parts.append(text % {"count": f"{len(helped):,}", "time": approximate(comparison.saved_seconds)})
     delayed = comparison.delayed
-    for each in delayed[:DELAYED_USERS_NAMED]:
-        facts = {"user": printable(each.user_id), "time": approximate(-each.saved)}
+    for user in delayed[:DELAYED_USERS_NAMED]:
+        facts = {"user": printable(user.user_id), "time": approximate(-user.saved)}
         parts.append(_("%(user)s was delayed by about %(time)s") % facts)
     more = len(delayed) - DELAYED_USERS_NAMED
     if more > 0:

@@ -56,21 +56,22 @@ class OverviewPage(AdminPage):
             lambda shards: user_fairness.fairness(shards, USERS_EXAMINED, ()),
         ]
         stats, activity, fairness = read_in_lockstep([(queue, read) for read in reads])
-        longest = [each for each in fairness.examined if each.since is not None]
-        busiest = sorted(longest, key=lambda each: (-each.ready, each.user_id))[:USERS_PER_TABLE]
-        bars = [Bar(each.user_id, each.ready, url=self.link("users", user=each.user_id)) for each in busiest]
-        choices = {each: ngettext("last hour", "last %(hours)d hours", each) for each in MINUTES_PER_POINT}
+        longest = [user for user in fairness.examined if user.since is not None]
+        busiest = sorted(longest, key=lambda user: (-user.ready, user.user_id))[:USERS_PER_TABLE]
+        bars = [Bar(user.user_id, user.ready, url=self.link("users", user=user.user_id)) for user in busiest]
+        choices = {hours: ngettext("last hour", "last %(hours)d hours", hours) for hours in MINUTES_PER_POINT}
         choices[168] = gettext("last 7 days")
         # The statistics examine only a few users. The table below may have found a longer wait: show the longer of
         # the two.
-        oldest = max([stats.oldest_wait_seconds, *(each.wait_seconds for each in longest if each.waiting)])
+        oldest = max([stats.oldest_wait_seconds, *(user.wait_seconds for user in longest if user.waiting)])
         return {
             "stats": stats,
             "pause_details": pause_details(stats.pause),
             "health": self.status.readings.get(self.queue_name),
             "hours": hours,
             "choices": [
-                (each, text % {"hours": each}, self.url(self.name, hours=str(each))) for each, text in choices.items()
+                (count, text % {"hours": count}, self.url(self.name, hours=str(count)))
+                for count, text in choices.items()
             ],
             "refresh": REFRESH_SECONDS[hours],
             "tiles": self._tiles(stats),
@@ -87,7 +88,7 @@ class OverviewPage(AdminPage):
             "examined": len(fairness.examined) if len(fairness.examined) < fairness.users else 0,
             "busiest": Bars(gettext("Users with most tasks ready"), gettext("User"), bars, gettext("Ready")),
             "oldest": oldest,
-            "longest": [(each, wait_text(each.held_by)) for each in longest[:USERS_PER_TABLE]],
+            "longest": [(user, wait_text(user.held_by)) for user in longest[:USERS_PER_TABLE]],
             "has_webhook": get_config().monitor.webhook is not None,
         }
 
@@ -119,7 +120,7 @@ def _charts(activity: Activity, stats: QueueStats, oldest: float) -> list[LineCh
         failures(activity),
         run_times(activity),
     ]
-    return [replace(each, deployments=stats.deployments) for each in charts]
+    return [replace(chart, deployments=stats.deployments) for chart in charts]
 
 
 def throughput(activity: Activity) -> LineChart:

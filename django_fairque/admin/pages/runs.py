@@ -105,7 +105,7 @@ def critical_path(graph: DependencyGraph) -> list[Node]:
         return []
     path = [max(ended, key=_end)]
     seen = {path[0].task_id}
-    while before := [graph.nodes[each] for each in parents[path[-1].task_id] if each not in seen]:
+    while before := [graph.nodes[task_id] for task_id in parents[path[-1].task_id] if task_id not in seen]:
         latest = max(before, key=_end)
         if latest.ended_at is None:
             break
@@ -147,10 +147,10 @@ def run_chart(graph: DependencyGraph, critical: Sequence[Node], now: float) -> R
     """Return a row for each task in the order of their starts. Tasks that have not started come last."""
     nodes: Mapping[str, Node] = graph.nodes
     moments = [
-        each
+        moment
         for node in nodes.values()
-        for each in (node.created_at, node.started_at, node.ended_at)
-        if each is not None
+        for moment in (node.created_at, node.started_at, node.ended_at)
+        if moment is not None
     ]
     begin = min(moments, default=now)
     is_open = any(node.state is not None and not node.state.is_ended for node in nodes.values())
@@ -165,7 +165,7 @@ def run_chart(graph: DependencyGraph, critical: Sequence[Node], now: float) -> R
 
     rows = []
     for node in sorted(
-        nodes.values(), key=lambda each: (each.started_at or float("inf"), each.created_at or 0.0, each.task_id)
+        nodes.values(), key=lambda node: (node.started_at or float("inf"), node.created_at or 0.0, node.task_id)
     ):
         started, parts = node.started_at, []
         # Before it is ready, a task waits for its dependencies: that is not drawn.

@@ -82,7 +82,7 @@ class ScheduleForm(forms.Form):
     priority = forms.ChoiceField(
         label=gettext_lazy("Priority"),
         required=False,
-        choices=[("", gettext_lazy("as the task says")), *((each.name, each.name) for each in Priority)],
+        choices=[("", gettext_lazy("as the task says")), *((priority.name, priority.name) for priority in Priority)],
     )
     missed = forms.ChoiceField(
         label=gettext_lazy("Missed run times"),
@@ -145,7 +145,7 @@ class ScheduleForm(forms.Form):
         if not self.is_valid():
             raise InvalidForm(self)
         found = self.cleaned_data
-        if self.known is None and any(each.name == found["name"] for each in queue.schedules.list()):
+        if self.known is None and any(schedule.name == found["name"] for schedule in queue.schedules.list()):
             raise InvalidForm(self, "name", _("There is a schedule of this name already: change that one."))
         try:
             task = self._task(queue)
@@ -308,22 +308,22 @@ class SchedulesPage(AdminPage):
                 **_preview({name: form[name].value() or "" for name in TIMING_FIELDS}),
             }
         found = self.queue.schedules.list()
-        begin = bisect_right([each.name for each in found], self.request.GET.get("after", ""))
+        begin = bisect_right([schedule.name for schedule in found], self.request.GET.get("after", ""))
         shown = found[begin : begin + SCHEDULES_PER_PAGE]
         more = shown[-1].name if len(found) > begin + SCHEDULES_PER_PAGE else None
-        fired = self.queue.get_tasks([each.last.task_id for each in shown if each.last])
+        fired = self.queue.get_tasks([schedule.last.task_id for schedule in shown if schedule.last])
         now = time.time()
         rows = [
             {
-                "schedule": each,
-                "when": in_words(each),
-                "zone": _zone(each),
-                "edit": self.url(self.name, edit=each.name),
-                "next": next_times(each, now) if each.enabled else [],
-                "last_task": fired.get(each.last.task_id) if each.last else None,
-                "last_url": self.link("task", quote_key(each.last.task_id)) if each.last else "",
+                "schedule": schedule,
+                "when": in_words(schedule),
+                "zone": _zone(schedule),
+                "edit": self.url(self.name, edit=schedule.name),
+                "next": next_times(schedule, now) if schedule.enabled else [],
+                "last_task": fired.get(schedule.last.task_id) if schedule.last else None,
+                "last_url": self.link("task", quote_key(schedule.last.task_id)) if schedule.last else "",
             }
-            for each in shown
+            for schedule in shown
         ]
         return {"table": rows, "add": self.url(self.name, add="1"), **self.paging(more, "after")}
 

@@ -112,7 +112,7 @@ class TaskPage(AdminPage):
             "last_frame": last_frame(redacted_text(attempts[-1].traceback)) if is_dead and attempts else "",
             "timeline": timeline(task),
             "sla": sla_state(task),
-            "bars": [(bar, bar.parts(max(each.total for each in bars))) for bar in bars],
+            "bars": [(bar, bar.parts(max(bar.total for bar in bars))) for bar in bars],
             "attempts": attempts,
             "logs": logs,
             "payload": as_text(redacted(task.payload)),
@@ -135,10 +135,10 @@ class TaskPage(AdminPage):
         """List the sentences at the top of the page: why the task waits, or how it ended. Each has the actions that end a
         wait."""
         if task.state is TaskState.FINISHED:
-            return [{"text": each} for each in run_times(task)]
+            return [{"text": text} for text in run_times(task)]
         if task.state is TaskState.CANCELED:
             return [{"text": cancel_reason(attempts)}]
-        lines = [self._line(task, each) for each in reasons(self.queue, task.task_id)]
+        lines = [self._line(task, reason) for reason in reasons(self.queue, task.task_id)]
         if task.state is TaskState.STARTED and task.started_at is not None:
             text, limit = _("It has run for %(time)s."), time_limit(self.queue, task)
             if limit is not None:
@@ -148,7 +148,7 @@ class TaskPage(AdminPage):
         return lines
 
     def _line(self, task: Task, reason: Reason) -> dict[str, Any]:
-        line: dict[str, Any] = {"text": reason.text, "tasks": [task_link(self, each) for each in reason.tasks]}
+        line: dict[str, Any] = {"text": reason.text, "tasks": [task_link(self, task_id) for task_id in reason.tasks]}
         action, label, permission = REMEDIES.get(reason.kind, ("", "", ""))
         is_meant = {"run_now": TaskState.SCHEDULED, "retry": TaskState.FAILED}.get(action, task.state) is task.state
         if action and is_meant and self.may(permission):
@@ -162,7 +162,7 @@ class TaskPage(AdminPage):
     @Action("change_task")
     def cancel(self) -> str:
         view = self.queue.dependencies(self.key, DRAWING_MAX_TASKS, GRAPH_MAX_STEPS)
-        others = len([each for each in open_subtree(view) if each != self.key])
+        others = len([task_id for task_id in open_subtree(view) if task_id != self.key])
         count = max(others, view.waiting_count)
         if count:
             text = ngettext(
@@ -279,7 +279,7 @@ def run_times(task: Task) -> list[str]:
 
 def cancel_reason(attempts: Sequence[Attempt]) -> str:
     """Return the reason in the history why a task was canceled or discarded."""
-    last = next((each for each in reversed(attempts) if each.kind in ("canceled", "discarded")), None)
+    last = next((attempt for attempt in reversed(attempts) if attempt.kind in ("canceled", "discarded")), None)
     if last is None or not last.error:
         return _("No reason was given.")
     return redacted_text(last.error)
@@ -340,11 +340,11 @@ def attempt_bars(task: Task, attempts: Sequence[Attempt], now: float) -> list[At
         ready = start if ready is None else min(max(begin, ready), start)
         bars.append(AttemptBar(kind, ready - begin, start - ready, None if started is None else end - start))
 
-    for each in attempts:
-        if each.started_at is not None and each.started_at != last_start:
-            add(each.kind, each.ready_at, each.started_at, each.at)
-            last_start = each.started_at
-        begin = max(begin, each.at)
+    for attempt in attempts:
+        if attempt.started_at is not None and attempt.started_at != last_start:
+            add(attempt.kind, attempt.ready_at, attempt.started_at, attempt.at)
+            last_start = attempt.started_at
+        begin = max(begin, attempt.at)
     if task.state in (TaskState.STARTED, TaskState.FINISHED) and task.started_at is not None:
         add(task.state.value, task.ready_at, task.started_at, task.ended_at or now)
     elif not task.state.is_ended:

@@ -51,12 +51,12 @@ CANCELABLE = (TaskState.SCHEDULED, TaskState.DEFERRED, TaskState.QUEUED, TaskSta
 NAME_FIGURES_HOURS = (1, 24)
 """Periods for which figures by task name can be shown, in hours."""
 NAME_FIGURES_ORDERS: dict[str, Callable[[NameFigures], float]] = {
-    "attempts": lambda each: each.attempts,
-    "failed": lambda each: each.failed,
-    "share": lambda each: each.failed_share,
-    "p50": lambda each: each.run.p50,
-    "p95": lambda each: each.run.p95,
-    "retrying": lambda each: each.retrying,
+    "attempts": lambda row: row.attempts,
+    "failed": lambda row: row.failed,
+    "share": lambda row: row.failed_share,
+    "p50": lambda row: row.run.p50,
+    "p95": lambda row: row.run.p95,
+    "retrying": lambda row: row.retrying,
 }
 """Orders of the figures by task name; the largest value comes first."""
 
@@ -80,7 +80,7 @@ class TasksPage(AdminPage):
     def search(self) -> Search:
         """Return the search that the query describes. An unknown state raises `ValueError`."""
         state, user, name, worker = (self.request.GET.get(key) or None for key in ("state", "user", "name", "worker"))
-        states = [*(each.value for each in TaskState), ALL_STATES]
+        states = [*(state.value for state in TaskState), ALL_STATES]
         if state is not None and state not in states:
             facts = {"state": state, "known": ", ".join(states)}
             raise ValueError(_("There is no state %(state)s: it is one of %(known)s.") % facts)
@@ -120,8 +120,8 @@ class TasksPage(AdminPage):
             "states": [
                 (ALL_STATES, sum(stats.states.values()), self.url(self.name, **query, state=ALL_STATES)),
                 *(
-                    (each.value, stats.states[each.value], self.url(self.name, **query, state=each.value))
-                    for each in TaskState
+                    (state.value, stats.states[state.value], self.url(self.name, **query, state=state.value))
+                    for state in TaskState
                 ),
             ],
             **self._paging(found.cursor, cursor, state=state, **query),
@@ -165,16 +165,16 @@ class TasksPage(AdminPage):
         trail = self.request.GET.getlist("trail") if cursor else []
         links = self.paging(following, **query)
         longer = [*trail, cursor or ""]
-        while sum(len(urlencode([("trail", each)])) for each in longer) > TRAIL_MAX_CHARACTERS:
+        while sum(len(urlencode([("trail", earlier)])) for earlier in longer) > TRAIL_MAX_CHARACTERS:
             longer.pop(0)
         if links["next"]:
-            links["next"] += f"&{urlencode([('trail', each) for each in longer])}"
+            links["next"] += f"&{urlencode([('trail', earlier) for earlier in longer])}"
         links["previous"] = ""
         if trail:
             before = {"cursor": trail[-1]} if trail[-1] else {}
             links["previous"] = self.url(self.name, **query, **before)
             if trail[:-1]:
-                links["previous"] += f"&{urlencode([('trail', each) for each in trail[:-1]])}"
+                links["previous"] += f"&{urlencode([('trail', earlier) for earlier in trail[:-1]])}"
         return links
 
     @property
@@ -183,7 +183,7 @@ class TasksPage(AdminPage):
             return ", ".join(self._selected())
         search = self.search()
         state = search.state.value if search.state else ALL_STATES
-        return ", ".join(each for each in (state, search.user_id, search.name, search.worker) if each)
+        return ", ".join(condition for condition in (state, search.user_id, search.name, search.worker) if condition)
 
     def _selected(self) -> list[str]:
         ids = self.posted_list("task")
@@ -265,8 +265,8 @@ def arguments_text(payload: Any) -> str:
     if isinstance(shown, Undecodable):
         return shown.error
     if isinstance(shown, dict) and isinstance(shown.get("args"), list) and isinstance(shown.get("kwargs"), dict):
-        values = [_json(each) for each in shown["args"]]
-        return ", ".join([*values, *(f"{name}={_json(each)}" for name, each in shown["kwargs"].items())])
+        values = [_json(argument) for argument in shown["args"]]
+        return ", ".join([*values, *(f"{name}={_json(argument)}" for name, argument in shown["kwargs"].items())])
     return _json(shown)
 
 
@@ -328,7 +328,7 @@ class TaskNamesPage(AdminPage):
             "retrying": _("Wait for a retry"),
         }
         figures = sorted(self.queue.task_names(int(hours)), key=NAME_FIGURES_ORDERS[order], reverse=True)
-        failing = [each for each in figures if each.name and each.failed]
+        failing = [row for row in figures if row.name and row.failed]
         worst = max(failing, key=NAME_FIGURES_ORDERS["failed"], default=None)
         return {
             "refresh": 15,
@@ -337,14 +337,14 @@ class TaskNamesPage(AdminPage):
             "worst_name": printable(worst.name) if worst else "",
             "choices": [
                 (
-                    str(each),
-                    ngettext("last hour", "last %(hours)d hours", each) % {"hours": each},
-                    self.url(self.name, hours=str(each), sort=order),
+                    str(choice),
+                    ngettext("last hour", "last %(hours)d hours", choice) % {"hours": choice},
+                    self.url(self.name, hours=str(choice), sort=order),
                 )
-                for each in NAME_FIGURES_HOURS
+                for choice in NAME_FIGURES_HOURS
             ],
             "columns": [
-                (title, self.url(self.name, hours=hours, sort=each), each == order) for each, title in titles.items()
+                (title, self.url(self.name, hours=hours, sort=key), key == order) for key, title in titles.items()
             ],
-            "table": [(printable(each.name), each) for each in figures],
+            "table": [(printable(row.name), row) for row in figures],
         }

@@ -261,8 +261,8 @@ def unstarted(stats: UserStats) -> int:
 
 def rows(users: Sequence[UserStats], fairness: Fairness) -> list[UserRow]:
     """One row for each of these users, in their order."""
-    known = {each.user_id: each for each in fairness.examined}
-    late = {each.user_id for each in fairness.late_users}
+    known = {user.user_id: user for user in fairness.examined}
+    late = {user.user_id for user in fairness.late_users}
     noisy = set(fairness.noisy_users)
     table = []
     for stats in users:
@@ -304,7 +304,7 @@ def summary(fairness: Fairness, workers: int) -> str:
             late,
         )
         parts = [text % {"count": number(late)}]
-    known = {each.user_id: each for each in fairness.examined}
+    known = {user.user_id: user for user in fairness.examined}
     for user_id in fairness.noisy_users[:NOISY_USERS_NAMED]:
         noisy = known[user_id]
         facts = {
@@ -350,7 +350,7 @@ def _is_held_back(stats: UserStats) -> bool:
 
 
 def _fate(loud: UserStats, quiet: Sequence[UserStats]) -> str:
-    served = [each.last_hour for each in quiet if each.last_hour.wait.count]
+    served = [user.last_hour for user in quiet if user.last_hour.wait.count]
     theirs, own = total_usage(served).wait, loud.last_hour.wait
     if not (theirs.count and own.count):
         return _("How long the other users wait is not known yet.")
@@ -375,10 +375,10 @@ def _fate(loud: UserStats, quiet: Sequence[UserStats]) -> str:
 
 
 SORTS: dict[str, tuple[StrOrPromise, Callable[[UserFairness], float]]] = {
-    "waiting": (gettext_lazy("most tasks waiting"), lambda each: each.waiting),
-    "wait": (gettext_lazy("longest wait"), lambda each: each.wait_seconds if each.waiting else 0.0),
-    "time": (gettext_lazy("most worker time"), lambda each: each.busy_seconds),
-    "running": (gettext_lazy("most tasks running"), lambda each: each.running),
+    "waiting": (gettext_lazy("most tasks waiting"), lambda user: user.waiting),
+    "wait": (gettext_lazy("longest wait"), lambda user: user.wait_seconds if user.waiting else 0.0),
+    "time": (gettext_lazy("most worker time"), lambda user: user.busy_seconds),
+    "running": (gettext_lazy("most tasks running"), lambda user: user.running),
 }
 """Orders of the list, of the users that are examined: label and key."""
 
@@ -447,12 +447,12 @@ def weight_sentences(preview: WeightPreview, *, has_organization: bool) -> list[
 
 def history_charts(history: WaitHistory, deployments: Sequence[Deployment], user_id: str) -> list[LineChart]:
     """The waits and the ready tasks of a user in the last day; none if it was never among the users with the longest waits."""
-    user = next((each for each in history.users if each.user_id == user_id), None)
+    user = next((user for user in history.users if user.user_id == user_id), None)
     if user is None:
         return []
     gaps = _("Gaps: the user was not among those with the longest waits, or no worker ran.")
-    waits = Series(_("Longest wait"), [each or None for each in user.waits])
-    ready = Series(_("Ready"), [each or None for each in user.ready])
+    waits = Series(_("Longest wait"), [seconds or None for seconds in user.waits])
+    ready = Series(_("Ready"), [count or None for count in user.ready])
     return [
         LineChart(
             "user-waits", _("Longest wait in each half hour"), history.begins, [waits], duration, gaps, deployments
@@ -499,7 +499,7 @@ class UsersPage(AdminPage):
         if weight == stats.weight:
             return []
         examined = self.queue.fairness(1, user_ids=[user_id]).examined
-        user = next(each for each in examined if each.user_id == user_id)
+        user = next(user for user in examined if user.user_id == user_id)
         has_organization = stats.organization is not None
         return weight_sentences(preview_weight(user, stats.weight, weight), has_organization=has_organization)
 
@@ -523,11 +523,11 @@ class UsersPage(AdminPage):
             return {"problem": str(error)}
         # Noisy users may be on any of many pages: they begin the first one.
         is_first = not (self.request.GET.get("cursor") or organization or query["prefix"] or query["sort"])
-        others = [each for each in fairness.noisy_users if each not in page.items] if is_first else []
+        others = [user_id for user_id in fairness.noisy_users if user_id not in page.items] if is_first else []
         noisy = set(fairness.noisy_users)
         names = [*others[:NOISY_USERS_LISTED], *page.items]
         if not query["sort"]:
-            names.sort(key=lambda each: each not in noisy)
+            names.sort(key=lambda user_id: user_id not in noisy)
         table = rows(self.queue.user_stats(names), fairness)
         kept = {name: value for name, value in {**query, "organization": organization}.items() if value}
         return {
@@ -580,7 +580,7 @@ class UsersPage(AdminPage):
         queue_figures, fairness = self._figures(USERS_EXAMINED)
         begin = int(cursor) if cursor and cursor.isdecimal() and len(cursor) < 6 else 0
         ranked = sorted(fairness.examined, key=SORTS[sort][1], reverse=True)
-        items = [each.user_id for each in ranked[begin : begin + USERS_PER_PAGE]]
+        items = [user.user_id for user in ranked[begin : begin + USERS_PER_PAGE]]
         following = str(begin + USERS_PER_PAGE) if begin + USERS_PER_PAGE < len(ranked) else None
         return ResultPage(items, following, fairness.missing_shards), queue_figures, fairness
 
@@ -609,12 +609,12 @@ class UsersPage(AdminPage):
         """Read the user's latest ended tasks, and count the ones that ended today."""
         ended = self.queue.user(user_id).ended_tasks(ENDED_TASKS_EXAMINED)
         midnight = timezone.localtime().replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
-        today = Counter(each.state for each in ended.tasks if each.ended_at >= midnight)
+        today = Counter(task.state for task in ended.tasks if task.ended_at >= midnight)
         return {
             "today": {state: today[state] for state in ("finished", "failed", "canceled")},
             "latest": [
-                (each, self.link("task", quote(each.task_id)), each.started_at and each.ended_at - each.started_at)
-                for each in (ended.tasks[:LATEST_ROWS] if self.may("view_task") else ())
+                (task, self.link("task", quote(task.task_id)), task.started_at and task.ended_at - task.started_at)
+                for task in (ended.tasks[:LATEST_ROWS] if self.may("view_task") else ())
             ],
             "ended_examined": 0 if ended.is_whole else ended.examined,
         }

@@ -173,26 +173,26 @@ class WorkersPage(AdminPage):
     def template_context(self) -> dict[str, Any]:
         records = self.queue.workers()
         after = natural_order(self.request.GET.get("after", ""))
-        following = [each for each in records if natural_order(each.worker) > after]
+        following = [record for record in records if natural_order(record.worker) > after]
         shown = following[:WORKERS_PER_PAGE]
         now = time.time()
-        table = [WorkerRow(each, now) for each in shown]
+        table = [WorkerRow(record, now) for record in shown]
         slots = list(islice(self._slots(table), SLOTS_SHOWN + 1))
         return {
             "table": table,
             "slots": slots[:SLOTS_SHOWN],
             "slots_shown": SLOTS_SHOWN if len(slots) > SLOTS_SHOWN else 0,
-            **self._stuck([WorkerRow(each, now) for each in records]),
+            **self._stuck([WorkerRow(record, now) for record in records]),
             "longest": max(
-                (each for each in slots if each.seconds), key=lambda each: each.seconds or 0.0, default=None
+                (slot for slot in slots if slot.seconds), key=lambda slot: slot.seconds or 0.0, default=None
             ),
-            "deaths": [self._death_row(each) for each in deaths_of(records, now)[:DEATHS_SHOWN]],
+            "deaths": [self._death_row(death) for death in deaths_of(records, now)[:DEATHS_SHOWN]],
             **self.paging(shown[-1].worker if len(following) > WORKERS_PER_PAGE else None, "after"),
         }
 
     def _stuck(self, table: Sequence[WorkerRow]) -> dict[str, Any]:
         """Whether processes are stuck, in words, and which."""
-        stuck = [each for each in table if each.stuck_text]
+        stuck = [row for row in table if row.stuck_text]
         facts = {"count": number(len(stuck)), "all": number(len(table))}
         if not stuck:
             text = ngettext(

@@ -425,7 +425,7 @@ def _requeuing(shards: Shards, payload: Any, now: float | None) -> Act:
         total = 0
         for some in slices(keys, size):
             bodies = yield from _signed_payloads(commands, body, [task_id for task_id, _ in some])
-            rows = [(*key, 1, each) for key, each in zip(some, bodies, strict=True)]
+            rows = [(*key, 1, body) for key, body in zip(some, bodies, strict=True)]
             total += yield from _call(commands, "requeue", rows, now)
         return total
 

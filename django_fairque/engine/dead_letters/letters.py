@@ -138,7 +138,7 @@ def _failure_type(value: Any, key: str) -> FailureType:
     try:
         return FailureType(value)
     except ValueError:
-        expected = ", ".join(each.value for each in FailureType)
+        expected = ", ".join(kind.value for kind in FailureType)
         raise TaskValidationError(f"{key} must be one of {expected}, got {short(value)}") from None
 
 

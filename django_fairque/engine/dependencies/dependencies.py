@@ -104,7 +104,7 @@ def view(shards: Shards, task_id: str, nodes: int, layers: int | None) -> Operat
         check_integer(layers, "layers", 1)
     commands = yield from shards.around([task_id])
     keys = commands.keys
-    blocked_key, waiting_keys = keys.blocked(task_id), [each.waiting(task_id) for each in keys.everywhere()]
+    blocked_key, waiting_keys = keys.blocked(task_id), [shard.waiting(task_id) for shard in keys.everywhere()]
     reads: list[tuple[Any, ...]] = []
     for key in (blocked_key, *waiting_keys):
         reads += (("SCARD", key), ("SRANDMEMBER", key, MAX_LISTED_DEPENDENCIES))
@@ -118,11 +118,11 @@ def view(shards: Shards, task_id: str, nodes: int, layers: int | None) -> Operat
     graph = yield from _graph(commands, task_id, nodes, layers)
     return DependencyView(
         task_id,
-        tuple(sorted(each.decode() for each in waiting)),
+        tuple(sorted(child.decode() for child in waiting)),
         sum(map(int, counts)),
-        tuple(sorted(each.decode() for each in blocked)),
+        tuple(sorted(parent.decode() for parent in blocked)),
         int(blocked_count),
-        tuple(each.decode() for each in unpack(parents or b"")),
+        tuple(parent.decode() for parent in unpack(parents or b"")),
         graph,
     )
 
@@ -142,9 +142,9 @@ def _graph(commands: Commands, start: str, most: int, most_layers: int | None) -
         read_layers += 1
         ids, layer = layer, []
         records, others = yield from read_fields(
-            [(keys, each) for each in ids],
+            [(keys, task_id) for task_id in ids],
             (*NODE_FIELDS, "parents"),
-            [("SRANDMEMBER", shard.waiting(each), most + 1) for each in ids for shard in keys.everywhere()],
+            [("SRANDMEMBER", shard.waiting(task_id), most + 1) for task_id in ids for shard in keys.everywhere()],
         )
         shards = len(keys.everywhere())
         for number, task_id in enumerate(ids):
@@ -152,8 +152,8 @@ def _graph(commands: Commands, start: str, most: int, most_layers: int | None) -
             waiting = {member for some in others[number * shards : (number + 1) * shards] for member in some}
             nodes[task_id] = _node(task_id, state, name, user)
             for other, edge in [
-                *((each.decode(), (each.decode(), task_id)) for each in unpack(parents or b"")),
-                *((each.decode(), (task_id, each.decode())) for each in sorted(waiting)),
+                *((parent.decode(), (parent.decode(), task_id)) for parent in unpack(parents or b"")),
+                *((child.decode(), (task_id, child.decode())) for child in sorted(waiting)),
             ]:
                 if other not in queued:
                     if len(queued) >= most:
@@ -177,22 +177,22 @@ def blockers(shards: Shards, task_ids: Sequence[str], most: int) -> Operation[di
     commands = yield from shards.around(ids)
     keys = [commands.keys.blocked(task_id) for task_id in ids]
     reply = yield Read([("SCARD", key) for key in keys] + [("SRANDMEMBER", key, most) for key in keys])
-    counts, members = reply[: len(keys)], [sorted(each.decode() for each in some) for some in reply[len(keys) :]]
-    names = list(dict.fromkeys(each for some in members for each in some))
+    counts, members = reply[: len(keys)], [sorted(member.decode() for member in some) for some in reply[len(keys) :]]
+    names = list(dict.fromkeys(member for some in members for member in some))
     records = yield from read_fields_of(commands.keys, names, *NODE_FIELDS)
-    nodes = {each: _node(each, *values) for each, values in zip(names, records, strict=True)}
-    over = [each for each, node in nodes.items() if node.state in (None, TaskState.FINISHED, TaskState.CANCELED)]
-    reads = [("ZSCORE", commands.keys.of(each)("resolving"), each) for each in over]
+    nodes = {task_id: _node(task_id, *values) for task_id, values in zip(names, records, strict=True)}
+    over = [task_id for task_id, node in nodes.items() if node.state in (None, TaskState.FINISHED, TaskState.CANCELED)]
+    reads = [("ZSCORE", commands.keys.of(task_id)("resolving"), task_id) for task_id in over]
     scores = (yield Read(reads)) if reads else []
-    lost = {each for each, score in zip(over, scores, strict=True) if score is None}
+    lost = {task_id for task_id, score in zip(over, scores, strict=True) if score is None}
 
     def orphans(task_id: str, some: Sequence[str]) -> tuple[str, ...]:
         # A task on another shard is no orphan: that shard is asked about it every minute.
         here = commands.keys.of(task_id)
-        return tuple(each for each in some if each in lost and commands.keys.of(each) is here)
+        return tuple(task_id for task_id in some if task_id in lost and commands.keys.of(task_id) is here)
 
     return {
-        task_id: Blockers(int(count), tuple(nodes[each] for each in some), orphans(task_id, some))
+        task_id: Blockers(int(count), tuple(nodes[task_id] for task_id in some), orphans(task_id, some))
         for task_id, count, some in zip(ids, counts, members, strict=True)
     }
 
@@ -239,26 +239,28 @@ def recent_runs(shards: Shards, limit: int) -> Operation[PartialList[RunProgress
     for shard in shards:
         lists = yield Read([("ZREVRANGE", shard.keys.state(state.value), 0, share - 1) for state in TaskState])
         ids = [task_id.decode() for some in lists for task_id in some]
-        for run, at in (yield from read_sound([("HMGET", shard.keys.task(each), "run", "created") for each in ids])):
+        for run, at in (
+            yield from read_sound([("HMGET", shard.keys.task(task_id), "run", "created") for task_id in ids])
+        ):
             if run:
                 created[run.decode()] = max(created.get(run.decode(), 0.0), seconds(at) or 0.0)
-    run_ids = sorted(created, key=lambda each: (-created[each], each))[:limit]
+    run_ids = sorted(created, key=lambda run_id: (-created[run_id], run_id))[:limit]
     places = [(run_id, shard.keys.run(run_id)) for run_id in run_ids for shard in shards]
     reads = [("SCARD", key) for _, key in places] + [("SRANDMEMBER", key, RUN_TASKS_READ) for _, key in places]
     reply = (yield Read(reads)) if reads else []
     counts, members = Counter[str](), defaultdict[str, list[str]](list)
     for number, (run_id, _key) in enumerate(places):
         counts[run_id] += int(reply[number])
-        members[run_id] += (each.decode() for each in reply[len(places) + number])
-    ids = [each for run_id in run_ids for each in members[run_id]]
+        members[run_id] += (member.decode() for member in reply[len(places) + number])
+    ids = [member for run_id in run_ids for member in members[run_id]]
     commands = yield from shards.around(ids)
     nodes: dict[str, Node] = {}
     for some in slices(ids, RUN_NODES_PER_READ):
         fields = (*NODE_FIELDS, *NODE_TIME_FIELDS)
         records = yield from read_fields_of(commands.keys, some, *fields)
-        nodes.update({each: _node(each, *values) for each, values in zip(some, records, strict=True)})
-    found = [_progress(run_id, counts[run_id], [nodes[each] for each in members[run_id]]) for run_id in run_ids]
-    return PartialList([each for each in found if each is not None], shards.missing)
+        nodes.update({task_id: _node(task_id, *values) for task_id, values in zip(some, records, strict=True)})
+    found = [_progress(run_id, counts[run_id], [nodes[task_id] for task_id in members[run_id]]) for run_id in run_ids]
+    return PartialList([progress for progress in found if progress is not None], shards.missing)
 
 
 def _progress(run_id: str, count: int, nodes: Sequence[Node]) -> RunProgress | None:
@@ -295,7 +297,7 @@ def run_graph(shards: Shards, run_id: str, most: int) -> Operation[DependencyGra
         reply = yield from read_fields_of(commands.keys, some, *fields)
         for task_id, (state, name, user, *times, parents) in zip(some, reply, strict=True):
             nodes[task_id] = _node(task_id, state, name, user, *times)
-            edges += [(each.decode(), task_id) for each in unpack(parents or b"")]
+            edges += [(parent.decode(), task_id) for parent in unpack(parents or b"")]
     inside = tuple((parent, child) for parent, child in edges if parent in nodes)
     return DependencyGraph(nodes, inside, len(members) <= most)
 
@@ -311,15 +313,15 @@ def parent_results(
     ((state, parents),) = yield from read_fields_of(there.keys, [task_id], "state", "parents")
     if state is None:
         raise there.unknown(task_id)
-    ids = [each.decode() for each in unpack(parents or b"")]
+    ids = [parent.decode() for parent in unpack(parents or b"")]
     commands = yield from shards.around(ids, there)
     values: dict[str, Any] = {}
     for some in slices(ids, RESULTS_PER_READ):
         found = yield from read_fields_of(commands.keys, some, "state", "result", "name")
-        for each, (state, result, name) in zip(some, found, strict=True):
+        for parent, (state, result, name) in zip(some, found, strict=True):
             if state == b"finished":
                 value = json_payload.loads(result, what="result") if result else None
-                values[each] = value if load is None else load((name or b"").decode(), value)
+                values[parent] = value if load is None else load((name or b"").decode(), value)
     return values
 
 

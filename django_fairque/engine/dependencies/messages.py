@@ -59,7 +59,7 @@ def _deliver_from(shards: Shards, source: Commands, limit: int, now: float | Non
 
 
 def _report_ended(target: Commands, states: list[tuple[str, str]], now: float | None) -> Operation[None]:
-    yield target.call("dependency_ended", [len(states), *(part for each in states for part in each)], now)
+    yield target.call("dependency_ended", [len(states), *(part for pair in states for part in pair)], now)
 
 
 def _watch_tasks(

@@ -270,7 +270,7 @@ def workers(shards: Shards) -> Operation[PartialList[WorkerRecord]]:
             other = found.get(record.worker)
             newest = record if other is None or record.seen_at >= other.seen_at else other
             found[record.worker] = replace(newest, leases=record.leases + (0 if other is None else other.leases))
-    return PartialList(sorted(found.values(), key=lambda each: natural_order(each.worker)), shards.missing)
+    return PartialList(sorted(found.values(), key=lambda record: natural_order(record.worker)), shards.missing)
 
 
 def workers_of_shard(commands: Commands) -> Operation[list[WorkerRecord]]:

@@ -184,7 +184,7 @@ def _find_in_all_states(shards: Shards, search: Search, limit: int, cursor: str 
             meant = (yield from _matching_ids(commands, search, some)) if search.is_filtered else some
             records = yield from _records(commands, meant)
             found += [(commands, task) for task in records.values() if task is not None]
-    found.sort(key=lambda each: _changed_at(each[1]), reverse=True)
+    found.sort(key=lambda pair: _changed_at(pair[1]), reverse=True)
     tasks: dict[str, Task | None] = {task.task_id: task for _, task in found[:limit]}
     for commands in shards:
         here = {task.task_id: tasks[task.task_id] for shard, task in found[:limit] if shard is commands}
@@ -217,7 +217,7 @@ def _start(key: str, cursor: str | None, *, is_reversed: bool) -> Operation[int]
 def _records(commands: Commands, task_ids: Sequence[str]) -> Operation[dict[str, Task | None]]:
     """Read tasks by id; None if a task is unknown or its record is damaged."""
     reply = yield from read_fields_of(commands.keys, task_ids, *LISTED_TASK_FIELDS)
-    return {each: _task(each, values) for each, values in zip(task_ids, reply, strict=True)}
+    return {task_id: _task(task_id, values) for task_id, values in zip(task_ids, reply, strict=True)}
 
 
 def _with_payloads(
@@ -234,7 +234,7 @@ def _with_payloads(
     )
     sizes = [int(size) - head_size(text) for size, text in zip(found, found[len(known) :], strict=False)]
     small = [task.task_id for task, size in zip(known, sizes, strict=True) if size <= search.payload_bytes]
-    texts = yield from read_sound([("GET", keys.payload(each)) for each in small])
+    texts = yield from read_sound([("GET", keys.payload(task_id)) for task_id in small])
     payloads = dict(zip(small, texts, strict=True))
     made = {
         task.task_id: _with_payload(task, payloads.get(task.task_id), size)

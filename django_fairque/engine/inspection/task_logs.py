@@ -54,7 +54,7 @@ class AttemptLog:
 def record_logs(
     shards: Shards, lease: Lease, lines: Sequence[LogLine], omitted: int, now: float | None
 ) -> Operation[None]:
-    rows = [[round(each.at, 3), each.level, each.logger, each.text] for each in lines]
+    rows = [[round(line.at, 3), line.level, line.logger, line.text] for line in lines]
     entry = [lease.worker, lease.retry_count + 1, omitted, rows]
     body = json_payload.dumps(entry, limit=MAX_RECORDED_LOG_BYTES, what="the log of an attempt")
     recorded = yield shards.of_lease(lease).call("progress", [lease.task_id, lease.token, "", body], now)

@@ -292,7 +292,9 @@ def cancel_run(shards: Shards, run_id: str, reason: str, note: Note, now: float 
             done.update((yield from cancel_noting(shard, some, reason or f"run {run_id} was canceled", note, now)))
         after = zip(ids, (yield from read_tasks(shard, ids)), strict=True)
         # Canceling an earlier slice also canceled its dependents, which may be in later slices.
-        more = [each for each, task in after if each not in done and (not task or task.state is TaskState.CANCELED)]
+        more = [
+            task_id for task_id, task in after if task_id not in done and (not task or task.state is TaskState.CANCELED)
+        ]
         if note is not None and more:
             note(more)
         return len(done) + len(more)

@@ -190,13 +190,13 @@ def _settle_all(
         is_first = False
         index = order.next(ready)
         share = max(1, (fetch.limit - len(leases)) // (1 + len(order.same_order_shards(index, ready))))
-        window = order.window(index, [each for each in ready if each != index])
+        window = order.window(index, [other for other in ready if other != index])
         reply = yield from settle_on_shard(shards.all[index], [], replace(fetch, limit=share, window=window), now)
         order.served(index, reply)
         replies.append(reply)
         leases += reply.leases
         has_more = bool(reply.leases) or order.has(index)
-        serving = [each for each in serving if each != index or has_more]
+        serving = [other for other in serving if other != index or has_more]
     looks = [reply.look_at for reply in replies if reply.look_at is not None]
     return Settled(
         [statuses[index] for index in range(len(outcomes))],
@@ -305,7 +305,7 @@ def heartbeat(
     return Heartbeat(
         sum(beat.renewed for beat in beats),
         [key for beat in beats for key in beat.revoked],
-        max((beat.command for beat in beats if beat.command), key=lambda each: each.at, default=None),
+        max((beat.command for beat in beats if beat.command), key=lambda command: command.at, default=None),
         max(beat.epoch for beat in beats),
         sum(beat.token for beat in beats),
         max(beat.at for beat in beats),
@@ -432,15 +432,15 @@ def wake(commands: Commands, timeout: float) -> BlockingCommand:
 
 def check_leases(leases: Iterable[Lease]) -> list[Lease]:
     """Return the leases as a list; raise `TaskValidationError` for a single lease and for other values."""
-    return [check_lease(each) for each in _check_list(leases, Lease, "leases")]
+    return [check_lease(lease) for lease in _check_list(leases, Lease, "leases")]
 
 
 def check_outcomes(outcomes: Iterable[Outcome]) -> list[Outcome]:
     """Return the outcomes as a list; raise `TaskValidationError` for other values, and for more outcomes than a call settles."""
     found = list(_check_list(outcomes, Outcome, "outcomes"))
-    for each in found:
-        if not isinstance(each, Outcome):
-            raise TaskValidationError(f"expected an Outcome, as Outcome.finish(lease) makes one, got {short(each)}")
+    for outcome in found:
+        if not isinstance(outcome, Outcome):
+            raise TaskValidationError(f"expected an Outcome, as Outcome.finish(lease) makes one, got {short(outcome)}")
     if len(found) > MAX_CALL_ITEMS:
         raise TaskValidationError(f"at most {MAX_CALL_ITEMS} outcomes are settled in one call, got {len(found)}")
     return found

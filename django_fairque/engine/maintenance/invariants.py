@@ -489,7 +489,7 @@ def _organizations(snapshot: Snapshot, sums: Mapping[str, Counter[str]]) -> Iter
     """Check that each organization has members or settings and right counters, and is in the ring if a member can be served."""
     ring, known, held = (snapshot.registry(name) for name in ("ring", "groups", "throttled"))
     in_ring = {entry.removeprefix(ORGANIZATION_MARK) for entry in ring if entry.startswith(ORGANIZATION_MARK)}
-    awaited = {each.removeprefix(ORGANIZATION_MARK) for each in held if each.startswith(ORGANIZATION_MARK)}
+    awaited = {member.removeprefix(ORGANIZATION_MARK) for member in held if member.startswith(ORGANIZATION_MARK)}
     behind = 0
     for organization in sums.keys() | known.keys() | in_ring | awaited:
         record, has = snapshot.organizations.get(organization, {}), sums.get(organization, Counter())

@@ -55,7 +55,7 @@ def sweep(shards: Shards, now: float | None) -> Operation[Sweep]:
         if is_sample_due:
             yield from record_sample(shard, now)
     # A reply has the fields in their order. Moments are microseconds.
-    columns = {each.name: column for each, column in zip(fields(Sweep), zip(*replies, strict=True), strict=True)}
+    columns = {field.name: column for field, column in zip(fields(Sweep), zip(*replies, strict=True), strict=True)}
     whole: dict[str, Any] = {name: sum(column) for name, column in columns.items()}
     whole["more"] = any(columns["more"])
     whole["now"] = max(columns["now"]) / 1_000_000
@@ -146,19 +146,19 @@ def repair_shard(commands: Commands, now: float | None) -> Operation[list[Repair
     for _ in range(MAX_REPAIR_ROUNDS):
         found = yield from check_shard(commands)
         # The script would fail at a key with a wrong type.
-        if any(each.invariant == WRONG_TYPE_INVARIANT for each in found):
-            done.update((each, Repair(each, is_fixed=False)) for each in found if each not in done)
+        if any(fault.invariant == WRONG_TYPE_INVARIANT for fault in found):
+            done.update((fault, Repair(fault, is_fixed=False)) for fault in found if fault not in done)
             break
-        waiting = [each for each in found if each.fix and not (each in done and not done[each].is_fixed)]
-        done.update((each, Repair(each, is_fixed=False)) for each in found if not each.fix)
-        kinds = next((kinds for kinds in REPAIR_ORDER if any(each.fix[0] in kinds for each in waiting)), None)
+        waiting = [fault for fault in found if fault.fix and not (fault in done and not done[fault].is_fixed)]
+        done.update((fault, Repair(fault, is_fixed=False)) for fault in found if not fault.fix)
+        kinds = next((kinds for kinds in REPAIR_ORDER if any(fault.fix[0] in kinds for fault in waiting)), None)
         if kinds is None:
             break
-        some = [each for each in waiting if each.fix[0] in kinds]
+        some = [fault for fault in waiting if fault.fix[0] in kinds]
         for part in slices(some, REPAIRS_PER_CALL):
-            args = [len(part), *(bytes_of(value) for each in part for value in each.fix)]
+            args = [len(part), *(bytes_of(value) for fault in part for value in fault.fix)]
             codes = yield commands.call("repair", args, now)
             done.update(
-                (each, Repair(each, is_fixed=code != NOT_FIXABLE)) for each, code in zip(part, codes, strict=True)
+                (fault, Repair(fault, is_fixed=code != NOT_FIXABLE)) for fault, code in zip(part, codes, strict=True)
             )
     return list(done.values())

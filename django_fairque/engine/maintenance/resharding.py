@@ -159,7 +159,7 @@ def _copy_organizations(old: Shards, new: Shards, now: float | None) -> Operatio
             records = yield Read(
                 [("HMGET", shard.keys.organization(name), *ORGANIZATION_SETTING_FIELDS) for shard in old]
             )
-            values = next((each for each in records if any(each)), [None] * len(ORGANIZATION_SETTING_FIELDS))
+            values = next((record for record in records if any(record)), [None] * len(ORGANIZATION_SETTING_FIELDS))
             pairs = zip(ORGANIZATION_SETTING_FIELDS, values, strict=True)
             if held := {field: value for field, value in pairs if value is not None}:
                 yield from organizations.change(new, name, held, now)
@@ -210,7 +210,7 @@ def check_shard_count(shards: Shards, servers: int = 0) -> Operation[bool]:
     found, formats = replies[: len(living)], replies[len(living) :]
     for values in formats:
         check_format(shards.name, values)
-    lies_on = next((int(each) for each in found if each is not None), 1 if configured == 1 else None)
+    lies_on = next((int(count) for count in found if count is not None), 1 if configured == 1 else None)
     if configured > 1 and shards.is_present(shards.home) and found[0] is None:
         lies_on = yield from _set_shard_count(shards.home, configured, servers)
     if lies_on is None:
@@ -221,7 +221,7 @@ def check_shard_count(shards: Shards, servers: int = 0) -> Operation[bool]:
             f"{configured}: its users would not be found any more. Set SHARDS back, or let the queue drain, stop its workers "
             f"and run 'manage.py fairque_reshard --queue {shards.name} --shards {configured}'"
         )
-    without = [shard for shard, each in zip(living, found, strict=True) if each is None and shard is not shards.home]
+    without = [shard for shard, count in zip(living, found, strict=True) if count is None and shard is not shards.home]
     yield from _copy_shard_count(lies_on, without, servers)
     return True
 

@@ -29,7 +29,7 @@ def record_sample(commands: Commands, now: float | None) -> Operation[None]:
     numbers = [int(number(value)) for value in values]
     ready, totals = max(0, sum(numbers[: len(depths)])), tuple(numbers[len(depths) :])
     longest = (yield from waits(commands, 1)).could_start
-    oldest_us = max([0, *(round((seconds - each.since) * 1_000_000) for each in longest)])
+    oldest_us = max([0, *(round((seconds - task.since) * 1_000_000) for task in longest)])
     record = HourRecord(int(seconds) // 3600, ready, oldest_us, totals, totals)
     half_hour = HalfHour.of(seconds, (yield from longest_user_waits(commands, SAMPLED_USERS, now)))
     (written,), (earlier,) = yield from read_sound(

@@ -131,7 +131,7 @@ class Options(BaseModel):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
-        own = {name: each.current for name, each in vars(cls).items() if isinstance(each, EarlierName)}
+        own = {name: value.current for name, value in vars(cls).items() if isinstance(value, EarlierName)}
         cls.renamed = {**cls.renamed, **own}
 
     @classmethod
@@ -198,7 +198,7 @@ def _given(value: Any) -> Any:
     if isinstance(value, Options):
         return {name: _given(getattr(value, name)) for name in value.model_fields_set}
     if isinstance(value, dict):
-        return {name: _given(each) for name, each in value.items()}
+        return {name: _given(nested) for name, nested in value.items()}
     return value
 
 

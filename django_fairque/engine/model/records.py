@@ -34,7 +34,7 @@ class TaskState(str, Enum):
         found = cls.__members__.get(name.upper()) if isinstance(name, str) else None
         if found is None:
             raise errors.TaskValidationError(
-                f"state must be one of {', '.join(each.value for each in cls)}, got {errors.short(name)}"
+                f"state must be one of {', '.join(state.value for state in cls)}, got {errors.short(name)}"
             )
         return found
 

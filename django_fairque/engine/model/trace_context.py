@@ -80,7 +80,7 @@ def read_parent(text: str) -> str:
 
 def read_state(text: str) -> str:
     """Return a valid ``tracestate`` without blanks around its members, shortened to its limit; or an empty string."""
-    members = [member for each in text.split(",") if (member := each.strip(" \t"))]
+    members = [member for part in text.split(",") if (member := part.strip(" \t"))]
     matches = [_MEMBER.fullmatch(member) for member in members]
     keys = {match[1] for match in matches if match is not None}
     if len(members) > MAX_TRACESTATE_MEMBERS or len(keys) < len(members):  # a member is not valid, or a key comes twice

@@ -63,8 +63,10 @@ def cycle_error(path: Sequence[str]) -> errors.DependencyCycleError:
 
 def dependency_args(tasks: Sequence[Task], elsewhere: Mapping[str, int]) -> list[Any]:
     """Return the dependencies as arguments of ``push.lua``; ``elsewhere`` maps tasks on other shards to their shards' numbers."""
-    remotes = [each for each in dict.fromkeys(name for task in tasks for name in task.depends_on) if each in elsewhere]
-    args: list[Any] = [len(remotes), *(part for each in remotes for part in (each, elsewhere[each]))]
+    remotes = [
+        parent for parent in dict.fromkeys(name for task in tasks for name in task.depends_on) if parent in elsewhere
+    ]
+    args: list[Any] = [len(remotes), *(part for remote in remotes for part in (remote, elsewhere[remote]))]
     args.append(sum(bool(task.depends_on) for task in tasks))
     for index, task in enumerate(tasks, 1):
         if task.depends_on:
@@ -95,7 +97,7 @@ def raise_graph_refusal(commands: Commands, tasks: Sequence[Task], reply: Sequen
         raise errors.BacklogFullError(
             f"the backlog of user {task.user_id!r} is full (queue {commands.name!r}), so none of the {len(tasks)} tasks "
             f"of this graph was accepted; try again later, or raise max_backlog or max_backlog_bytes",
-            refused=[each.task_id for each in tasks],
+            refused=[task.task_id for task in tasks],
         )
 
 
@@ -104,7 +106,7 @@ def id_conflict_error(queue: str, task_id: str, tasks: Sequence[Task]) -> errors
     return errors.TaskIdConflictError(
         f"the id {task_id!r} belongs to a task of another user (queue {queue!r}), so none of the {len(tasks)} tasks of this "
         f"graph was accepted; choose ids that no two users share, for example with the user in them",
-        refused=[each.task_id for each in tasks],
+        refused=[task.task_id for task in tasks],
     )
 
 
@@ -171,6 +173,6 @@ def _leaders(tasks: Sequence[Task]) -> dict[int, int]:
     for index, task in enumerate(tasks):
         for name in () if task.run_id else task.depends_on:
             if name in at:
-                one, other = (first(above.setdefault(each, each)) for each in (index, at[name]))
+                one, other = (first(above.setdefault(position, position)) for position in (index, at[name]))
                 above[max(one, other)] = min(one, other)
     return {index: first(index) for index in above}

@@ -413,7 +413,7 @@ def push_args(commands: Commands, tasks: Sequence[Task], graph: Graph = NO_GRAPH
     if traced or graph.parts or is_part:
         args += [len(traced) // 2, *traced]
     if graph.parts or is_part:
-        args += [len(graph.parts), *(each for part in graph.parts.items() for each in part)]
+        args += [len(graph.parts), *(value for part in graph.parts.items() for value in part)]
     return [int(is_kept), graph.run_id, graph.mode, len(tasks), len(forms), *args]
 
 

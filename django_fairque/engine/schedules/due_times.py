@@ -83,7 +83,7 @@ class Timing:
             steps = (to_us(moment) - to_us(first)) // to_us(self.every)
             return (to_us(first) + steps * to_us(self.every)) / 1_000_000
         for span in _SPANS:
-            run_times = takewhile(lambda each: each <= moment, self._from(max(first - 1, moment - span)))
+            run_times = takewhile(lambda run_time: run_time <= moment, self._from(max(first - 1, moment - span)))
             if last := deque(run_times, maxlen=1):
                 return last[0]
         return first
@@ -92,9 +92,9 @@ class Timing:
         """Yield the run times of the cron expression after ``moment``."""
         start = datetime.fromtimestamp(moment, timezone.utc).astimezone(find_zone(self.zone))
         try:
-            for each in CronSim(self.cron or "", start):
-                if each.timestamp() > moment:
-                    yield each.timestamp()
+            for run_time in CronSim(self.cron or "", start):
+                if run_time.timestamp() > moment:
+                    yield run_time.timestamp()
         except CronSimError as error:
             if _is_of_no_month(self.cron or ""):
                 raise TaskValidationError(

@@ -499,7 +499,7 @@ def fire_due(shards: Shards, limit: int, now: float | None) -> Operation[list[Fi
     check_integer(limit, "limit", 1)
     fired: list[Fired] = []
     for shard in shards:
-        left = limit - sum(not each.is_refused for each in fired)
+        left = limit - sum(not firing.is_refused for firing in fired)
         if left > 0:
             fired += yield from _fire_due_on_shard(shard, left, now)
     return fired

@@ -109,8 +109,8 @@ def rules(role: str, mode: CallMode = "functions", prefix: str = "fq", *, cluste
     ]
     return [
         *("resetkeys", "resetchannels"),
-        *(f"~{_pattern(prefix, each)}" for each in wanted.writes),
-        *(f"%R~{_pattern(prefix, each)}" for each in wanted.reads),
+        *(f"~{_pattern(prefix, key)}" for key in wanted.writes),
+        *(f"%R~{_pattern(prefix, key)}" for key in wanted.reads),
         "-@all",
         *(f"+{command}" for command in commands),
     ]

@@ -267,12 +267,15 @@ class ShardSchedulers:
         """Return the scheduler for ``users``, and ``steal`` as the second list. ``home`` returns the number of a user's
         shard.
         """
-        lists = ["*"] if users == "*" else [each for each in (users, steal) if each] or [()]
-        key = tuple(each if each == "*" else tuple(each) for each in lists)
+        lists = ["*"] if users == "*" else [selection for selection in (users, steal) if selection] or [()]
+        key = tuple(selection if selection == "*" else tuple(selection) for selection in lists)
         found = self._kept.get(key)
         if found is None:
             if len(self._kept) >= MAX_SCHEDULERS:
                 self._kept = {}  # not one by one: another thread may be looking
-            orders = [self._all if each == "*" else ListShardOrder(self._size, set(map(home, each))) for each in lists]
+            orders = [
+                self._all if selection == "*" else ListShardOrder(self._size, set(map(home, selection)))
+                for selection in lists
+            ]
             self._kept[key] = found = ShardScheduler(orders)
         return found

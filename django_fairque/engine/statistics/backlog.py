@@ -64,12 +64,12 @@ def hours(shards: Sequence[Mapping[bytes, bytes]], first: int, count: int) -> li
     """The ``count`` hours from ``first`` on, of the records of each shard."""
     by_hour: list[dict[int, tuple[HourRecord, list[int]]]] = []
     for records in shards:
-        parsed = sorted(filter(None, map(HourRecord.parse, records.values())), key=lambda each: each.hour)
+        parsed = sorted(filter(None, map(HourRecord.parse, records.values())), key=lambda record: record.hour)
         grown, before = {}, None
-        for each in parsed:
-            base = each.first if before is None else before.latest
-            grown[each.hour] = each, [max(0, now - then) for now, then in zip(each.latest, base, strict=True)]
-            before = each
+        for record in parsed:
+            base = record.first if before is None else before.latest
+            grown[record.hour] = record, [max(0, now - then) for now, then in zip(record.latest, base, strict=True)]
+            before = record
         by_hour.append(grown)
     found = []
     for hour in range(first, first + count):
@@ -126,7 +126,7 @@ def backlog_trend(samples: Sequence[tuple[float, int]], now: float, ready: int, 
     Returns:
         None if no task is ready, if no sample is between 1 and 10 minutes old, or if the backlog does not change.
     """
-    usable = [each for each in samples if TREND_MIN_SECONDS <= now - each[0] <= TREND_MAX_SECONDS]
+    usable = [sample for sample in samples if TREND_MIN_SECONDS <= now - sample[0] <= TREND_MAX_SECONDS]
     if ready <= 0 or not usable:
         return None
     then, before = min(usable)

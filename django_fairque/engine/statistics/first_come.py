@@ -133,17 +133,17 @@ class FirstComeComparison:
     @property
     def helped(self) -> list[ComparedWaits]:
         """Users whose tasks waited less, by at least `NOTICED_SECONDS`; the most saved first."""
-        return [each for each in self.users if each.saved >= NOTICED_SECONDS]
+        return [user for user in self.users if user.saved >= NOTICED_SECONDS]
 
     @property
     def delayed(self) -> list[ComparedWaits]:
         """Users whose tasks waited longer, by at least `NOTICED_SECONDS`; the longest delay first."""
-        return [each for each in self.users if each.saved <= -NOTICED_SECONDS]
+        return [user for user in self.users if user.saved <= -NOTICED_SECONDS]
 
     @property
     def saved_seconds(self) -> float:
         """The sum of the seconds by which the average waits of the `helped` users were shorter."""
-        return sum(each.saved for each in self.helped)
+        return sum(user.saved for user in self.helped)
 
 
 def compare_waits(tasks: Iterable[ServedTask], begin: float, slots: int) -> list[ComparedWaits]:
@@ -189,7 +189,7 @@ def compare_waits(tasks: Iterable[ServedTask], begin: float, slots: int) -> list
         ComparedWaits(user, round(count), waited / count, max(0.0, (waited + difference) / count))
         for user, (count, waited, difference) in sums.items()
     ]
-    return sorted(found, key=lambda each: (-abs(each.saved), each.user_id))
+    return sorted(found, key=lambda user: (-abs(user.saved), user.user_id))
 
 
 def _most_at_once(tasks: Sequence[ServedTask], begin: float) -> int:
@@ -212,7 +212,7 @@ def first_come_waits(shards: Shards, slots: int) -> Operation[FirstComeCompariso
     check_integer(slots, "slots", 1, MAX_REPLAYED_SLOTS)
     present = tuple(shards)
     most = -(-MAX_REPLAYED_TASKS // max(1, len(present)))
-    found = yield from read_together([_read_served_tasks(each, most) for each in present])
+    found = yield from read_together([_read_served_tasks(shard, most) for shard in present])
     tasks = [task for some, _now in found for task in some]
     begin = max((now for _some, now in found), default=0.0) - REPLAYED_SECONDS
     replayed = [task for task in tasks if task.started >= begin]
@@ -247,7 +247,7 @@ def _read_served_tasks(commands: Commands, most: int) -> Operation[tuple[list[Se
         has_finished = index < len(finished)
         if user is None or started is None or (has_finished and ended is None):
             continue  # it has gone or begins again since its id was read
-        arrived, begun, end = (number(each) / 1_000_000 for each in (ready or created, started, ended))
+        arrived, begun, end = (number(moment) / 1_000_000 for moment in (ready or created, started, ended))
         if has_finished:
             tasks.append(ServedTask(user.decode(), arrived, begun, max(begun, end), int(count) / len(finished)))
         else:

@@ -151,7 +151,7 @@ def attendance(replies: Sequence[Sequence[int]]) -> tuple[int, int]:
     """Return the number of live workers and the number of due entries, from the replies to `attendance_reads` of each
     shard.
     """
-    return max(int(each[0]) for each in replies), sum(int(number) for each in replies for number in each[1:])
+    return max(int(reply[0]) for reply in replies), sum(int(number) for reply in replies for number in reply[1:])
 
 
 def _other_nodes(shards: Sequence[Commands]) -> Operation[list[dict[str, Any]]]:
@@ -235,12 +235,12 @@ def health(queue: Shards) -> Operation[Health]:
     ]
     attended, records, (keys,) = yield from read_together(parts)
     workers, due = attendance(attended)
-    ring, dead = (sum(int(each[index]) for each in found_in) for index in (0, 1))
-    look = min(float(each[2] or NEVER_MICROSECONDS) for each in found_in)
+    ring, dead = (sum(int(reply[index]) for reply in found_in) for index in (0, 1))
+    look = min(float(reply[2] or NEVER_MICROSECONDS) for reply in found_in)
     infos = [info, *((yield from _other_nodes(shards)) if checks.server_mode(info) == "cluster" else [])]
-    of_nodes = [list(checks.check_server_info(each)) for each in infos]
-    found = dict.fromkeys(each for one in of_nodes for each in one)
-    is_down = all(any(kind in checks.BLOCKING_FINDINGS for kind, _ in each) for each in of_nodes)
+    of_nodes = [list(checks.check_server_info(info)) for info in infos]
+    found = dict.fromkeys(finding for one in of_nodes for finding in one)
+    is_down = all(any(kind in checks.BLOCKING_FINDINGS for kind, _ in findings) for findings in of_nodes)
     refusals = [text for kind, text in found if kind in checks.BLOCKING_FINDINGS]
     reasons = [text for kind, text in found if kind not in checks.BLOCKING_FINDINGS]
     if queue.missing:

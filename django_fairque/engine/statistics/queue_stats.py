@@ -240,8 +240,8 @@ def _activity_of_hours(queue: Shards, count: int, per_span: int) -> Operation[Ac
     for index in range(0, count, per_span):
         begin, some = (first + index) * 3600, all_hours[index : index + per_span]
         totals = Counter[str]()
-        for each in some:
-            totals.update(each.totals)
+        for hour in some:
+            totals.update(hour.totals)
         attempts = totals["finished"] + totals["failed"]
         spans.append(
             Span(
@@ -252,8 +252,8 @@ def _activity_of_hours(queue: Shards, count: int, per_span: int) -> Operation[Ac
                 violated=totals["sla_violated"],
                 wait=Percentiles(),
                 run=Percentiles(),
-                ready=max((each.ready for each in some if each.ready is not None), default=None),
-                oldest_wait=max((each.oldest_wait for each in some if each.oldest_wait is not None), default=None),
+                ready=max((hour.ready for hour in some if hour.ready is not None), default=None),
+                oldest_wait=max((hour.oldest_wait for hour in some if hour.oldest_wait is not None), default=None),
                 mean_run=totals["run:sum"] / 1_000_000 / attempts if attempts else None,
             )
         )
@@ -313,9 +313,9 @@ def _recent_halves(record: Mapping[bytes, bytes], now_us: int) -> list[tuple[int
 def total_usage(hours: Iterable[LastHour]) -> LastHour:
     """Add up the figures of several users."""
     busy, waits = 0.0, dict.fromkeys(range(WAIT_BUCKETS), 0.0)
-    for each in hours:
-        busy += each.busy_seconds
-        for bucket, count in each.waits.items():
+    for hour in hours:
+        busy += hour.busy_seconds
+        for bucket, count in hour.waits.items():
             waits[bucket] += count
     return _usage(busy, waits)
 
@@ -356,8 +356,8 @@ class Waits:
 def longest_waits(shards: Shards, limit: int) -> Operation[PartialList[WaitingTask]]:
     """Return the tasks that could start now and have waited longest, the longest wait first."""
     each_shard = yield from read_together([waits(shard, limit) for shard in shards])
-    found = [each for some in each_shard for each in some.could_start]
-    return PartialList(sorted(found, key=lambda each: each.since)[:limit], shards.missing)
+    found = [task for some in each_shard for task in some.could_start]
+    return PartialList(sorted(found, key=lambda task: task.since)[:limit], shards.missing)
 
 
 def waits(commands: Commands, limit: int) -> Operation[Waits]:
@@ -377,13 +377,13 @@ def waits(commands: Commands, limit: int) -> Operation[Waits]:
     nearest, oldest, paused = yield Read(reads)
     is_paused = pause_of({b"paused": paused}) is not None
     found = yield from _read_tasks(commands, [task_id.decode() for task_id in dict.fromkeys([*nearest, *oldest])])
-    served = set() if is_paused else (yield from _served(commands, {each.user_id for each in found}))
-    held_back = [each for each in found if each.user_id not in served]
-    could_start = [each for each in found if each.user_id in served]
+    served = set() if is_paused else (yield from _served(commands, {task.user_id for task in found}))
+    held_back = [task for task in found if task.user_id not in served]
+    could_start = [task for task in found if task.user_id in served]
     if held_back and not is_paused:
         heads = yield from _heads(commands, (yield from _next_users(commands)))
-        could_start = list({each.task_id: each for each in [*could_start, *heads]}.values())
-    return Waits(*(sorted(some, key=lambda each: each.since)[:limit] for some in (could_start, held_back)))
+        could_start = list({task.task_id: task for task in [*could_start, *heads]}.values())
+    return Waits(*(sorted(some, key=lambda task: task.since)[:limit] for some in (could_start, held_back)))
 
 
 def _read_tasks(commands: Commands, ids: list[str]) -> Operation[list[WaitingTask]]:
@@ -404,10 +404,17 @@ def _served(commands: Commands, user_ids: set[str]) -> Operation[set[str]]:
     served = {name for name, place in zip(names, places, strict=True) if place is not None}
     others = [name for name in names if name not in served]
     organizations = yield from read_sound([("HGET", keys.user(name), "group") for name in others])
-    members = [(name, each.decode()) for name, each in zip(others, organizations, strict=True) if each is not None]
+    members = [
+        (name, organization.decode())
+        for name, organization in zip(others, organizations, strict=True)
+        if organization is not None
+    ]
     reads = [
-        [("ZSCORE", keys("ring"), ORGANIZATION_PREFIX + each.encode()), ("ZSCORE", keys.members(each), name)]
-        for name, each in members
+        [
+            ("ZSCORE", keys("ring"), ORGANIZATION_PREFIX + organization.encode()),
+            ("ZSCORE", keys.members(organization), name),
+        ]
+        for name, organization in members
     ]
     found = yield from read_each(reads, only_sound=True)
     return served | {name for (name, _), places in zip(members, found, strict=True) if None not in places}
@@ -607,13 +614,13 @@ def stats(queue: Shards, minutes: int = DEFAULT_STATS_MINUTES) -> Operation[Queu
         totals.update({name.decode(): int(number(value)) for name, value in record.items()})
     pauses = [pause_of(record) for record in counters]
     sizes = zip(*(sizes for _, *sizes in found), strict=True)
-    users, ring, resolving, *states_sizes = (sum(map(int, each)) for each in sizes)
+    users, ring, resolving, *states_sizes = (sum(map(int, counts)) for counts in sizes)
     wanted = range(last - minutes + 1, last + 1)
     attended = [attendance_reads(shard, round(now * 1_000_000)) for shard in shards]
     minute_reads = [[("HGETALL", shard.keys.minute(minute)) for minute in wanted] for shard in shards]
     replies = yield from read_each([*attended, *minute_reads])
     workers, due = attendance(replies[: len(shards)])
-    records = [add_up_records(each) for each in zip(*replies[len(shards) :], strict=True)]
+    records = [add_up_records(counters) for counters in zip(*replies[len(shards) :], strict=True)]
     hour = Histograms.of(records)
     states = {state.value: size for state, size in zip(TaskState, states_sizes, strict=True)}
     waiting = yield from read_together([waits(shard, LONGEST_WAITS_READ) for shard in shards])
@@ -634,8 +641,8 @@ def stats(queue: Shards, minutes: int = DEFAULT_STATS_MINUTES) -> Operation[Queu
         due=due,
         paused=None not in pauses,
         pause=None if None in pauses else next(iter(pauses), None),
-        oldest_wait_seconds=_wait_of([each.could_start for each in waiting], now),
-        held_back_wait_seconds=_wait_of([each.held_back for each in waiting], now),
+        oldest_wait_seconds=_wait_of([part.could_start for part in waiting], now),
+        held_back_wait_seconds=_wait_of([part.held_back for part in waiting], now),
         wait=hour.wait,
         wait_by_priority=hour.wait_by_priority,
         run=hour.run,
@@ -649,10 +656,10 @@ def stats(queue: Shards, minutes: int = DEFAULT_STATS_MINUTES) -> Operation[Queu
             promoted=totals["promoted"],
             promoted_from={name: totals[f"promoted:{Priority[name].value}"] for name in STARVABLE_PRIORITIES},
             by_priority={
-                each.name: SlaCounts(
-                    *(totals[f"sla_{kind}:{each.value}"] for kind in ("at_risk", "overdue", "violated"))
+                priority.name: SlaCounts(
+                    *(totals[f"sla_{kind}:{priority.value}"] for kind in ("at_risk", "overdue", "violated"))
                 )
-                for each in reversed(Priority)
+                for priority in reversed(Priority)
             },
         ),
         dead={kind.value: totals[f"lying:{kind.value}"] for kind in FailureType},
@@ -661,7 +668,7 @@ def stats(queue: Shards, minutes: int = DEFAULT_STATS_MINUTES) -> Operation[Queu
         runs=distribution(totals, "run"),
         missing_shards=queue.missing,
         trend=_trend(by_minute, now, sum(depth.values())),
-        deployments=[each for entries in deployed for each in parse_deployments(entries)],
+        deployments=[deployment for entries in deployed for deployment in parse_deployments(entries)],
     )
 
 
@@ -674,8 +681,8 @@ FINISHED_RATE_MINUTES = 5
 def _trend(minutes: Sequence[MinuteStats], now: float, ready: int) -> Trend | None:
     if len(minutes) < TREND_MINUTES:
         return None
-    samples = [(each.minute * 60.0, each.ready) for each in minutes if each.ready is not None]
-    finished = sum(each.finished for each in minutes[-1 - FINISHED_RATE_MINUTES : -1])
+    samples = [(minute.minute * 60.0, minute.ready) for minute in minutes if minute.ready is not None]
+    finished = sum(minute.finished for minute in minutes[-1 - FINISHED_RATE_MINUTES : -1])
     return backlog_trend(samples, now, ready, finished / (60 * FINISHED_RATE_MINUTES))
 
 

@@ -84,13 +84,17 @@ def record_task_names(shards: Shards, counts: Mapping[str, AttemptCounts], now: 
     if not isinstance(counts, Mapping):
         raise TaskValidationError(f"expected a mapping of task names to AttemptCounts, got {short(counts)}")
     check_integer(len(counts), "the number of names", 1, MAX_NAMES_PER_CALL)
-    for name, each in counts.items():
+    for name, name_counts in counts.items():
         check_text(name, "a task name")
-        if not isinstance(each, AttemptCounts):
-            raise TaskValidationError(f"the figures of {short(name)} must be AttemptCounts, got {short(each)}")
+        if not isinstance(name_counts, AttemptCounts):
+            raise TaskValidationError(f"the figures of {short(name)} must be AttemptCounts, got {short(name_counts)}")
     args: list[str | int] = [MAX_TASK_NAMES, KEPT_MICROSECONDS, len(counts)]
-    for name, each in counts.items():
-        figures = {"attempts": each.attempts, "failed": each.failed, **{f"run:{b}": n for b, n in each.runs.items()}}
+    for name, name_counts in counts.items():
+        figures = {
+            "attempts": name_counts.attempts,
+            "failed": name_counts.failed,
+            **{f"run:{b}": n for b, n in name_counts.runs.items()},
+        }
         args += [name, len(figures), *(part for pair in figures.items() for part in pair)]
     yield shards.home.call("record_names", args, now, reply=new_nonce())
 
@@ -133,8 +137,8 @@ def task_names(shards: Shards, hours: int) -> Operation[list[NameFigures]]:
         )
         for name in {**attempts, **retrying}
     ]
-    shown = [each for each in found if each.attempts or each.retrying]
-    return sorted(shown, key=lambda each: (-each.attempts, each.name))
+    shown = [figures for figures in found if figures.attempts or figures.retrying]
+    return sorted(shown, key=lambda figures: (-figures.attempts, figures.name))
 
 
 def _retrying(shards: Shards) -> Operation[dict[str, int]]:

@@ -56,8 +56,8 @@ class HalfHour:
     @classmethod
     def of(cls, now: float, waits: Sequence[SampledWait]) -> HalfHour:
         """The record of one sample."""
-        users = {each.user_id: (round(each.seconds), each.ready) for each in waits}
-        middle = round(median([each.seconds for each in waits])) if waits else 0
+        users = {wait.user_id: (round(wait.seconds), wait.ready) for wait in waits}
+        middle = round(median([wait.seconds for wait in waits])) if waits else 0
         return cls(int(now) // HALF_HOUR_SECONDS, middle, users).shortened()
 
     @property
@@ -71,8 +71,8 @@ class HalfHour:
             return self
         users = {
             user: (
-                max(each.users.get(user, (0, 0))[0] for each in (self, earlier)),
-                max(each.users.get(user, (0, 0))[1] for each in (self, earlier)),
+                max(half_hour.users.get(user, (0, 0))[0] for half_hour in (self, earlier)),
+                max(half_hour.users.get(user, (0, 0))[1] for half_hour in (self, earlier)),
             )
             for user in {**earlier.users, **self.users}
         }
@@ -160,15 +160,15 @@ def wait_history(shards: Shards) -> Operation[WaitHistory]:
     waits: dict[str, list[int | None]] = {}
     ready: dict[str, list[int | None]] = {}
     for index, some in enumerate(records.values()):
-        for each in some:
-            for user, (wait, count) in each.users.items():
+        for half_hour in some:
+            for user, (wait, count) in half_hour.users.items():
                 for figures, value in ((waits, wait), (ready, count)):
                     of_user = figures.setdefault(user, [*nothing])
                     of_user[index] = max(of_user[index] or 0, value)
     users = [UserWaits(user, tuple(waits[user]), tuple(ready[user])) for user in waits]
     return WaitHistory(
         begins=[half_hour * HALF_HOUR_SECONDS for half_hour in shown],
-        users=sorted(users, key=lambda each: (-each.longest, each.user_id)),
-        medians=tuple(max((each.median_seconds for each in some), default=None) for some in records.values()),
+        users=sorted(users, key=lambda user: (-user.longest, user.user_id)),
+        medians=tuple(max((half_hour.median_seconds for half_hour in some), default=None) for some in records.values()),
         missing_shards=shards.missing,
     )

@@ -60,9 +60,9 @@ def knows_nodes(client: Any) -> bool:
 def underlying_error(error: Exception) -> Exception:
     """Return the error of a node, if it is the reason why a cluster's client found none; else the error itself."""
     cause = error.__cause__ if isinstance(error, redis_errors.RedisClusterException) else None
-    for each in (cause, cause and cause.__context__):
-        if isinstance(each, (redis_errors.ResponseError, redis_errors.AuthenticationError)):
-            return each
+    for candidate in (cause, cause and cause.__context__):
+        if isinstance(candidate, (redis_errors.ResponseError, redis_errors.AuthenticationError)):
+            return candidate
     return error
 
 

@@ -563,8 +563,8 @@ class Transport(SharedTransport):
                 return connection.call(command)
             return clusters.node_of(self.client, request).execute_command(*command, **clusters.NEVER_DECODE)
         with clusters.node_of(self.client, request).pipeline(transaction=False) as pipe:
-            for each in with_confirmation(request, command):
-                pipe.execute_command(*each, **clusters.NEVER_DECODE)
+            for call in with_confirmation(request, command):
+                pipe.execute_command(*call, **clusters.NEVER_DECODE)
             return check_confirmed(request, pipe.execute(raise_on_error=False))
 
     def _read(self, request: Read) -> Any:
@@ -616,8 +616,8 @@ class AsyncTransport(SharedTransport):
         if self._is_cluster:
             return check_confirmed(request, await clusters.pipeline_on(clusters.node_of(self.client, request), sent))
         async with self.client.pipeline(transaction=False) as pipe:
-            for each in sent:
-                pipe.execute_command(*each, **clusters.NEVER_DECODE)
+            for call in sent:
+                pipe.execute_command(*call, **clusters.NEVER_DECODE)
             return check_confirmed(request, await pipe.execute(raise_on_error=False))
 
     async def _read(self, request: Read) -> Any:

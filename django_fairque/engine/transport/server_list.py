@@ -87,13 +87,13 @@ class ServerList(BaseServerList):
     def execute_command(self, *args: Any, target_nodes: Any = None, **options: Any) -> Any:
         """Send a command to one server, by default the first. With "primaries" all get it; returns the replies by their names."""
         if target_nodes == "primaries":
-            return {each.name: each.client.execute_command(*args, **options) for each in self._servers}
+            return {server.name: server.client.execute_command(*args, **options) for server in self._servers}
         return (target_nodes or self._servers[0]).client.execute_command(*args, **options)
 
     def close(self) -> None:
         """Close the connections."""
-        for each in self._servers:
-            each.client.close()
+        for server in self._servers:
+            server.client.close()
 
     def __enter__(self) -> Self:
         return self
@@ -114,8 +114,8 @@ class AsyncServerList(BaseServerList):
 
     async def aclose(self) -> None:
         """Close the connections."""
-        for each in self._servers:
-            await each.client.aclose()
+        for server in self._servers:
+            await server.client.aclose()
 
     async def __aenter__(self) -> Self:
         return self

@@ -169,13 +169,13 @@ class Fairness:
     @property
     def late_users(self) -> list[UserFairness]:
         """Quiet users that wait for a worker, and longer than expected; the longest wait first."""
-        return [each for each in self.examined if each.is_late and each.user_id not in self.noisy_users]
+        return [user for user in self.examined if user.is_late and user.user_id not in self.noisy_users]
 
     @property
     def oldest_quiet_wait_seconds(self) -> float:
         """The seconds that the oldest waiting task of any user that is not noisy has waited; 0 if none waits."""
-        quiet = (each for each in self.examined if each.waiting and each.user_id not in self.noisy_users)
-        return max((each.wait_seconds for each in quiet), default=0.0)
+        quiet = (user for user in self.examined if user.waiting and user.user_id not in self.noisy_users)
+        return max((user.wait_seconds for user in quiet), default=0.0)
 
     @property
     def jain_index(self) -> float | None:
@@ -186,11 +186,11 @@ class Fairness:
         two users.
         """
         contending = [
-            each.busy_seconds / each.share_if_busy
-            for each in self.examined
-            if each.waiting and (each.busy_seconds or each.wait_seconds > CONTENDING_WAIT_SECONDS)
+            user.busy_seconds / user.share_if_busy
+            for user in self.examined
+            if user.waiting and (user.busy_seconds or user.wait_seconds > CONTENDING_WAIT_SECONDS)
         ]
-        squares = sum(each * each for each in contending)
+        squares = sum(ratio * ratio for ratio in contending)
         if len(contending) < 2 or not squares:
             return None
         return sum(contending) ** 2 / (len(contending) * squares)
@@ -244,19 +244,19 @@ def fairness(shards: Shards, limit: int, user_ids: Sequence[str]) -> Operation[F
     sampled = min(SAMPLED_TASKS, -(-limit // 4))  # of each of three kinds: others have room, too
     part, sample = (-(-count // max(1, len(present))) for count in (limit, sampled))
     found = yield from read_together(
-        [_read_shard(each, part, sample, names.get(each.keys.shard, [])) for each in present]
+        [_read_shard(shard, part, sample, names.get(shard.keys.shard, [])) for shard in present]
     )
     whole = Fairness(
-        active_users=sum(each.active_users for each in found),
-        weights=sum(each.weights for each in found),
-        running=sum(each.running for each in found),
-        busy_seconds=sum(each.busy_seconds for each in found),
-        users=sum(each.users for each in found),
+        active_users=sum(reading.active_users for reading in found),
+        weights=sum(reading.weights for reading in found),
+        running=sum(reading.running for reading in found),
+        busy_seconds=sum(reading.busy_seconds for reading in found),
+        users=sum(reading.users for reading in found),
         missing_shards=shards.missing,
     )
-    examined = [_figures(whole, each, user, record) for each in found for user, record in each.records.items()]
-    examined.sort(key=lambda each: (-each.wait_seconds, each.since is None, each.user_id))
-    return replace(whole, examined=examined, noisy_users=_noisy(examined, sum(each.known for each in found)))
+    examined = [_figures(whole, reading, user, record) for reading in found for user, record in reading.records.items()]
+    examined.sort(key=lambda user: (-user.wait_seconds, user.since is None, user.user_id))
+    return replace(whole, examined=examined, noisy_users=_noisy(examined, sum(reading.known for reading in found)))
 
 
 def _read_shard(commands: Commands, limit: int, sample: int, user_ids: Sequence[str]) -> Operation[_ShardReading]:
@@ -382,7 +382,7 @@ def longest_user_waits(commands: Commands, limit: int, now: float | None) -> Ope
         ready = _ready(record)
         if user in reading.since and ready and _held_by(reading, record) is None:
             found.append(SampledWait(user, max(0.0, moment - reading.since[user]), ready))
-    return sorted(found, key=lambda each: (-each.seconds, each.user_id))
+    return sorted(found, key=lambda wait: (-wait.seconds, wait.user_id))
 
 
 def _organization(shard: _ShardReading, record: Mapping[bytes, bytes]) -> Mapping[bytes, bytes] | None:
@@ -440,9 +440,9 @@ def _figures(whole: Fairness, shard: _ShardReading, user_id: str, record: Mappin
 
 def _noisy(examined: Sequence[UserFairness], known: int) -> tuple[str, ...]:
     """Find noisy users, if more than one user has a record (``known``). A user with few waiting tasks is not noisy."""
-    counts = sorted(each.waiting for each in examined if each.waiting)
+    counts = sorted(user.waiting for user in examined if user.waiting)
     # Leave out the largest number: the limit for a user is the median of the other users.
     usual = median(counts[:-1] or [0])
     least = max(NOISY_MIN_TASKS, NOISY_TIMES_MEDIAN * usual)
-    found = [each for each in examined if each.waiting >= least] if known > 1 else []
-    return tuple(each.user_id for each in sorted(found, key=lambda each: -each.waiting))
+    found = [user for user in examined if user.waiting >= least] if known > 1 else []
+    return tuple(user.user_id for user in sorted(found, key=lambda user: -user.waiting))

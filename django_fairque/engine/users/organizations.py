@@ -121,8 +121,8 @@ def stats(shards: Shards, names: Sequence[str]) -> Operation[PartialList[Organiz
     names = check_ids(names, "organizations")
     parts = [[("HGETALL", shard.keys.organization(name)) for shard in shards] for name in names]
     found = yield from read_each(parts, only_sound=True)
-    each = [combine_records(name, records, shards.missing) for name, records in zip(names, found, strict=True)]
-    return PartialList(each, shards.missing)
+    organizations = [combine_records(name, records, shards.missing) for name, records in zip(names, found, strict=True)]
+    return PartialList(organizations, shards.missing)
 
 
 def members(shards: Shards, organization: str, cursor: str | None, limit: int) -> Operation[ResultPage[str]]:

@@ -187,9 +187,9 @@ def _add_organizations(commands: Commands, found: list[UserStats]) -> Operation[
     Costs one more round trip if any of the users belongs to an organization.
     """
     keys = {
-        each.user_id: commands.keys.of_user(each.user_id).organization(each.organization)
-        for each in found
-        if each.organization is not None
+        user.user_id: commands.keys.of_user(user.user_id).organization(user.organization)
+        for user in found
+        if user.organization is not None
     }
     organizations = list(dict.fromkeys(keys.values()))
     records = yield from read_sound([("HGETALL", key) for key in organizations])
@@ -283,7 +283,7 @@ def ended_tasks(commands: Commands, user_id: str, examined: int) -> Operation[En
         for task_id, (user, name, state, started, ended) in zip(ids, records, strict=True)
         if user == user_id.encode() and state is not None and state.decode() in _ENDED_STATES
     ]
-    tasks.sort(key=lambda each: each.ended_at, reverse=True)
+    tasks.sort(key=lambda task: task.ended_at, reverse=True)
     return EndedTasks(tasks, len(ids), len(ids) == sum(map(int, found[len(registries) :])))
 
 

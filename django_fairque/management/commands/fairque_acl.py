@@ -47,6 +47,6 @@ class Command(PrintingCommand):
 
 def _name(pattern: str, role: str) -> str:
     name = pattern.replace("{role}", role)
-    if not name or any(each.isspace() for each in name):
+    if not name or any(character.isspace() for character in name):
         raise CommandError(f"--name must have no spaces, got {short(pattern)}")
     return name

@@ -46,12 +46,12 @@ class Command(PrintingCommand):
             raise SystemExit(1)
 
     def _print_details(self, events: Iterable[EventFacts]) -> None:
-        for each in map(_about, events):
+        for event in map(_about, events):
             for what in ("condition", "error"):
-                if each[what]:
-                    self.write_lines(f"{each['name']}: {what}: {each[what]}")
-            for problem in each["problems"]:
-                self.write_lines(f"{each['name']}: switched off: {problem}", style=self.style.ERROR)
+                if event[what]:
+                    self.write_lines(f"{event['name']}: {what}: {event[what]}")
+            for problem in event["problems"]:
+                self.write_lines(f"{event['name']}: switched off: {problem}", style=self.style.ERROR)
 
 
 def _about(event: EventFacts) -> dict[str, Any]:

@@ -37,7 +37,7 @@ class Command(QueueCommand):
     def _list(self) -> Iterator[str]:
         size = ORGANIZATION_LIST.page_size(self.options, 100)
         found = pages(lambda cursor: self.queue.organizations(cursor, size))
-        stats = (each for page in found for each in self.queue.organization_stats(page.items))
+        stats = (organization for page in found for organization in self.queue.organization_stats(page.items))
         return ORGANIZATION_LIST.lines(stats, self.options)
 
     def _change(self) -> Iterator[str]:
@@ -58,13 +58,13 @@ class Command(QueueCommand):
 ORGANIZATION_LIST: Listing[OrganizationStats] = Listing(
     "organization",
     [
-        Column("organization", lambda each: each.organization, lambda each: each.organization),
-        Column("members", lambda each: number(each.members), lambda each: each.members, is_number=True),
-        Column("with work", lambda each: number(each.members_ready), is_number=True),
-        Column("running", lambda each: number(each.running), lambda each: each.running, is_number=True),
-        Column("weight", lambda each: f"{each.weight:g}", lambda each: each.weight, is_number=True),
-        Column("at once", lambda each: number(each.max_running) if each.max_running else "-", is_number=True),
-        Column("", lambda each: f"paused{pause_suffix(each.pause)}" if each.paused else ""),
+        Column("organization", lambda row: row.organization, lambda row: row.organization),
+        Column("members", lambda row: number(row.members), lambda row: row.members, is_number=True),
+        Column("with work", lambda row: number(row.members_ready), is_number=True),
+        Column("running", lambda row: number(row.running), lambda row: row.running, is_number=True),
+        Column("weight", lambda row: f"{row.weight:g}", lambda row: row.weight, is_number=True),
+        Column("at once", lambda row: number(row.max_running) if row.max_running else "-", is_number=True),
+        Column("", lambda row: f"paused{pause_suffix(row.pause)}" if row.paused else ""),
     ],
     fields=asdict,
 )

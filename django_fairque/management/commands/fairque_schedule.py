@@ -42,7 +42,7 @@ class Command(QueueCommand):
         add("--every", type=float, metavar="SECONDS", help="instead of --cron")
         add("--timezone", help="the zone of --cron (default: the project's TIME_ZONE)")
         add("--user", help="the user that each run is for")
-        add("--priority", choices=[each.name for each in Priority], help="of each run (default: the task's)")
+        add("--priority", choices=[priority.name for priority in Priority], help="of each run (default: the task's)")
         add("--args", dest="task_args", default="[]", metavar="JSON", help="a list of arguments")
         add("--kwargs", dest="task_kwargs", default="{}", metavar="JSON", help="an object of arguments")
         missed = "what becomes of run times that were missed (default: %(default)s)"
@@ -150,7 +150,9 @@ SCHEDULE_LIST: Listing[Schedule] = Listing(
     [
         Column("name", lambda schedule: schedule.name, lambda schedule: schedule.name),
         Column("when", lambda schedule: schedule.when),
-        Column("task", lambda schedule: schedule.task.get("name") or "-", lambda each: each.task.get("name") or ""),
+        Column(
+            "task", lambda schedule: schedule.task.get("name") or "-", lambda schedule: schedule.task.get("name") or ""
+        ),
         Column("user", lambda schedule: schedule.task["user_id"], lambda schedule: schedule.task["user_id"]),
         Column(
             "next",

@@ -74,7 +74,7 @@ def _configured_directories() -> list[Path]:
             "FAIRQUE['REDIS'] names another server, expected embedded:// or embedded:///absolute/dir: "
             "manage that server with its own tools, or name an embedded server's directory with --dir"
         )
-    return [directory for each in separate_urls(url) for directory in embedded_directories(each)]
+    return [directory for server_url in separate_urls(url) for directory in embedded_directories(server_url)]
 
 
 def _rows(status: ServerStatus) -> list[tuple[str, str]]:

@@ -115,7 +115,7 @@ class Command(QueueCommand):
             yield from shard_lines(shards)
         if over:
             yield ""
-            yield from (f"! {each}" for each in over)
+            yield from (f"! {line}" for line in over)
         if top:
             yield ""
             yield from top_lines(top)
@@ -151,23 +151,23 @@ def _check(options: dict[str, Any]) -> None:
 NAME_LIST: Listing[NameFigures] = Listing(
     "task name",
     [
-        Column("name", lambda each: each.name or "(other names)", lambda each: each.name),
-        Column("attempts", lambda each: number(each.attempts), lambda each: each.attempts, is_number=True),
-        Column("failed", lambda each: number(each.failed), lambda each: each.failed, is_number=True),
-        Column("share", lambda each: share(each.failed_share), lambda each: each.failed_share, is_number=True),
+        Column("name", lambda row: row.name or "(other names)", lambda row: row.name),
+        Column("attempts", lambda row: number(row.attempts), lambda row: row.attempts, is_number=True),
+        Column("failed", lambda row: number(row.failed), lambda row: row.failed, is_number=True),
+        Column("share", lambda row: share(row.failed_share), lambda row: row.failed_share, is_number=True),
         Column(
             "p50",
-            lambda each: duration(each.run.p50) if each.run.count else "-",
-            lambda each: each.run.p50 if each.run.count else None,
+            lambda row: duration(row.run.p50) if row.run.count else "-",
+            lambda row: row.run.p50 if row.run.count else None,
             is_number=True,
         ),
         Column(
             "p95",
-            lambda each: duration(each.run.p95) if each.run.count else "-",
-            lambda each: each.run.p95 if each.run.count else None,
+            lambda row: duration(row.run.p95) if row.run.count else "-",
+            lambda row: row.run.p95 if row.run.count else None,
             is_number=True,
         ),
-        Column("retrying", lambda each: number(each.retrying), lambda each: each.retrying, is_number=True),
+        Column("retrying", lambda row: number(row.retrying), lambda row: row.retrying, is_number=True),
     ],
     fields=asdict,
 )

@@ -103,7 +103,7 @@ class Command(QueueCommand):
             for line in log.lines:
                 first, *more = self.redact(line.text).split("\n")
                 yield f"  {when(line.at)}  {line.level:8}  {line.logger}  {first}"
-                yield from (f"    {each}" for each in more)
+                yield from (f"    {line}" for line in more)
 
     def _run(self) -> Iterator[str]:
         view = self.queue.run(self.options["id"])

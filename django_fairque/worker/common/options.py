@@ -89,7 +89,7 @@ class WorkerOptions:
     @classmethod
     def from_config(cls, config: WorkerConfig, **changes: Any) -> WorkerOptions:
         """Make options from the configuration. Each of the ``changes`` that is not None takes precedence."""
-        names = {each.name for each in fields(cls)}
+        names = {option.name for option in fields(cls)}
         options: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in config if name in names
         }

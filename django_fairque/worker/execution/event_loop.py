@@ -109,7 +109,7 @@ class LoopMonitor:
 
     def _examine(self, requested_at: float, now: float) -> bool:
         frame = sys._current_frames().get(self._host.thread_id)  # noqa: SLF001 - the documented way to another thread's stack
-        frames = [] if frame is None else [each for each, _ in traceback.walk_stack(frame)]
+        frames = [] if frame is None else [caller for caller, _ in traceback.walk_stack(frame)]
         context = context_in(reversed(frames))
         task = asyncio.current_task(self._loop)
         if frame is None or (context is None and task is None):
@@ -117,7 +117,7 @@ class LoopMonitor:
         coroutines = self._host.coroutines()
         # Loops of other makers may have no frames of Python.
         owner: Any = getattr(task, "owner", None) if context is None else context.get(stopped)
-        culprit = next((each for each in coroutines if each is owner), None)
+        culprit = next((job for job in coroutines if job is owner), None)
         with self._lock:
             if self._requested_at != requested_at:
                 return False  # it has just answered
@@ -132,7 +132,7 @@ class LoopMonitor:
             _format_stack(frames),
             now - requested_at,
             lease,
-            frozenset(_lease_key(each) for each in coroutines if each is not culprit),
+            frozenset(_lease_key(job) for job in coroutines if job is not culprit),
         )
         return True
 
@@ -450,9 +450,9 @@ class JobLoop:
 
     def resumed(self, seconds: float, culprit: Job | None) -> None:
         """On the loop, before anything else runs there: what the culprit has held up gets the time back that it could not use."""
-        for each in self.coroutines():
-            if each is not culprit:
-                each.extend(seconds)
+        for job in self.coroutines():
+            if job is not culprit:
+                job.extend(seconds)
 
     def _start_accepted(self) -> None:
         with self._lock:
@@ -571,7 +571,7 @@ class LoopThread(JobLoop, threading.Thread):
         try:
             self._loop.run_forever()
         except (SystemExit, KeyboardInterrupt) as error:
-            context = context_in(each for each, _ in traceback.walk_tb(error.__traceback__))
+            context = context_in(frame for frame, _ in traceback.walk_tb(error.__traceback__))
             culprit = None if context is None else context.get(stopped)
             if not isinstance(culprit, Job) or culprit.is_first_report():
                 logger.warning(

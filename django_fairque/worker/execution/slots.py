@@ -468,7 +468,7 @@ class Slot(threading.Thread):
         work, queue_context = self._work, self._queue_context
         if work is None or queue_context is None:
             return
-        queue_context.revoked.add_leases([each.key for each in (work if isinstance(work, list) else [work])])
+        queue_context.revoked.add_leases([lease.key for lease in (work if isinstance(work, list) else [work])])
         self._revoke(started, interrupt)
 
     def _revoke(self, started: float, interrupt: Callable[[type[BaseException]], object] | None) -> None:

@@ -117,12 +117,12 @@ def _digest_of_tasks() -> str:
 
 def worker_figures(processes: Sequence[Mapping[str, Any]], slots: int, *, is_healthy: bool) -> dict[str, float]:
     """A worker in numbers: processes that are ready, tasks that they can and do run, bytes, 1 if healthy."""
-    ready = [each for each in processes if each["ready"]]
+    ready = [process for process in processes if process["ready"]]
     return {
         "processes": len(ready),
         "slots": slots * len(ready),
-        "slots_busy": sum(int(each["running"]) for each in ready),
-        "memory_bytes": sum(float(each["memory_mb"]) for each in processes) * 2**20,
+        "slots_busy": sum(int(process["running"]) for process in ready),
+        "memory_bytes": sum(float(process["memory_mb"]) for process in processes) * 2**20,
         "healthy": float(is_healthy),
     }
 

@@ -171,7 +171,7 @@ class LeaseRenewal(threading.Thread):
     def has_returns(self) -> bool:
         """Whether leases are still to be given back to servers that answer."""
         now = monotonic()
-        return any(self._not_before[each.queue] <= now for each in self._returns.copy())
+        return any(self._not_before[job.queue] <= now for job in self._returns.copy())
 
     def finish(self, seconds: float) -> bool:
         """Wait until everything is given back, at most ``seconds``; then end. Whether it was."""
@@ -208,9 +208,9 @@ class LeaseRenewal(threading.Thread):
         """Pause this shard and all others whose node can't be reached. Each may cost a time-out, and at least as long goes to the
         rest."""
         until = monotonic() + seconds
-        for each, shard in self._queues.items():
-            if each == label or shard.is_away:
-                self._not_before[each] = max(until, self._not_before[each])
+        for queue_label, shard in self._queues.items():
+            if queue_label == label or shard.is_away:
+                self._not_before[queue_label] = max(until, self._not_before[queue_label])
 
     def _shard(self, label: str) -> FairQueue:
         """Return the queue or shard, without retries if its node is known to be unreachable."""
@@ -240,7 +240,7 @@ class LeaseRenewal(threading.Thread):
             for label, due in member.due.items()
         ]
         due, label, member = min(renewals, key=itemgetter(0), default=(math.inf, "", None))
-        back = next((each for each in self._returns if self._not_before[each.queue] <= now), None)
+        back = next((job for job in self._returns if self._not_before[job.queue] <= now), None)
         if back is not None and due > now - RENEWAL_OVERDUE_SECONDS:
             if isinstance(back, Reconciliation):
                 return (back.queue, partial(self._reconcile, back)), now
@@ -294,8 +294,8 @@ class LeaseRenewal(threading.Thread):
             self._on_command(command)
         if self._server_epochs.has_changed_server(name, heartbeat):
             logger.warning("queue %s: another server answers, or the same one after a restart", name)
-            for each in list(self._workers.values()):
-                each.on_server_changed(shard_index)
+            for worker in list(self._workers.values()):
+                worker.on_server_changed(shard_index)
         if loss := self._server_epochs.find_loss(name, heartbeat):
             self._report_loss(loss)
 
@@ -307,7 +307,7 @@ class LeaseRenewal(threading.Thread):
             return
         shard_index = list(self._queues).index(loss.queue)
         for member in list(self._workers.values()):
-            dropped = [key for each in member.running() if each.shard_index == shard_index for key in each.keys]
+            dropped = [key for slot in member.running() if slot.shard_index == shard_index for key in slot.keys]
             if dropped:
                 logger.critical("queue %s: %d running tasks are given up", loss.queue, len(dropped))
                 member.on_revoked(shard_index, dropped)
@@ -321,10 +321,12 @@ class LeaseRenewal(threading.Thread):
         has_more, next_due = sweep.more or alerts > ALERTS_PER_FETCH, sweep.schedule_at
         if next_due is not None and next_due <= sweep.now:
             fired = queue.schedules.fire_due(SCHEDULES_PER_SWEEP)
-            for each in fired:
-                if each.error:
-                    logger.warning("queue %s: schedule %s did not push its task: %s", queue.name, each.name, each.error)
-            has_more = has_more or sum(not each.is_refused for each in fired) >= SCHEDULES_PER_SWEEP
+            for firing in fired:
+                if firing.error:
+                    logger.warning(
+                        "queue %s: schedule %s did not push its task: %s", queue.name, firing.name, firing.error
+                    )
+            has_more = has_more or sum(not firing.is_refused for firing in fired) >= SCHEDULES_PER_SWEEP
             next_due = queue.schedules.next_due(sweep.now)
         if sweep.messages:
             queue.parent_queue.carry_messages()

@@ -90,7 +90,7 @@ class Outages:
     def __init__(self, shards: Sequence[FairQueue], startup_timeout: float = math.inf) -> None:
         common = Outage("", startup_timeout)
         self._shards = list(shards)
-        self._each = {
+        self._outages = {
             shard.display_name: Outage(f"queue {shard.display_name}: ", startup_timeout)
             if shard.config.shards > 1
             else common
@@ -99,24 +99,24 @@ class Outages:
 
     def for_shard(self, label: str) -> Outage:
         """Return the outage of the place with this ``label``."""
-        return self._each[label]
+        return self._outages[label]
 
     @property
     def is_ongoing(self) -> bool:
         """Whether no server answers."""
-        return all(each.is_ongoing for each in self._each.values())
+        return all(outage.is_ongoing for outage in self._outages.values())
 
     @property
     def startup_error(self) -> str:
         """The reason why the worker gives up waiting: no server has ever answered within the time-out. Empty while one is waited
         for."""
-        each = list(self._each.values())
-        return each[0].error if all(one.has_startup_timed_out for one in each) else ""
+        outages = list(self._outages.values())
+        return outages[0].error if all(outage.has_startup_timed_out for outage in outages) else ""
 
     @property
     def has_answered(self) -> bool:
         """Whether any shard has ever answered."""
-        return any(each.has_answered for each in self._each.values())
+        return any(outage.has_answered for outage in self._outages.values())
 
     def unreachable_shards(self) -> list[int]:
         """Return the shards that do not answer, or whose node is known to be unreachable: not every shard of such a node is
@@ -124,15 +124,15 @@ class Outages:
         return [
             shard_index
             for shard_index, shard in enumerate(self._shards)
-            if self._each[shard.display_name].is_ongoing or shard.is_away
+            if self._outages[shard.display_name].is_ongoing or shard.is_away
         ]
 
     def record_failure(self, error: Exception) -> None:
         """Record that no shard can be reached."""
-        for each in set(self._each.values()):
-            each.record_failure(error)
+        for outage in set(self._outages.values()):
+            outage.record_failure(error)
 
     def record_success(self) -> None:
         """Record that the servers of all shards have answered."""
-        for each in set(self._each.values()):
-            each.record_success()
+        for outage in set(self._outages.values()):
+            outage.record_success()

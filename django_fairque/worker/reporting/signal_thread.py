@@ -93,16 +93,16 @@ class SignalThread:
 
     def announce(self, announcements: Sequence[Alert | TaskEnding]) -> None:
         """Announce alerts and endings of tasks. Can be called from any thread; returns at once."""
-        alerts = [each for each in announcements if not isinstance(each, TaskEnding)]
+        alerts = [announcement for announcement in announcements if not isinstance(announcement, TaskEnding)]
         if alerts:
             for sender in self._alert_senders:
                 sender.put([alert for alert in alerts if alert.kind != "died"])
             self._put([partial(report_alerts, alerts, self._options.alert_email)])
-        if endings := [each for each in announcements if isinstance(each, TaskEnding)]:
-            self._put(partial(self._report_ending, each, is_logged=False) for each in endings)
-        if deaths := [each for each in alerts if each.kind == "died" and _has_receivers("dead")]:
-            endings = [TaskEnding(each.queue, each.task_id, "dead", each.reason) for each in deaths]
-            self._put(partial(self._report_ending, each, is_logged=True) for each in endings)
+        if endings := [announcement for announcement in announcements if isinstance(announcement, TaskEnding)]:
+            self._put(partial(self._report_ending, ending, is_logged=False) for ending in endings)
+        if deaths := [alert for alert in alerts if alert.kind == "died" and _has_receivers("dead")]:
+            endings = [TaskEnding(death.queue, death.task_id, "dead", death.reason) for death in deaths]
+            self._put(partial(self._report_ending, ending, is_logged=True) for ending in endings)
 
     def _report_ending(self, ending: TaskEnding, *, is_logged: bool) -> None:
         """Log it, and send the signals, with the task as it is now. One that was deleted meanwhile needs no word."""

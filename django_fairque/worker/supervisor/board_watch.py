@@ -77,13 +77,13 @@ class BoardWatch:
 
     def longest_poll_seconds(self, without: Collection[int] = ()) -> float:
         """Return the same for the fetch loop that is furthest behind."""
-        shards = (each for each in range(len(self._polls)) if each not in without)
-        return max((self.poll_seconds(each) for each in shards), default=0.0)
+        shards = (shard for shard in range(len(self._polls)) if shard not in without)
+        return max((self.poll_seconds(shard) for shard in shards), default=0.0)
 
     def unreported_seconds(self, without: Collection[int] = ()) -> float:
         """Return the seconds for which outcomes have waited while none was reported, for the shard where that is longest."""
-        shards = (each for each in range(len(self._settled_at)) if each not in without)
-        return max((self._time - self._settled_at[each] for each in shards), default=0.0)
+        shards = (shard for shard in range(len(self._settled_at)) if shard not in without)
+        return max((self._time - self._settled_at[shard] for shard in shards), default=0.0)
 
     def beyond_limit(self, grace: float) -> list[OccupiedSlot]:
         """Return the slots that have run for more than ``grace`` seconds beyond their limit, whatever start time the process

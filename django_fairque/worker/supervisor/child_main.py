@@ -189,8 +189,8 @@ def write_stacks() -> None:
 
 def ignore_terminal_signals() -> None:
     """Ctrl-C, or its end, reaches the whole group; the supervisor decides."""
-    for each in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
-        signal.signal(each, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _listen(pipe: Connection, core: Core) -> None:

@@ -292,7 +292,7 @@ class ChildLimits:
 
     def _overdue(self, child: ChildProcess, now: float) -> list[OccupiedSlot]:
         """What ran beyond its hard limit. If a process does not respond, this may be because of another task of it."""
-        found = [each for each in child.overdue_at(now) if child.watch.has_run(each)] or child.watch.beyond_limit(
+        found = [slot for slot in child.overdue_at(now) if child.watch.has_run(slot)] or child.watch.beyond_limit(
             self._options.hard_timeout_grace + BEYOND_LIMIT_SECONDS
         )
         if not child.is_unresponsive or not found:
@@ -300,10 +300,10 @@ class ChildLimits:
         if is_stopped(child.pid):
             return []
         running, busy = child.status_board.running(), child.watch.busy_slots(child.pid)
-        late = [each.tokens for each in found]
+        late = [slot.tokens for slot in found]
         if busy or len(running) == 1:
-            return found if all(each.tokens in late for each in busy or running) else []
-        if all(each.tokens in late for each in running):
+            return found if all(slot.tokens in late for slot in busy or running) else []
+        if all(slot.tokens in late for slot in running):
             child.counts_as_crash = True
             logger.error(
                 "worker process %s is ended: it did not respond until the time limits of its tasks", child.worker_id
@@ -326,8 +326,8 @@ class ChildLimits:
 
     @staticmethod
     def _end_overdue(child: ChildProcess, overdue: Sequence[OccupiedSlot], now: float) -> None:
-        busy = [each.tokens for each in child.watch.busy_slots(child.pid)] if child.is_unresponsive else []
-        child.overdue = [each for each in overdue if not busy or each.tokens in busy]
+        busy = [slot.tokens for slot in child.watch.busy_slots(child.pid)] if child.is_unresponsive else []
+        child.overdue = [slot for slot in overdue if not busy or slot.tokens in busy]
         for running in child.overdue:
             for _, _, task_id in running.tasks:
                 logger.error(
@@ -402,7 +402,7 @@ class ChildLimits:
         if silent > self._options.lease_seconds and is_sampled and not child.unresponsive_since:
             child.unresponsive_since = time.time() - silent
             busy = child.watch.busy_slots(child.pid)
-            tasks = [name for each in busy or child.status_board.running() for _, _, name in each.tasks]
+            tasks = [name for slot in busy or child.status_board.running() for _, _, name in slot.tasks]
             ids = ", ".join(map(printable, tasks[:MAX_DEATH_TASKS])) or "none"
             logger.error(
                 "worker process %s has not responded for %.0f s. It %s. Tasks that may be the cause: %s. It goes on until their "
@@ -488,7 +488,7 @@ def death_of(child: ChildProcess) -> ProcessDeath | None:
         return None
     if child.kill_reason is None and (not has_died_by_itself(child) or child.exitcode == 0):
         return None
-    task_ids = [name for each in child.status_board.running() for _, _, name in each.tasks]
+    task_ids = [name for slot in child.status_board.running() for _, _, name in slot.tasks]
     return ProcessDeath(time.time(), child.worker_id, *_how_ended(child), tuple(task_ids[:MAX_DEATH_TASKS]))
 
 
@@ -512,12 +512,12 @@ def leases_to_return(child: ChildProcess, shards: Sequence[FairQueue]) -> list[L
     reason = _history_text(child)
     returns = []
     for shard_index, shard in enumerate(shards):
-        tokens = [token for each in running if each.shard_index == shard_index for token in each.tokens]
+        tokens = [token for slot in running if slot.shard_index == shard_index for token in slot.tokens]
         crashed, started = (tokens, []) if died else ([], tokens)
         outcomes = [] if child.is_done else child.status_board.logged_outcomes(shard_index, child.worker_id)
-        for each in child.overdue:
-            if each.shard_index == shard_index:
-                outcomes += _failures(child, each, shard)
+        for slot in child.overdue:
+            if slot.shard_index == shard_index:
+                outcomes += _failures(child, slot, shard)
         returns.append(LeaseReturn(shard.display_name, child.worker_id, reason, crashed, started, outcomes))
     return returns
 

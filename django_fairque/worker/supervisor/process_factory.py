@@ -104,15 +104,15 @@ def stream_sockets(*, opened_here: bool = False) -> dict[str, str]:
             name = str(link.readlink())
             if not name.startswith("socket:") or (opened_here and os.get_inheritable(int(link.name))):
                 continue
-            with socket.socket(fileno=os.dup(int(link.name))) as each:
-                if each.type != socket.SOCK_DGRAM:
-                    found[name] = _peer(each)
+            with socket.socket(fileno=os.dup(int(link.name))) as connection:
+                if connection.type != socket.SOCK_DGRAM:
+                    found[name] = _peer(connection)
     return found
 
 
-def _peer(each: socket.socket) -> str:
+def _peer(connection: socket.socket) -> str:
     try:
-        address = each.getpeername()
+        address = connection.getpeername()
     except OSError:
         return "not connected"
     if isinstance(address, tuple):
@@ -450,11 +450,11 @@ class ProcessFactory:
 
     def read_messages(self) -> bool:
         """Read the messages of fork servers. Returns whether a server could not start."""
-        for each in self.servers:
-            each.read_messages()
-        for each in [each for each in self._former if each.is_gone or not each.children]:
-            self._former.remove(each)
-            each.close()
+        for fork_server in self.servers:
+            fork_server.read_messages()
+        for former in [former for former in self._former if former.is_gone or not former.children]:
+            self._former.remove(former)
+            former.close()
         server = self._server
         if server is None:
             return False

@@ -71,7 +71,7 @@ def separate_task(lease: Lease, shard_index: int) -> SeparateTask | None:
 def warn_about_isolated_tasks() -> None:
     """Log which tasks are declared as isolated, in a worker that can't isolate them."""
     found = (registry.find(name) for name in registry.names())
-    names = sorted(each.name for each in found if each is not None and each.options.is_separate)
+    names = sorted(task.name for task in found if task is not None and task.options.is_separate)
     if names:
         logger.warning(
             "this worker has no supervisor and runs isolated tasks next to others, without their max_memory: %s; run "
@@ -135,7 +135,7 @@ class SeparateTasks:
     def waiting_tokens(self, fetched_by: str, shard_index: int) -> set[int]:
         """Return the tokens of the tasks that this process fetched and that are waiting for a separate process."""
         waiting = self._waiting
-        return {each.token for each in waiting if each.fetched_by == fetched_by and each.shard_index == shard_index}
+        return {task.token for task in waiting if task.fetched_by == fetched_by and task.shard_index == shard_index}
 
     def next(self) -> SeparateTask | None:
         """Return the task that may begin now, or None. The task stays here until `begin`."""
@@ -154,7 +154,7 @@ class SeparateTasks:
 
     def forget(self, fetched_by: str) -> None:
         """Remove the waiting tasks of a process that has ended: these were given back with its other leases."""
-        self._waiting = [each for each in self._waiting if each.fetched_by != fetched_by]
+        self._waiting = [task for task in self._waiting if task.fetched_by != fetched_by]
 
     def take_waiting(self) -> list[SeparateTask]:
         """Remove and return all tasks that have not begun."""

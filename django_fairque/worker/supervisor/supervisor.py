@@ -106,7 +106,7 @@ class HealthFile:
 
     def update(self, now: float, reasons: list[str], facts: dict[str, Any]) -> None:
         """Write it if its time has come, or there is news."""
-        content = reasons, [each["pid"] for each in facts.get("processes", ()) if each["ready"]]
+        content = reasons, [process["pid"] for process in facts.get("processes", ()) if process["ready"]]
         if self._path is None or (now < self._due and content == self._last_content):
             return
         self._due, self._last_content = now + HEALTH_WRITE_SECONDS, content
@@ -175,12 +175,12 @@ class StopSignals:
         return self._read
 
     def install_handlers(self) -> None:
-        for each in STOP_SIGNALS:
-            if signal.getsignal(each) is not signal.SIG_IGN:  # nohup wants it so
-                signal.signal(each, self._on_signal)
-        for each in STOP_AT_ONCE_SIGNALS:
-            if signal.getsignal(each) in (signal.SIG_DFL, exit_early):
-                signal.signal(each, self._on_signal)
+        for number in STOP_SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup wants it so
+                signal.signal(number, self._on_signal)
+        for number in STOP_AT_ONCE_SIGNALS:
+            if signal.getsignal(number) in (signal.SIG_DFL, exit_early):
+                signal.signal(number, self._on_signal)
         if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
             signal.signal(signal.SIGUSR1, self._on_signal)
         self.stop_count += len(received)
@@ -468,11 +468,11 @@ class Supervisor:
     def _report_unknown_tasks(self, child: ChildProcess, message: UnknownNames) -> None:
         """Have it reported at once for all processes: they have the same code, and only one was handed such a task."""
         self._unknown_tasks[child.worker_id] = message.names
-        together = sorted({name for each in self._unknown_tasks.values() for name in each})
-        for each in self._children:
-            if not each.is_stopping:
-                each.unknown_tasks = together
-                self._lease_renewal.renew_now(each.worker_id)
+        together = sorted({name for names in self._unknown_tasks.values() for name in names})
+        for sibling in self._children:
+            if not sibling.is_stopping:
+                sibling.unknown_tasks = together
+                self._lease_renewal.renew_now(sibling.worker_id)
 
     def _mark_done(self, child: ChildProcess, _: Done) -> None:
         """The child has settled everything. If somebody else has stopped it, replace it."""
@@ -514,7 +514,7 @@ class Supervisor:
         self._start_due.clear()
         self._give_back_waiting()
         if first and self._stops_seen == 1:
-            running = sum(len(each.tasks) for child in self._children for each in child.status_board.running())
+            running = sum(len(slot.tasks) for child in self._children for slot in child.status_board.running())
             logger.info(
                 "stopping: %d running tasks have %g s to end; a second signal ends them at once",
                 *(running, self.options.shutdown_timeout),
@@ -598,7 +598,7 @@ class Supervisor:
                     outcomes=some,
                     is_gone=False,
                     on_done=partial(
-                        self._report_separate_ends, shard_index, fetched_by, [each.lease.token for each in some]
+                        self._report_separate_ends, shard_index, fetched_by, [outcome.lease.token for outcome in some]
                     ),
                 )
                 for (shard_index, fetched_by), some in outcomes.items()
