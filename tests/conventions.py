@@ -20,6 +20,8 @@ NAME = PACKAGE.name
 
 BANNED_WORDS = frozenset({"told", "said", "asked", "met", "heard", "beside"})
 """Words that no identifier may contain: they do not say what a thing is or does."""
+BANNED_NAMES = frozenset({"each"})
+"""Words that are no name alone: a loop variable is named after the thing, ``for task in tasks``."""
 
 BANNED_PHRASES = (
     *sorted(BANNED_WORDS),
@@ -171,11 +173,12 @@ def divided_classes() -> dict[str, str]:
 
 
 def banned_identifiers() -> Counter[str]:
-    """How often each banned word is a part of an identifier."""
+    """Count the identifiers that contain a banned word, or are a banned name."""
     found: Counter[str] = Counter()
     for tree in trees().values():
         for identifier in _identifiers(tree):
             found.update(BANNED_WORDS.intersection(identifier.lower().split("_")))
+            found.update(BANNED_NAMES.intersection([identifier.strip("_")]))
     return found
 
 
