@@ -6,7 +6,7 @@ import pytest
 
 from tests.tools.prose import draw, is_unclear, lua_comments, pieces_of_package, python_comments
 
-UNCLEAR_PIECES = 98
+UNCLEAR_PIECES = 0
 """Pieces that break the rules for sentences today. Rewrite one instead of adding one, and lower the number."""
 
 

@@ -1,7 +1,7 @@
-"""Running a task of `django.tasks` in a worker: its context, its signals.
+"""Run a task of `django.tasks` in a worker: with its context and its signals.
 
-The signals tell what the function did, in the process and thread that ran it and before the queue hears of it; the
-queue's own word comes with the signals of `django_fairque.signals`.
+Django's signals report the result of the function: in the process and thread that ran it, and before the queue has the
+outcome. The signals of `django_fairque.signals` follow when the queue has recorded it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ logger = get_logger("django_fairque.tasks")
 
 
 def runner(task: AnyTask) -> Callable[..., Any]:
-    """What a worker calls with the arguments of a call: the task's function, with its context if it takes one."""
+    """Return the function that a worker calls: the task's own, with the task's context as first argument if it takes one."""
     run = _async_runner(task) if inspect.iscoroutinefunction(task.func) else _sync_runner(task)
     functools.update_wrapper(run, task.func)
     signature = inspect.signature(task.func)
@@ -93,7 +93,7 @@ def _announce(signal: Signal, attempt: _Attempt) -> None:
 
 
 async def _aannounce(signal: Signal, attempt: _Attempt) -> None:
-    """As `_announce`, from a coroutine."""
+    """Send a signal from a coroutine, as `_announce` does."""
     try:
         await signal.asend_robust(sender=attempt.sender, task_result=attempt.result)
     except SoftTimeLimitExceeded:
@@ -103,7 +103,7 @@ async def _aannounce(signal: Signal, attempt: _Attempt) -> None:
 
 
 async def _limited(call: Awaitable[Any]) -> Any:
-    """The call's value. A time limit cancels coroutines; here it is raised where they were, as it is in threads."""
+    """Await the call. Turn the cancellation by a time limit into the exception that a thread would get."""
     try:
         return await call
     except asyncio.CancelledError as canceled:
@@ -132,7 +132,8 @@ class _Attempt:
         return value
 
     def ended_with(self, error: BaseException) -> bool:
-        """Whether the error ends the task: not if it will be tried again, or is not this worker's any more."""
+        """Record the error if it ends the task, and return whether it does. Otherwise the task is retried, or another worker has
+        it."""
         definition = registry.find(self._task.module_path)
         step = decide_next_step(replace_cancellation(error), definition, _running().retries_left)
         if step not in (NextStep.FAIL, NextStep.CANCEL):
@@ -155,7 +156,7 @@ def _running() -> RunningTask:
 
 
 def _earlier() -> Sequence[Attempt]:
-    """What the queue remembers of earlier attempts; read only when there was one."""
+    """Read the task's earlier attempts, if there were any."""
     context = _running()
     try:
         return () if _is_first(context) else queue_for(context.queue, current_interceptor()).history(context.id)
@@ -180,6 +181,6 @@ def _is_first(context: RunningTask) -> bool:
 
 
 def _not_known(context: RunningTask, error: Exception) -> Sequence[Attempt]:
-    """The task is worth more than its context being complete."""
+    """Log that the earlier attempts can't be read, and return none, so that the task runs all the same."""
     logger.warning("the earlier attempts of task %s can't be read; it runs without (%s)", context.id, error)
     return ()

@@ -49,7 +49,7 @@ __all__ = ["FairqueIntegration", "SentryMiddleware"]
 ORIGIN = "auto.queue.fairque"
 TRACE_HEADER = "sentry-trace"
 CONTROL_FLOW = (Retry, Discard, TaskRevoked, asyncio.CancelledError, GeneratorExit)
-"""What leaves a task and is no error of it."""
+"""Exceptions that end a task's function without being errors of the task."""
 MAX_REPORTED_FAILURES = 10_000
 """Most failures remembered until the log line about them comes."""
 MAX_NAMED_TASKS = 20
@@ -59,7 +59,7 @@ FLUSH_SECONDS = 2.0
 
 
 class FairqueIntegration(Integration):
-    """The integration for ``sentry_sdk.init``. It reports the errors of tasks, continues traces in them, and measures sending
+    """The integration for ``sentry_sdk.init``: reports the errors of tasks, continues traces in them, and measures sending
     and running.
 
     ``user`` is how the user of a task appears: ``"id"`` (the default), ``"hash"`` (a keyed hash of the id, the same in all
@@ -115,7 +115,7 @@ def _flush(**_: Any) -> None:
 
 @contextmanager
 def _open_span(op: str, name: str, attributes: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """A span below the current one. What is added to the yielded attributes is set at its end."""
+    """Open a span below the current one. Yields its attributes; the caller may add some until the span ends."""
     if has_span_streaming_enabled(sentry_sdk.get_client().options):
         if streamed.get_current_span() is None:
             yield {}
@@ -136,7 +136,7 @@ def _open_span(op: str, name: str, attributes: dict[str, Any]) -> Iterator[dict[
 
 
 def _open_transaction(name: str, headers: dict[str, str], sampling: dict[str, Any]) -> AbstractContextManager[Any]:
-    """The outermost span of a run, in the trace that the headers name, or in a new one."""
+    """Open the outermost span of a run, in the trace that the headers name, or in a new one."""
     op = "queue.task.fairque"
     if has_span_streaming_enabled(sentry_sdk.get_client().options):
         streamed.continue_trace(headers)
@@ -152,7 +152,7 @@ def _open_transaction(name: str, headers: dict[str, str], sampling: dict[str, An
 
 
 class SentryMiddleware(TaskMiddleware):
-    """Spans around sending and running, a scope for each run, and a report of what it raises. `FairqueIntegration` adds it."""
+    """Spans around sending and running, a scope for each run, and a report of its error. `FairqueIntegration` adds it."""
 
     async_capable: ClassVar[bool] = True
 
@@ -254,7 +254,7 @@ def _leave(manager: AbstractContextManager[Any], error: tuple[Any, Any, Any]) ->
 
 
 def describe_task(scope: Scope, name: str, queue: str, user: str | None) -> None:
-    """Say in a scope which task is run, in which queue and for whom (None for nobody)."""
+    """Add the task's name, queue and user to a scope. ``user`` is None if the user is not to appear."""
     scope.set_transaction_name(name, source=TransactionSource.TASK)
     scope.set_tag("fairque.task", name)
     scope.set_tag("fairque.queue", queue)
@@ -264,7 +264,7 @@ def describe_task(scope: Scope, name: str, queue: str, user: str | None) -> None
 
 
 def _facts(run: TaskRun) -> dict[str, Any]:
-    """What an event says of a run. Arguments are not among it, as they are in no log line."""
+    """Return the facts about a run that an event contains. Arguments are left out, as in log lines."""
     if len(run.tasks) > 1:
         return {
             "queue": run.queue,

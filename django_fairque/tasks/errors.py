@@ -1,4 +1,4 @@
-"""What can go wrong around a task, in addition to the engine's errors.
+"""The errors around a task, in addition to the engine's errors.
 
 ::
 
@@ -49,7 +49,7 @@ class TaskNotFinishedError(FairQueueError):
 
 
 class TaskWaitTimeoutError(TaskNotFinishedError, TimeoutError):
-    """The task had not ended when the time given to `TaskResult.wait` was over. It goes on."""
+    """The task had not ended when the time given to `TaskResult.wait` was over. The task continues."""
 
 
 class TaskFailedError(FairQueueError):
@@ -109,8 +109,8 @@ class Retry(Exception):  # noqa: N818 - an instruction, not an error
       start later, the task fails. None (the default) for no deadline.
 
     Whatever these say, a task with ``expires`` becomes a dead letter of type ``expired`` if its next attempt would start
-    after that. Of retries with delays below 1 second that do not count, only ten in a row are that short: further ones wait
-    1 second, and after 1,000 in a row the task becomes a dead letter.
+    after that. After ten retries in a row that do not count and have delays below 1 second, the next ones wait 1 second, and
+    after 1,000 in a row the task becomes a dead letter.
 
     Raises `TaskUsageError` if ``delay`` is a text, and `TaskValidationError` if a limit is none.
     """

@@ -1,9 +1,9 @@
-"""What a worker calls to run a task: `prepare` it, then `execute` or `aexecute`; several of a batch task `run_batch`.
+"""Functions with which a worker runs a task: first `prepare`, then `execute` or `aexecute`; `run_batch` for a batch task.
 
-None of them raises because of a task or of anything a task's record holds: the answer is always an `Outcome` for
-`FairQueue.settle`. What may escape is only what was thrown in from outside: a `SoftTimeLimitExceeded` set in the
-thread after the function had returned, or the `CancelledError` of a coroutine that its worker canceled. The worker,
-which knows why it did so, then calls `failed_outcome`, or releases the lease.
+None of them raises because of a task or of a task's record: they always return an `Outcome` for `FairQueue.settle`. Only
+an exception from outside may escape: a `SoftTimeLimitExceeded` set in the thread after the function had returned, or the
+`CancelledError` of a coroutine that its worker canceled. The worker knows why it did so: it then calls `failed_outcome`, or
+releases the lease.
 
 `retries.py` decides whether a failed task is tried again, and after how long; `failed_outcome` makes the outcome.
 """
@@ -87,7 +87,7 @@ def prepare(lease: Lease, services: Services) -> Run | Outcome:
 
 
 def limit_of(own: float | None, definition: AnyDefinition, services: Services) -> float | None:
-    """Seconds a task may run that brings ``own``: else what its function says, or its queue, or the worker; None: no limit."""
+    """Return the task's time limit in seconds: its ``own``, else its function's, its queue's or the worker's. None: no limit."""
     for limit in (own, definition.options.timeout, services.config.default_task_timeout):
         if limit is not None:
             return limit
@@ -148,11 +148,10 @@ async def arun_batch(runs: Sequence[Run]) -> list[Outcome]:
 
 
 class Call:
-    """One call of a task's function, for one run or for all runs of a batch: what happens around it, in threads and
-    coroutines.
+    """One call of a task's function, for one run or for all runs of a batch, in a thread or a coroutine.
 
-    As a context manager it makes the task the current one, and takes what the function raises. Whatever that is counts as a
-    failure of the task; other ``errors`` may be given.
+    The context manager makes the task the current one, and keeps an exception of the function as the task's failure.
+    ``errors`` are the classes that are kept; all by default.
     """
 
     def __init__(self, runs: Sequence[Run], errors: type[BaseException] = BaseException) -> None:
@@ -161,9 +160,9 @@ class Call:
         self._is_batch = bool(definition.options.batch)
         self._started = self._took = 0.0
         self._frames = 1
-        """How many calls of the package are between here and the function."""
+        """The number of frames of the package between this call and the task's function."""
         self.values: Sequence[Any] = ()
-        """What the function returned or raised for each run."""
+        """For each run, the value that the function returned, or the exception that it raised."""
         self.function = definition.function
         first = runs[0]
         self.args, self.kwargs = first.args, first.kwargs
@@ -215,7 +214,7 @@ class Call:
         return True
 
     def outcomes(self) -> list[Outcome]:
-        """One for each run. The time is shared equally: nobody knows which item took how much of it."""
+        """Return the outcome of each run. The runs of a batch share the time equally, as the time of an item is not known."""
         values, self.values = self.values, ()  # else an error keeps its traceback's frames, and these keep the error
         if not self._is_batch:
             return [_outcome(self._runs[0], values[0], self._took)]
@@ -229,7 +228,7 @@ def _outcome(run: Run, value: Any, took: float) -> Outcome:
 
 
 def _from_the_task(error: BaseException, frames: int) -> BaseException:
-    """The error with a traceback that begins in the task's own code, after this many ``frames``."""
+    """Return the error without the first ``frames`` of its traceback, so that it begins in the task's own code."""
     trace = traceback_of(error)
     while frames and trace and trace.tb_next:
         frames, trace = frames - 1, trace.tb_next
@@ -299,13 +298,13 @@ nobody enqueues them."""
 
 @dataclass(eq=False)
 class UnknownTasks:
-    """Since when each of them is known to this process. Thread-safe.
+    """Tasks with names that this process does not know, and when it first got each of them. Thread-safe.
 
     Args:
         grace: seconds for which a task is put off.
         delay: seconds until it is offered again.
         memory: the most tasks remembered.
-        clock: as `time.monotonic`.
+        clock: returns seconds, like `time.monotonic`.
     """
 
     grace: float = UNKNOWN_TASK_GRACE_SECONDS
@@ -313,13 +312,13 @@ class UnknownTasks:
     memory: int = MAX_UNKNOWN_TASKS
     clock: Callable[[], float] = time.monotonic
     _first_seen: dict[str, float] = field(default_factory=dict)
-    """By task, the oldest first."""
+    """The time at which each task first came, by its id; the oldest first."""
     _names: dict[str, tuple[float, float]] = field(default_factory=dict)
     """When a warning about the name was logged, and when the last task of that name came."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def is_to_be_warned_of(self, name: str) -> bool:
-        """Remember the name of a task that came. Whether to log a warning: once for each name and grace period."""
+        """Record that a task of this name came. Return whether to log a warning: once for each name and grace period."""
         now = self.clock()
         with self._lock:
             warned_at = self._names.get(name, (now - self.grace, now))[0]
@@ -330,7 +329,7 @@ class UnknownTasks:
             return is_due
 
     def names(self) -> list[str]:
-        """Those of which tasks came lately, sorted."""
+        """Return the sorted names of which tasks came in the last `UNKNOWN_NAME_SECONDS`."""
         if not self._names:
             return []
         now = self.clock()
@@ -343,7 +342,7 @@ class UnknownTasks:
             )
 
     def may_wait(self, task_id: str) -> bool:
-        """Whether to put the task off once more; False ends its grace."""
+        """Return whether to put the task off once more. After False its grace period is over."""
         now = self.clock()
         with self._lock:
             first_seen = self._first_seen.get(task_id)
@@ -351,7 +350,7 @@ class UnknownTasks:
                 del self._first_seen[task_id]
                 return False
             if first_seen is None:
-                while self._first_seen:  # forget those whose grace ended long ago: another worker has run them
+                while self._first_seen:  # forget tasks whose grace ended long ago: another worker has run them
                     oldest = next(iter(self._first_seen))
                     if now - self._first_seen[oldest] < 2 * self.grace:
                         break
@@ -363,13 +362,13 @@ class UnknownTasks:
 
 @dataclass(frozen=True)
 class Services:
-    """Made by a worker, once per queue, for everything it runs of that queue.
+    """The services that a worker provides to the tasks of one queue.
 
     Args:
         queue: the queue's name.
         config: the queue's own options (retries, size limit).
-        send_progress: writes ``(lease, current, total, message)``. It may block; it is never called from an event
-            loop's thread and may raise any error of the engine.
+        send_progress: writes ``(lease, current, total, message)``. The call may block and may raise any error of the engine,
+            and is never made in an event loop's thread.
         handler: called with the payload of tasks that are bare payloads (``WorkerConfig.handler``).
         timeout: seconds a task may run when neither it nor its queue says.
         own_queue: the queue to read from; by default the configured one of this name.
@@ -397,11 +396,11 @@ class Services:
 
     @cached_property
     def bare(self) -> AnyDefinition | None:
-        """What runs tasks that are bare payloads."""
+        """The definition that runs tasks that are bare payloads."""
         return None if self.handler is None else handler_definition(self.handler)
 
     def parent_results(self, task_id: str) -> dict[str, Any]:
-        """What the tasks that this one depends on returned; blocks."""
+        """Read the results of the tasks that this one depends on. Blocks."""
         return self.queue_to_read.parent_results(task_id, load_result)
 
     def xcom(self, namespace: str, user: str) -> XCom:
@@ -409,7 +408,7 @@ class Services:
 
     @property
     def queue_to_read(self) -> FairQueue:
-        """The queue that the tasks come from; its calls block."""
+        """The queue that the tasks come from. Its methods block."""
         return self.own_queue or conf.get_queue(self.queue)
 
 

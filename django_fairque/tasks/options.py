@@ -23,7 +23,7 @@ DOTTED_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 MAX_LOG_LEVEL = 1000
 MEMORY_UNITS = {"MB": 2**20, "GB": 2**30}
 ON_DEPENDENCY_FAILURE_VALUES = ("wait", "cancel", "run")
-"""Those of the engine's tasks (not imported: it would cost every web process pydantic)."""
+"""The same values as in the engine's `Task`. Importing that would make every web process import pydantic."""
 
 Check = Callable[[Any, str], Any]
 """``(value, name)`` -> the value as it is kept; `ValueError` says what was expected."""
@@ -63,7 +63,7 @@ class _SharedOptions(TypedDict, total=False):
 
 
 class DeclaredOptions(_SharedOptions, total=False):
-    """What ``@task(…)`` takes, in addition to ``batch``. Lengths of time are seconds or a timedelta."""
+    """The options of ``@task(…)``, in addition to ``batch``. Lengths of time are seconds or a timedelta."""
 
     name: str
     user: str | Callable[..., object]
@@ -79,7 +79,7 @@ class DeclaredOptions(_SharedOptions, total=False):
 
 
 class SendOptions(_SharedOptions, total=False):
-    """What ``.using(…)`` takes."""
+    """The options of ``.using(…)``."""
 
     user_id: object
     execute_after: Moment | None
@@ -93,7 +93,7 @@ SENDABLE = SendOptions.__optional_keys__
 
 
 def user_id(value: object, name: str) -> str:
-    """An id from what applications call their users by: text, an integer key or a UUID (as text)."""
+    """Return the id of a user as text. Applications may give text, an integer key or a UUID."""
     import uuid
 
     if (isinstance(value, int) and not isinstance(value, bool)) or isinstance(value, uuid.UUID):
@@ -106,13 +106,13 @@ def user_id(value: object, name: str) -> str:
 
 
 def celery_hint(name: str) -> str:
-    """What to write in place of an argument of ``apply_async``; empty for any other name."""
+    """Return the hint for an argument of Celery's ``apply_async``; empty for any other name."""
     option = CELERY_OPTIONS.get(name, name if name in SENDABLE else "")
     return f"{name} is no argument of the task: write .using({option}=…).enqueue(…)" if option else ""
 
 
 def unknown_option(name: str, allowed: frozenset[str]) -> str:
-    """The hint for an unknown option: the place where it belongs, the nearest name, or all names."""
+    """Return the hint for an unknown option: the place where it belongs, the nearest name, or all names."""
     known = CELERY_OPTIONS.get(name, "")
     if known in allowed and known:
         return f"unknown option {name!r}; it is called {known!r} here"
@@ -204,7 +204,7 @@ def _backoff(value: Any, name: str) -> Any:
 
 
 def _dependencies(value: Any, name: str) -> tuple[str, ...]:
-    """Ids, or whatever has one: the results of what was enqueued before. One is as good as a sequence of one."""
+    """Return the ids of tasks to depend on. ``value`` is a task id, a result of `enqueue`, or a sequence of these."""
     several = [value] if isinstance(value, str) or hasattr(value, "id") else value
     if isinstance(several, bytes) or not isinstance(several, Iterable):
         raise ValueError(  # noqa: TRY004
@@ -310,7 +310,7 @@ class TaskOptions:
         Backoff | OwnBackoff | None, Option(_backoff, "1, 2, 4, 8 … s", ("default_retry_delay", "retry_backoff"))
     ] = None
     """The pause before a retry: ``{"base": 1, "cap": 3600, "jitter": 0.1}``, or a function of (retries so far, error) that
-    returns seconds, or None to stop retrying. It is called after the last failure too.
+    returns seconds, or None to stop retrying. The function is called after the last failure too.
     """
     timeout: Annotated[
         float | None, Option(_positive, "the queue's, else the worker's, 300 s", ("time_limit", "soft_time_limit"))
@@ -321,7 +321,7 @@ class TaskOptions:
     execute_after: Annotated[Moment | None, Option(_moment, "none", ("eta", "run_after"))] = None
     """The moment at which a task may start; a timedelta counts as ``delay`` does."""
     expires: Annotated[float | None, Option(_positive)] = None
-    """The time after which a task is a dead letter if it has not started. It ends retries too. The server counts it."""
+    """The time after which a task is a dead letter if it has not started. This limit ends retries too. The server counts it."""
     expires_at: Annotated[Moment | None, Option(_moment)] = None
     """The moment at which a task is a dead letter if it has not started; a timedelta counts as ``expires`` does."""
     sla: Annotated[float | None, Option(_positive, "the priority's")] = None
@@ -422,7 +422,7 @@ def checked_option(name: str, value: Any, label: str) -> Any:
 
 
 def contradictions(options: TaskOptions) -> list[str]:
-    """What is wrong with options that are right one by one."""
+    """Return the problems of options that are valid separately but not together."""
     problems = []
     if options.unique_for is not None and options.debounce is not None:
         problems.append("unique_for keeps the first of several and debounce the last: give one, and None for the other")

@@ -163,13 +163,13 @@ def task(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     - ``retry_on``: The exceptions that are worth another attempt. Others make a dead letter at once. Default: every
       exception.
     - ``backoff``: The pause before a retry: ``{"base": 1, "cap": 3600, "jitter": 0.1}``, or a function of (retries so
-      far, error) that returns seconds, or None to stop retrying. It is called after the last failure too. Default: 1,
-      2, 4, 8 … s.
+      far, error) that returns seconds, or None to stop retrying. The function is called after the last failure too.
+      Default: 1, 2, 4, 8 … s.
     - ``timeout``: The time that one attempt may take. A longer attempt fails and is always retried. Default: the
       queue's, else the worker's, 300 s.
     - ``delay``: The time until a task may start. The server counts it. Default: none.
-    - ``expires``: The time after which a task is a dead letter if it has not started. It ends retries too. The server
-      counts it. Default: none.
+    - ``expires``: The time after which a task is a dead letter if it has not started. This limit ends retries too. The
+      server counts it. Default: none.
     - ``sla``: The time within which a task should start. Default: the priority's.
     - ``task_id``: The id of the task that each call makes. While a task with this id has not ended, sending it again
       changes nothing. Default: a new one.

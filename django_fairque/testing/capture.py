@@ -1,6 +1,6 @@
 """`enqueued`: the tasks that a test enqueues, captured instead of sent. Tests check what was captured, and run it at once.
 
-`capture_tasks` and `eager` capture for a block. What they capture is part of `enqueued`, too.
+`capture_tasks` and `eager` capture for a block. Their tasks are part of `enqueued`, too.
 """
 
 from __future__ import annotations
@@ -144,25 +144,26 @@ class Captured:
 
 
 def _likeness(queue: str, task: Task) -> list[tuple[str, str, str]]:
-    """Where to look for what a queue may take for this task."""
+    """Return the keys of `Store._alike` under which tasks are that a queue may treat as duplicates of this one."""
     by_id = (queue, "id", task.task_id)
     return [by_id, (queue, "key", f"{task.user_id}:{task.unique_key}")] if task.unique_key else [by_id]
 
 
 def name_of(task: Any) -> str:
-    """The name by which the queue knows a task, which may be given as its name; `name` of Django's is its function's."""
+    """Return the task's name in the queue. ``task`` may be the name already. The ``name`` of Django's tasks is that of the
+    function, so their module path is used."""
     return task if isinstance(task, str) else getattr(task, "module_path", None) or task.name
 
 
 class Store:
-    """What one capture has taken in. ``tasks`` are those not cleared since, in their order; handles know all of them."""
+    """The tasks of one capture. ``tasks`` are in the order of their calls. `clear` empties that list; handles still find them."""
 
     def __init__(self, around: Store | None = None) -> None:
         self.tasks: list[Captured] = []
         self._around = around
         self._known: dict[tuple[str, str], Captured] = {}
         self._alike: dict[tuple[str, str, str], list[tuple[int, Captured]]] = {}
-        """Of ``tasks``, those of one id and those of one unique key, with their place."""
+        """The tasks with each id and with each unique key, with their index in ``tasks``."""
 
     def add(self, captured: Captured) -> None:
         for key in _likeness(captured.queue, captured.task):
@@ -173,12 +174,11 @@ class Store:
             self._around.add(captured)
 
     def clear(self) -> None:
-        """Forget ``tasks``."""
         self.tasks.clear()
         self._alike.clear()
 
     def kept(self) -> list[Captured]:
-        """Those of ``tasks`` that would be sent."""
+        """Return the tasks that would be sent."""
         hooks = on_commit.alive_buffers(captured.hook for captured in self.tasks if captured.hook is not None)
         return [
             captured
@@ -187,12 +187,12 @@ class Store:
         ]
 
     def alike(self, queue: str, task: Task) -> list[Captured]:
-        """Those of ``tasks`` that would be sent and have the id or the unique key of this one, in their order."""
+        """Return the tasks that would be sent and have the id or the unique key of this one, in the order of their calls."""
         found = {candidate for key in _likeness(queue, task) for candidate in self._alike.get(key, ())}
         return [captured for _, captured in sorted(found, key=itemgetter(0)) if captured.is_kept]
 
     def known(self, queue: str) -> Iterator[tuple[Store, Captured]]:
-        """What was captured of a queue, here and in the captures around this one, with where that was."""
+        """Yield the captured tasks of a queue, each with its store: this one, or that of a capture around this one."""
         for (name, _), captured in [*self._known.items()]:
             if name == queue and not captured.is_rolled_back:
                 yield self, captured
@@ -206,7 +206,7 @@ class Store:
         return None if self._around is None else self._around.find(queue, task_id)
 
     def states(self) -> dict[Captured, TaskState]:
-        """The state that a queue would report for each task. That of a waiting task depends on its dependencies."""
+        """Return the state that a queue would report for each task. The state of a waiting task depends on its dependencies."""
         newest = {(captured.queue, captured.id): captured for captured in self.tasks}
         graph = {
             key: [(captured.queue, parent) for parent in captured.task.depends_on] for key, captured in newest.items()
@@ -225,7 +225,7 @@ class Store:
 
 
 def _state_after(captured: Captured, parents: Sequence[TaskState]) -> TaskState:
-    """Of a task, given the states of those that it depends on (not of what was enqueued before the capture)."""
+    """Return the state of a task, given the states of the captured tasks that it depends on."""
     policy = captured.task.on_dependency_failure
     if captured.state is not TaskState.QUEUED:
         return captured.state
@@ -236,7 +236,7 @@ def _state_after(captured: Captured, parents: Sequence[TaskState]) -> TaskState:
 
 
 class CapturedQueue:
-    """Those methods of `FairQueue` that handles call, and those that push. The others need a server."""
+    """The methods of `FairQueue` that push tasks or that handles call. All others need a server."""
 
     def __init__(self, capture: Capture, name: str) -> None:
         self._capture, self._store, self.name = capture, capture.store, name
@@ -356,8 +356,8 @@ _keeping = threading.RLock()
 
 
 class Capture:
-    """Tasks that were enqueued; list-like over those that would be sent, in their order. It is made by `capture_tasks` and
-    `eager`, for a block; `enqueued` is that of the whole test.
+    """The tasks that were enqueued. Indexes and loops give the tasks that would be sent, in the order of their calls.
+    `capture_tasks` and `eager` make one for a block; `enqueued` is the capture of the whole test.
     """
 
     def __init__(
@@ -373,7 +373,7 @@ class Capture:
         self.begin(around)
 
     def begin(self, around: Capture | None = None) -> None:
-        """Begin anew, as for each test. What is captured is also part of the capture ``around`` this one; None by default."""
+        """Begin anew, as for each test. Tasks also become part of the capture ``around`` this one; None by default."""
         self.store = Store(None if around is None else around.store)
         self.xcom: dict[str, dict[str, Any]] = {} if around is None else around.xcom
         """Values that tasks have passed on, by namespace (a run's id)."""
@@ -436,7 +436,7 @@ class Capture:
         return AsyncCapturedQueue(self.queue(name))
 
     def _keep(self, made: Captured) -> PushResult:
-        """What a queue would take it for: the call that it knows already, or a new one."""
+        """Keep a new call, or treat it as a duplicate of a known one, as a queue would."""
         task = made.task
         for known in self.store.alike(made.queue, task):
             is_live = not known.state.is_ended
@@ -454,10 +454,10 @@ class Capture:
     def run(self, *queues: str, raise_errors: bool = True, retries: bool = False) -> int:
         """Run the captured tasks, and the tasks that they enqueue, in this thread. Returns how many tasks ran.
 
-        ``queues`` are names of queues; all by default. A task runs when those that it depends on have, and a batch
-        task is called with what a worker would give it at once. ``retries`` runs a task again at once where a worker
-        would do so later, as often as a worker would; False by default: nothing is tried again. ``raise_errors`` raises the
-        error of a task that has failed, as by default; if False it is kept in ``Captured.error``.
+        ``queues`` are names of queues; all by default. A task runs after the tasks that it depends on. A batch task is called
+        with as many items as a worker would give it. ``retries`` runs a failed task again at once, as often as a worker would
+        do so later; False by default: nothing is tried again. ``raise_errors`` raises the error of a task that has failed, as
+        by default; if False it is kept in ``Captured.error``.
 
         Raises `RuntimeError` if more than 10,000 tasks run, and `TaskNotRegisteredError` if one is not registered.
         """
@@ -501,7 +501,7 @@ def _is_waiting(captured: Captured) -> bool:
 
 
 def _batches(ready: Sequence[Captured]) -> list[list[Captured]]:
-    """What one call runs: tasks of one batch task up to its size, where the first of them stands; others by themselves."""
+    """Divide tasks into calls: the tasks of one batch task up to its size, in the position of the first; others alone."""
     batches: list[list[Captured]] = []
     newest: dict[tuple[str, str], list[Captured]] = {}
     for captured in ready:
@@ -518,9 +518,9 @@ def _batches(ready: Sequence[Captured]) -> list[list[Captured]]:
 def capture_tasks() -> Iterator[Capture]:
     """Capture the tasks that are enqueued in the block. Yields the capture.
 
-    In a test run all tasks are captured (`enqueued`); this one has those of the block only, and its windows of
-    `unique_for` begin with it. What is enqueued inside a transaction counts as sent at once (a test's transaction never
-    commits) unless its savepoint is rolled back.
+    In a test run all tasks are captured (`enqueued`); this capture has the tasks of the block only, and its windows of
+    `unique_for` begin with the block. A task that is enqueued inside a transaction counts as sent at once (a test's transaction
+    never commits) unless its savepoint is rolled back.
     """
     capture = Capture(innermost())
     with intercepting(capture):
@@ -541,7 +541,7 @@ def eager(*, raise_errors: bool = True, retries: bool = False) -> Iterator[Captu
 
 
 enqueued = Capture()
-"""What the test that runs now has enqueued, in all threads. It is empty when a test begins."""
+"""The tasks that the current test has enqueued, in all threads. The capture is empty when a test begins."""
 
 
 @functools.cache
@@ -564,18 +564,18 @@ def begin_to_capture() -> Capture:
 
 
 def innermost() -> Capture | None:
-    """The innermost capture that is open; in a test run there always is one, except where a server is used."""
+    """Return the innermost capture that is open. A test run always has one, except in tests that use a server."""
     interceptor = current_interceptor()
     return interceptor if isinstance(interceptor, Capture) else None
 
 
 def as_kept(value: Any, *, limit: int = json_payload.MAX_PAYLOAD_BYTES, what: str = "payload") -> Any:
-    """``value`` as it comes back; `TaskSerializationError` for one that a queue refuses."""
+    """Return ``value`` as a queue would return it. Raises `TaskSerializationError` for a value that a queue refuses."""
     return json_payload.loads(json_payload.dumps(value, limit=limit, what=what))
 
 
 class Values:
-    """`XCom` of a captured run. Each reader has a copy, as of a queue's values: it may change that."""
+    """`XCom` of a captured run. Each reader gets a separate copy, which it may change, as from a queue."""
 
     def __init__(self, values: dict[str, Any], namespace: str, limit: int) -> None:
         self._values, self.namespace, self._limit = values, namespace, limit
@@ -604,7 +604,7 @@ class Values:
 
 @dataclass(frozen=True)
 class CapturedServices(Services):
-    """What a captured task asks of its worker, answered by the capture."""
+    """The services of a worker, provided by the capture."""
 
     capture: Any = None
     captured: Any = None
@@ -618,7 +618,7 @@ class CapturedServices(Services):
 
 
 def run_captured(capture: Capture, together: Sequence[Captured], *, raise_errors: bool, retries: bool) -> None:
-    """Call the function once, for one task or for several of a batch task; the first error of theirs is raised."""
+    """Call the function once, for one task or for several of a batch task. With ``raise_errors``, raise the first error."""
     definition = registry.get(together[0].name)
     runs = [_run_of(capture, captured, definition) for captured in together]
     for captured, run in zip(together, runs, strict=True):
@@ -653,7 +653,7 @@ def _run_of(capture: Capture, captured: Captured, definition: AnyDefinition) -> 
 
 
 def _called(runs: Sequence[Run]) -> Sequence[Any]:
-    """What the function says of each task: a result, or an exception."""
+    """Call the function. Return a result or an exception for each run."""
     call = Call(runs, errors=Exception)  # others end the test, and are no failure of the task
     function = async_to_sync(call.function) if runs[0].definition.is_async else call.function
     try:
@@ -695,7 +695,7 @@ def _end_task(captured: Captured, run: Run, value: Any, *, retries: bool) -> Non
 
 
 def lease_of(task: Task, most_retries: int) -> Lease:
-    """A lease as a worker would hold it."""
+    """Return a lease as a worker would hold it."""
     now = time.time()
     known = {
         "id": task.task_id,

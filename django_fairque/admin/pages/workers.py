@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 WORKERS_PER_PAGE = 100
 SLOTS_SHOWN = 200
-"""Of the workers of one page."""
+"""Slots of which a page shows the activity, in all."""
 DEATHS_SHOWN = 20
 STUCK_NAMED = 3
 """Stuck processes that the first sentence names, at most."""
@@ -43,7 +43,7 @@ DEFAULT_LEASE_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class WorkerRow:
-    """One process that runs tasks, as its last heartbeat described it. What it did not report is a dash."""
+    """One process that runs tasks, as its last heartbeat described it. The page shows a dash for a value that is missing."""
 
     record: WorkerRecord
     now: float
@@ -96,7 +96,7 @@ class WorkerRow:
 
     @cached_property
     def activity(self) -> ActivityReport | None:
-        """What it reported about its slots; None if it reported nothing."""
+        """The report about its slots; None if there is none."""
         return activity_of(self.record)
 
     @property
@@ -128,7 +128,7 @@ class SlotRow:
     seconds: float | None = None
     """For how long its task had run; None if that was not reported."""
     url: str = ""
-    """Of the task's page."""
+    """Address of the task's page."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ class WorkersPage(AdminPage):
         }
 
     def _stuck(self, table: Sequence[WorkerRow]) -> dict[str, Any]:
-        """Whether processes are stuck, in words, and which."""
+        """Return a sentence about the processes that are stuck, and their names."""
         stuck = [row for row in table if row.stuck_text]
         facts = {"count": number(len(stuck)), "all": number(len(table))}
         if not stuck:

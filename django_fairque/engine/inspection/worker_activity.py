@@ -1,4 +1,4 @@
-"""What workers report about their slots and about processes that died: fields of their records, as JSON of bounded size.
+"""Reports of workers about their slots and about processes that died: fields of their records, as JSON of bounded size.
 
 A process samples its slots once a second, so a report costs a task nothing. A slot's samples are a text with a character for each
 second: a letter for one of the users that are named in the report, `IDLE` or `OTHER_USERS`.
@@ -23,7 +23,7 @@ UNRESPONSIVE_FIELD = "unresponsive_since"
 """Field of a worker's record: since when (Unix time) the process has not responded; empty if it responds again."""
 ACTIVITY_SECONDS = 60
 MAX_REPORTED_SLOTS = 16
-"""Of a process; it reports how many it has in the field ``concurrency``."""
+"""Slots of one process that are reported. Its field ``concurrency`` has the number of all."""
 MAX_ACTIVITY_BYTES = 6_000
 """Bytes of a report. Without running tasks it always fits; those that do not fit are left out."""
 MAX_NAME_CHARACTERS = 100
@@ -59,7 +59,7 @@ class SlotReport:
 
     @property
     def busy_seconds(self) -> int:
-        """How many of its ``users`` had a task in it."""
+        """The number of seconds in which the slot ran a task."""
         return sum(user != "" for user in self.users)
 
 
@@ -119,7 +119,7 @@ class ProcessDeath:
 
 
 def encode_activity(at: float, slots: Sequence[tuple[Sequence[str], ReportedTask | None]]) -> bytes:
-    """A report of slots: their samples (user ids, empty when idle) and what they run."""
+    """Encode a report of slots: their samples (user ids, empty when idle) and their running tasks."""
     shown = slots[:MAX_REPORTED_SLOTS]
     count = Counter(user for samples, _ in shown for user in samples if user)
     named = [user for user, _ in count.most_common() if len(_as_json(user)) <= MAX_USER_BYTES][: len(_LETTERS)]
@@ -150,7 +150,7 @@ def short_name(name: str) -> str:
 
 
 def encode_deaths(deaths: Iterable[ProcessDeath]) -> str:
-    """The last few deaths as the value of `DEATHS_FIELD`."""
+    """Encode the last few deaths as the value of `DEATHS_FIELD`."""
     latest = list(deaths)[-MAX_REPORTED_DEATHS:]
     return json.dumps(
         [[round(death.at, 1), death.worker, death.reason.value, death.code, list(death.task_ids)] for death in latest]
@@ -158,7 +158,7 @@ def encode_deaths(deaths: Iterable[ProcessDeath]) -> str:
 
 
 def activity_of(record: WorkerRecord) -> ActivityReport | None:
-    """What a worker reported about its slots; None if it reported nothing, or nothing that can be read."""
+    """Return the report of a worker about its slots; None if there is none, or if it can't be read."""
     try:
         report = json.loads(record.info.get(ACTIVITY_FIELD, ""))
         sent = record.info.get(SENT_FIELD)

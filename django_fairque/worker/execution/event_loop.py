@@ -57,36 +57,36 @@ MAX_STACK_CHARACTERS = 4_000
 
 @dataclass(frozen=True)
 class BlockedLoop:
-    """A loop that is blocked. Leases are ``(shard index, token)``, of a batch that of its first task."""
+    """A loop that is blocked. Leases are ``(shard index, token)``; a batch has the lease of its first task."""
 
     task: str
     """The task that blocks it, as a log line names it; empty if it is not known."""
     stack: str
     seconds: float
     culprit: tuple[int, int] | None
-    """None also if the task has ended, and left something running."""
+    """The lease of the task that blocks the loop. None if it is unknown, or if the task has ended but its code still runs."""
     others: frozenset[tuple[int, int]]
-    """Those that can't go on, and are not to be blamed for it."""
+    """Leases of the other coroutines on the loop. Their tasks are not the cause."""
 
 
 class LoopMonitor:
-    """Asks a loop to answer, again and again. `check` is called by one thread, which is not the loop's."""
+    """Sends requests to a loop to notice that it is blocked. One thread, which is not the loop's, calls `check`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, host: JobLoop) -> None:
         self.blocked: BlockedLoop | None = None
-        """What `check` has found last."""
+        """The last result of `check`."""
         self._loop = loop
         self._host = host
         self._lock = threading.Lock()
         self._requested_at: float | None = None
-        """When the request was made (`time.monotonic()`) that the loop has not answered yet."""
+        """The time (`time.monotonic()`) of the request that the loop has not answered yet."""
         self._next_request = 0.0
         self.is_blocked = False
         """Whether nothing can begin on the loop now. From any thread."""
         self._culprit: Job | None = None
 
     def check(self, now: float) -> bool:
-        """Whether `blocked` has changed: the loop is blocked, by another task than before, or goes on."""
+        """Update `blocked`. Return whether it has changed: the loop is blocked by another task than before, or continues."""
         requested_at = self._requested_at
         if requested_at is None:
             if now >= self._next_request and self._host.is_used:
@@ -100,7 +100,7 @@ class LoopMonitor:
         return goes_on
 
     def _answer(self) -> None:
-        """On the loop: it goes on."""
+        """Answer the request. Runs on the loop."""
         with self._lock:
             requested_at, self._requested_at = self._requested_at, None
             was_blocked, self.is_blocked = self.is_blocked, False
@@ -113,20 +113,20 @@ class LoopMonitor:
         context = context_in(reversed(frames))
         task = asyncio.current_task(self._loop)
         if frame is None or (context is None and task is None):
-            return False  # it runs nothing, so this thread is as late as its answer: the machine is busy
+            return False  # the loop runs nothing, so it is only late, as this thread is: the machine is busy
         coroutines = self._host.coroutines()
         # Loops of other makers may have no frames of Python.
         owner: Any = getattr(task, "owner", None) if context is None else context.get(stopped)
         culprit = next((job for job in coroutines if job is owner), None)
         with self._lock:
             if self._requested_at != requested_at:
-                return False  # it has just answered
+                return False  # the loop has just answered
             self.is_blocked, self._culprit = True, culprit
         self._host.give_back_waiting()
         lease = None if culprit is None else _lease_key(culprit)
         if self.blocked is not None and self.blocked.culprit == lease:
             return False
-        leases = getattr(owner, "leases", ())  # of a task that has ended, if it left something that runs on
+        leases = getattr(owner, "leases", ())  # the owner may have ended, if it left code running
         self.blocked = BlockedLoop(
             describe_leases(leases) if leases else "",
             _format_stack(frames),
@@ -138,7 +138,7 @@ class LoopMonitor:
 
 
 def _format_stack(frames: Sequence[FrameType]) -> str:
-    """What runs there, without the frames of the loop itself."""
+    """Format the stack of the code that runs on the loop, without the frames of the loop itself."""
     lines = traceback.format_stack(frames[0])
     depth = next((index for index, frame in enumerate(frames) if _is_handle_frame(frame)), len(lines))
     return "".join(lines[-depth:] if depth else lines)[-MAX_STACK_CHARACTERS:].rstrip()
@@ -149,7 +149,7 @@ def _is_handle_frame(frame: FrameType) -> bool:
 
 
 def context_in(frames: Iterable[FrameType]) -> Context | None:
-    """In which context a loop runs a callback, or the step of a coroutine, if one of these frames does."""
+    """Return the context in which one of these frames runs a callback or the step of a coroutine; None if none does."""
     for frame in frames:
         if _is_handle_frame(frame):
             handle: Any = frame.f_locals.get("self")
@@ -167,7 +167,7 @@ def _lease_key(job: Job) -> tuple[int, int]:
 
 
 MAX_COROUTINE_RESTARTS = 3
-"""How often a coroutine is started again because another task canceled what it waited for."""
+"""The number of times that a coroutine is started again because another task canceled an asyncio task that it awaited."""
 WORKER_FAULT_RETRY_SECONDS = 5.0
 """Seconds after which a task is tried again when the worker itself failed: not at once, as it may fail each time."""
 PROTECTED_LOOP_METHODS = ("stop", "close", "shutdown_asyncgens", "shutdown_default_executor")
@@ -175,7 +175,7 @@ PROTECTED_LOOP_METHODS = ("stop", "close", "shutdown_asyncgens", "shutdown_defau
 
 
 class Interrupted(Exception):  # noqa: N818 - says what was done to it
-    """The coroutine was stopped from outside; ``kind`` says with what."""
+    """The coroutine was stopped from outside. ``kind`` is the class of the exception that stopped it."""
 
     def __init__(self, kind: type[BaseException]) -> None:
         super().__init__(kind)
@@ -183,8 +183,8 @@ class Interrupted(Exception):  # noqa: N818 - says what was done to it
 
 
 def outcomes_after_fault(leases: Sequence[Lease]) -> list[Outcome]:
-    """The outcomes of tasks during which the worker itself failed, from an ``except`` block. They are not the tasks' fault, so no
-    retry is counted until it has happened at `QueueConfig.max_deliveries` starts in a row."""
+    """Return the outcomes of tasks after an error of the worker itself. Call it in an ``except`` block. The tasks are not the
+    cause, so no retry is counted until the worker has failed at `QueueConfig.max_deliveries` starts in a row."""
     logger.exception(
         "%s: the worker itself failed while it ran this task; it is tried again in %g s. After MAX_DELIVERIES such starts it "
         "counts as a failure of the task",
@@ -225,12 +225,12 @@ class ProtectedTask(asyncio.Task[Any]):
 
 
 class Job(Stop):
-    """A coroutine in an `asyncio.Task`, with a time limit. ``kind`` is what it was stopped with.
+    """A coroutine in an `asyncio.Task`, with a time limit. ``kind`` is the class of the exception that stopped it.
 
     Args:
         begin: makes the coroutine.
         timeout: seconds after which it is stopped with `SoftTimeLimitExceeded`.
-        leases: of the task, or tasks of a batch, that it runs.
+        leases: the leases of the task, or of the tasks of a batch, that it runs.
         shard_index: the index of their shard among all shards of this worker.
         on_extended: called with the number of seconds by which its time limit was moved.
         on_end: called with the job, on the loop, when the coroutine has ended.
@@ -254,7 +254,7 @@ class Job(Stop):
         self.was_disturbed = False
         """The coroutine of another task tried to cancel it, and may have canceled asyncio tasks that it waits for."""
         self.loop: JobLoop | None = None
-        """Where it runs, or is to begin."""
+        """The loop on which it runs, or is to begin."""
         self._begin = begin
         self._timeout = timeout
         self._on_extended = on_extended
@@ -271,7 +271,7 @@ class Job(Stop):
     # --- on the loop ---
 
     def begin(self) -> None:
-        """Before `start`: from now on it is not given back. With the lock of its `JobLoop`."""
+        """Decide that the job starts, unless it was given back. The caller holds the lock of the `JobLoop`."""
         self.has_begun = not self._is_given_back
 
     def start(self) -> None:
@@ -280,11 +280,10 @@ class Job(Stop):
         task.add_done_callback(self._end)
 
     async def _run(self) -> Any:
-        """What the coroutine returns."""
         token = stopped.set(self)
         await isolation.clean_up_coroutine()  # before the limit begins: that thread may be busy with another's query
         loop = asyncio.get_running_loop()
-        # A timer that was canceled keeps its context for a while: not this one, with all that the task has left there.
+        # A canceled timer keeps its context for a while. An empty context does not keep values of the task alive.
         self._timer = loop.call_later(self._timeout, self.stop, SoftTimeLimitExceeded, context=Context())
         try:
             return await self._begin()
@@ -302,10 +301,10 @@ class Job(Stop):
             self._on_end(self)
 
     def stop(self, kind: type[BaseException], *, again: bool = False) -> None:
-        """Cancel the coroutine, once; with ``again`` also if that was done before."""
+        """Cancel the coroutine, but only once. With ``again`` cancel it even if this was done before."""
         if self._task is not None and not self._task.done() and (again or self.kind is None):
             self.kind = self.kind or kind
-            # Not as the task that called this, if one did.
+            # `ProtectedTask.cancel` would refuse this if another task of the queue is the caller.
             asyncio.Task.cancel(self._task)
 
     def extend(self, seconds: float) -> None:
@@ -320,21 +319,21 @@ class Job(Stop):
     # --- from any thread ---
 
     def is_to_be_repeated(self, outcomes: Sequence[Outcome]) -> bool:
-        """Whether it has failed because another task canceled what it waited for."""
+        """Return whether it has failed because another task canceled an asyncio task that it awaited."""
         return self.was_disturbed and self.kind is None and any(outcome.kind == "fail" for outcome in outcomes)
 
     def is_first_report(self) -> bool:
-        """Whether nothing was logged yet of what it did that would harm others. One line for each run is enough."""
+        """Return whether this is the first report that the run tried to harm other tasks: only one line is logged for a run."""
         was_reported, self._was_reported = self._was_reported, True
         return not was_reported
 
     def give_back(self) -> None:
-        """Instead of `start`, or if the loop does not run any more: let the slot give the task back."""
+        """Let the slot give the task back. Called instead of `start`, or if the loop has stopped."""
         self._is_given_back = True
         self._report_lost()
 
     def lose(self) -> None:
-        """The loop broke, so the coroutine will not go on."""
+        """Report that the loop broke, so that the slot starts the coroutine again."""
         self._is_lost = self._task is None or not self._task.done()
         self._report_lost()
 
@@ -343,15 +342,15 @@ class Job(Stop):
             self._on_lost(self)
 
     def interrupt(self, kind: type[BaseException]) -> None:
-        """As `stop`, from any thread."""
+        """Stop the coroutine, from any thread."""
         if self.loop is not None:
             self.loop.call_soon(self.stop, kind)
 
     def result(self) -> Any:
-        """What the coroutine has returned, or what it has raised.
+        """Return the coroutine's result, or raise its exception.
 
         Raises:
-            Interrupted: it was stopped and did not come to an end of its own.
+            Interrupted: the coroutine was stopped, and has not returned.
             EventLoopLostError: its loop broke.
         """
         if self._is_lost:
@@ -368,7 +367,7 @@ class JobLoop:
     """An event loop and the jobs on it."""
 
     thread_id = 0
-    """Of the thread that runs the loop (`threading.get_ident`); 0 before there is one."""
+    """The id (`threading.get_ident`) of the thread that runs the loop; 0 before it has started."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -377,7 +376,7 @@ class JobLoop:
         """Jobs that are to begin at the next turn of the loop, each in its context."""
         self._idle_slots: list[IdleSlot] = []
         """Slots that are to take work at the next turns of the loop."""
-        self._lock = threading.Lock()  # of all that decides whether a job begins
+        self._lock = threading.Lock()  # held while it is decided whether jobs begin
         self._is_lost = False
         self._gives_back = False
         self._monitor = LoopMonitor(loop, self)
@@ -388,11 +387,11 @@ class JobLoop:
         return bool(self._jobs or self._idle_slots)
 
     def coroutines(self) -> list[Job]:
-        """Those that have begun. From any thread."""
+        """Return the jobs that have begun. From any thread."""
         return [job for job in self._jobs.copy() if job.has_begun]
 
     def accept(self, job: Job) -> bool:
-        """Whether the job will begin, or was given back. If not, this loop is lost. From any thread."""
+        """Start the job at the next turn of the loop, or give it back. Return False if the loop is lost. From any thread."""
         with self._lock:
             if self._is_lost:
                 return False
@@ -402,7 +401,7 @@ class JobLoop:
             self._jobs.add(job)
             job.loop = self
             self._accepted.append((job, copy_context()))
-            if len(self._accepted) == 1:  # the loop is woken once for all that come before it runs
+            if len(self._accepted) == 1:  # the loop is woken once for all jobs that come before its next turn
                 self.call_soon(self._start_accepted)
         return True
 
@@ -441,7 +440,7 @@ class JobLoop:
             on_changed(self._monitor.blocked)
 
     def give_back_waiting(self) -> None:
-        """The loop is blocked: give back jobs that could not begin, and leave idle slots to their threads. From any thread."""
+        """Give back the jobs that have not begun, and leave idle slots to their threads. From any thread."""
         with self._lock:
             self._wake_slots()
             for job in [job for job in self._jobs.copy() if not job.has_begun]:
@@ -449,7 +448,7 @@ class JobLoop:
                 job.give_back()
 
     def resumed(self, seconds: float, culprit: Job | None) -> None:
-        """On the loop, before anything else runs there: what the culprit has held up gets the time back that it could not use."""
+        """Extend the time limits of the jobs that the culprit has blocked. Runs on the loop, before other callbacks."""
         for job in self.coroutines():
             if job is not culprit:
                 job.extend(seconds)
@@ -464,7 +463,7 @@ class JobLoop:
                 context.run(job.start)
 
     def ended(self, job: Job) -> None:
-        """On the loop: the job's coroutine has ended."""
+        """Forget a job whose coroutine has ended. Runs on the loop."""
         self._jobs.discard(job)
 
 
@@ -477,18 +476,17 @@ class RunningLoop(JobLoop):
         self._last_seen_running = monotonic()
 
     def submit(self, job: Job) -> None:
-        """Have the job begin."""
         self.accept(job)
 
     submit_alone = submit
-    """Nothing is lost here that would have to run alone."""
+    """This loop is never replaced, so no job has to run on a separate one."""
 
     def cancel(self, *, again: bool = False) -> None:
-        """On the loop, or while it does not run: give back what has not begun, and cancel what has. Nothing begins any more.
+        """Give back the jobs that have not begun, cancel the others, and begin no more. Call it on the loop, or if that stopped.
 
-        Call it with ``again`` if that was not enough; a coroutine that is cleaning up is interrupted by that.
-        `asyncio.wait_for`, with which redis-py sends, drops a cancellation that comes in the moment in which what it waits for is
-        done (https://github.com/python/cpython/issues/86296; fixed in Python 3.12).
+        ``again`` cancels jobs that were canceled before, and so interrupts a coroutine that is cleaning up. This is needed
+        because `asyncio.wait_for`, with which redis-py sends, loses a cancellation that comes at the moment at which the awaited
+        future is done (https://github.com/python/cpython/issues/86296; fixed in Python 3.12).
         """
         self.end()
         self.give_back_waiting()
@@ -496,11 +494,11 @@ class RunningLoop(JobLoop):
             job.stop(TaskRevoked, again=again)
 
     def end(self) -> None:
-        """Begin nothing more."""
+        """Begin no more jobs."""
         self._gives_back = True
 
     def has_stopped(self) -> bool:
-        """Whether the program does not run the loop any more; then everything is given back. Call this often, from one thread."""
+        """Return whether the program has stopped the loop, and give back all jobs if so. Call this often, from one thread."""
         now = monotonic()
         if self._loop.is_running():
             self._last_seen_running = now
@@ -516,13 +514,13 @@ class RunningLoop(JobLoop):
 
 
 class LoopThread(JobLoop, threading.Thread):
-    """One event loop, until it is ended or breaks; with ``single``, until its only job has ended."""
+    """The thread of one event loop. Ends when `end` is called or the loop breaks; with ``single``, after the only job."""
 
     def __init__(self, *, close_connections: bool, single: bool = False) -> None:
         threading.Thread.__init__(self, name="fairque-loop", daemon=True)
         JobLoop.__init__(self, asyncio.new_event_loop())
         self._loop.set_exception_handler(_report_loop_error)
-        with contextlib.suppress(AttributeError):  # of a loop that has its own clock
+        with contextlib.suppress(AttributeError):  # raised by a loop that has its own clock
             self._loop.time = monotonic  # type: ignore[method-assign] # also after a task has patched the module's function
         self._loop.set_default_executor(isolation.LoopExecutor(close_connections=close_connections))
         self._single = single
@@ -541,7 +539,7 @@ class LoopThread(JobLoop, threading.Thread):
         loop = self._loop
         self.thread_id = threading.get_ident()
         asyncio.set_event_loop(loop)
-        for name in PROTECTED_LOOP_METHODS:  # nothing that runs on the loop may end it
+        for name in PROTECTED_LOOP_METHODS:  # no coroutine may end the loop
             setattr(loop, name, partial(_refuse, name))
         try:
             while not self._is_ending:
@@ -559,7 +557,7 @@ class LoopThread(JobLoop, threading.Thread):
         for job in jobs:
             job.lose()
         try:
-            loop.run_until_complete(aclose_queues())  # of tasks that enqueued others
+            loop.run_until_complete(aclose_queues())  # tasks that enqueued others have opened them
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.run_until_complete(loop.shutdown_default_executor())
             loop.close()
@@ -567,7 +565,7 @@ class LoopThread(JobLoop, threading.Thread):
             logger.debug("an event loop could not be closed", exc_info=True)
 
     def _run_on(self) -> None:
-        """Run until something stops the loop. Its coroutines are intact then, whatever one of them has raised."""
+        """Run the loop until it stops. A coroutine's `SystemExit` stops it too, but leaves the other coroutines intact."""
         try:
             self._loop.run_forever()
         except (SystemExit, KeyboardInterrupt) as error:
@@ -606,7 +604,7 @@ def _refuse(name: str) -> None:
 
 
 class EventLoop:
-    """An event loop in a thread. Starts with the first coroutine; another loop takes its place if it breaks.
+    """An event loop in a thread. The thread starts with the first coroutine. A loop that broke is replaced by a new one.
 
     Args:
         close_connections: close the database connections of the loop's threads (`asyncio.to_thread`) after each call.
@@ -617,27 +615,24 @@ class EventLoop:
         self._starting = threading.Lock()
         self._thread: LoopThread | None = None
         self.cannot_start = False
-        """The process can start no thread for it, for example because a task has limited its memory."""
+        """Whether the process could not start the loop's thread, for example because a task has limited the memory."""
 
     def submit(self, job: Job) -> None:
-        """Have the job begin."""
         while not (thread := self._thread or self._start()).accept(job):
             with self._starting:
                 if self._thread is thread:
                     self._thread = None
 
     def submit_alone(self, job: Job) -> None:
-        """As `submit`, on a loop that ends with the job."""
+        """Run the job on a separate loop, which ends with it."""
         thread = LoopThread(close_connections=self._close_connections, single=True)
         thread.start()
         thread.accept(job)
 
     def serve(self, slots: Sequence[IdleSlot]) -> None:
-        """As `JobLoop.serve`."""
         (self._thread or self._start()).serve(slots)
 
     def check(self, on_changed: Callable[[BlockedLoop | None], object]) -> None:
-        """As `JobLoop.check`."""
         if (thread := self._thread) is not None:
             thread.check(on_changed)
 

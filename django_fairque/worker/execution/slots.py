@@ -51,23 +51,23 @@ MAX_LOOP_BYTES = 65_536
 
 
 def timeout_of(run: Run) -> float:
-    """Seconds it may run; without a limit 30 years."""
+    """Return the time limit of a run in seconds; 30 years if it has none."""
     return 1e9 if run.timeout is None else run.timeout
 
 
 def is_revoked(run: Run) -> bool:
-    """Whether the run must not start, because its lease was revoked before it could be interrupted."""
+    """Return whether the run must not start, because its lease was revoked."""
     revoked = run.services.revoked
     return bool(revoked) and run.lease.key in revoked
 
 
 def run_one(run: Run) -> Outcome:
-    """Run it in this thread, unless it is not to begin."""
+    """Run a task in this thread, or release it if its lease was revoked."""
     return Outcome.release(run.lease) if is_revoked(run) else execute(run)
 
 
 def prepare_runs(leases: Sequence[Lease], services: Services) -> tuple[list[Run], list[Outcome]]:
-    """The runs that are to begin, and the outcomes of those that won't."""
+    """Return the runs that are to begin, and the outcomes of the tasks that can't run."""
     runs: list[Run] = []
     outcomes: list[Outcome] = []
     for lease in leases:
@@ -108,7 +108,7 @@ class SlotPool:
             slot.start()
 
     def end(self) -> None:
-        """Let the slots go that are idle or become so."""
+        """End the threads of the slots as soon as they are idle."""
         self.ended = True
         self.idle_slots.wake(len(self.slots))
         self.loop.end()
@@ -117,7 +117,7 @@ class SlotPool:
         return self.ended or any(queue_context.planner.buffer for queue_context in self.queue_contexts)
 
     def add_idle(self, slot: Slot) -> bool:
-        """Let the slot wait for work, and planners fetch some. False if there is work already."""
+        """Let the slot wait for work, and the planners fetch some. Return False if there is work already."""
         if not self.idle_slots.add(slot, self.has_work):
             return False
         if len(self.queue_contexts) > 1:  # the planner of the slot's last task may leave the slot to another one
@@ -127,7 +127,7 @@ class SlotPool:
         return True
 
     def wake(self, planner: FetchPlanner) -> None:
-        """The planner's buffer has new leases."""
+        """Wake slots for the new leases in the planner's buffer."""
         waiting = planner.waiting()
         if not all(map(is_for_loop, waiting)):  # the loop may be blocked, and tasks of threads must not wait for it
             self.idle_slots.wake(1 if 0 < planner.pace.mean_run < SHORT_RUN_SECONDS else len(waiting))
@@ -135,26 +135,26 @@ class SlotPool:
             self.loop.serve(slots)
 
     def wake_another(self) -> None:
-        """Called now and then: who was woken may be busy with a long task while short ones were expected."""
+        """Wake one more slot if work is waiting. Called regularly: a slot that was woken may run a long task unexpectedly."""
         if len(self.idle_slots) and self.has_work():
             self.idle_slots.wake(1)
 
     def revoke(self, shard_index: int, leases: Sequence[LeaseKey]) -> None:
-        """Stop the tasks of these leases of the shard if they run here; those that have not begun won't."""
+        """Interrupt the tasks of these leases if they run here, and keep the others from starting."""
         queue_context, keys = self.queue_contexts[shard_index], frozenset(leases)
         queue_context.revoked.add_leases(keys)
         for slot in self.slots:
             slot.revoke(queue_context, keys)
 
     def give_back(self) -> None:
-        """Stop all that runs, also batches, and give it back."""
+        """Interrupt all running tasks, batches too, and give them back."""
         for slot in self.slots:
             slot.give_back()
 
 
 def is_for_loop(work: Work) -> bool:
-    """Whether the event loop may begin this work without the slot's thread: it is a coroutine, and decoding its arguments can't
-    block the loop, as a large payload or code of the project could."""
+    """Return whether the event loop may begin this work without the slot's thread: it is a coroutine, and decoding its arguments
+    can't block the loop, as a large payload or code of the project could."""
     leases = work if isinstance(work, list) else [work]
     definition = registry.find(leases[0].name)
     if definition is None or not definition.is_async or sum(lease.payload_size for lease in leases) > MAX_LOOP_BYTES:
@@ -164,16 +164,16 @@ def is_for_loop(work: Work) -> bool:
 
 @dataclass
 class Coroutine:
-    """What a slot runs on the event loop.
+    """The work of a slot that runs on the event loop: a task, or a batch.
 
     Attributes:
-        outcomes: of the tasks of a batch that do not run.
-        runs: those that do.
-        started: when they began (`time.monotonic()`).
-        timeout: seconds they may run.
+        outcomes: the outcomes of the tasks of a batch that do not run.
+        runs: the other tasks.
+        started: the time at which they began (`time.monotonic()`).
+        timeout: their time limit in seconds.
         job: the current attempt.
-        runs_alone: an event loop broke under it, so it runs on another one, alone.
-        restarts: how often it was started again because another task had canceled what it waited for.
+        runs_alone: whether it runs alone on a separate event loop, because the shared loop broke while it ran.
+        restarts: the number of restarts because another task had canceled an asyncio task that it awaited.
     """
 
     outcomes: list[Outcome]
@@ -186,10 +186,11 @@ class Coroutine:
 
 
 class Slot(threading.Thread):
-    """Runs one thing at a time: a function in its own thread, or a coroutine on the event loop.
+    """A thread that runs one task or batch at a time: a function in the thread itself, or a coroutine on the event loop.
 
-    While a coroutine runs, the thread sleeps. When it has ended, the event loop goes on with the slot, and wakes the thread only
-    for what could hold up other coroutines. Either the thread or the loop has the slot, so nothing here needs a lock.
+    While a coroutine runs, the thread sleeps. When the coroutine has ended, the event loop takes the slot's next work, and wakes
+    the thread only for work that could block other coroutines. Only the thread or the loop uses the slot, never both at once, so
+    the attributes need no lock.
     """
 
     def __init__(self, index: int, slot_pool: SlotPool) -> None:
@@ -206,10 +207,10 @@ class Slot(threading.Thread):
         self._queue_context: QueueContext | None = None
         self._work: Work | None = None
         self._runs: list[Run] = []
-        """Those that have begun and not ended."""
+        """The runs that have begun and not ended."""
         self._coroutine: Coroutine | None = None
         self._interrupt: Callable[[type[BaseException]], object] | None = None
-        """Interrupts the coroutine that it runs."""
+        """Interrupts the slot's coroutine; None while it has none."""
         self._last_queue = index
         self._process = this_process.get()
         self._fence = 0
@@ -217,12 +218,12 @@ class Slot(threading.Thread):
 
     @property
     def work(self) -> Work | None:
-        """What it has taken and not ended; None while it is idle. For any thread."""
+        """The work that the slot has taken and not ended; None while it is idle. Any thread may read it."""
         return self._work
 
     @property
     def started(self) -> float | None:
-        """When what it runs began (`time.monotonic()`); None if nothing has. For any thread."""
+        """The time (`time.monotonic()`) at which the slot's work began; None if none has. Any thread may read it."""
         return self._status_board.started_at(self.index)
 
     def run(self) -> None:
@@ -245,11 +246,12 @@ class Slot(threading.Thread):
             self._coroutine_contexts.end()
 
     def wake(self) -> None:
-        """Let the thread go on with the slot. By who has the slot: the loop, or who has taken it from the idle ones."""
+        """Let the thread continue. Only the event loop while it has the slot, or code that took it from the idle slots, may call
+        this."""
         self._lock.release()
 
     def go_on(self) -> None:
-        """Take work and begin it, on the event loop; leave work that is not for the loop to the thread."""
+        """Take work and begin it. Runs on the event loop; work that is not for the loop is left to the thread."""
         slot_pool = self._slot_pool
         while True:
             if self._take():
@@ -265,7 +267,7 @@ class Slot(threading.Thread):
                 return
 
     def _take(self) -> bool:
-        """Take work from the next queue that has some. Whether there was any."""
+        """Take work from the next queue that has some. Return whether there was any."""
         queue_contexts = self._slot_pool.queue_contexts
         for _ in queue_contexts:
             self._last_queue += 1
@@ -283,7 +285,7 @@ class Slot(threading.Thread):
         return self._work
 
     def _start(self) -> bool:
-        """Run the work that was taken. Whether it runs on the event loop now: then the slot is the loop's."""
+        """Run the work that was taken. Return True if it runs on the event loop: then only the loop may use the slot."""
         work = self._taken_work()
         try:
             outcomes = self._run_batch(work) if isinstance(work, list) else self._run_one(work)
@@ -295,7 +297,7 @@ class Slot(threading.Thread):
         return False
 
     def _finish(self, outcomes: Sequence[Outcome]) -> None:
-        """The work has these outcomes."""
+        """Record the outcomes of the work."""
         work, queue_context = self._taken_work(), self._taken_from()
         planner = queue_context.planner
         try:
@@ -353,9 +355,9 @@ class Slot(threading.Thread):
         timeout: float,
         body: Callable[[], list[Outcome]],
     ) -> list[Outcome] | None:
-        """Run what the status board has the start of; give it back if the fence was raised before the supervisor saw that.
+        """Run tasks whose start is on the status board. Release them if the supervisor has raised the fence meanwhile.
 
-        Returns its outcomes and ``others``; None if it runs on the event loop.
+        Returns their outcomes and ``others``; None if they run on the event loop.
         """
         self._runs = runs
         if self._status_board.fences[self._taken_from().planner.index] != self._fence:
@@ -376,7 +378,7 @@ class Slot(threading.Thread):
         return others + outcomes
 
     def _unless_copied(self, body: Callable[[], list[Outcome]]) -> list[Outcome]:
-        """Run it in a new context; if it has forked, the copy of this process ends here."""
+        """Run ``body`` in a new context. If it has forked, end the copy of this process here."""
         outcomes = self._contexts.run(body)
         process_copies.end_if_copied(self._process)
         return outcomes
@@ -384,7 +386,7 @@ class Slot(threading.Thread):
     # --- coroutines ---
 
     def _submit(self, coroutine: Coroutine) -> None:
-        """Have the event loop run it. From here on the slot is the loop's."""
+        """Start the coroutine on the event loop. From here on only the loop may use the slot."""
         loop, run = self._slot_pool.loop, coroutine.runs[0]
         coroutine.job = job = self._job(coroutine)
         self._coroutine, self._interrupt = coroutine, job.interrupt
@@ -410,18 +412,18 @@ class Slot(threading.Thread):
         )
 
     def _on_coroutine_end(self, job: event_loop.Job) -> None:
-        """On the loop."""
+        """Take the outcomes and begin the next work. Runs on the event loop."""
         coroutine = self._coroutine
         if coroutine is None or coroutine.job is not job:  # submitting it has failed
             return
-        if coroutine.runs[0].log_capture is not None:  # which is sent to the server: the loop must not wait for that
+        if coroutine.runs[0].log_capture is not None:  # sending it to the server would block the loop
             self.wake()
         elif not self._end_coroutine(coroutine):
             self.go_on()
 
     def _end_coroutine(self, coroutine: Coroutine) -> bool:
-        """Take the outcomes of a coroutine that is over. Whether it was started again, because another task canceled what it
-        waited for, or the event loop broke: that must not cost it a retry."""
+        """Record the outcomes of a coroutine that has ended, or start it again, and return whether it was started again. This is
+        done if another task disturbed it, or if the event loop broke, so that it does not use up a retry."""
         work, runs, job = self._taken_work(), coroutine.runs, coroutine.job
         assert job is not None  # noqa: S101 - it was submitted
         try:
@@ -447,15 +449,16 @@ class Slot(threading.Thread):
         return False
 
     def _restart(self, coroutine: Coroutine) -> None:
-        """Begin it again, and its time limits."""
+        """Start the coroutine again, with new time limits."""
         coroutine.started = monotonic()
         self._status_board.end(self.index)
         self._begin(coroutine.runs, coroutine.started, coroutine.timeout)
         self._submit(coroutine)
 
     def revoke(self, queue_context: QueueContext, leases: AbstractSet[LeaseKey]) -> None:
-        """Interrupt what runs if it is one of these. A batch goes on: its other tasks are still wanted."""
-        # In this order: what is interrupted is the work that is looked at, or has ended; never the next one.
+        """Interrupt the running task if it has one of these leases. A batch continues, as its other tasks are still wanted."""
+        # Read in this order, so that the interrupt can only hit the work that is examined, or none if it has ended; never the
+        # next work.
         started, interrupt = self.guard.started, self._interrupt
         work = self._work
         if work is None or isinstance(work, list) or self._queue_context is not queue_context or work.key not in leases:
@@ -463,7 +466,7 @@ class Slot(threading.Thread):
         self._revoke(started, interrupt)
 
     def give_back(self) -> None:
-        """Interrupt what runs, and give it back whatever it returns."""
+        """Interrupt the running work, and give it back whatever it returns."""
         started, interrupt = self.guard.started, self._interrupt
         work, queue_context = self._work, self._queue_context
         if work is None or queue_context is None:

@@ -1,9 +1,9 @@
-"""`ChildProcess`: one worker process as its supervisor sees it; and the limits that the supervisor enforces on it: time, memory,
-leases, and signs of life.
+"""`ChildProcess`: one worker process as its supervisor sees it. `ChildLimits`: the supervisor's limits on time, memory, leases,
+and signs of life.
 
 `StalledProcesses` gives back the tasks that a process has fetched and can't start because it does not respond. A process stops
 responding when C code keeps the interpreter lock (a catastrophic regular expression), when it gets SIGSTOP, or when the machine
-has no time for it. It may respond again at any moment, so its leases are fenced first (see `status_board`):
+has no time for it. The process may respond again at any moment, so its leases are fenced first (see `status_board`):
 
 1. The supervisor raises the fence of a shard in the shared memory. From then on the process starts nothing that it has received
    before, and fetches nothing from that shard.
@@ -55,8 +55,8 @@ if TYPE_CHECKING:
 
 
 class ChildProcess:
-    """Starts at once, in the main thread: it dies with the thread that started it. ``worker_id`` is its own, never
-    used before or after.
+    """A worker process. The constructor starts it; call it in the main thread, as the process dies with the thread that
+    started it. ``worker_id`` is never used for another process.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class ChildProcess:
     ) -> None:
         self.index = index
         self.task = task
-        """The one task that it is for; None if it fetches tasks."""
+        """The only task that the process runs; None if it fetches tasks."""
         place = index if task is None else "task"
         self.worker_id = f"{options.worker_id}.{place}.{incarnation}"
         self.options = options.for_child(self.worker_id, one_task=task is not None)
@@ -84,41 +84,41 @@ class ChildProcess:
             self.status_board.running,
             lambda shard_index: self.send(Reconcile(shard_index)),
         )
-        """Its leases are renewed for it."""
+        """The process as the lease renewal knows it."""
         self.is_ready = False
         self.is_draining = False
-        """It got the command to fetch nothing."""
+        """Whether it got the command to fetch no more tasks."""
         self.is_stopping = False
-        """It got the command to stop, or stops by itself; another process has replaced or will replace it."""
+        """Whether it got the command to stop, or stops by itself. Another process replaces it."""
         self.is_done = False
-        """It has settled everything; all that is left for it is to exit."""
+        """Whether it has settled all its tasks and is about to exit."""
         self.deadline: float | None = None
-        """When it will be killed if it has not ended."""
+        """The time (`time.monotonic()`) at which it is killed if it has not ended; None for no limit."""
         self.watch = BoardWatch(self.status_board, monotonic())
         self.unresponsive_since: float | None = None
-        """Since when the process has not responded, as Unix time, if that was reported; 0 when it responds again; None before."""
+        """The Unix time since which the process has not responded. 0 if it responds again, None if that never happened."""
         self.kill_reason: EndReason | None = None
         self.counts_as_crash = False
-        """It was killed for a reason of which any of its tasks may be the cause."""
+        """Whether it was killed for a reason that any of its tasks may have caused."""
         self.is_blameless = False
-        """It died for a reason that has nothing to do with its task."""
+        """Whether it died for a reason that its task did not cause."""
         self.overdue: list[OccupiedSlot] = []
-        """What ran beyond its hard limit, or used more memory than its task may."""
+        """The slots whose tasks ran beyond their hard limit, or used more memory than allowed."""
         self.memory_used = 0.0
-        """Bytes, if that is more than its task may use."""
+        """The memory that the process used, in bytes, if that is more than its task may use; else 0."""
         self.blocked: BlockedLoop | None = None
-        """Its event loop, as long as it is blocked."""
+        """The blocked event loop of the process; None if it is not blocked."""
         self.blocked_by: str | None = None
-        """The task that blocks it, empty when none does any more; None as long as none has."""
+        """The task that blocks the event loop. Empty if no task blocks it any more, None if none ever has."""
         self.unknown_tasks: list[str] | None = None
-        """Names of tasks that its supervisor's processes were handed lately and do not know: they all have the same code. None as
-        long as there were none."""
+        """Names of tasks that this worker's processes got lately and do not know; all processes have the same code. None if there
+        were none yet."""
         self.deaths: Collection[ProcessDeath] = ()
-        """The last deaths of processes of its worker, which are reported with its heartbeats."""
+        """The last deaths of processes of this worker, to be reported with the process's heartbeats."""
         self.started = time.time()
         self.started_at = monotonic()
 
-    # --- how it is ---
+    # --- its state ---
 
     @property
     def pid(self) -> int:
@@ -133,11 +133,12 @@ class ChildProcess:
         return isinstance(self.process, ForkedProcess) and self.process.died_with_server
 
     def overdue_at(self, now: float) -> list[OccupiedSlot]:
-        """What runs beyond its hard limit. Not coroutines that can't go on because another one blocks their event loop."""
+        """Return the slots whose tasks run beyond their hard limit, without coroutines that wait for a blocked event loop."""
         return [running for running in self._late(now) if not self._is_held_up(running)]
 
     def is_held_up_at(self, now: float) -> bool:
-        """Whether its event loop is blocked by something that has no hard limit, for longer than the limit of a coroutine."""
+        """Return whether code that belongs to no task blocks the event loop, and a coroutine is past its hard limit because of
+        that."""
         if self.blocked is None or self.blocked.culprit is not None:
             return False
         return any(self._is_held_up(running) for running in self._late(now))
@@ -149,7 +150,7 @@ class ChildProcess:
         return self.blocked is not None and (running.shard_index, running.tokens[0]) in self.blocked.others
 
     def is_stalled(self, longest: float, unreachable: Sequence[int] = ()) -> bool:
-        """Whether one of its loops has made no progress for ``longest`` seconds. Unreachable shards do not count."""
+        """Return whether one of its fetch loops has made no progress for ``longest`` seconds. Unreachable shards do not count."""
         return self.watch.longest_poll_seconds(unreachable) > longest
 
     @property
@@ -172,45 +173,45 @@ class ChildProcess:
         )
 
     def messages(self) -> Iterator[object]:
-        """The messages that it has sent."""
+        """Read the messages that the process has sent."""
         with contextlib.suppress(EOFError, OSError):
             while self.pipe.poll():
                 yield self.pipe.recv()
 
-    # --- what is done to it ---
+    # --- commands to it ---
 
     def send(self, message: object) -> None:
-        """Send the message as soon as it can be taken in (`flush`). From any thread."""
+        """Add a message, which `flush` sends. From any thread."""
         self._unsent.append(message)
 
     def flush(self) -> None:
-        """Send the messages without ever waiting: a child that holds its interpreter does not read."""
-        with contextlib.suppress(OSError, ValueError):  # it is dead: its sentinel says so too
+        """Send the messages that fit into the pipe, without waiting: a process whose interpreter is blocked does not read."""
+        with contextlib.suppress(OSError, ValueError):  # the process is dead, which its sentinel reports
             while self._unsent and select.select([], [self.pipe], [], 0)[1]:
                 self.pipe.send(self._unsent.popleft())
 
     def revoke(self, shard_index: int, leases: Sequence[LeaseKey]) -> None:
-        """Have it stop the tasks of these leases. In portions that fit into the line whole."""
+        """Make the process stop the tasks of these leases. Each message is small enough for the pipe's buffer."""
         for first in range(0, len(leases), 100):
             self.send(Revoked(shard_index, list(leases[first : first + 100])))
 
     def report_separate_ends(self, shard_index: int, tokens: Sequence[int]) -> None:
-        """Send it the tokens of tasks that have ended elsewhere or were given back. In portions that fit into the line whole."""
+        """Send the tokens of its tasks that have ended in another process or were given back."""
         for first in range(0, len(tokens), 1000):
             self.send(SeparateEnded(shard_index, list(tokens[first : first + 1000])))
 
     def announce(self, announcements: Sequence[Alert | TaskEnding]) -> None:
-        """Have it announce these: here no user code runs. In portions that fit into the line whole."""
+        """Make the process send these signals: their receivers are the project's code, which the supervisor does not run."""
         for first in range(0, len(announcements), 10):
             self.send(Announce(list(announcements[first : first + 10])))
 
     def set_draining(self, *, is_draining: bool) -> None:
-        """Have it fetch nothing, or again."""
+        """Make the process stop fetching tasks, or fetch them again."""
         self.is_draining = is_draining
         self.send(Drain(is_draining))
 
     def stop(self, deadline: float | None) -> None:
-        """Have it end what it has begun, until ``deadline`` (`time.monotonic()`); None for as long as that takes."""
+        """Make the process end its running tasks and stop, until ``deadline`` (`time.monotonic()`); None for no limit."""
         if not self.is_stopping:
             self.is_stopping = True
             self.send(StopProcess())
@@ -218,7 +219,7 @@ class ChildProcess:
         self.flush()
 
     def dump_stacks(self) -> None:
-        """Have it write the stacks of its threads to its standard error, even if C code keeps its interpreter."""
+        """Make the process write the stacks of its threads to its standard error, even if C code blocks its interpreter."""
         if not self.is_ready or self.exitcode is not None:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -227,7 +228,7 @@ class ChildProcess:
             )
 
     def kill(self, reason: EndReason) -> None:
-        """End it at once. Returns when it can do no more harm."""
+        """Kill the process and wait until it has ended."""
         self.kill_reason = self.kill_reason or reason
         self.process.kill()
         self.process.join()
@@ -248,22 +249,22 @@ HISTORY_TEXTS = {
     EndReason.NO_OUTCOMES: "it did not report outcomes",
     EndReason.NO_PROGRESS: "its fetch loop made no progress",
 }
-"""Reasons for which a process is killed, as the histories of its other tasks have them. The others have their value there."""
+"""Reasons for killing a process, as the histories of its other tasks have them. A reason that is missing appears as its value."""
 BEYOND_LIMIT_SECONDS = 5.0
 """Seconds beyond the hard limit of a task after which the supervisor's own clock decides."""
 UNREPORTED_SECONDS = 5.0
 """Seconds without a report of outcomes that wait for one, after which a process is unhealthy."""
 REPLACED_UNREPORTED_SECONDS = 15.0
-"""The same, after which it is replaced if it runs nothing."""
+"""Seconds without such a report after which a process that runs nothing is replaced."""
 MAX_DEATH_TASKS = 3
-"""Tasks of a dead process that are reported."""
+"""Tasks that the report about a dead process names."""
 
 
 class ChildLimits:
-    """Looks at the children; kills those that must not go on.
+    """Checks the processes, and kills those that exceed a limit.
 
     Args:
-        on_changed: called with the worker id of a child that stops to respond for long, or responds again.
+        on_changed: called with the worker id of a process that has stopped responding for long, or responds again.
     """
 
     def __init__(
@@ -281,7 +282,7 @@ class ChildLimits:
             (self._reports_nothing, EndReason.NO_OUTCOMES),
             (self._is_stalled, EndReason.NO_PROGRESS),
         ]
-        """Checks that log why a process must end, each with the reason for which it is killed. The first one decides."""
+        """Checks of a process, each with the reason for killing it. The first check that is true logs it and decides."""
 
     def enforce(self, children: Iterable[ChildProcess]) -> None:
         now = monotonic()
@@ -291,7 +292,8 @@ class ChildLimits:
                 self._enforce(child, now)
 
     def _overdue(self, child: ChildProcess, now: float) -> list[OccupiedSlot]:
-        """What ran beyond its hard limit. If a process does not respond, this may be because of another task of it."""
+        """Return the slots whose tasks ran beyond their hard limit. If the process does not respond, return them only if no other
+        task can be the cause."""
         found = [slot for slot in child.overdue_at(now) if child.watch.has_run(slot)] or child.watch.beyond_limit(
             self._options.hard_timeout_grace + BEYOND_LIMIT_SECONDS
         )
@@ -376,7 +378,7 @@ class ChildLimits:
         return True
 
     def _outlives_a_lease(self, child: ChildProcess, now: float) -> bool:
-        """Whether it runs something whose lease could not be renewed; those of other shards may well have been."""
+        """Return whether it runs a task whose lease could not be renewed in time. Only the shards that did not renew count."""
         confirmed = enumerate(child.renewed.confirmed.values())
         late = {shard_index for shard_index, at in confirmed if now - at > self._options.fence_after}
         if not late or not any(running.shard_index in late for running in child.status_board.running()):
@@ -386,7 +388,7 @@ class ChildLimits:
 
     @staticmethod
     def _exceeds_memory(child: ChildProcess, limit: int) -> bool:
-        """Whether it runs a task with a memory limit and uses more; ``memory_used`` says how much."""
+        """Return whether it runs a task and uses more memory than ``limit``. Set ``memory_used``."""
         if not limit or not child.status_board.count_running():
             return False
         used = resident_mb(child.pid) * BYTES_PER_MB
@@ -394,7 +396,7 @@ class ChildLimits:
         return used > limit
 
     def _check_response(self, child: ChildProcess) -> None:
-        """Report a process that has not responded for a lease, once, and its return."""
+        """Report, once, that a process has not responded for the length of a lease, and later that it responds again."""
         silent = child.watch.silent_seconds
         if child.is_unresponsive:
             child.watch.sample(child.pid)
@@ -421,7 +423,7 @@ class ChildLimits:
             self._on_changed(child.worker_id)
 
     def _reports_nothing(self, child: ChildProcess, _: float) -> bool:
-        """Whether its outcomes do not arrive although the server answers. Running tasks are given some time to end: their
+        """Return whether its outcomes do not arrive although the server answers. Running tasks get some time to end: their
         outcomes are reported when the process is dead."""
         longest = self._options.replaced_after if child.status_board.count_running() else REPLACED_UNREPORTED_SECONDS
         if child.watch.unreported_seconds(self._outages.unreachable_shards()) <= longest:
@@ -437,7 +439,7 @@ class ChildLimits:
         return True
 
     def unhealthy_reasons(self, children: Sequence[ChildProcess]) -> list[str]:
-        """Why this worker is not healthy, in sentences."""
+        """Return the reasons why this worker is not healthy, as sentences."""
         longest, unreachable = self._options.unhealthy_after, self._outages.unreachable_shards()
         grace = self._options.hard_timeout_grace + BEYOND_LIMIT_SECONDS
         return (
@@ -470,12 +472,12 @@ class ChildLimits:
 
 
 def has_died_by_itself(child: ChildProcess) -> bool:
-    """Whether a child that has ended was neither killed by its supervisor nor has stopped as it was meant to."""
+    """Return whether an ended process died unexpectedly: the supervisor did not kill it, and it had no command to stop."""
     return child.kill_reason is None and not (child.is_stopping and child.exitcode == 0)
 
 
 def _how_ended(child: ChildProcess) -> tuple[EndReason, int]:
-    """Why the process has ended, with its exit code or the number of the signal."""
+    """Return the reason why the process has ended, with its exit code or the number of the signal."""
     code = child.exitcode or 0
     if child.kill_reason is not None:
         return child.kill_reason, 0
@@ -483,7 +485,7 @@ def _how_ended(child: ChildProcess) -> tuple[EndReason, int]:
 
 
 def death_of(child: ChildProcess) -> ProcessDeath | None:
-    """The report about a child that has ended; None if it has stopped, or was stopped, as it was meant to."""
+    """Return the report about a process that died; None if it ended as intended."""
     if child.is_done or child.kill_reason in STOPS:
         return None
     if child.kill_reason is None and (not has_died_by_itself(child) or child.exitcode == 0):
@@ -493,7 +495,7 @@ def death_of(child: ChildProcess) -> ProcessDeath | None:
 
 
 def _history_text(child: ChildProcess) -> str:
-    """Why tasks of the child did not end there, for their histories."""
+    """Return the reason why the process did not finish its tasks, for their histories."""
     if child.kill_reason is not None:
         return HISTORY_TEXTS.get(child.kill_reason, child.kill_reason.value)
     if not has_died_by_itself(child):
@@ -503,9 +505,9 @@ def _history_text(child: ChildProcess) -> str:
 
 
 def leases_to_return(child: ChildProcess, shards: Sequence[FairQueue]) -> list[LeaseReturn]:
-    """What a child that has ended leaves behind, per shard.
+    """Return the leases and outcomes of an ended process, for each shard.
 
-    Only if it died by itself do the tasks that ran in it count as crashed. Those beyond their hard limit have failed.
+    Its running tasks count as crashed only if the process died by itself. Tasks beyond their hard limit have failed.
     """
     running = child.status_board.running()
     died = (has_died_by_itself(child) or child.counts_as_crash) and not child.is_blameless
@@ -542,8 +544,8 @@ SILENT_SECONDS = 5.0
 """Seconds without progress after which a shard's fetch loop may hold leases that it does not know of, although its process
 responds: its calls fail, or their replies are lost."""
 FENCE_SETTLE_SECONDS = 0.02
-"""Between raising a fence and reading which tokens have begun. What a processor wrote before it could see the fence leaves its
-store buffer within microseconds."""
+"""Seconds between raising a fence and reading which tokens have begun. A start that was written before the process could see the
+fence leaves the processor's store buffer within microseconds."""
 STALL_REPEAT_SECONDS = 1.0
 
 STALLED_REASON = "worker process did not respond"
@@ -552,8 +554,6 @@ SILENT_REASON = "worker process had no answer from the server"
 
 @dataclass(eq=False)
 class _RaisedFence:
-    """One fence that was raised."""
-
     child: ChildProcess
     shard_index: int
     reason: str
@@ -564,10 +564,10 @@ class _RaisedFence:
 
 
 class StalledProcesses:
-    """Used by the supervisor's main thread.
+    """Gives back the unstarted tasks of processes that do not respond. Only the supervisor's main thread uses it.
 
     Args:
-        labels: of the queues or shards, by shard index.
+        labels: the names of the queues or shards, by shard index.
         give_back: hands jobs to the thread that talks to the server.
         passed_on: tokens, by worker id and shard index, of leases that the process has handed to its supervisor.
     """
@@ -635,7 +635,7 @@ class StalledProcesses:
 
     @staticmethod
     def _done(current: _RaisedFence, label: str, count: int) -> None:
-        """From the thread that talks to the server."""
+        """Lower the fence. Called by the thread of the lease renewal, when the server has confirmed."""
         current.child.status_board.lower_fence(current.shard_index, current.number)
         current.is_over = True
         if count:

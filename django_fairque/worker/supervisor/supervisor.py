@@ -1,10 +1,11 @@
-"""The supervisor: the process that an operator starts. It runs no task, so no task can block it.
+"""The supervisor: the process that an operator starts. The supervisor runs no task, so no task can block it.
 
-It starts worker processes through `ProcessFactory` (never as forks of itself once it has threads and connections), renews their
-leases with `LeaseRenewal`, enforces `ChildLimits`, gives back the leases of processes that died, and stops processes gracefully.
+The supervisor starts worker processes through `ProcessFactory` (never as forks of itself once it has threads and connections),
+renews their leases with `LeaseRenewal`, enforces `ChildLimits`, gives back the leases of processes that died, and stops processes
+gracefully.
 
-With ``reload`` it replaces its children when the project's code changes. It runs none of that code, so it stays itself; a change
-of the worker's own options needs a restart.
+With ``reload`` the supervisor replaces its children when the project's code changes. The supervisor runs none of that code, so it
+does not restart. A change of the worker's own options needs a restart by hand.
 """
 
 from __future__ import annotations
@@ -66,16 +67,16 @@ if TYPE_CHECKING:
     from django_fairque.engine.statistics.health import Alert
 
 HEALTH_WRITE_SECONDS = 1.0
-"""Seconds between two writings. A file older than ten of these is that of a worker that hangs."""
+"""Seconds between two writes of the health file. If it is older than ten of these, the worker hangs."""
 MAX_HEALTH_FILE_BYTES = 10_000_000
-"""Bytes that are read of a file to see whether a worker wrote it."""
+"""Bytes read from an existing file to check whether a worker wrote it."""
 
 
 class HealthFile:
-    """A JSON object with ``status`` ("healthy" or "unhealthy") and ``reasons``, replaced whole each second.
+    """A JSON object with ``status`` ("healthy" or "unhealthy") and ``reasons``. The file is replaced as a whole each second.
 
-    At once when there is news: other reasons, or another process that is ready. Who waits for a worker to begin, as a deploy does
-    in many places, would wait for half a second longer on average.
+    A change of the reasons, or of the processes that are ready, is written at once. Otherwise a deployment that waits for a
+    worker to start would wait half a second longer on average.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None) -> None:
@@ -84,7 +85,7 @@ class HealthFile:
         self._last_content: object = None
 
     def check(self) -> None:
-        """Raise `ConfigurationError` now if it can't be written, or is a file of something else."""
+        """Raise `ConfigurationError` if the file can't be written, or if another program wrote it."""
         if self._path is None:
             return
         if self._path.exists() and not self._path.is_dir() and self._read() is None:
@@ -105,25 +106,25 @@ class HealthFile:
             ) from error
 
     def update(self, now: float, reasons: list[str], facts: dict[str, Any]) -> None:
-        """Write it if its time has come, or there is news."""
+        """Write the file if a second has passed, or if its content has changed."""
         content = reasons, [process["pid"] for process in facts.get("processes", ()) if process["ready"]]
         if self._path is None or (now < self._due and content == self._last_content):
             return
         self._due, self._last_content = now + HEALTH_WRITE_SECONDS, content
-        with suppress(OSError):  # a full disk makes the file old, and that is what it should be then
+        with suppress(OSError):  # if the disk is full, the file gets old, which reports the problem
             self._write({"status": "unhealthy" if reasons else "healthy", "reasons": reasons, **facts})
 
     def remove(self) -> None:
-        """Delete it, unless another worker has replaced it meanwhile."""
+        """Delete the file, unless another worker has replaced it."""
         if self._path is not None and (self._read() or {}).get("pid") == os.getpid():
             self._path.unlink(missing_ok=True)
 
     def _read(self) -> dict[str, Any] | None:
-        """What a worker wrote there, ``{}`` of an empty file; None if it is anything else, or can't be read."""
+        """Return the content of a worker's file, or ``{}`` if the file is empty. Return None for any other file."""
         assert self._path is not None  # noqa: S101 - the callers looked
         try:
             if not self._path.is_file():
-                return None  # a device, or a pipe that would have to be waited for
+                return None  # a device, or a pipe, whose reading could block
             with self._path.open("rb") as file:
                 text = file.read(MAX_HEALTH_FILE_BYTES)
             content = json.loads(text) if text else {}
@@ -135,7 +136,7 @@ class HealthFile:
     def _write(self, content: dict[str, Any]) -> None:
         assert self._path is not None  # noqa: S101 - the callers looked
         temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}")
-        temporary.unlink(missing_ok=True)  # of a worker that was killed
+        temporary.unlink(missing_ok=True)  # a worker that was killed may have left it
         # In a directory that others may write to, a link of this name must not lead to another file.
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with os.fdopen(os.open(temporary, flags, 0o666), "w", encoding="utf-8") as file:
@@ -160,16 +161,16 @@ STOP_AT_ONCE_SIGNALS = (
 
 
 class StopSignals:
-    """Counts stop signals, and wakes who waits for `fileno`. Signals: main thread only."""
+    """Counts stop signals, and makes `fileno` readable when one comes. Install the handlers in the main thread."""
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
         self.stop_count = 0
-        """How many stop signals the process has received."""
+        """The number of stop signals that the process has received."""
         self.dump_count = 0
-        """How many signals have requested the stacks of its threads."""
+        """The number of signals that requested the stacks of the threads."""
 
     def fileno(self) -> int:
         return self._read
@@ -210,7 +211,7 @@ class Reloader(autoreload.StatReloader):
         self.has_changed = False
 
     def watch(self) -> None:
-        """Runs in a separate thread."""
+        """Check the files for changes. Runs in a separate thread."""
         autoreload.autoreload_started.send(sender=self)
         logger.info("watching the code for changes")
         for _ in self.tick():  # once a second
@@ -270,14 +271,14 @@ class Supervisor:
         registry.refuse_mistakes()
         self.options = options
         if copied:
-            child_main.close_project_connections()  # of what the project opened at import
+            child_main.close_project_connections()  # opened by the project's code at import
         self._queues = [get_queue(name) for name in options.queues]
         self._shards = [shard for queue in self._queues for shard in queue.shards]
         self._process_factory = ProcessFactory(options, len(self._shards), copied=copied)
         self._startup_timeout = startup_timeout_of(options, self._queues)
         self._outages = Outages(self._shards, self._startup_timeout)
         self._announcements: deque[Alert | TaskEnding] = deque(maxlen=MAX_WAITING_SIGNALS)
-        """To be announced by a child, as soon as one is ready."""
+        """Signals that a child is to send, as soon as one is ready."""
         self._commands: deque[str] = deque()
         on_news = self._announcements.extend, self._receive_command, lambda: not self.is_stopping
         self._lease_renewal = LeaseRenewal(self._queues, options, self._outages, *on_news)
@@ -305,22 +306,22 @@ class Supervisor:
         labels = [shard.display_name for shard in self._shards]
         self._stalled_processes = StalledProcesses(labels, self._lease_renewal.give_back, self._separate.waiting_tokens)
         self._start_due = dict.fromkeys(range(options.processes), 0.0)
-        """Per place without a child: when to fill it."""
+        """The time at which to start a process, by the index of each missing one."""
         self._unknown_tasks: dict[str, list[str]] = {}
-        """Per process, the names of tasks that it was handed lately and does not know."""
+        """Names of tasks that a process got lately and does not know, by the process's worker id."""
         self._deaths: deque[ProcessDeath] = deque(maxlen=MAX_REPORTED_DEATHS)
-        """Of processes, the last ones; all children report them, so that they are known when the next one dies."""
+        """The last deaths of processes. All children report them, so that the report survives the death of the next one."""
         self._incarnation = 0
         self._failures = 0
         self._unfit = 0
-        """Children in a row that could run no task."""
+        """The number of children in a row that could run no task."""
         self._was_ready = False
         self._stops_seen = 0
         self._dumps_seen = 0
         self._is_draining = False
         self._gave_up = False
         self.figures = worker_figures([], options.concurrency, is_healthy=False)
-        """How it is, as of its last turn; replaced whole, so that any thread may look."""
+        """The worker's figures after the last turn. The object is replaced as a whole, so any thread may read it."""
 
     def run(self) -> int:
         """Returns the exit code: 0 when everything was settled or given back."""
@@ -348,7 +349,7 @@ class Supervisor:
         return 0 if settled and not self._gave_up else 1
 
     def _begin(self) -> None:
-        """Wait for nothing that may not come: from here on it can be stopped, and says how it is."""
+        """Start to handle signals and to report health. Do not wait for the server here: it may never answer."""
         options = self.options
         logger.info(
             "worker %s: django_fairque %s, Python %s, %s; queues %s; users %s%s; processes %d, concurrency %d",
@@ -388,7 +389,7 @@ class Supervisor:
             self._declared_schedules.leave()
 
     def close(self) -> None:
-        """End what was started when it was made, if it never runs."""
+        """End the threads and processes of the constructor, if `run` is never called."""
         self._process_factory.close()
 
     # --- one turn ---
@@ -401,7 +402,7 @@ class Supervisor:
         wait(waitable, SUPERVISOR_TICK_SECONDS)
         self._stop_signals.clear()
         for child in list(self._children):
-            if child in self._children:  # removing one may end the others
+            if child in self._children:  # the removal of another child may have ended this one
                 self._read_messages(child)
                 if child.exitcode is not None:
                     self._remove_child(child)
@@ -459,14 +460,14 @@ class Supervisor:
         self._lease_renewal.renew_now(child.worker_id)
 
     def _forward_announcements(self) -> None:
-        """To one that stays. Who leaves may have ended before it hears of them, so only if no other will come."""
+        """Send announcements to a child that is not stopping; to a stopping one only if no replacement will start."""
         ready = (child for child in self._children if child.is_ready and child.task is None)
         child = next((child for child in ready if self.is_stopping or not child.is_stopping), None)
         if self._announcements and child is not None:
             child.announce([self._announcements.popleft() for _ in range(len(self._announcements))])
 
     def _report_unknown_tasks(self, child: ChildProcess, message: UnknownNames) -> None:
-        """Have it reported at once for all processes: they have the same code, and only one was handed such a task."""
+        """Report the unknown names for all processes at once: all have the same code, although only one got such a task."""
         self._unknown_tasks[child.worker_id] = message.names
         together = sorted({name for names in self._unknown_tasks.values() for name in names})
         for sibling in self._children:
@@ -475,19 +476,19 @@ class Supervisor:
                 self._lease_renewal.renew_now(sibling.worker_id)
 
     def _mark_done(self, child: ChildProcess, _: Done) -> None:
-        """The child has settled everything. If somebody else has stopped it, replace it."""
+        """Record that the child has settled all its tasks. Replace it if the supervisor did not stop it."""
         if not (child.is_stopping or self.is_stopping or self.options.burst or child.task is not None):
             self._start_due[child.index] = 0.0
         child.is_stopping = child.is_done = True
         child.deadline = min(child.deadline or math.inf, monotonic() + CHILD_EXIT_SECONDS)
 
     def _receive_command(self, command: str) -> None:
-        """Take in an operator's command, which any child may have got. Called from the lease renewal thread."""
+        """Accept an operator's command, which any child may have got. Called from the lease renewal thread."""
         self._commands.append(command)
         self._stop_signals.wake()
 
     def _execute_commands(self) -> None:
-        """They are meant for all children, and for those that will take their places."""
+        """Apply operators' commands to all children, and to the children that will replace them."""
         while self._commands:
             command = self._commands.popleft()
             logger.info("worker %s got the command to %s", self.options.worker_id, command)
@@ -562,7 +563,7 @@ class Supervisor:
             self._separate.begin(task, monotonic())
 
     def _start_child(self, index: int, task: SeparateTask | None = None) -> ChildProcess | None:
-        """Start a process and keep its leases from now on; None if none can begin now."""
+        """Start a process and renew its leases from now on. Return None if none can start now."""
         if not self._process_factory.is_ready():
             return None
         self._incarnation += 1
@@ -613,7 +614,7 @@ class Supervisor:
                 self._stop_signals.wake()
 
     def _remove_child(self, child: ChildProcess) -> None:
-        """It has ended: give back what it had at once, then see to its place."""
+        """Give back the tasks of a process that has ended at once, then decide when to replace it."""
         self._children.remove(child)
         self._lease_renewal.remove(child.worker_id)
         self._unknown_tasks.pop(child.worker_id, None)
@@ -632,7 +633,7 @@ class Supervisor:
             self._separate.end(child.task, monotonic())
             self._report_separate_ends(child.task.shard_index, child.task.fetched_by, [child.task.token])
             if not child.is_done:
-                # It may not have taken its lease over. If it has, that lease is no longer current, so this changes nothing.
+                # The process may not have taken over the lease. If it has, this token is outdated and the call changes nothing.
                 self._give_back_separate([(child.task, SUSPECT_RETURN_SECONDS)])
         code, by_itself = child.exitcode, not child.kill_reason
         done = child.is_stopping or (code == 0 and self.options.burst)
@@ -645,7 +646,7 @@ class Supervisor:
         child.close()
 
     def _keep_separate_tasks(self, child: ChildProcess, returns: Sequence[LeaseReturn]) -> None:
-        """Let the separate tasks that an ended process had passed on run all the same.
+        """Let the separate tasks that an ended process had passed on continue in their processes.
 
         If suspects were given back here, the next tasks of their user could end one shared process after another before a suspect
         has begun.
@@ -657,7 +658,7 @@ class Supervisor:
                 returns[other.task.shard_index].moved.append((key, other.worker_id))
 
     def _next_start_after_failure(self) -> float:
-        """When to try again after something died before it could begin; too often and the worker gives up."""
+        """Return the time of the next start after a process died before it was ready. Give up after too many of them."""
         self._failures += 1
         if self._failures >= MAX_FAILED_STARTS and not self._was_ready and self._reloader is None:
             logger.error("%d worker processes in a row could not begin; giving up", self._failures)
@@ -669,10 +670,11 @@ class Supervisor:
         self._start_due.clear()
         self._kill_all(EndReason.WORKER_GAVE_UP)
 
-    # --- what it says of itself ---
+    # --- health ---
 
     def _server(self) -> str:
-        """What answers. A server that can't be reached may come yet; one that can't be used will not change."""
+        """Return the server's name and version for the log. A server that can't be reached may start later; an unsupported
+        version will not change, so that error is raised."""
         try:
             server = self._queues[0].with_retry_timeout(STARTUP_RETRY_SECONDS).health().server
             self._outages.record_success()
@@ -702,5 +704,5 @@ class Supervisor:
 
 
 def next_start_time(failures: int) -> float:
-    """When to try again after so many in a row."""
+    """Return the time of the next start after this many failures in a row."""
     return monotonic() + min(MAX_START_BACKOFF_SECONDS, 0.5 * 2.0 ** min(failures - 1, 10)) if failures else 0.0
