@@ -166,6 +166,14 @@ def version_before(revision: str) -> str | None:
     return next(iter(tags.split()), None)
 
 
+def check_records() -> None:
+    """Refuse a release whose code has not passed the long check."""
+    try:
+        run(sys.executable, ".ci/long.py", "refuse")
+    except ReleaseError as error:
+        raise ReleaseError(f"{error}\nrun '.ci/run long' and commit tests/lab/records") from None
+
+
 def rehearse(work: Path, *, before: str | None, is_final: bool) -> tuple[str, Path]:
     """Do all steps that can be repeated. Returns the version and the folder with the built files."""
     source = export("HEAD", work / "source")
@@ -230,6 +238,8 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fairque-release-") as folder:
         try:
+            if options.tag:
+                check_records()
             version, dist = rehearse(Path(folder), before=options.before, is_final=options.tag)
             if options.keep:
                 options.keep.mkdir(parents=True, exist_ok=True)

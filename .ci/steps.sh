@@ -1,6 +1,6 @@
 # Steps of a build: each is announced, timed and limited in time; the first that fails ends the run. Sourced by run.
 
-step_limit=2100  # seconds: more than any step needs on two cores, so that only a step that hangs reaches it
+step_limit=3300  # seconds: more than any step needs on two cores, so that only a step that hangs reaches it
 passed=()
 skipped=()
 unstable=()
@@ -9,37 +9,25 @@ step() {  # step NAME COMMAND...
     carry_out once "$@"
 }
 
-# Tests that start, freeze and kill real processes now and then meet a machine that is busy elsewhere. What fails is run once
-# more; what fails again ends the run, and what passes then is named at the end: it is to be mended, not forgotten.
+# A test that fails ends the run. Only tests with a reason in .ci/repeated.txt are run once more, and named at the end.
 tests() {  # tests NAME COMMAND...: a step whose command is pytest, however it is called
     carry_out failed-again "$@"
 }
 
-# What draws its own lots (and says which) is given a second draw in the same way.
-drawn() {  # drawn NAME COMMAND...
-    carry_out drawn-again "$@"
-}
-
-carry_out() {  # carry_out once|failed-again|drawn-again NAME COMMAND...
+carry_out() {  # carry_out once|failed-again NAME COMMAND...
     local how=$1 name=$2 began=$SECONDS status=0
     shift 2
     printf '\n=== %s\n' "$name"
     current=$name
     limited "$@" || status=$?
-    case $how:$status in
-        *:0) ;;
-        failed-again:1)  # tests failed; any other status says that they could not be run
-            printf -- '\n--- %s: what failed is run once more\n' "$name"
-            limited env PYTEST_ADDOPTS="--last-failed --last-failed-no-failures=none --cov-append" "$@"
-            unstable+=("$name")
-            ;;
-        drawn-again:*)
-            printf -- '\n--- %s: once more, with another draw\n' "$name"
-            limited "$@"
-            unstable+=("$name")
-            ;;
-        *) return "$status" ;;
-    esac
+    if [ "$how:$status" = failed-again:1 ]; then  # 1 says that tests failed
+        python .ci/repeated.py
+        printf -- '\n--- %s: what failed is run once more\n' "$name"
+        limited env PYTEST_ADDOPTS="${PYTEST_ADDOPTS:-} --last-failed --last-failed-no-failures=none --cov-append" "$@"
+        unstable+=("$name")
+    elif [ "$status" -ne 0 ]; then
+        return "$status"
+    fi
     current=
     passed+=("$name")
     printf -- '--- %s: passed in %d s\n' "$name" $((SECONDS - began))

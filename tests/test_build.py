@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,13 +34,93 @@ def test_each_part_is_listed_once_and_defined() -> None:
 def test_an_unknown_part_is_refused_before_anything_runs() -> None:
     refused = subprocess.run([RUN, "static", "statik"], capture_output=True, text=True, check=False)
     assert refused.returncode == 2
-    assert 'there is no part "statik"; the parts are: quick static ' in refused.stderr
+    assert 'there is no part "statik"; the parts are: quick long static ' in refused.stderr
     assert refused.stdout == ""
 
 
 def test_the_quick_check_is_a_part_of_the_whole() -> None:
     (quick,) = re.findall(r"^quick_parts=\((.*)\)$", RUN.read_text(), re.MULTILINE)
     assert set(quick.split()) < set(parts())
+
+
+@pytest.mark.parametrize(("words", "status"), [(["run", "statik"], 1), (["what"], 1)])
+def test_the_long_check_refuses_unknown_parts(words: list[str], status: int) -> None:
+    command = [sys.executable, str(ROOT / ".ci" / "long.py"), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == status
+    assert "long" in done.stderr
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout whose long check has two parts, the second of which fails if the file `broken` exists."""
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "long.py", tmp_path / ".ci")
+    run = tmp_path / ".ci" / "run"
+    run.write_text(
+        "#!/bin/sh\nlong_parts='\nlong_parts=(one two)\n'\necho \"running $1\"\n[ $1 = one ] || [ ! -e broken ]\n"
+    )
+    run.chmod(0o755)
+    git(tmp_path, "init", "-q")
+    commit(tmp_path)
+    return tmp_path
+
+
+def git(folder: Path, *words: str) -> None:
+    who = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    subprocess.run(["git", *who, *words], cwd=folder, check=True)
+
+
+def commit(folder: Path) -> None:
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "-m", "x")
+
+
+def long_check(folder: Path, *words: str) -> tuple[int, str]:
+    command = [sys.executable, ".ci/long.py", *words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_an_interrupted_long_check_goes_on_with_the_parts_that_have_no_record(checkout: Path) -> None:
+    (checkout / "broken").touch()
+    commit(checkout)
+    status, output = long_check(checkout, "run", "one", "two")
+    assert (status, output.count("running")) == (1, 2), output
+    assert "LONG CHECK FAILED: two" in output
+    record = json.loads((checkout / "tests/lab/records/two.json").read_text())
+    assert (record["part"], record["result"]) == ("two", "failed")
+    assert long_check(checkout, "refuse")[0] == 1
+    (checkout / "broken").unlink()
+    commit(checkout)
+    status, output = long_check(checkout, "run", "two")
+    assert (status, output.count("running")) == (0, 1)
+    assert "warning: long check: one passed on" in long_check(checkout, "warn")[1]
+    status, output = long_check(checkout, "run", "one", "two")
+    assert status == 0
+    assert "two: has a record of this code, skipped" in output
+    commit(checkout)
+    assert long_check(checkout, "refuse") == (0, "")
+
+
+def test_the_long_check_does_not_run_with_changes_that_are_not_committed(checkout: Path) -> None:
+    (checkout / "new").touch()
+    status, output = long_check(checkout, "run", "one", "two")
+    assert status == 1
+    assert "commit or remove what has changed" in output
+    assert "running" not in output
+
+
+def test_only_tests_with_a_reason_are_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+    repeated = runpy.run_path(str(ROOT / ".ci" / "repeated.py"))
+    named = list(repeated["reasons"]())
+    for name in named:
+        file, _, function = name.partition("::")
+        assert f"def {function}(" in (ROOT / file).read_text(), name
+    assert repeated["main"]([f"{name}[1]" for name in named]) == 0
+    assert repeated["main"]([*named, "tests/test_build.py::test_another"]) == 1
+    assert "failed: tests/test_build.py::test_another" in capsys.readouterr().out
+    assert repeated["main"]([]) == 1  # something failed that was no test
 
 
 def test_hosted_builds_run_every_part() -> None:

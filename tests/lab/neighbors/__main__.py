@@ -30,6 +30,11 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="print the names of all cases and end")
     parser.add_argument("--write", type=Path, help="a file to write the figures to, as JSON")
     parser.add_argument(
+        "--repeat-failed",
+        action="store_true",
+        help="run a case that fails a second time, and say so: cases measure times, which other programs can delay",
+    )
+    parser.add_argument(
         "--page", action="store_true", help=f"write the figures into {page.PAGE.name} of the documentation"
     )
     options = parser.parse_args()
@@ -41,7 +46,9 @@ def main() -> int:
             print(f"{each.item:4} {each.name}")
         return 0
     began = time.monotonic()
-    rows = [(each, _run(each)) for each in cases]
+    rows = [(case, _run(case)) for case in cases]
+    if options.repeat_failed:
+        rows = [(case, felt if felt.within_bound else _run_again(case, felt)) for case, felt in rows]
     print_table(rows)
     failed = [each.name for each, felt in rows if not felt.within_bound]
     print(
@@ -73,6 +80,11 @@ def _run(each: Case) -> Felt:
         details = f"a wait of {felt.p99_wait:.2f} s, and the bound names none"
         felt = replace(felt, within_bound=False, details=details)
     return felt
+
+
+def _run_again(case: Case, first: Felt) -> Felt:
+    print(f"may be repeated: {case.name}: it measures times; the first run was outside of its bound: {first}")
+    return _run(case)
 
 
 def print_table(rows: list[tuple[Case, Felt]]) -> None:

@@ -72,6 +72,21 @@ def test_a_case_outside_of_its_bound_fails(
     assert words in text
 
 
+def test_a_case_that_fails_is_repeated_only_if_asked_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = [Felt(3, 9.0, 2, within_bound=False, details="3 extra starts"), Felt(0, 0.1, 0)]
+    case = Case("B1", "is delayed once", "1 extra start", lambda _world: results.pop(0))
+    monkeypatch.setattr(command, "all_cases", lambda: [case])
+    assert run(monkeypatch, "--repeat-failed") == 0
+    text = capsys.readouterr().out
+    assert f"may be repeated: {case.name}: it measures times" in text
+    assert "3 extra starts" in text
+    results[:] = [Felt(3, 9.0, 2, within_bound=False)] * 2
+    assert run(monkeypatch, "--repeat-failed") == 1
+    assert "1 failed" in capsys.readouterr().out
+
+
 def test_a_wait_that_the_bound_names_is_for_the_case_to_judge() -> None:
     bounds = ["unaffected", "1 extra start", "0 leaks in 800 tasks", "p99 wait 0.5 s", "within 3 s of their push"]
     assert [Case("B1", "is slow", bound, slow).names_wait for bound in bounds] == [False, False, False, True, True]
