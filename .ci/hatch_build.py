@@ -12,8 +12,11 @@ command ``fairque_docs`` instead of a page.
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
+import runpy
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -53,13 +56,19 @@ class Metadata(MetadataHookInterface):
 
 
 class OfflinePages(BuildHookInterface[Any]):
-    """Puts the pages of ``fairque_docs`` into a wheel. An editable installation reads them from the checkout."""
+    """Puts the complete pages of ``fairque_docs`` into a wheel. An editable installation reads them from the checkout."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if self.target_name == "wheel" and version != "editable":
+            folder = tempfile.TemporaryDirectory()
+            atexit.register(folder.cleanup)  # the wheel is written after this call
+            generator = runpy.run_path(str(Path(self.root, "docs", "_ext", "fairque_docs", "messages.py")))
             for page in OFFLINE_PAGES:
-                source = str(Path(self.root, "docs", f"{page}.md"))
-                build_data["force_include"][source] = f"django_fairque/docs/{page}.md"
+                text = Path(self.root, "docs", f"{page}.md").read_text(encoding="utf-8")
+                complete = Path(folder.name, f"{page}.md")
+                complete.parent.mkdir(exist_ok=True)
+                complete.write_text(generator["completed"](text), encoding="utf-8")
+                build_data["force_include"][str(complete)] = f"django_fairque/docs/{page}.md"
 
 
 def address(variable: str) -> str:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import difflib
 import re
+import runpy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 OFFLINE_PAGES = (
     "reference/checks",
@@ -207,5 +209,13 @@ def _link(link: re.Match[str]) -> str:
 def _text(page: str) -> str:
     here = Path(__file__).parent
     installed = here / "docs" / f"{page}.md"
-    file = installed if installed.is_file() else here.parent / "docs" / f"{page}.md"
-    return file.read_text(encoding="utf-8")
+    if installed.is_file():
+        return installed.read_text(encoding="utf-8")
+    text = (here.parent / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    return str(_generator()["completed"](text))
+
+
+@cache
+def _generator() -> dict[str, Any]:
+    """Return the module that completes generated pages. Only a checkout has it; the pages of a wheel are complete."""
+    return runpy.run_path(str(Path(__file__).parent.parent / "docs" / "_ext" / "fairque_docs" / "messages.py"))

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from django.core.management import CommandError
+from fairque_docs.messages import messages
 
 from django_fairque import documentation
-from tests.tools.messages import messages
 
 if TYPE_CHECKING:
     from pytest_django import Settings

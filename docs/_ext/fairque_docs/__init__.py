@@ -13,6 +13,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     from .directives import CommandDirective, ContractsDirective
     from .keywords import Keywords
     from .markdown_pages import write_markdown
+    from .messages import complete_messages
     from .metadata import with_description, with_metadata
     from .options import with_accepted_values
     from .outside import OutsideLinks
@@ -27,6 +28,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("source-read", with_root_pages)
     app.connect("source-read", without_empty_globs)
     app.connect("source-read", with_accepted_values)
+    app.connect("source-read", complete_messages)
     app.connect("doctree-read", with_metadata)
     app.connect("html-page-context", with_description)
     app.connect("build-finished", write_markdown)
