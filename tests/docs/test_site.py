@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from fairque_docs.messages import MESSAGES_MARK
 
 from tests.docs.blocks import DOCS, ROOT
 
@@ -116,6 +117,13 @@ def test_each_page_is_there_as_markdown_and_is_listed(build: Build) -> None:
     head = (site / "a.html").read_text().partition("</head>")[0]
     assert '<meta name="description" content="What A is." />' in head
     assert '<link rel="alternate" type="text/markdown" href="a.md" />' in head
+
+
+def test_pages_of_messages_are_completed_from_the_source(build: Build) -> None:
+    complaints, site = build({"a.md": f"# A\n\n{MESSAGES_MARK}"})
+    assert complaints == ""
+    assert "relaying the outbox failed; it is tried again" in text_of(site / "a.html")
+    assert "## BacklogFullError\n" in (site / "a.md").read_text()
 
 
 def test_the_search_leaves_pages_for_contributors_out(build: Build) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import commands, contracts
+from .messages import complete_messages
 from .metadata import description
 from .options import with_accepted_values
 from .outside import INSTEAD, ROOT
@@ -47,6 +48,7 @@ def markdown(app: Sphinx, docname: str) -> str:
     source = [Path(app.env.doc2path(docname)).read_text(encoding="utf-8")]
     with_root_pages(app, docname, source)
     with_accepted_values(app, docname, source)
+    complete_messages(app, docname, source)
     text = DIRECTIVE.sub(_expanded, TOCTREE.sub("", source[0]))
     return LINK.sub(lambda link: _inside(link, docname), text)
 
