@@ -9,7 +9,7 @@ from django.apps import AppConfig
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
-from django_fairque.tasks.open_transactions import watch_connections
+from django_fairque.tasks.transactions.open_transactions import watch_connections
 
 EXTENSIONS = ("checks", "integrations")
 """Packages that register something when Django starts."""

@@ -27,7 +27,6 @@ FOLDER_LIMITS = {
     "django_fairque/embedded": 7,
     "django_fairque/engine": 0,
     "django_fairque/management/commands": 20,
-    "django_fairque/tasks": 16,
     "django_fairque/worker": 2,
 }
 """Folders with a limit of their own: those that have more today, those whose modules are in folders by topic, and the commands,

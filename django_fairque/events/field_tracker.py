@@ -14,14 +14,14 @@ from weakref import WeakKeyDictionary
 
 from django.db.models.fields.files import FieldFile
 
-from django_fairque.tasks import sending
+from django_fairque.tasks.transactions import commit_buffer
 
 from .event import is_historical
 
 if TYPE_CHECKING:
     from django.db.models import Model
 
-    from django_fairque.tasks.sending import CommitBuffer
+    from django_fairque.tasks.transactions.commit_buffer import CommitBuffer
 
 TRACKED_ATTRIBUTE = "_fairque_seen"
 
@@ -115,7 +115,7 @@ def track_after_save(instance: Model, using: str, update_fields: frozenset[str] 
     values = _taken(instance, names)
     seen: TrackedFields = (instance.__dict__.get(TRACKED_ATTRIBUTE) or TrackedFields({})).standing()
     if any(name not in seen.known or seen.known[name] != value for name, value in values.items()):
-        instance.__dict__[TRACKED_ATTRIBUTE] = seen.followed_by(values, sending.event_hook_in(using))
+        instance.__dict__[TRACKED_ATTRIBUTE] = seen.followed_by(values, commit_buffer.event_hook_in(using))
 
 
 def track_refreshed(instance: Model, fields: Collection[str] | None) -> None:

@@ -30,13 +30,13 @@ from django_fairque.engine.model.lease import LEASE_FIELDS, Lease
 from django_fairque.engine.model.outcome import describe
 from django_fairque.engine.model.records import Attempt, PushResult, TaskState
 from django_fairque.tasks import registry, sending
-from django_fairque.tasks import sending as on_commit
 from django_fairque.tasks.errors import Discard, Retry
 from django_fairque.tasks.execution import Call, Run, Services, failed_outcome, limit_of, load_arguments
 from django_fairque.tasks.middleware import load_all
 from django_fairque.tasks.results import TaskResult
 from django_fairque.tasks.retries import NextStep, decide_next_step
 from django_fairque.tasks.signing import KeyWatch
+from django_fairque.tasks.transactions import commit_buffer
 from django_fairque.tasks.value_types import load_result
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.task import Task
     from django_fairque.tasks.definition import AnyDefinition
     from django_fairque.tasks.options import TaskOptions
-    from django_fairque.tasks.sending import CommitBuffer
+    from django_fairque.tasks.transactions.commit_buffer import CommitBuffer
 
 
 @dataclass(eq=False)
@@ -179,7 +179,7 @@ class Store:
 
     def kept(self) -> list[Captured]:
         """Return the tasks that would be sent."""
-        hooks = on_commit.alive_buffers(captured.hook for captured in self.tasks if captured.hook is not None)
+        hooks = commit_buffer.alive_buffers(captured.hook for captured in self.tasks if captured.hook is not None)
         return [
             captured
             for captured in self.tasks
@@ -410,7 +410,7 @@ class Capture:
         """
         hook = None
         if not self._runs_at_once and sending.may_wait(conf.get_config(), options):
-            hook = sending.hook_in(options.database)
+            hook = commit_buffer.hook_in(options.database)
         pushed = self.keep(options.queue, tasks, hook)
         return [
             TaskResult(result.task_id, options.queue, name=task.name)

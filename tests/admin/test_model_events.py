@@ -80,13 +80,13 @@ def test_one_with_a_mistake_is_told(operator: Client, queue: FairQueue, work: An
 
 def test_the_last_error_is_told(operator: Client, queue: FairQueue) -> None:
     from django_fairque.engine.model.records import EventCount
-    from django_fairque.tasks import sending as on_commit
+    from django_fairque.tasks.transactions import after_commit
 
     @task(name="work")
     def work(pk: int) -> None: ...
 
     on_save(Order, name="audit").enqueue(work, "pk")
-    on_commit.keep_event_counts("default", {"audit": EventCount(failed=3, error="the server said <no>")})
+    after_commit.keep_event_counts("default", {"audit": EventCount(failed=3, error="the server said <no>")})
     Order.objects.create()
     text = page(operator)
     assert "Last error: <bdi>the server said <no></bdi>" in text

@@ -12,7 +12,7 @@ import pytest
 from django_fairque.conf import get_config, get_queue
 from django_fairque.events import activation, field_tracker, rules
 from django_fairque.tasks import registry
-from django_fairque.tasks import sending as on_commit
+from django_fairque.tasks.transactions import after_commit
 
 from . import blocks
 from .stages import STAGES
@@ -58,7 +58,7 @@ def queue(server: Server, redis: Redis, settings: Settings, monkeypatch: pytest.
     activation.ready()
     settings.FAIRQUE = {"REDIS": {"URL": server.url}}
     yield get_queue()
-    on_commit._unsent_counts.take()
+    after_commit._unsent_counts.take()
 
 
 @pytest.mark.django_db(transaction=True)

@@ -26,7 +26,7 @@ from django_fairque.engine.statistics.health import Alert
 from django_fairque.events import activation, field_tracker, rules
 from django_fairque.middleware import own_callable
 from django_fairque.monitoring.monitor import StatsMonitor
-from django_fairque.tasks import sending
+from django_fairque.tasks.transactions import after_commit
 from django_fairque.testing import run_tasks
 from tests.docs import blocks
 from tests.docs.examples import command_lines, examples
@@ -226,7 +226,7 @@ def no_events(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(field_tracker, "tracked", {})
     activation.ready()
     yield
-    sending._unsent_counts.take()
+    after_commit._unsent_counts.take()
 
 
 def test_model_events(project: Project, queue: FairQueue, no_events: None) -> None:

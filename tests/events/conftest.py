@@ -8,7 +8,7 @@ from django_fairque import task
 from django_fairque.conf import get_queue
 from django_fairque.events import activation, field_tracker, rules
 from django_fairque.tasks import registry
-from django_fairque.tasks import sending as on_commit
+from django_fairque.tasks.transactions import after_commit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,7 @@ def own_rules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(field_tracker, "tracked", {})
     activation.ready()
     yield
-    on_commit._unsent_counts.take()
+    after_commit._unsent_counts.take()
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ from django_fairque.conf import get_queue
 from django_fairque.engine.model.ids import new_nonce
 from django_fairque.engine.model.records import EventCount
 from django_fairque.monitoring.probe import Probe
-from django_fairque.tasks import sending
+from django_fairque.tasks.transactions import after_commit
 from tests.worker.project.tasks import noop
 
 probe = Probe(lambda queue: os.getpid(), keep_seconds=60)
@@ -63,7 +63,7 @@ def use(name):
         "nonces": [new_nonce() for _ in range(20)],
         "clients": [get_queue().client.client_id(), page_client().client_id()],
         "provider": [get_queue().client.connection_pool.connection_kwargs["credential_provider"]._provider.made_in],
-        "counted": sorted(sending.take_event_counts("default")),
+        "counted": sorted(after_commit.take_event_counts("default")),
         "read_by": list(probe.read(30).readings.values()),
         "pid": os.getpid(),
     }), flush=True)
@@ -78,7 +78,7 @@ def copy(name):
         os._exit(0)
     ends.append(os.waitpid(child, 0)[1])
 
-sending.keep_event_counts("default", {"audit": EventCount()})
+after_commit.keep_event_counts("default", {"audit": EventCount()})
 noop.enqueue(-1), page_client().ping(), probe.read(30)
 copy("late 1")
 copy("late 2")

@@ -14,7 +14,7 @@ from django.db import connection, transaction
 
 from django_fairque import get_queue, signals, task
 from django_fairque.conf import aclose_queues
-from django_fairque.tasks import open_transactions
+from django_fairque.tasks.transactions import open_transactions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,7 +85,7 @@ def test_a_connection_without_autocommit_counts() -> None:
 
 
 def test_where_connections_may_have_been_opened_before_one_may_be_in_a_transaction() -> None:
-    code = "from django_fairque.tasks import open_transactions as each; print(each.may_be_open())"
+    code = "from django_fairque.tasks.transactions import open_transactions as each; print(each.may_be_open())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "True\n"
 

@@ -195,7 +195,7 @@ def test_what_was_to_happen_before_a_task_is_sent_still_does(queue: FairQueue) -
 @in_transactions
 @pytest.mark.parametrize("hidden", ["run_on_commit", "savepoint_ids", "atomic_blocks"])
 def test_it_works_where_django_hides_its_hooks(queue: FairQueue, monkeypatch: pytest.MonkeyPatch, hidden: str) -> None:
-    from django_fairque.tasks import sending as on_commit
+    from django_fairque.tasks.transactions import commit_buffer
 
     class Hiding:
         def __init__(self, connection: Any) -> None:
@@ -206,8 +206,8 @@ def test_it_works_where_django_hides_its_hooks(queue: FairQueue, monkeypatch: py
                 raise AttributeError(name)
             return getattr(self.connection, name)
 
-    own = on_commit.connection_of
-    monkeypatch.setattr(on_commit, "connection_of", lambda alias: Hiding(own(alias)))
+    own = commit_buffer.connection_of
+    monkeypatch.setattr(commit_buffer, "connection_of", lambda alias: Hiding(own(alias)))
     with transaction.atomic():
         results = [enqueue(n) for n in range(3)]
     assert arrived(queue) == [0, 1, 2]
