@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from django_fairque.engine.model.outcome import Outcome, Settled
@@ -145,6 +146,19 @@ MAX_SELECTIVE_PAUSE_SECONDS = 0.25
 
 UNANSWERED_CALL_SECONDS = 0.25
 """Seconds after which the other planners stop waiting for a planner whose call was not answered."""
+
+
+class CallReason(Enum):
+    """The reason for a call, the first that applies."""
+
+    WOKEN = auto()
+    """A wait for work ended because there is work."""
+    TURN_CHECK = auto()
+    """Other shards come first, and a new user may have come to this one since the last call."""
+    REPORT = auto()
+    """There are outcomes that must not wait for others."""
+    FETCH = auto()
+    """There are or may be tasks, and fewer leases than the slots can use. Without a free slot, no call is made."""
 
 
 @dataclass(eq=False)
@@ -320,6 +334,20 @@ class FetchPlanner:
     def next_call(self, now: float) -> FetchCall | None:
         """Return the call that is due, or None. The call is in progress until `call_succeeded` or `call_failed` is called with
         it."""
+        self._release_unstarted(now)
+        if self.outcomes and self._outcome_since is None:
+            self._outcome_since = now
+        if not self._is_free:
+            return None
+        wait_result = self._take_wait_result(now)
+        reason = self._reason_to_call(now, wait_result)
+        call = None if reason is None else self._build_call(reason, now)
+        if call is not None:
+            self.pending_calls.append(call)
+        return call
+
+    def _release_unstarted(self, now: float) -> None:
+        """Give back the leases that no slot may take, or that no slot has taken for too long."""
         self._follow_fence()
         self._add_batches(now)
         if self.is_stopping or self.is_draining:
@@ -327,48 +355,56 @@ class FetchPlanner:
             self._release(self._buffer.give_back_batches())
         elif self._buffer.has_waited(MAX_BUFFERED_SECONDS, now):
             self._give_back()
-        if self.outcomes and self._outcome_since is None:
-            self._outcome_since = now
-        if not self._is_free:
-            return None
+
+    def _take_wait_result(self, now: float) -> bool | None:
+        """Return the result of a wait for work that has ended, or None."""
         wait_result = self._wait_results.pop() if self._wait_results else None
         self._was_woken = self._was_woken or bool(wait_result)
         if wait_result or ((wait_result is not None or now >= self._next_check_due) and not self._fetch_size(now)):
             # There is work, or may be, but another shard may come first, or no slot is free. From now on the other planners leave
             # this one its share of the slots.
             self.exhausted = False
-        report = bool(self.outcomes) and (
-            self.should_notify or now - (self._outcome_since or now) >= OUTCOME_FLUSH_SECONDS
-        )
-        changed = (
+        return wait_result
+
+    def _reason_to_call(self, now: float, wait_result: bool | None) -> CallReason | None:
+        if wait_result:
+            return CallReason.WOKEN
+        if self._is_turn_check_due(now):
+            return CallReason.TURN_CHECK
+        if self.outcomes and (
+            len(self.outcomes) >= MAX_OUTCOMES_PER_CALL
+            or self.should_notify
+            or now - (self._outcome_since or now) >= OUTCOME_FLUSH_SECONDS
+        ):
+            return CallReason.REPORT
+        has_changed = (
             not self.exhausted or wait_result is not None or now >= self._next_check_due or self._repeats_empty_fetch
         )
-        look = changed and not self.is_stopping and not self._has_enough(now)
-        if not (
-            report or look or wait_result or len(self.outcomes) >= MAX_OUTCOMES_PER_CALL or self._is_turn_check_due(now)
-        ):
-            return None
+        if has_changed and not self.is_stopping and not self._has_enough(now):
+            return CallReason.FETCH
+        return None
+
+    def _build_call(self, reason: CallReason, now: float) -> FetchCall | None:
+        """Collect the outcomes to report and the number of leases to request. Return None if there are none, and the server need
+        not hear from this worker."""
         # Several outcomes of a batch count as one task for the pace.
         most = MAX_OUTCOMES_PER_CALL if self._companions else self.pace.call_size
         outcomes = self._collect(now, most)
         room = 0 if self.is_stopping or self._has_enough(now) else self._fetch_size(now)
         if len(outcomes) == most and self.outcomes:
             room = min(room, most)  # the next call, which reports the other outcomes, fetches as many
-        if not (outcomes or room or wait_result or self._is_turn_check_due(now)):
+        if not (outcomes or room) and reason is CallReason.FETCH:
             return None
-        call = FetchCall(
+        rivals = self._budget.rivals(self, now)
+        return FetchCall(
             outcomes,
             room,
-            bool(wait_result),
-            now,
-            self._budget.events,
-            window=self.turn.scheduler.window(
-                self.turn.index, [other.turn.index for other in self._budget.rivals(self, now)]
-            ),
+            woken=reason is CallReason.WOKEN,
+            made_at=now,
+            made_at_event=self._budget.events,
+            window=self.turn.scheduler.window(self.turn.index, [other.turn.index for other in rivals]),
             fence=self.fence,
         )
-        self.pending_calls.append(call)
-        return call
 
     @property
     def _is_free(self) -> bool:
