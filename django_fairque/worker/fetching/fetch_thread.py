@@ -17,7 +17,7 @@ from django_fairque.engine.model.outcome import Outcome, Settled
 from django_fairque.tasks.registry import batch_sizes
 from django_fairque.worker.common.log import OutcomeReporter, logger, printable
 from django_fairque.worker.common.wakeup import Wakeup
-from django_fairque.worker.fetching.fetch_planner import SECOND_CALL_OUTCOMES, FetchCall
+from django_fairque.worker.fetching.pace import SECOND_CALL_OUTCOMES
 
 if TYPE_CHECKING:
     from django_fairque.engine.model.lease import Lease, LeaseKey
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from django_fairque.worker.common.limits import TimeLimitThread
     from django_fairque.worker.common.options import WorkerOptions
     from django_fairque.worker.common.status_board import StatusBoard
-    from django_fairque.worker.fetching.fetch_planner import FetchPlanner
+    from django_fairque.worker.fetching.fetch_planner import FetchCall, FetchPlanner
     from django_fairque.worker.fetching.queue_context import QueueContext
     from django_fairque.worker.leases.outage import Outage, Outages
     from django_fairque.worker.reporting.attempts import TaskNameFigures

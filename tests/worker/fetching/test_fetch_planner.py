@@ -7,10 +7,9 @@ from django_fairque.engine.model.outcome import Outcome
 from django_fairque.worker.fetching.fetch_planner import (
     MAX_BUFFERED_SECONDS,
     OUTCOME_FLUSH_SECONDS,
-    SECOND_CALL_OUTCOMES,
     FetchPlanner,
-    Pace,
 )
+from django_fairque.worker.fetching.pace import SECOND_CALL_OUTCOMES, Pace
 from tests.worker.fetching.planners import answer, budget_of, end, lease, planned, planner_of, run_all, short_tasks
 
 
