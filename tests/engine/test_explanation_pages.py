@@ -6,17 +6,14 @@ import random
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from django_fairque.engine.model.priority import Priority, calculate_score
 from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, MakeQueue, push_many, task
 from tests.lab.reliability.test_peers_page import missing_in
-
-if TYPE_CHECKING:
-    from django_fairque.engine.queue.queue import FairQueue
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 USER_PAGES = sorted((DOCS / "explanation").glob("*.md"))

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from django_fairque.engine.model.lease import Lease
 from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, MakeQueue, task
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from django_fairque.engine.model.lease import Lease
-    from django_fairque.engine.queue.queue import FairQueue
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "contributing" / "life.md").read_text()
 ARROW = re.compile(r"^\| ((?:`[A-Z]+`(?:, )?)+) \| `([A-Z]+)`(?: `(\w+)`)? \|", re.MULTILINE)

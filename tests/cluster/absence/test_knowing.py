@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from django_fairque.engine.inspection.pages import PartialList
 from django_fairque.engine.inspection.search import Search
 from django_fairque.engine.model.errors import ShardsAwayError
 from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.queue import FairQueue
 from tests.cluster.conftest import SHARDS
 from tests.engine.conftest import task
-
-if TYPE_CHECKING:
-    from django_fairque.engine.inspection.pages import PartialList
-    from django_fairque.engine.model.task import Task
-    from django_fairque.engine.queue.queue import FairQueue
 
 from .away import USERS, Away
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+from redis.asyncio import Redis as AsyncRedis
 
 from django_fairque.engine.dead_letters import dead_letters as dlq
 from django_fairque.engine.dead_letters.letters import Filter, fingerprint, normalize_error
@@ -12,16 +14,9 @@ from django_fairque.engine.model.errors import TaskNotFoundError, TaskSerializat
 from django_fairque.engine.model.outcome import MAX_ERROR_CHARACTERS
 from django_fairque.engine.model.records import FailureType, TaskState
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
-from django_fairque.engine.scripting.operations import ScriptCall
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.scripting.operations import Operation, Request, ScriptCall
 from tests.engine.conftest import NOW, MakeQueue, task
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from redis.asyncio import Redis as AsyncRedis
-
-    from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.engine.scripting.operations import Operation, Request
 
 
 def bury(

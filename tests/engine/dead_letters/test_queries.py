@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from redis.asyncio import Redis as AsyncRedis
 
 from django_fairque.engine.dead_letters import dead_letters as dead_letter_operations
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
+from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, MakeQueue
 from tests.engine.dead_letters.test_dead_letters import bury
-
-if TYPE_CHECKING:
-    from redis.asyncio import Redis as AsyncRedis
-
-    from django_fairque.engine.queue.queue import FairQueue
 
 
 def walk(queue: FairQueue, limit: int, **filters: Any) -> list[str]:

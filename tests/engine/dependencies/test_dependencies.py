@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import itertools
 import random
-from typing import TYPE_CHECKING
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.errors import TaskNotFoundError
+from django_fairque.engine.model.lease import Lease
 from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, MakeQueue, task
 from tests.engine.graphs import die, node, states, take
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.model.lease import Lease
-    from django_fairque.engine.queue.queue import FairQueue
 
 POLICIES = ("wait", "cancel", "run")
 

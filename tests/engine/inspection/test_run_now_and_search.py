@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.inspection.search import MatchingTasks, Search
 from django_fairque.engine.model.errors import TaskNotFoundError, TaskValidationError
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Undecodable
+from django_fairque.engine.queue.queue import FairQueue
 from tests.counting import commands, counted
 from tests.engine.conftest import NOW, pop, push_many, task
 from tests.stored_tasks import replace_payload
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
 
 
 def test_a_scheduled_task_runs_now(queue: FairQueue) -> None:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from redis import Redis
 
 from django_fairque.engine.inspection.task_logs import AttemptLog, LogLine
 from django_fairque.engine.model.errors import StaleLeaseError, TaskSerializationError
+from django_fairque.engine.model.lease import Lease
 from django_fairque.engine.model.task import Task
-from tests.engine.conftest import NOW
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.model.lease import Lease
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.engine.conftest import MakeQueue
+from django_fairque.engine.queue.queue import FairQueue
+from tests.engine.conftest import NOW, MakeQueue
 
 KEY = "fq:{default:0}:logs:t"
 

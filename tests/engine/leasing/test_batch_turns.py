@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import pytest
+from redis import Redis
 
+from django_fairque.engine.model.lease import Lease
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, task
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.model.lease import Lease
 
 SIZES = {"index": 50}
 

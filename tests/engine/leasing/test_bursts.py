@@ -7,26 +7,21 @@ import itertools
 import math
 import random
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from redis import Redis
 
+from django_fairque.engine.model.lease import Lease
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, task
 from tests.engine.sharding.sharded import users_of
-from tests.engine.two_groups import TwoGroups
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from redis import Redis
-
-    from django_fairque.engine.model.lease import Lease
-    from tests.engine.two_groups import Run
+from tests.engine.two_groups import Run, TwoGroups
 
 P = "fq:{default:0}:"
 SHORT, LONG = 0.05, 1.0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.outcome import Outcome
@@ -14,13 +16,7 @@ from django_fairque.engine.scripting.acl import rules
 from tests.counting import commands
 from tests.engine.conftest import NOW, task
 from tests.engine.server_clock import ServerClock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from redis import Redis
-
-    from tests.servers import Server
+from tests.servers import Server
 
 LEASE = 30.0
 HOUR = 3600.0

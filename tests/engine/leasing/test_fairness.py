@@ -5,19 +5,17 @@ from __future__ import annotations
 import heapq
 import random
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from django_fairque.engine.model.errors import BacklogFullError, TaskValidationError
+from django_fairque.engine.model.lease import Lease
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
+from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, MakeQueue, push_many, task
-
-if TYPE_CHECKING:
-    from django_fairque.engine.model.lease import Lease
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.servers import Server
+from tests.servers import Server
 
 HOSTILE = ["{x}", "a:b", "a,b", "a", "x\ny", "n\0l", "\U0001f600" * 64, "user:1", "a:critical", "a:normal", "%00"]
 HOSTILE += ["../", "__proto__", "[^*]?", "\u202egnp", " ", "0", "e\u0301", "\u00e9"]

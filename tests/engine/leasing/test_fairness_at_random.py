@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from redis import Redis
 
 from tests.engine.sharing import World
-
-if TYPE_CHECKING:
-    from redis import Redis
 
 STEPS = 300
 A_QUARTER = 0.25

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, task
-
-if TYPE_CHECKING:
-    from django_fairque.engine.queue.queue import FairQueue
 
 
 def waits(queue: FairQueue, delays: list[float], now: float = NOW) -> list[float]:

@@ -9,18 +9,14 @@ from __future__ import annotations
 import os
 import statistics
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.queue.queue import FairQueue
+from tests.conftest import MakeServer
 from tests.counting import commands
 from tests.engine.conftest import task
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from tests.conftest import MakeServer
 
 FEW = 100
 MANY = 100_000

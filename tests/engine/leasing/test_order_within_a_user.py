@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from redis import Redis
 
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.priority import Priority, calculate_score
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, MakeQueue, push_many, task
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
 
 HEAD_START = 6 * 3600
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.records import FailureType, TaskState
+from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, task
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
 
 DAMAGE: dict[str, Callable[[Redis, str], Any]] = {
     "other bytes": lambda redis, key: redis.set(key, b"garbage"),

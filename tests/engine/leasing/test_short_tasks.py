@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 import pytest
+from redis import Redis
 
+from django_fairque.engine.model.lease import Lease
 from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.queue.queue import FairQueue
 from tests.counting import commands
 from tests.engine.conftest import NOW, MakeQueue, push_many, task
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from redis import Redis
-
-    from django_fairque.engine.model.lease import Lease
-    from django_fairque.engine.queue.queue import FairQueue
 
 SHORT = 0.0001
 """Seconds of a task that costs the least that a task is charged: ten of them are a turn."""

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.priority import Priority
+from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.statistics.queue_stats import SlaCounts
 from tests.counting import commands
 from tests.engine.conftest import NOW, MakeQueue, pop, push_many, task
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
 
 HOUR = 3600.0
 

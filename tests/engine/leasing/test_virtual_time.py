@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, MakeQueue, task
-
-if TYPE_CHECKING:
-    from django_fairque.engine.queue.queue import FairQueue
 
 
 def serve(queue: FairQueue, rounds: int, now: float) -> dict[str, int]:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.ids import bucket_of
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, push_many, task
-
-if TYPE_CHECKING:
-    from redis import Redis
 
 P = "fq:{default:0}:"
 HOUR = 3600.0

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.records import TaskState
-from tests.engine.conftest import NOW, push_many, task
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.engine.conftest import MakeQueue
+from django_fairque.engine.queue.queue import FairQueue
+from tests.engine.conftest import NOW, MakeQueue, push_many, task
 
 SLICE = 20
 """Tasks of each kind that one call expires, promotes or resolves."""

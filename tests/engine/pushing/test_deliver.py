@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.errors import BacklogFullError, DependencyCycleError, TaskNotFoundError
 from django_fairque.engine.model.records import EventCount, TaskState
+from django_fairque.engine.model.task import Task
 from django_fairque.engine.pushing.push import DELIVERY_RECORD_SECONDS, REMOVED_ROW_RECORD_SECONDS
+from django_fairque.engine.queue.queue import FairQueue
 from tests.counting import commands
-from tests.engine.conftest import NOW, task
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.model.task import Task
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.engine.conftest import MakeQueue
+from tests.engine.conftest import NOW, MakeQueue, task
 
 
 def deliver(queue: FairQueue, *tasks: Task, **options: Any) -> list[str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from redis import Redis
 
 from django_fairque import FairQueueError
 from django_fairque.engine.model.errors import (
@@ -17,9 +18,6 @@ from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, task
-
-if TYPE_CHECKING:
-    from redis import Redis
 
 ENDS = ("waits", "runs", "finished", "failed", "canceled")
 

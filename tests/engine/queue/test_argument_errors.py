@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.inspection.search import Search
 from django_fairque.engine.model.errors import TaskValidationError
+from django_fairque.engine.model.lease import Lease
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
+from django_fairque.engine.queue.queue import FairQueue
 from tests.counting import commands
 from tests.engine.conftest import NOW, task
+from tests.servers import Server
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from redis import Redis
-
-    from django_fairque.engine.model.lease import Lease
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.servers import Server
-
-    Wrong = Callable[[Any], Any]
+Wrong = Callable[[Any], Any]
 
 CURSOR = "cursor must be one that an earlier page returned"
 TOO_FAR = datetime(9999, 12, 1, tzinfo=timezone.utc)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
+from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
 
 from django_fairque.engine.model.errors import TaskValidationError
 from django_fairque.engine.model.options import QueueConfig
@@ -12,12 +14,6 @@ from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, push_many, task
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from redis import Redis
-    from redis.asyncio import Redis as AsyncRedis
 
 FOUR = QueueConfig(shards=4)
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.data_format import FORMAT, FORMAT_VERSIONS
 from django_fairque.engine.model.errors import DataFormatError
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import task
-
-if TYPE_CHECKING:
-    from redis import Redis
 
 STATS = "fq:{default:0}:stats"
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.errors import (
     LuaScriptError,
@@ -21,15 +23,9 @@ from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.transport.server_checks import check_server
+from tests.conftest import MakeServer
 from tests.engine.conftest import NOW, push_many, task
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from redis import Redis
-
-    from tests.conftest import MakeServer
-    from tests.servers import Server
+from tests.servers import Server
 
 DEEP: Any = []
 for _ in range(100_000):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW
-
-if TYPE_CHECKING:
-    from django_fairque.engine.queue.queue import FairQueue
 
 
 @pytest.mark.parametrize("limit", [0, -1, 10_001, 2**63, 1.5, "5", True, None])

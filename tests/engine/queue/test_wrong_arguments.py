@@ -7,7 +7,8 @@ it may raise an error of the package's tree; a `TypeError` only for arguments th
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -16,13 +17,9 @@ from django_fairque.conf import WorkerConfig
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
+from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import task as make_task
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.servers import Server
+from tests.servers import Server
 
 LARGEST_MESSAGE = 2_000
 

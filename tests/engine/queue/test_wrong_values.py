@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import pytest
+from pytest_django import Settings
 
 from django_fairque import (
     FairQueueError,
@@ -20,16 +22,10 @@ from django_fairque.engine.model.errors import MAX_QUOTED_CHARACTERS, short
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.payload import MAX_PAYLOAD_DEPTH
 from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.tasks import registry
 from django_fairque.worker import AsyncWorker
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pytest_django import Settings
-
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.servers import Server
+from tests.servers import Server
 
 
 class Broken:

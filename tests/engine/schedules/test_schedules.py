@@ -10,9 +10,11 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
 
 from django_fairque.engine.model.errors import BacklogFullError, TaskNotFoundError, TaskValidationError
 from django_fairque.engine.model.options import QueueConfig
@@ -24,12 +26,7 @@ from django_fairque.engine.schedules.due_times import Timing, find_zone
 from django_fairque.engine.schedules.schedule_ops import Schedule
 from django_fairque.engine.scripting.operations import ScriptCall
 from tests.engine.conftest import NOW, MakeQueue, task
-
-if TYPE_CHECKING:
-    from redis import Redis
-    from redis.asyncio import Redis as AsyncRedis
-
-    from tests.servers import Server
+from tests.servers import Server
 
 ROOT = Path(__file__).parent.parent.parent.parent
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import redis as redis_py
+from redis import Redis
 
 from django_fairque import engine
 from django_fairque.engine.model.errors import NotPermittedError, ServerRefusedError
@@ -23,13 +25,7 @@ from django_fairque.engine.scripting.acl import (
     rules,
 )
 from tests.engine.conftest import NOW, task
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from redis import Redis
-
-    from tests.servers import Server
+from tests.servers import Server
 
 Become = Any
 """``become(role, mode)``: a client of a user with the rules of that role."""

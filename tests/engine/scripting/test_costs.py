@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
+from tests.conftest import MakeServer
 from tests.counting import commands, counted
 from tests.engine.conftest import NOW, push_many, task
 from tests.engine.sharding.sharded import users_of
+from tests.servers import Server
 from tests.topologies import wait_for
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.model.task import Task
-    from tests.conftest import MakeServer
-    from tests.servers import Server
 
 
 def calls_of(found: dict[str, dict[str, Any]], name: str) -> int:

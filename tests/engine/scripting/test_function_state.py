@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from redis import Redis
 
 from django_fairque.engine.model import task as form
 from django_fairque.engine.model.errors import BacklogFullError, LuaScriptError
+from django_fairque.engine.model.lease import Lease
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.queue.queue import FairQueue
+from tests.conftest import MakeServer
 from tests.engine.conftest import NOW, MakeQueue, task
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from redis import Redis
-
-    from django_fairque.engine.model.lease import Lease
-    from tests.conftest import MakeServer
 
 
 @pytest.fixture

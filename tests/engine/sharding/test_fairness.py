@@ -5,18 +5,16 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.sharding.shard_scheduler import FairShardOrder, ShardScheduler, Window
 from tests.engine.conftest import NOW, task
 from tests.engine.sharding.sharded import ONE, THREE, TWO, users_of
-
-if TYPE_CHECKING:
-    from redis import Redis
 
 
 class TestFairness:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.errors import ConfigurationError, QueueNotDrainedError
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, task
 from tests.engine.sharding.sharded import CONFIG, finish_all, keys_of, names_of
-
-if TYPE_CHECKING:
-    from redis import Redis
 
 
 class TestResharding:

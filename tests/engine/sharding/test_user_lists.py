@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import settings
+from redis import Redis
 
+from django_fairque.engine.model.ids import Users
 from django_fairque.engine.model.outcome import Settled, ShardHead
+from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, ShardScheduler, ShardSchedulers, Window
 from tests.engine.conftest import NOW, task
 from tests.engine.leasing.test_fairness_at_random import A_QUARTER, STEPS, by_either, quietly, seeds
 from tests.engine.sharding.sharded import ONE, THREE, TWO, users_of
 from tests.engine.sharing import World
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from redis import Redis
-
-    from django_fairque.engine.model.ids import Users
-    from django_fairque.engine.queue.queue import FairQueue
 
 SHARDS = 3
 runs = settings(quietly, max_examples=6)

@@ -5,23 +5,18 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from redis import Redis
 
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.statistics import first_come
-from django_fairque.engine.statistics.first_come import ServedTask, compare_waits, replay
+from django_fairque.engine.statistics.first_come import FirstComeComparison, ServedTask, compare_waits, replay
 from tests.counting import commands
 from tests.engine.conftest import task
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.statistics.first_come import FirstComeComparison
 
 
 def run(arrived: float, took: float, user: str = "acme", *, waited: float = 0.0) -> ServedTask:

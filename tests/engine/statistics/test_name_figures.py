@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.statistics.task_names import AttemptCounts, run_bucket
 from tests.counting import commands
 from tests.engine.conftest import task
-
-if TYPE_CHECKING:
-    from redis import Redis
 
 
 def attempts(number: int, failed: int = 0, took: float | None = None) -> AttemptCounts:

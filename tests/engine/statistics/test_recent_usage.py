@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
+from redis import Redis
 
+from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.statistics.queue_stats import LastHour, Percentiles, total_usage, wait_bucket_middle
 from tests.counting import commands
 from tests.engine.conftest import task
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
 
 HOUR = 3600.0
 NINE = 2_000_016_000.0 - 2_000_016_000.0 % HOUR

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
+from redis import Redis
 
+from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.statistics.queue_stats import Percentiles, SlaStats, percentiles
 from tests.counting import commands
 from tests.engine.conftest import NOW, push_many, task
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
 
 
 def test_what_happened_in_the_last_hour(queue: FairQueue) -> None:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import pytest
+from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
 
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
+from django_fairque.engine.queue.queue import FairQueue
 from tests.counting import counted
 from tests.engine.conftest import NOW, push_many, task
-
-if TYPE_CHECKING:
-    from redis import Redis
-    from redis.asyncio import Redis as AsyncRedis
-
-    from django_fairque.engine.queue.queue import FairQueue
 
 
 def test_spans_begin_at_round_times_and_hold_what_happened_in_them(queue: FairQueue) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import redis as redis_py
+from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
 
 from django_fairque.engine.model.errors import (
     LuaScriptError,
@@ -16,18 +18,13 @@ from django_fairque.engine.model.errors import (
     TaskValidationError,
 )
 from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.task import Task
 from django_fairque.engine.pushing import push as pushing
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.scripting.operations import Read, ScriptCall
 from tests.engine.conftest import NOW, task
-
-if TYPE_CHECKING:
-    from redis import Redis
-    from redis.asyncio import Redis as AsyncRedis
-
-    from django_fairque.engine.model.task import Task
-    from tests.servers import Server
+from tests.servers import Server
 
 
 class Watched(redis_py.Redis):

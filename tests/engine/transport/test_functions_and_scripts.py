@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 import redis as redis_py
+from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
 
 from django_fairque.engine.model.errors import LuaScriptError, ServerRefusedError
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.scripting import scripts
 from tests.engine.conftest import NOW, task
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from redis import Redis
-    from redis.asyncio import Redis as AsyncRedis
-
-    from tests.servers import Server
+from tests.servers import Server
 
 
 def called(redis: Redis, name: str) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.dead_letters import dead_letters as dlq
 from django_fairque.engine.inspection import task_lookup as lookup
@@ -15,13 +16,9 @@ from django_fairque.engine.model.lease import leases_of_reply
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.pushing import push as pushing
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.scripting.operations import Operation
 from tests.engine.conftest import NOW, push_many, task
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.engine.scripting.operations import Operation
 
 
 def repeated(queue: FairQueue, steps: Operation[Any]) -> tuple[Any, Any, Any]:

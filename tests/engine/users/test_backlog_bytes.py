@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.errors import BacklogFullError, TaskValidationError
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, task
-
-if TYPE_CHECKING:
-    from redis import Redis
 
 SIZE = 1502
 """Of a task with a payload of a thousand letters and two quotation marks; a signature takes a few bytes more."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.errors import TaskValidationError
 from django_fairque.engine.model.outcome import Outcome
@@ -16,9 +17,6 @@ from django_fairque.engine.queue.queue import FairQueue
 from tests.counting import commands
 from tests.engine.conftest import NOW, push_many, task
 from tests.engine.sharding.sharded import CONFIG
-
-if TYPE_CHECKING:
-    from redis import Redis
 
 P = "fq:{default:0}:"
 HOSTILE_NOTE = "<b>{{ x }}</b> \x1b[31m : \U0001f600"

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
+from redis import Redis
 
 from django_fairque.engine.model.errors import TaskValidationError
 from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, task
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
 
 
 def started(queue: FairQueue, now: float, most: int = 1000) -> int:

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.errors import TaskValidationError
-from django_fairque.engine.users.fairness import SAMPLED_TASKS
-from tests.engine.conftest import NOW, task
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.engine.users.fairness import UserFairness
-    from tests.engine.conftest import MakeQueue
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.users.fairness import SAMPLED_TASKS, UserFairness
+from tests.engine.conftest import NOW, MakeQueue, task
 
 
 def push(queue: FairQueue, user: str, count: int = 1, priority: int = 3, *, at: float = 0, due: float = 0) -> None:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.errors import TaskValidationError
+from django_fairque.engine.queue.queue import FairQueue
 from tests.counting import commands
-from tests.engine.conftest import NOW, task
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.engine.conftest import MakeQueue
+from tests.engine.conftest import NOW, MakeQueue, task
 
 
 def pages(queue: FairQueue, limit: int) -> list[str]:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from .comparison import ratios
 from .processes import ROOT
 from .table import Table
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def benchmarks(*arguments: str) -> str:

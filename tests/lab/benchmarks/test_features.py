@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,9 +12,6 @@ from tests.servers import Server
 
 from .features import LEFT_OUT, STEPS, Version, copy_without
 from .processes import ROOT
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MOST = 1.02
 """Instructions of a task that uses none of the features, over those of a version without their code."""

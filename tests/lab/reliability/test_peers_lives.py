@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.errors import ConfigurationError, TaskNotFoundError
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.worker.common.options import new_worker_id
+from tests.conftest import MakeServer
 from tests.engine.conftest import NOW, push_many, task
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from tests.conftest import MakeServer
 
 
 def test_a_task_of_tomorrow_is_handed_out_once_though_leases_are_short(queue: FairQueue) -> None:

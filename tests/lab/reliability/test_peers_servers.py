@@ -5,17 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
 from django_fairque.engine.model.errors import RedisConnectionError, ServerRefusedError
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.queue import FairQueue
+from tests.conftest import MakeServer
 from tests.engine.conftest import task
-
-if TYPE_CHECKING:
-    from tests.conftest import MakeServer
 
 IMPATIENT = QueueConfig(request_timeout=0)
 

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.errors import TaskValidationError
+from django_fairque.engine.queue.queue import FairQueue
 from tests.counting import commands
 from tests.engine.conftest import NOW, push_many
 from tests.engine.leasing.test_fairness import HOSTILE, served
 
 from .making import join, members
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
 
 P = "fq:{default:0}:"
 
