@@ -67,7 +67,7 @@ def push_many(queue: FairQueue, user: str, n: int, **options: Any) -> list[str]:
     return [result.task_id for result in results]
 
 
-def pop(queue: FairQueue, now: float = NOW, worker: str = "w", **options: Any) -> Lease:
+def pop(queue: FairQueue, now: float | None = NOW, worker: str = "w", **options: Any) -> Lease:
     lease = queue.pop(worker, now=now, **options)
     assert lease is not None
     return lease

@@ -13,6 +13,7 @@ from django_fairque.engine.model.lease import Lease
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, MakeQueue, task
+from tests.engine.conftest import pop as pop_task
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "contributing" / "life.md").read_text()
 ARROW = re.compile(r"^\| ((?:`[A-Z]+`(?:, )?)+) \| `([A-Z]+)`(?: `(\w+)`)? \|", re.MULTILINE)
@@ -28,9 +29,7 @@ def drawn() -> set[tuple[str, str]]:
 
 
 def pop(queue: FairQueue) -> Lease:
-    lease = queue.pop("w", lease=10, now=NOW)
-    assert lease is not None
-    return lease
+    return pop_task(queue, lease=10)
 
 
 def begin(queue: FairQueue, state: str) -> None:

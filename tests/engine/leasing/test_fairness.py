@@ -14,7 +14,7 @@ from django_fairque.engine.model.lease import Lease
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
-from tests.engine.conftest import NOW, MakeQueue, push_many, task
+from tests.engine.conftest import NOW, MakeQueue, pop, push_many, task
 from tests.servers import Server
 
 HOSTILE = ["{x}", "a:b", "a,b", "a", "x\ny", "n\0l", "\U0001f600" * 64, "user:1", "a:critical", "a:normal", "%00"]
@@ -247,8 +247,7 @@ def test_a_hostile_id_is_an_id_as_any_other(queue: FairQueue, user: str) -> None
     queue.push(task(user, execute_after=NOW + 60), now=NOW)
     sizes = queue.get_queue_sizes(user)
     assert (sizes.critical, sizes.normal, sizes.scheduled) == (1, 1, 1)
-    lease = queue.pop("w", [user], now=NOW)
-    assert lease is not None
+    lease = pop(queue, users=[user])
     assert (lease.user_id, lease.task_id) == (user, ids[1])
     queue.fail(lease, "x", retry=False, now=NOW)
     assert [entry.original_task.user_id for entry in queue.dlq.list(user_id=user).items] == [user]
@@ -263,8 +262,7 @@ def test_a_list_with_a_star_is_everyone(queue: FairQueue, everyone: Any) -> None
     for user in ("free", "paid", "*"):
         push_many(queue, user, 2)
     assert served(queue.pop_batch(2, "w", ["paid"], everyone, now=NOW)) == ["paid", "paid"]
-    lease = queue.pop("w", ["paid"], everyone, now=NOW)
-    assert lease is not None
+    lease = pop(queue, users=["paid"], steal=everyone)
     settled = queue.settle([Outcome.finish(lease)], 1, users=everyone, now=NOW)
     assert sorted([lease.user_id, settled.leases[0].user_id]) == ["*", "free"]
     assert sorted(served(queue.pop_batch(9, "w", everyone, now=NOW))) == ["*", "free"]

@@ -158,7 +158,6 @@ def test_a_task_may_have_its_own_limit_of_deliveries(make_queue: MakeQueue, own:
         now += 10
     assert queue.pop("w", now=now) is None
     assert queue.dlq.get(f"{task_id}~1").failure_type is FailureType.POISONED
-    assert queue.check_invariants() == []
 
 
 def given_back_by_its_process(queue: FairQueue, lease: Lease, has_begun: bool) -> None:

@@ -107,8 +107,7 @@ def test_its_backoff_is_that_of_the_queues_settings(make_queue: MakeQueue) -> No
     task_id = push_many(queue, "a", 1)[0]
     assert queue.settle([Outcome.fail(pop(queue), "no")], now=NOW).statuses == ["retried"]
     assert NOW + 100 <= queue.get_task(task_id).execute_after <= NOW + 110  # type: ignore[operator]
-    again = pop(queue, NOW + 110)
-    assert queue.settle([Outcome.fail(again, "no")], now=NOW + 110).statuses == ["retried"]
+    assert queue.settle([Outcome.fail(pop(queue, NOW + 110), "no")], now=NOW + 110).statuses == ["retried"]
     assert NOW + 260 <= queue.get_task(task_id).execute_after <= NOW + 275  # type: ignore[operator]
 
 

@@ -18,7 +18,7 @@ from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
 from tests.counting import commands
-from tests.engine.conftest import NOW, task
+from tests.engine.conftest import NOW, pop, task
 from tests.servers import Server
 
 Wrong = Callable[[Any], Any]
@@ -78,9 +78,7 @@ WRONG: dict[str, tuple[Wrong, str]] = {
 @pytest.fixture
 def lease(queue: FairQueue) -> Lease:
     queue.push(task(), now=NOW)
-    found = queue.pop("w", now=NOW)
-    assert found is not None
-    return found
+    return pop(queue)
 
 
 @pytest.mark.parametrize("what", WRONG)

@@ -24,7 +24,7 @@ from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.transport.server_checks import check_server
 from tests.conftest import MakeServer
-from tests.engine.conftest import NOW, push_many, task
+from tests.engine.conftest import NOW, pop, push_many, task
 from tests.servers import Server
 
 DEEP: Any = []
@@ -81,8 +81,7 @@ def test_a_payload_that_is_not_json_is_refused(payload: Any) -> None:
 def test_json_arrives_as_it_was(queue: FairQueue, payload: Any) -> None:
     made = task("u", payload=payload)
     queue.push(made, now=NOW)
-    lease = queue.pop("w", now=NOW)
-    assert lease is not None
+    lease = pop(queue)
     assert lease.payload_bytes == made.payload_bytes
     assert lease.payload == payload
 
@@ -247,8 +246,7 @@ def test_a_client_that_decodes_replies_works_too(server: Server, redis: Redis) -
     with server.client(decode_responses=True) as client:
         queue = FairQueue(client)
         queue.push(task("\u00fc", payload={"n": "\u00fc"}), now=NOW)
-        lease = queue.pop("w", now=NOW)
-        assert lease is not None
+        lease = pop(queue)
         assert lease.payload == {"n": "\u00fc"}
         queue.finish(lease, now=NOW)
         assert queue.get_stats().totals["finished"] == 1
@@ -307,8 +305,7 @@ def test_what_is_given_in_a_wrong_kind_is_refused(
 def test_worker_time_that_can_not_be_is_refused(queue: FairQueue, redis: Redis, call: str, took: Any) -> None:
     """The script could not write it, with half of the outcome written before."""
     push_many(queue, "a", 1)
-    lease = queue.pop("w", now=NOW)
-    assert lease is not None
+    lease = pop(queue)
     with pytest.raises(TaskValidationError, match="took must be a number of seconds from 0 to"):
         getattr(queue, call)(lease, *(["broken"] if call == "fail" else []), took=took, now=NOW)
     assert queue.get_queue_sizes("a").running == 1
@@ -318,8 +315,7 @@ def test_worker_time_that_can_not_be_is_refused(queue: FairQueue, redis: Redis, 
 
 def test_a_task_that_is_put_off_says_until_when(queue: FairQueue) -> None:
     push_many(queue, "a", 1)
-    lease = queue.pop("w", now=NOW)
-    assert lease is not None
+    lease = pop(queue)
     with pytest.raises(TaskValidationError, match="delay must be a number of seconds, got None"):
         Outcome(lease, "later")
 
@@ -335,8 +331,7 @@ def test_a_moment_that_can_not_be_now_is_refused(queue: FairQueue, now: Any) -> 
 @pytest.mark.parametrize("length", [0, 0.0000001, timedelta(0)])
 def test_a_lease_without_length_is_refused(queue: FairQueue, length: Any) -> None:
     push_many(queue, "a", 1)
-    lease = queue.pop("w", now=NOW)
-    assert lease is not None
+    lease = pop(queue)
     calls: list[Callable[[], object]] = [
         lambda: queue.pop("w", lease=length, now=NOW),
         lambda: queue.renew([lease], lease=length, now=NOW),
@@ -354,9 +349,7 @@ def test_a_lease_without_length_is_refused(queue: FairQueue, length: Any) -> Non
 def test_cleaning_up_needs_an_age(queue: FairQueue, age: Any) -> None:
     """None would be no filter: every dead letter would be forgotten."""
     push_many(queue, "a", 1, max_retries=0)
-    lease = queue.pop("w", now=NOW)
-    assert lease is not None
-    queue.fail(lease, "broken", now=NOW)
+    queue.fail(pop(queue), "broken", now=NOW)
     with pytest.raises(TaskValidationError, match="older_than must be a number of seconds"):
         queue.dlq.cleanup(age, now=NOW + 10)
     assert queue.dlq.count() == 1

@@ -18,6 +18,7 @@ from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
+from tests.engine.conftest import pop
 from tests.engine.conftest import task as make_task
 from tests.servers import Server
 
@@ -82,8 +83,7 @@ SKIPPED = {
 def sensible(queue: FairQueue) -> dict[str, Any]:
     """By parameter name, what is accepted."""
     made = queue.push(make_task("ann"))
-    lease = queue.pop("w", users=["ann"])
-    assert lease is not None
+    lease = pop(queue, None, users=["ann"])
     return {
         "task": make_task("ann"),
         "tasks": [make_task("ann")],

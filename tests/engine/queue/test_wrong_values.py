@@ -25,6 +25,7 @@ from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.tasks import registry
 from django_fairque.worker import AsyncWorker
+from tests.engine.conftest import pop
 from tests.servers import Server
 
 
@@ -184,9 +185,7 @@ def test_the_depth_of_a_payload_is_limited(queue: FairQueue, depth: int) -> None
             Task.create("u", 3, nested(depth))
         return
     queue.push(Task.create("u", 3, nested(depth)))
-    lease = queue.pop("w")
-    assert lease is not None
-    assert lease.payload == nested(depth)
+    assert pop(queue, None).payload == nested(depth)
     queue.schedules.add("s", task=Task.create("u", 3, nested(depth - 1)), every=60)
 
 

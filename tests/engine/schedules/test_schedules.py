@@ -25,7 +25,7 @@ from django_fairque.engine.schedules import schedule_ops
 from django_fairque.engine.schedules.due_times import Timing, find_zone
 from django_fairque.engine.schedules.schedule_ops import Schedule
 from django_fairque.engine.scripting.operations import ScriptCall
-from tests.engine.conftest import NOW, MakeQueue, task
+from tests.engine.conftest import NOW, MakeQueue, pop, task
 from tests.servers import Server
 
 ROOT = Path(__file__).parent.parent.parent.parent
@@ -248,8 +248,7 @@ class TestFiring:
         assert fired.is_refused
         with pytest.raises(BacklogFullError):
             queue.schedules.run_now("s", now=NOW + 60)
-        lease = queue.pop("w", now=NOW + 61)
-        assert lease is not None
+        pop(queue, NOW + 61)
         (fired,) = queue.schedules.fire_due(now=NOW + 61)
         assert fired.task_id
 

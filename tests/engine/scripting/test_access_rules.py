@@ -24,7 +24,7 @@ from django_fairque.engine.scripting.acl import (
     CallMode,
     rules,
 )
-from tests.engine.conftest import NOW, task
+from tests.engine.conftest import NOW, pop, task
 from tests.servers import Server
 
 Become = Any
@@ -71,8 +71,7 @@ def run_through(producer: FairQueue, worker: FairQueue) -> None:
     producer.cancel("c", now=NOW)
     producer.xcom("n").push("k", 1, now=NOW)
     assert worker.xcom("n").pull("k") == 1
-    lease = worker.pop("w", now=NOW)
-    assert lease is not None
+    lease = pop(worker)
     worker.heartbeat("w", {}, now=NOW)
     worker.finish(lease, now=NOW)
     worker.sweep(now=NOW)

@@ -13,7 +13,7 @@ from redis import Redis
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.sharding.shard_scheduler import FairShardOrder, ShardScheduler, Window
-from tests.engine.conftest import NOW, task
+from tests.engine.conftest import NOW, pop, task
 from tests.engine.sharding.sharded import ONE, THREE, TWO, users_of
 
 
@@ -110,8 +110,7 @@ class Site:
         self.queue.push_batch([task(user) for _ in range(count)], now=self.now)
 
     def run_one(self) -> str:
-        lease = self.queue.pop("w", lease=3600, now=self.now)
-        assert lease is not None
+        lease = pop(self.queue, self.now, lease=3600)
         took = self.took.get(lease.user_id, SHORT)
         self.now += took
         self.queue.finish(lease, took=took, now=self.now)

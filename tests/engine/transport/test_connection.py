@@ -23,7 +23,7 @@ from django_fairque.engine.pushing import push as pushing
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.scripting.operations import Read, ScriptCall
-from tests.engine.conftest import NOW, task
+from tests.engine.conftest import NOW, pop, task
 from tests.servers import Server
 
 
@@ -68,9 +68,7 @@ def test_whatever_the_client_was_told_payloads_are_bytes(server: Server, redis: 
     with server.client(**options) as client:
         queue = FairQueue(client)
         queue.push(task(payload="ä\0"), now=NOW)
-        lease = queue.pop("w", now=NOW)
-        assert lease is not None
-        assert lease.task.payload == "ä\0"
+        assert pop(queue).task.payload == "ä\0"
 
 
 def test_one_connection_is_enough_whatever_happens(server: Server, redis: Redis) -> None:

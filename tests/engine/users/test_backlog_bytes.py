@@ -11,7 +11,7 @@ from django_fairque.engine.model.errors import BacklogFullError, TaskValidationE
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.queue.queue import FairQueue
-from tests.engine.conftest import NOW, task
+from tests.engine.conftest import NOW, pop, task
 
 SIZE = 1502
 """Of a task with a payload of a thousand letters and two quotation marks; a signature takes a few bytes more."""
@@ -66,8 +66,7 @@ def test_every_end_frees_the_bytes(limited: FairQueue) -> None:
     queue, now = limited, NOW
     for end in ("finish", "discard", "dead", "poison", "later", "release", "crash"):
         queue.push(large(), now=now)
-        lease = queue.pop("w", now=now)
-        assert lease is not None
+        lease = pop(queue, now)
         assert taken(queue) == about(SIZE)
         outcome = {
             "finish": Outcome.finish(lease, 1),
@@ -96,16 +95,12 @@ def test_every_end_frees_the_bytes(limited: FairQueue) -> None:
 def test_dead_letters_count_again_when_they_are_requeued(limited: FairQueue) -> None:
     queue = limited
     queue.push(large(), now=NOW)
-    lease = queue.pop("w", now=NOW)
-    assert lease is not None
-    queue.fail(lease, "x", retry=False, now=NOW)
+    queue.fail(pop(queue), "x", retry=False, now=NOW)
     assert taken(queue) == about(0)
     (letter,) = queue.dlq.list().items
     queue.dlq.requeue(letter.entry_id, now=NOW)
     assert taken(queue) == about(SIZE)
-    lease = queue.pop("w", now=NOW)
-    assert lease is not None
-    queue.fail(lease, "x", retry=False, now=NOW)
+    queue.fail(pop(queue), "x", retry=False, now=NOW)
     (letter,) = queue.dlq.list().items
     queue.dlq.discard(letter.entry_id, now=NOW)
     assert taken(queue) == about(0)
@@ -117,9 +112,7 @@ def test_a_chosen_id_that_runs_again_and_a_dependent_that_is_canceled(limited: F
         queue.push(large(task_id="x"), now=NOW)
         queue.push(large(task_id="waits", depends_on=["x"], on_dependency_failure="cancel"), now=NOW)
         assert taken(queue) == about(2 * SIZE)
-        lease = queue.pop("w", now=NOW)
-        assert lease is not None
-        queue.fail(lease, "x", retry=False, now=NOW)
+        queue.fail(pop(queue), "x", retry=False, now=NOW)
         queue.sweep(now=NOW)
         assert taken(queue) == about(0)
 

@@ -15,7 +15,7 @@ from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.pauses import Pause
 from django_fairque.engine.queue.queue import FairQueue
 from tests.counting import commands
-from tests.engine.conftest import NOW, push_many, task
+from tests.engine.conftest import NOW, pop, push_many, task
 from tests.engine.sharding.sharded import CONFIG
 
 P = "fq:{default:0}:"
@@ -164,9 +164,7 @@ class TestWithARate:
         queue.release_worker("w", now=NOW + 2)
         assert queue.check_invariants() == []
         assert queue.pop("w", now=NOW + 29) is None
-        started = queue.pop("w", now=NOW + 30)
-        assert started is not None
-        assert started.task_id == lease.task_id
+        assert pop(queue, NOW + 30).task_id == lease.task_id
 
 
 class TestRepair:

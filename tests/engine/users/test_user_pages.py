@@ -8,7 +8,7 @@ from redis import Redis
 from django_fairque.engine.model.errors import TaskValidationError
 from django_fairque.engine.queue.queue import FairQueue
 from tests.counting import commands
-from tests.engine.conftest import NOW, MakeQueue, task
+from tests.engine.conftest import NOW, MakeQueue, pop, task
 
 
 def pages(queue: FairQueue, limit: int) -> list[str]:
@@ -27,9 +27,7 @@ def mixed(queue: FairQueue) -> FairQueue:
     """Three users with work or settings; of three idle ones "z" was busy last."""
     for moment, user in enumerate(["y", "x", "z"]):
         queue.push(task(user), now=NOW + moment)
-        lease = queue.pop("w", now=NOW + moment)
-        assert lease is not None
-        queue.finish(lease, now=NOW + moment)
+        queue.finish(pop(queue, NOW + moment), now=NOW + moment)
     queue.push(task("b"), now=NOW + 9)
     queue.push(task("c"), now=NOW + 9)
     queue.user("a").set_weight(2, now=NOW + 9)
@@ -89,9 +87,7 @@ def test_users_are_found_by_how_their_ids_begin(queue: FairQueue, redis: Redis) 
     queue.push_batch([task(name) for name in [*names, "a", "u", "v", "é", "日本"]], now=NOW)
     for name in ("u05 idle", "idle", "u05 idler"):
         queue.push(task(name), now=NOW)
-        lease = queue.pop("w", [name], now=NOW)
-        assert lease is not None
-        queue.finish(lease, now=NOW)
+        queue.finish(pop(queue, users=[name]), now=NOW)
     for prefix in ("u05", "u", "v", "zz", "日", "u199", "", "a"):
         found, cursor = [], None
         while True:

@@ -12,7 +12,7 @@ from redis import Redis
 
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.queue.queue import FairQueue
-from tests.engine.conftest import NOW, MakeQueue, push_many, task
+from tests.engine.conftest import NOW, MakeQueue, pop, push_many, task
 from tests.engine.leasing.test_fairness import served
 
 from .making import join, members
@@ -133,8 +133,7 @@ class TestBesideOthers:
         queue.push(task("g.0"), now=NOW)
         got = Counter[str]()
         for turn in range(400):
-            lease = queue.pop("w", now=NOW)
-            assert lease is not None
+            lease = pop(queue)
             got[lease.user_id.partition(".")[0]] += 1
             queue.finish(lease, took=0.01, now=NOW)
             if lease.user_id.startswith("g."):
