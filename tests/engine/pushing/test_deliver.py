@@ -153,15 +153,3 @@ def test_what_it_costs(queue: FairQueue, redis: Redis) -> None:
     assert commands(redis, lambda: deliver(queue, *made)) <= 2.2 * 100 + 20
     assert commands(redis, lambda: queue.forget_delivered([each.task_id for each in made])) <= 102
     assert commands(redis, lambda: queue.deliver([task()], counts, now=NOW)) <= 14 + 7
-
-
-async def test_it_can_be_awaited(redis: Redis, queue: FairQueue, aredis: Any) -> None:
-    from django_fairque.engine.queue.async_queue import AsyncFairQueue
-
-    aqueue = AsyncFairQueue(aredis)
-    made = task()
-    for _ in range(2):
-        (result,) = await aqueue.deliver([made], {"e": EventCount(1)}, from_outbox=True, now=NOW)
-        assert result.accepted
-    assert await aqueue.forget_delivered([made.task_id]) == 1
-    assert (await aqueue.event_counts())["e"].fired == 2

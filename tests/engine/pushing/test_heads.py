@@ -116,6 +116,7 @@ def test_what_is_pushed_is_what_is_read_and_handed_out(
     assert (again.user_id, again.name, again.payload) == (user, name, payload)
     queue.finish(again, now=NOW + 10)
     assert read() == wanted
+    assert queue.check_invariants() == []
 
 
 @pytest.mark.parametrize("size", [0, 1, 900, *range(970, 1030, 5), 1100, 5000, 200_000])

@@ -259,8 +259,3 @@ class TestQueue:
         found = queue.first_come_waits()
         assert (found.tasks, found.replayed) == (finished, 20)
         assert commands(redis, queue.first_come_waits) < 50  # each of the 20 by its record and its head
-
-    @pytest.mark.parametrize("slots", [0, -1, 1.5, "2", None, 10_001])
-    def test_slots_must_be_a_number_of_slots(self, queue: FairQueue, slots: object) -> None:
-        with pytest.raises(ValueError, match="slots"):
-            queue.first_come_waits(slots)  # type: ignore[arg-type]

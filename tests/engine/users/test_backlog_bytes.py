@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from django_fairque.engine.model.errors import BacklogFullError, TaskValidationError
+from django_fairque.engine.model.errors import BacklogFullError
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.queue.queue import FairQueue
@@ -140,12 +140,6 @@ def test_tasks_from_before_the_limit_do_not_count(queue: FairQueue) -> None:
     for lease in queue.pop_batch(9, "w", now=NOW):
         queue.finish(lease, now=NOW)
     assert taken(queue) == about(0)
-
-
-@pytest.mark.parametrize("number", [0, -1, 1.5, "9", True])
-def test_it_is_a_number_of_bytes(queue: FairQueue, number: Any) -> None:
-    with pytest.raises(TaskValidationError, match="max_backlog_bytes must be an integer"):
-        queue.user("a").set_max_backlog_bytes(number)
 
 
 def test_recorded_replies_are_kept_for_less_when_they_are_many(queue: FairQueue, redis: Redis) -> None:

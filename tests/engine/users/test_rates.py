@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hypothesis.strategies as st
-import pytest
 from hypothesis import HealthCheck, given, settings
 from redis import Redis
 
-from django_fairque.engine.model.errors import TaskValidationError
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, task
@@ -39,12 +37,6 @@ def test_the_burst_is_the_operator_s(queue: FairQueue) -> None:
     queue.user("a").set_rate(None, now=NOW)
     stats = queue.user("a").stats(now=NOW)
     assert (stats.rate, stats.burst) == (None, None)
-
-
-@pytest.mark.parametrize("burst", [0, -1, 1.5, True, "2", None, 10**6 + 1])
-def test_a_burst_is_a_number_of_tasks(queue: FairQueue, burst: int) -> None:
-    with pytest.raises(TaskValidationError, match="burst must be an integer from 1"):
-        queue.user("a").set_rate("1/s", burst=burst)
 
 
 def test_a_change_keeps_what_was_used(queue: FairQueue) -> None:
