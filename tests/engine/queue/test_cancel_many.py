@@ -25,7 +25,7 @@ def test_those_that_had_not_ended_are_noted(queue: FairQueue) -> None:
     noted: list[str] = []
     ids = [*push_many(queue, "ann", 250), *push_many(queue, "bob", 3), *push_many(queue, "cem", 3)]
     queue.cancel(ids[0], now=NOW)
-    assert queue.cancel_many([*ids, ids[3], "unknown"], "enough", note=noted.extend, now=NOW) == 255
+    assert queue.cancel_many([*ids, ids[3], "unknown"], reason="enough", note=noted.extend, now=NOW) == 255
     assert sorted(noted) == sorted(ids[1:])
     assert queue.cancel_many(ids, note=noted.extend, now=NOW) == 0
     assert len(noted) == 255

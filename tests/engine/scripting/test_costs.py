@@ -50,8 +50,8 @@ def test_a_batch_of_50(loaded: FairQueue, redis: Redis) -> None:
     assert commands(redis, lambda: loaded.pop_batch(50, "w")) / 50 <= 7.5
 
 
-def test_the_number_of_users_costs_nothing(queue: FairQueue, redis: Redis) -> None:
-    figures = []
+def test_the_number_of_users_costs_nothing(redis: Redis) -> None:
+    queue, figures = FairQueue(redis, config=QueueConfig(fair_by="tasks")), []
     for users in (100, 10_000):
         queue.push_batch([task(f"{users}:{i}") for i in range(users) for _ in range(2)], now=NOW)
         queue.pop("w", now=NOW)

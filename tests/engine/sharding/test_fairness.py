@@ -25,7 +25,7 @@ class TestFairness:
         assert min(served.values()) >= 19
         assert max(served.values()) <= 21
 
-    @pytest.mark.parametrize("batch", [3, 10, 40])
+    @pytest.mark.parametrize("batch", [10, *(pytest.param(batch, marks=pytest.mark.slow) for batch in (3, 40))])
     def test_in_batches_too(self, queue: FairQueue, batch: int) -> None:
         users = [*users_of(0, 20), *users_of(1, 2), *users_of(2, 5)]
         queue.push_batch([task(user) for user in users for _ in range(100)], now=NOW)

@@ -19,7 +19,7 @@ from tests.engine.sharding.sharded import ONE, THREE, TWO, users_of
 from tests.engine.sharing import World
 
 SHARDS = 3
-runs = settings(quietly, max_examples=6)
+runs = settings(quietly, max_examples=3)
 NEAR = 2
 """As much again may be between users of lists: what was given on each shard is counted as it was expected, by each who asks."""
 
@@ -92,7 +92,7 @@ class TestThoseOfAList:
 @by_either
 @seeds
 @runs
-def test_a_list_costs_nobody_a_turn(redis: Redis, fair_by: str, seed: int) -> None:
+def test_a_list_costs_nobody_a_turn(redis: Redis, fair_by: str, part: int, seed: int) -> None:
     world = World(redis, seed, fair_by, SHARDS)
     world.run_with_workers_for(world.users[0], STEPS)
     assert world.worst(world.without(world.users[0])) <= 1
@@ -102,7 +102,7 @@ def test_a_list_costs_nobody_a_turn(redis: Redis, fair_by: str, seed: int) -> No
 @by_either
 @seeds
 @runs
-def test_those_of_a_list_share_it(redis: Redis, fair_by: str, seed: int) -> None:
+def test_those_of_a_list_share_it(redis: Redis, fair_by: str, part: int, seed: int) -> None:
     world = World(redis, seed, fair_by, SHARDS)
     world.run_for(world.users[:3], STEPS)
     assert world.worst(ahead=A_QUARTER) <= NEAR

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import HealthCheck, given, settings
 from redis import Redis
 
@@ -93,10 +94,11 @@ STEPS = st.lists(
 PER_SECOND = {"100/m": 100 / 60, "7/s": 7.0, "1/10s": 0.1, "30/m": 0.5}
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in (1, 2, 3))])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(STEPS)
 def test_any_window_under_any_changes(
-    queue: FairQueue, redis: Redis, steps: list[tuple[str, int] | tuple[str, str, int]]
+    queue: FairQueue, redis: Redis, part: int, steps: list[tuple[str, int] | tuple[str, str, int]]
 ) -> None:
     """Starts from one moment to another are at most the burst and what the rates allowed in between."""
     redis.flushall()

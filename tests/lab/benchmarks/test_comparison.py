@@ -19,6 +19,7 @@ def benchmarks(*arguments: str) -> str:
     return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
 
+@pytest.mark.slow  # starts a process for each import that is measured
 def test_figures_are_written_with_machine_versions_and_commit(tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
     benchmarks("--quick", "imports", "--write", str(file))
