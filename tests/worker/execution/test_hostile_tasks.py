@@ -18,7 +18,7 @@ from django_fairque.worker import AsyncWorker, Worker
 from django_fairque.worker.execution import event_loop
 from tests.hostile import RaisingHandler, hostile_classes
 from tests.worker.conftest import Workers, eventually
-from tests.worker.project.tasks import Unreadable  # noqa: TC001 - the task's annotation is read
+from tests.worker.project.tasks import Unreadable
 
 if TYPE_CHECKING:
     from pytest_django import Settings
