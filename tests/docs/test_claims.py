@@ -1,15 +1,16 @@
-"""Each claim of docs/contributing/claims.md is on its page, and the tests that it names exist."""
+"""Each claim of claims.md is on its page, and the tests that it names exist."""
 
 from __future__ import annotations
 
 import ast
 import re
+from pathlib import Path
 
 import pytest
 
-from tests.docs.blocks import DOCS, ROOT
+from tests.docs.blocks import ROOT
 
-PAGE = DOCS / "contributing" / "claims.md"
+PAGE = Path(__file__).parent / "claims.md"
 FEWEST_CLAIMS = 40
 CLAIMS = re.findall(r"^\| (.+) \| \[\w+\]\((\S+)\) \| (.+) \|$", PAGE.read_text(), re.MULTILINE)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,6 +14,10 @@ from tests.worker.conftest import eventually
 
 from .schedule import ALWAYS, PER_SLICE, SLICE, draw
 from .world import World
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
 
 pytestmark = pytest.mark.slow
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
-import redis
 
 from django_fairque.engine.model.errors import RedisConnectionError, ServerRefusedError
 from django_fairque.engine.model.options import QueueConfig
@@ -14,6 +13,11 @@ from django_fairque.engine.queue.queue import FairQueue
 from tests.servers import Server
 
 from .proxy import CUT, DROP, HOLE, PASS, SLOW, Proxy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import redis
 
 
 @pytest.fixture

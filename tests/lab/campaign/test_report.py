@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
+from typing import TYPE_CHECKING, Any
 
 from . import report
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def found(seed: int, kills: int, p99: float, *violations: str) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="cases to run; all by default")
     parser.add_argument("--list", action="store_true", help="print the names of all cases and end")
     parser.add_argument(
-        "--page", action="store_true", help=f"write what came into {page.PAGE.name} of the documentation"
+        "--page", action="store_true", help=f"write what came into {page.PAGE.name} next to this program"
     )
     options = parser.parse_args()
     known = all_cases()

@@ -1,4 +1,4 @@
-"""The table of all cases in ``docs/contributing/deployments.md``: made of what the cases declare and of one run."""
+"""Write the table of all cases in ``results.md``, from the cases and one run. The page about reliability includes it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from .cases import Case
 
-PAGE = Path(__file__).parents[3] / "docs" / "contributing" / "deployments.md"
+PAGE = Path(__file__).parent / "results.md"
 BEGIN, END = "<!-- cases: python -m tests.lab.deployments --page -->", "<!-- end of the cases -->"
 NAMES = ("deployment", "what must hold", "what came")
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
-
-import pytest
-
-from tests.lab.neighbors.world import World
+from typing import TYPE_CHECKING
 
 from . import __main__ as command
 from . import page
 from .cases import Case, Outcome, SkippedError, all_cases
+
+if TYPE_CHECKING:
+    import pytest
+
+    from tests.lab.neighbors.world import World
 
 
 def test_the_page_has_the_cases_and_no_others() -> None:

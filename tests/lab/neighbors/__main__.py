@@ -35,7 +35,7 @@ def main() -> int:
         help="run a case that fails a second time, and say so: cases measure times, which other programs can delay",
     )
     parser.add_argument(
-        "--page", action="store_true", help=f"write the figures into {page.PAGE.name} of the documentation"
+        "--page", action="store_true", help=f"write the figures into {page.PAGE.name} next to this program"
     )
     options = parser.parse_args()
     cases = [each for each in all_cases() if not options.names or each.name in options.names]

@@ -1,4 +1,4 @@
-"""The table of all cases in ``docs/contributing/bad-neighbors.md``: made of what the cases declare and of one run's figures."""
+"""Write the table of all cases in ``results.md``, from the cases and one run. The page about reliability includes it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from .cases import Case, Felt
 
-PAGE = Path(__file__).parents[3] / "docs" / "contributing" / "bad-neighbors.md"
+PAGE = Path(__file__).parent / "results.md"
 BEGIN, END = "<!-- cases: python -m tests.lab.neighbors --page -->", "<!-- end of the cases -->"
 NAMES = ("item", "what the neighbor does", "what others notice at most", "extra starts", "p99 wait", "wrong end states")
 UNAFFECTED = "unaffected"

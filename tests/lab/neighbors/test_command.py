@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from . import __main__ as command
 from .cases import Case, Felt
-from .world import World
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .world import World
 
 
 def good(world: World) -> Felt:

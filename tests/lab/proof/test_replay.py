@@ -7,20 +7,23 @@ same, and in the end every byte that is stored.
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis.exceptions
-from redis import Redis
 
 from django_fairque.engine.model.lease import Lease
-from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.outcome import Settled
 from django_fairque.engine.queue.queue import FairQueue
 from tests.lab.proof.budget import SEED, times
 from tests.lab.proof.random_history import Walk
-from tests.lab.proof.server_states import States
-from tests.servers import Server
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from django_fairque.engine.model.options import QueueConfig
+    from tests.lab.proof.server_states import States
+    from tests.servers import Server
 
 CALLS = 20_000
 LOST = 0.1
