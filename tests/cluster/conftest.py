@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from pathlib import Path
-from typing import Any
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,6 +12,11 @@ from tests.cluster.six_nodes import Six
 from tests.servers import Server
 from tests.topologies import make_cluster
 from tests.worker.conftest import WorkerProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
 
 NODES = 3
 SHARDS = 12

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,9 +13,13 @@ from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.scripting import scripts
 from django_fairque.engine.scripting.acl import rules
 from tests.engine.conftest import task
-from tests.servers import Server
 
 from .conftest import SHARDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.servers import Server
 
 
 @pytest.fixture

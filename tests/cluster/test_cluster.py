@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,7 +15,11 @@ from tests.engine.sharding.test_fairness import TestFairness
 from tests.engine.sharding.test_graphs import TestGraphs
 from tests.engine.sharding.test_pages import TestPages
 from tests.engine.sharding.test_users_and_shards import TestNumber, TestPlaces
-from tests.servers import Server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.servers import Server
 
 __all__ = [
     "TestDependencies",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,9 +14,11 @@ from django_fairque.engine.queue.queue import FairQueue
 from tests.cluster.conftest import SHARDS
 from tests.cluster.six_nodes import slot_of
 from tests.engine.conftest import task
-from tests.servers import Server
 
-Nodes = list[tuple[int, Server]]
+if TYPE_CHECKING:
+    from tests.servers import Server
+
+    Nodes = list[tuple[int, Server]]
 
 CONFIG = QueueConfig(shards=SHARDS)
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from redis.commands.core import CoreCommands
@@ -13,6 +12,9 @@ from django_fairque.conf import RedisConfig
 from django_fairque.engine.transport.server_list import ServerList
 from tests.engine.sharding.sharded import SHARDS
 from tests.servers import Server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class ClientForTests(ServerList, CoreCommands):

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import itertools
 import random
+from typing import TYPE_CHECKING
 
 import pytest
-from redis import Redis
 
 from django_fairque.engine.model.errors import TaskNotFoundError
-from django_fairque.engine.model.lease import Lease
 from django_fairque.engine.model.records import TaskState
-from django_fairque.engine.queue.queue import FairQueue
-from tests.engine.conftest import NOW, MakeQueue, pop, task
+from tests.engine.conftest import NOW, MakeQueue, task
 from tests.engine.graphs import die, node, states, take
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from django_fairque.engine.model.lease import Lease
+    from django_fairque.engine.queue.queue import FairQueue
 
 POLICIES = ("wait", "cancel", "run")
 
@@ -123,7 +127,8 @@ class TestWhatADependencyMayBe:
         for round_ in range(60):
             parent = f"p{round_}"
             queue.push(node(parent), now=NOW)
-            lease = pop(queue)
+            lease = queue.pop("w", now=NOW)
+            assert lease is not None
             finish_at = chance.randrange(4)
             for i in range(4):
                 if i == finish_at:
@@ -272,7 +277,10 @@ def test_what_blocks_tasks(queue: FairQueue, redis: Redis) -> None:
 def test_an_id_that_lives_again_leaves_its_earlier_run(queue: FairQueue) -> None:
     for run in ("r1", "r2", "r2"):
         queue.push_graph([task(task_id="x")], run, now=NOW)
-        queue.finish(pop(queue), now=NOW)
+        lease = queue.pop("w", now=NOW)
+        assert lease is not None
+        queue.finish(lease, now=NOW)
         assert len(queue.run(run).tasks) == 1
     assert queue.check_invariants() == []
     queue.push(task(task_id="x"), now=NOW)
+    assert queue.check_invariants() == []

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis as redis_py
-from redis import Redis
 
 from django_fairque.engine.model.ids import bucket_of
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import task
-from tests.servers import Server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redis import Redis
+
+    from tests.servers import Server
 
 SHARDS = 4
 CONFIG = QueueConfig(shards=SHARDS)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
-from django_fairque.engine.queue.queue import FairQueue
-from tests.engine.conftest import NOW, pop, push_many, task
+from tests.engine.conftest import NOW, push_many, task
+
+if TYPE_CHECKING:
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 @pytest.fixture
@@ -24,7 +28,8 @@ def test_a_page_is_iterated_counted_and_indexed(filled: FairQueue) -> None:
 
 
 def test_every_kind_of_page(filled: FairQueue) -> None:
-    lease = pop(filled)
+    lease = filled.pop("w", now=NOW)
+    assert lease is not None
     filled.fail(lease, "x", retry=False, now=NOW)
     assert [each.user_id for each in filled.tasks("queued")] == ["bob", "cem"]
     assert [entry.original_task.task_id for entry in filled.dlq.list()] == [lease.task_id]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
-from django_fairque.engine.queue.queue import FairQueue
+
+if TYPE_CHECKING:
+    from django_fairque.engine.queue.queue import FairQueue
 
 LEASE = 30.0
 HOUR = 3600.0

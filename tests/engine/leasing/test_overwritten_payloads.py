@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from redis import Redis
 
 from django_fairque.engine.model.records import FailureType, TaskState
-from django_fairque.engine.queue.queue import FairQueue
-from tests.engine.conftest import NOW, pop, task
+from tests.engine.conftest import NOW, task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redis import Redis
+
+    from django_fairque.engine.queue.queue import FairQueue
 
 DAMAGE: dict[str, Callable[[Redis, str], Any]] = {
     "other bytes": lambda redis, key: redis.set(key, b"garbage"),
@@ -36,7 +40,9 @@ def test_it_is_a_dead_letter_and_others_run(queue: FairQueue, redis: Redis, kind
 
 def test_a_payload_that_is_gone_of_a_task_that_ran_before(queue: FairQueue, redis: Redis) -> None:
     damaged = queue.push(task("u"), now=NOW).task_id
-    queue.release(pop(queue), now=NOW)
+    lease = queue.pop("w", now=NOW)
+    assert lease is not None
+    queue.release(lease, now=NOW)
     redis.delete(f"fq:{{default:0}}:payload:{damaged}")
     assert queue.pop("w", now=NOW) is None
     (letter,) = queue.dlq.list().items

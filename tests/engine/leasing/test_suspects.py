@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
-from redis import Redis
 
 from django_fairque.engine.leasing import lease_ops as leasing
 from django_fairque.engine.leasing.lease_ops import Fetch
@@ -13,8 +12,13 @@ from django_fairque.engine.model.errors import TaskValidationError
 from django_fairque.engine.model.lease import LeaseKey, leases_of_reply
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.records import FailureType, TaskState
-from django_fairque.engine.queue.queue import FairQueue
-from tests.engine.conftest import NOW, MakeQueue, pop, task
+from tests.engine.conftest import NOW, pop, task
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from django_fairque.engine.queue.queue import FairQueue
+    from tests.engine.conftest import MakeQueue
 
 
 def crash(queue: FairQueue, now: float = NOW) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from redis import Redis
 
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redis import Redis
 
 P = "fq:{default:0}:"
 

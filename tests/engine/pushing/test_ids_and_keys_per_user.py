@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from redis import Redis
 
 from django_fairque import FairQueueError
 from django_fairque.engine.model.errors import (
@@ -17,7 +16,10 @@ from django_fairque.engine.model.errors import (
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.queue.queue import FairQueue
-from tests.engine.conftest import NOW, pop, task
+from tests.engine.conftest import NOW, task
+
+if TYPE_CHECKING:
+    from redis import Redis
 
 ENDS = ("waits", "runs", "finished", "failed", "canceled")
 
@@ -33,7 +35,8 @@ def bring(queue: FairQueue, task_id: str, end: str) -> None:
     if end == "canceled":
         queue.cancel(task_id, now=NOW)
         return
-    lease = pop(queue)
+    lease = queue.pop("w", now=NOW)
+    assert lease is not None
     if end == "finished":
         queue.finish(lease, "result", now=NOW)
     elif end == "failed":
@@ -123,11 +126,14 @@ def test_calls_put_a_task_off_for_the_maximum_wait(queue: FairQueue, given: dict
     assert len(set(ids)) == 1
     assert queue.get_task(ids[0]).execute_after == pytest.approx(NOW + longest)
     assert queue.pop("w", now=NOW + longest - 0.1) is None
-    assert pop(queue, NOW + longest).payload == longest - 5
+    lease = queue.pop("w", now=NOW + longest)
+    assert lease is not None
+    assert lease.payload == longest - 5
     following = queue.push(task("a", unique_key="k", debounce=10, **given), now=NOW + longest)
     assert following.accepted
     assert following.task_id != ids[0]
     assert queue.get_task(following.task_id).state is TaskState.SCHEDULED
+    assert queue.check_invariants() == []
 
 
 @pytest.mark.parametrize(

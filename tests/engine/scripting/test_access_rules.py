@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis as redis_py
-from redis import Redis
 
 from django_fairque import engine
 from django_fairque.engine.model.errors import NotPermittedError, ServerRefusedError
@@ -24,8 +22,14 @@ from django_fairque.engine.scripting.acl import (
     CallMode,
     rules,
 )
-from tests.engine.conftest import NOW, pop, task
-from tests.servers import Server
+from tests.engine.conftest import NOW, task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from redis import Redis
+
+    from tests.servers import Server
 
 Become = Any
 """``become(role, mode)``: a client of a user with the rules of that role."""
@@ -71,7 +75,8 @@ def run_through(producer: FairQueue, worker: FairQueue) -> None:
     producer.cancel("c", now=NOW)
     producer.xcom("n").push("k", 1, now=NOW)
     assert worker.xcom("n").pull("k") == 1
-    lease = pop(worker)
+    lease = worker.pop("w", now=NOW)
+    assert lease is not None
     worker.heartbeat("w", {}, now=NOW)
     worker.finish(lease, now=NOW)
     worker.sweep(now=NOW)

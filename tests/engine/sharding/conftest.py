@@ -1,12 +1,16 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
-from redis import Redis
 
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.sharding.sharded import CONFIG
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from redis import Redis
 
 
 @pytest.fixture

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from redis import Redis
 
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.statistics.deployments import Deployment
 from tests.counting import commands
 from tests.engine.conftest import NOW
+
+if TYPE_CHECKING:
+    from redis import Redis
 
 P = "fq:{default:0}:"
 

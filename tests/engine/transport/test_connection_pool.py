@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from redis import Redis
 
 from django_fairque.conf.redis import RedisConfig
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.transport.connection import AsyncFastConnectionPool, FastConnectionPool
 from tests.engine.conftest import task
-from tests.servers import Server
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from redis import Redis
+
+    from tests.servers import Server
 
 
 @pytest.fixture

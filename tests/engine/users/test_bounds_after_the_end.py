@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from redis import Redis
 
 from django_fairque.engine.model.errors import TaskNotFoundError, TaskValidationError
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.records import TaskState
-from django_fairque.engine.queue.queue import FairQueue
 from tests.counting import commands
-from tests.engine.conftest import NOW, MakeQueue, pop, task
+from tests.engine.conftest import NOW, MakeQueue, task
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from django_fairque.engine.queue.queue import FairQueue
 
 P = "fq:{default:0}:"
 LARGE = "x" * 1998
@@ -24,7 +27,8 @@ LARGE = "x" * 1998
 def finish(queue: FairQueue, user: str, at: float, result: Any = LARGE, **options: Any) -> str:
     """Run a task to its end; its id."""
     pushed = queue.push(task(user, **options), now=NOW + at).task_id
-    lease = pop(queue, NOW + at, users=[user])
+    lease = queue.pop("w", [user], now=NOW + at)
+    assert lease is not None
     assert lease.task.task_id == pushed
     queue.finish(lease, result, now=NOW + at)
     return pushed
@@ -40,7 +44,9 @@ def failure(text: str) -> ValueError:
 
 def fail(queue: FairQueue, user: str, at: float, error: str = "it failed", **options: Any) -> str:
     pushed = queue.push(task(user, **options), now=NOW + at).task_id
-    queue.settle([Outcome.fail(pop(queue, NOW + at, users=[user]), failure(error), delay=None)], now=NOW + at)
+    lease = queue.pop("w", [user], now=NOW + at)
+    assert lease is not None
+    queue.settle([Outcome.fail(lease, failure(error), delay=None)], now=NOW + at)
     return pushed
 
 

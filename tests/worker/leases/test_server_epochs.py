@@ -41,7 +41,8 @@ def received() -> Iterator[list[Alert]]:
 @pytest.mark.slow
 def test_worker_processes_give_up_what_runs_and_go_on(make_server: MakeServer, tmp_path: Path) -> None:
     server = make_server()
-    with WorkerProcess(server, tmp_path, lease_seconds="3") as worker:
+    worker = WorkerProcess(server, tmp_path, FAIRQUE_WORKER__LEASE_SECONDS="3")
+    try:
         worker.wait_ready()
         with server.client() as client:
             queue = FairQueue(client)
@@ -57,13 +58,16 @@ def test_worker_processes_give_up_what_runs_and_go_on(make_server: MakeServer, t
             assert queue.check_invariants() == []
         assert worker.log.count("has lost the queue's data") == 1
         assert worker.stop() == 0
+    finally:
+        worker.close()
 
 
 @pytest.mark.slow
 def test_a_lease_that_only_the_server_knows_is_not_renewed_for_ever(make_server: MakeServer, tmp_path: Path) -> None:
     """As after a failover to a replica that was behind: the task had ended, and the server has it running again."""
     server = make_server()
-    with WorkerProcess(server, tmp_path, lease_seconds="3") as worker:
+    worker = WorkerProcess(server, tmp_path, FAIRQUE_WORKER__LEASE_SECONDS="3")
+    try:
         worker.wait_ready()
         with server.client() as client:
             queue = FairQueue(client)
@@ -78,6 +82,8 @@ def test_a_lease_that_only_the_server_knows_is_not_renewed_for_ever(make_server:
             assert len(recorded(client, STARTED)) == 2
             assert queue.check_invariants() == []
         assert "another server answers" in worker.log
+    finally:
+        worker.close()
 
 
 def push(queue: FairQueue, name: str, *args: object) -> None:

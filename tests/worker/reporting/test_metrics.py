@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.worker.conftest import Workers, eventually
+from django_fairque.engine.model.records import TaskState
+from tests.worker.conftest import eventually
 
 if TYPE_CHECKING:
+    from django_fairque.engine.queue.queue import FairQueue
     from tests.servers import Server
-    from tests.worker.conftest import WorkerProcess
+    from tests.worker.conftest import Push, StartWorker, WorkerProcess
 
 
 def fetch(port: int, path: str) -> str:
@@ -36,11 +38,12 @@ def figures(port: int) -> dict[tuple[str, str | None], float]:
     }
 
 
-def test_a_worker_serves_metrics_until_it_stops(workers: Workers) -> None:
-    worker = workers.start("--metrics-port", "0", "--processes", "2").wait_ready(2)
+def test_a_worker_serves_metrics_until_it_stops(queue: FairQueue, push: Push, start_worker: StartWorker) -> None:
+    worker = start_worker("--metrics-port", "0", "--processes", "2").wait_ready(2)
     port = port_of(worker)
     assert fetch(port, "/live") == '{"status": "live"}'
-    workers.run("add", 1, 2)
+    task_id = push("add", 1, 2)
+    eventually(lambda: queue.get_task(task_id).state is TaskState.FINISHED)
     found = figures(port)
     assert found["tasks_finished_total", "default"] == 1
     assert found["workers", "default"] == 2
@@ -50,13 +53,13 @@ def test_a_worker_serves_metrics_until_it_stops(workers: Workers) -> None:
         socket.create_connection(("127.0.0.1", port))
 
 
-def test_a_worker_tells_of_itself(server: Server, workers: Workers) -> None:
-    worker = workers.start("--metrics-port", "0", "--processes", "2", "--concurrency", "3").wait_ready(2)
+def test_a_worker_tells_of_itself(server: Server, push: Push, start_worker: StartWorker) -> None:
+    worker = start_worker("--metrics-port", "0", "--processes", "2", "--concurrency", "3").wait_ready(2)
     port = port_of(worker)
     found = eventually(lambda: (now := figures(port))["worker_healthy", None] and now)
     assert (found["worker_processes", None], found["worker_slots", None], found["worker_slots_busy", None]) == (2, 6, 0)
     assert found["worker_memory_bytes", None] > 10_000_000
-    workers.push("nap", 60)
+    push("nap", 60)
     eventually(lambda: figures(port)["worker_slots_busy", None] == 1)
     server.kill()
     try:
@@ -66,17 +69,17 @@ def test_a_worker_tells_of_itself(server: Server, workers: Workers) -> None:
         server.start()
 
 
-def test_a_port_in_use_is_one_clear_line_and_starts_nothing(workers: Workers) -> None:
+def test_a_port_in_use_is_one_clear_line_and_starts_nothing(start_worker: StartWorker) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        worker = workers.start("--metrics-port", str(port))
+        worker = start_worker("--metrics-port", str(port))
         assert worker.wait() == 1
     (line,) = worker.log.strip().splitlines()
     assert f"metrics can't be served on port {port} of 127.0.0.1" in line
 
 
-def test_a_host_without_a_port_is_a_mistake(workers: Workers) -> None:
-    worker = workers.start("--metrics-host", "0.0.0.0")
+def test_a_host_without_a_port_is_a_mistake(start_worker: StartWorker) -> None:
+    worker = start_worker("--metrics-host", "0.0.0.0")
     assert worker.wait() == 1
     (line,) = worker.log.strip().splitlines()
     assert "--metrics-host goes with --metrics-port" in line

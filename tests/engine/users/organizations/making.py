@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from django_fairque.engine.queue.queue import FairQueue
+from typing import TYPE_CHECKING
+
 from tests.engine.conftest import NOW
+
+if TYPE_CHECKING:
+    from django_fairque.engine.queue.queue import FairQueue
 
 
 def join(queue: FairQueue, organization: str | None, *users: str, now: float = NOW) -> None:
