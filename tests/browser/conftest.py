@@ -15,7 +15,7 @@ from django_fairque.conf import get_queue
 from tests.browser.browser_errors import Watch
 from tests.chromium import MISSING, chromium, executable
 from tests.testproject.conftest import database, start_demo  # noqa: F401 - fixtures
-from tests.worker.conftest import start_method, start_worker  # noqa: F401
+from tests.worker.conftest import start_method, start_worker, workers  # noqa: F401
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

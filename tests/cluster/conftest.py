@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,11 +14,6 @@ from tests.cluster.six_nodes import Six
 from tests.servers import Server
 from tests.topologies import make_cluster
 from tests.worker.conftest import WorkerProcess
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-    from pathlib import Path
 
 NODES = 3
 SHARDS = 12

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import redis
 from redis.crc import key_slot
 
+from tests.conftest import MakeServer
+from tests.servers import Server
 from tests.topologies import add_replicas, make_cluster, wait_for
-
-if TYPE_CHECKING:
-    import redis
-
-    from tests.conftest import MakeServer
-    from tests.servers import Server
 
 OPTIONS = (
     *("--cluster-node-timeout", "1000", "--cluster-require-full-coverage", "no"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -15,11 +16,7 @@ from tests.engine.sharding.test_fairness import TestFairness
 from tests.engine.sharding.test_graphs import TestGraphs
 from tests.engine.sharding.test_pages import TestPages
 from tests.engine.sharding.test_users_and_shards import TestNumber, TestPlaces
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.servers import Server
+from tests.servers import Server
 
 __all__ = [
     "TestDependencies",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,19 +13,13 @@ from django_fairque.conf import FairQueueConfig, QueueConfig, RedisConfig
 from django_fairque.engine.model.ids import bucket_of
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
-from tests.worker.conftest import eventually
+from tests.cluster.six_nodes import Six
+from tests.worker.conftest import WorkerProcess, eventually
 from tests.worker.test_sentinel import Producer
 
 from .conftest import SHARDS
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from tests.cluster.six_nodes import Six
-    from tests.worker.conftest import WorkerProcess
-
-    RunWorker = Callable[..., AbstractContextManager[WorkerProcess]]
+RunWorker = Callable[..., AbstractContextManager[WorkerProcess]]
 
 LONGEST = 20.0
 """Seconds without a push to the shards of the primary that is gone."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,11 +14,9 @@ from django_fairque.engine.queue.queue import FairQueue
 from tests.cluster.conftest import SHARDS
 from tests.cluster.six_nodes import slot_of
 from tests.engine.conftest import task
+from tests.servers import Server
 
-if TYPE_CHECKING:
-    from tests.servers import Server
-
-    Nodes = list[tuple[int, Server]]
+Nodes = list[tuple[int, Server]]
 
 CONFIG = QueueConfig(shards=SHARDS)
 

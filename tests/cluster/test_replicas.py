@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,10 +14,8 @@ from django_fairque.engine.model.ids import bucket_of
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
+from tests.cluster.six_nodes import Six
 from tests.engine.conftest import NOW, task
-
-if TYPE_CHECKING:
-    from tests.cluster.six_nodes import Six
 
 SHARDS = 6
 SAFE = QueueConfig(replicas_to_confirm=1, replication_timeout=0.5, shards=SHARDS)

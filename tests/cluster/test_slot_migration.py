@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from redis import ResponseError
+from redis import Redis, ResponseError
 
 from django_fairque.conf import RedisConfig
 from django_fairque.conf.redis import aclose_client
@@ -19,23 +20,15 @@ from django_fairque.engine.queue.queue import FairQueue
 from tests.cluster.conftest import SHARDS
 from tests.cluster.six_nodes import slot_of
 from tests.cluster.test_workers import is_done, users_of
+from tests.conftest import MakeServer
 from tests.engine.conftest import task
+from tests.servers import Server
 from tests.topologies import join
-from tests.worker.conftest import eventually
+from tests.worker.conftest import WorkerProcess, eventually
 from tests.worker.test_sentinel import Producer
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from redis import Redis
-
-    from tests.conftest import MakeServer
-    from tests.servers import Server
-    from tests.worker.conftest import WorkerProcess
-
-    RunWorker = Callable[..., AbstractContextManager[WorkerProcess]]
-    Nodes = list[tuple[int, Server]]
+RunWorker = Callable[..., AbstractContextManager[WorkerProcess]]
+Nodes = list[tuple[int, Server]]
 
 SHARD = 5
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,15 +16,10 @@ from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
 from tests.cluster.conftest import SHARDS
+from tests.conftest import MakeServer
+from tests.servers import Server
 from tests.topologies import free_port, make_cluster, wait_for
 from tests.worker.conftest import WorkerProcess, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from tests.conftest import MakeServer
-    from tests.servers import Server
 
 IMPATIENT = QueueConfig(shards=SHARDS, request_timeout=0.3)
 PATIENT = QueueConfig(request_timeout=60)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pytest_django import Settings
 
 from django_fairque import AsyncWorker
 from django_fairque import task as task_of
@@ -21,19 +24,11 @@ from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.tasks import registry
-from tests.worker.conftest import eventually, recorded
+from tests.worker.conftest import WorkerProcess, eventually, recorded
 
 from .conftest import SHARDS
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
-
-    from pytest_django import Settings
-
-    from tests.worker.conftest import WorkerProcess
-
-    RunWorker = Callable[..., AbstractContextManager[WorkerProcess]]
+RunWorker = Callable[..., AbstractContextManager[WorkerProcess]]
 
 CONFIG = QueueConfig(retry_base_seconds=0.05, retry_jitter=0, shards=SHARDS)
 

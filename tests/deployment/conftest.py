@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 import django_fairque
-from tests.worker.conftest import ROOT, WorkerProcess, push, queue, start_method, start_worker
+from tests.worker.conftest import ROOT, WorkerProcess, push, queue, start_method, start_worker, workers
 
 if TYPE_CHECKING:
     from tests.servers import Server
     from tests.worker.conftest import StartWorker
 
-__all__ = ["push", "queue", "start_method", "start_worker"]
+__all__ = ["push", "queue", "start_method", "start_worker", "workers"]
 
 # Each task's hash gets a field that the version before knows nothing of, from whatever takes or moves the task.
 CHANGES = {

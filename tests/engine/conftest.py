@@ -1,25 +1,19 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from collections.abc import Iterator
+from typing import Any, Protocol, cast
 
 import pytest
+from redis import Redis
 
+from django_fairque.engine.model.lease import Lease
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.scripting import scripts
-from django_fairque.engine.scripting.acl import rules
-from tests.servers import ROLE_VARIABLE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from redis import Redis
-
-    from django_fairque.engine.model.lease import Lease
-    from django_fairque.engine.scripting.acl import CallMode
-    from tests.servers import Server
+from django_fairque.engine.scripting.acl import CallMode, rules
+from tests.servers import ROLE_VARIABLE, Server
 
 NOW = 2_000_000_000.0
 """When the tests' time begins: after any real clock, so that it is the engine's time."""
@@ -73,7 +67,7 @@ def push_many(queue: FairQueue, user: str, n: int, **options: Any) -> list[str]:
     return [result.task_id for result in results]
 
 
-def pop(queue: FairQueue, now: float = NOW, worker: str = "w", **options: Any) -> Lease:
+def pop(queue: FairQueue, now: float | None = NOW, worker: str = "w", **options: Any) -> Lease:
     lease = queue.pop(worker, now=now, **options)
     assert lease is not None
     return lease

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from django_fairque.engine.model.lease import Lease
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.queue import FairQueue
 
 from .conftest import NOW, task
-
-if TYPE_CHECKING:
-    from django_fairque.engine.model.lease import Lease
-    from django_fairque.engine.model.task import Task
-    from django_fairque.engine.queue.queue import FairQueue
 
 
 def node(name: str, *depends_on: str, user: str = "u", **options: Any) -> Task:

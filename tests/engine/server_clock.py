@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from redis import Redis
 
 from django_fairque.engine.scripting import scripts
-
-if TYPE_CHECKING:
-    from redis import Redis
 
 GIVEN, CLOCK = "now = tonumber(ARGV[1])", "redis.call('TIME')"
 """Where a script takes the time that its caller gives, and where it asks the server."""

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import heapq
 import random
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, count
-from typing import TYPE_CHECKING
 
+from redis import Redis
+
+from django_fairque.engine.model.ids import Users
+from django_fairque.engine.model.lease import Lease
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.queue.queue import FairQueue
 
 from .conftest import NOW, task
 from .shares import Shares
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from redis import Redis
-
-    from django_fairque.engine.model.ids import Users
-    from django_fairque.engine.model.lease import Lease
 
 LENGTHS: list[list[float]] = [[0.1], [1.0], [10.0], [0.1, 10.0], [0.1] * 9 + [30.0]]
 """Seconds that the tasks of one user take, one of these each time: all alike, or so different that no guess is right."""

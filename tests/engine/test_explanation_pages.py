@@ -6,17 +6,14 @@ import random
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from django_fairque.engine.model.priority import Priority, calculate_score
 from django_fairque.engine.model.records import TaskState
-from tests.engine.conftest import NOW, MakeQueue, push_many, task
+from django_fairque.engine.queue.queue import FairQueue
+from tests.engine.conftest import NOW, MakeQueue, pop, push_many, task
 from tests.lab.reliability.test_peers_page import missing_in
-
-if TYPE_CHECKING:
-    from django_fairque.engine.queue.queue import FairQueue
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 USER_PAGES = sorted((DOCS / "explanation").glob("*.md"))
@@ -66,8 +63,7 @@ def test_a_user_of_long_tasks_gets_fewer_of_them(make_queue: MakeQueue) -> None:
     push_many(queue, "long", 10)
     started: dict[str, int] = {"short": 0, "long": 0}
     while started["long"] < 6:
-        lease = queue.pop("w", lease=1e5, now=now)
-        assert lease is not None
+        lease = pop(queue, now, lease=1e5)
         took = 60.0 if lease.user_id == "long" else 1.0
         now += took
         started[lease.user_id] += 1
@@ -85,8 +81,7 @@ def test_two_users_with_work_are_within_a_task_of_each(make_queue: MakeQueue, se
         push_many(queue, user, 300)
     differences = [0.0]
     for _ in range(300):
-        lease = queue.pop("w", lease=100, now=now)
-        assert lease is not None
+        lease = pop(queue, now, lease=100)
         took = chance.uniform(0.01, longest[lease.user_id])
         now += took
         got[lease.user_id] += took / weights[lease.user_id]
@@ -125,9 +120,7 @@ def test_when_a_lower_priority_has_caught_up(unhurried: FairQueue, late: int, ex
         unhurried.push(task(name, Priority[name], task_id=f"other {name}"), now=since)
     for name, _ in rows:
         unhurried.push(task(name, Priority.VERY_HIGH, task_id=f"VERY_HIGH {name}"), now=NOW)
-        lease = unhurried.pop("w", [name], lease=1e6, now=NOW)
-        assert lease is not None
-        assert lease.task_id == f"{expected} {name}"
+        assert pop(unhurried, users=[name], lease=1e6).task_id == f"{expected} {name}"
 
 
 def test_there_are_pages() -> None:

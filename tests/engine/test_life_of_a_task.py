@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from django_fairque.engine.model.lease import Lease
 from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, MakeQueue, task
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from django_fairque.engine.model.lease import Lease
-    from django_fairque.engine.queue.queue import FairQueue
+from tests.engine.conftest import pop as pop_task
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "contributing" / "life.md").read_text()
 ARROW = re.compile(r"^\| ((?:`[A-Z]+`(?:, )?)+) \| `([A-Z]+)`(?: `(\w+)`)? \|", re.MULTILINE)
@@ -31,9 +29,7 @@ def drawn() -> set[tuple[str, str]]:
 
 
 def pop(queue: FairQueue) -> Lease:
-    lease = queue.pop("w", lease=10, now=NOW)
-    assert lease is not None
-    return lease
+    return pop_task(queue, lease=10)
 
 
 def begin(queue: FairQueue, state: str) -> None:

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from redis import Redis
 
 from django_fairque.engine.model.errors import DependencyCycleError, StaleLeaseError
+from django_fairque.engine.model.lease import Lease
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
 
 from .conftest import NOW, task
 from .oracle import ENDED, Known, Oracle
 from .server_clock import ServerClock
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.model.lease import Lease
-    from django_fairque.engine.model.task import Task
 
 LEASE = 30.0
 DELIVERIES = 4

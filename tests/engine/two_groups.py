@@ -9,11 +9,9 @@ waited as a newcomer.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import NamedTuple
 
 SECOND = 1_000_000
 """Costs and times are in microseconds. Charged by tasks, each task costs a second."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from redis.commands.core import CoreCommands
@@ -12,9 +13,6 @@ from django_fairque.conf import RedisConfig
 from django_fairque.engine.transport.server_list import ServerList
 from tests.engine.sharding.sharded import SHARDS
 from tests.servers import Server
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class ClientForTests(ServerList, CoreCommands):

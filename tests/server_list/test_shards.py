@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from django.core.management import call_command
+from pytest_django import Settings
 
 from django_fairque.conf import RedisConfig, close_queues, get_queue
 from django_fairque.conf.redis import aclose_client, close_client, create_synchronous_client
@@ -21,13 +23,7 @@ from tests.engine.sharding.test_dependencies import TestDependencies
 from tests.engine.sharding.test_fairness import TestFairness as Fairness
 from tests.engine.sharding.test_graphs import TestGraphs
 from tests.engine.sharding.test_users_and_shards import TestPlaces
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_django import Settings
-
-    from tests.servers import Server
+from tests.servers import Server
 
 __all__ = [
     "TestDependencies",

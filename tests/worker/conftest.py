@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -16,17 +17,21 @@ import psutil
 import pytest
 
 from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator
 
     from redis import Redis
+    from typing_extensions import Self
 
     from tests.servers import Server
 
 ROOT = Path(__file__).parent.parent.parent
+STARTED, ENDED = "tests:started", "tests:ended"
+"""The lists in which the project's tasks record that they begin and end."""
 DEADLINE = 60.0
 """Seconds after which something that should happen at once counts as never."""
 
@@ -49,14 +54,20 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 class WorkerProcess:
-    """`manage.py fairque_worker` on the tests' own project, of the package that is here, or in another `PYTHONPATH`."""
+    """`manage.py fairque_worker` on the tests' own project, of the package that is here, or in another `PYTHONPATH`.
+
+    Lower-case names in ``environment`` are options of `WORKER`: ``lease_seconds="3"``.
+    """
 
     def __init__(self, server: Server | str, directory: Path, *arguments: str, **environment: str) -> None:
+        environment = {
+            f"FAIRQUE_WORKER__{name.upper()}" if name.islower() else name: value for name, value in environment.items()
+        }
         self.health_file = directory / f"health-{time.monotonic_ns()}.json"
         self._log = directory / f"log-{time.monotonic_ns()}"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "django", "fairque_worker", "--health-file", str(self.health_file), *arguments],
+                [sys.executable, *self._command(), *arguments],
                 cwd=environment.get("PYTHONPATH", str(ROOT)).split(os.pathsep)[0],
                 env={
                     **os.environ,
@@ -71,6 +82,9 @@ class WorkerProcess:
                 stderr=log,
                 start_new_session=True,
             )
+
+    def _command(self) -> list[str]:
+        return ["-m", "django", "fairque_worker", "--health-file", str(self.health_file)]
 
     @property
     def pid(self) -> int:
@@ -90,10 +104,10 @@ class WorkerProcess:
     def children(self) -> list[psutil.Process]:
         """The processes that run tasks and are ready."""
         found = []
-        for each in self.health().get("processes", []):
-            if each["ready"]:
+        for process in self.health().get("processes", []):
+            if process["ready"]:
                 with contextlib.suppress(psutil.NoSuchProcess):
-                    found.append(psutil.Process(int(each["pid"])))
+                    found.append(psutil.Process(int(process["pid"])))
         return found
 
     def wait_ready(self, processes: int = 1) -> WorkerProcess:
@@ -115,16 +129,18 @@ class WorkerProcess:
         self.send(signal.SIGTERM)
         return self.wait()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
         sys.stdout.write(self.log)  # of a test that fails, pytest prints it
-
-
-class StartWorker(Protocol):
-    def __call__(self, *arguments: str, **environment: str) -> WorkerProcess: ...
 
 
 both_ways = pytest.mark.parametrize("start_method", [pytest.param("spawn", marks=pytest.mark.slow), "forkserver"])
@@ -148,23 +164,103 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
+class Program(WorkerProcess):
+    """Another program of Python, which runs a worker of the same project."""
+
+    def _command(self) -> list[str]:
+        return []
+
+
+class StartWorker(Protocol):
+    def __call__(self, *arguments: str, **environment: str) -> WorkerProcess: ...
+
+
+class Workers:
+    """Worker processes on an empty server, and the queue ``default`` that they serve."""
+
+    def __init__(self, server: Server, redis: Redis, queue: FairQueue, directory: Path, start_method: str) -> None:
+        self.redis = redis
+        self.queue = queue
+        self.processes: list[WorkerProcess] = []
+        self._server, self._directory, self._start_method = server, directory, start_method
+
+    def start(self, *arguments: str, **environment: str) -> WorkerProcess:
+        environment = {"start_method": self._start_method, **environment}
+        self.processes.append(WorkerProcess(self._server, self._directory, *arguments, **environment))
+        return self.processes[-1]
+
+    def start_program(self, *arguments: str, **environment: str) -> Program:
+        """Start Python with these arguments."""
+        self.processes.append(program := Program(self._server, self._directory, *arguments, **environment))
+        return program
+
+    def push(self, name: str, *args: object, **options: Any) -> str:
+        """Push one task as `enqueue` would, and return its id."""
+        user, into = options.pop("user", "ann"), cast("FairQueue", options.pop("into", self.queue))
+        return into.push(Task.create(user, 3, {"args": args, "kwargs": {}}, name=name, **options)).task_id
+
+    def state(self, task_id: str) -> TaskState:
+        return self.queue.get_task(task_id).state
+
+    def states(self, task_ids: Iterable[str]) -> set[TaskState]:
+        return set(map(self.state, task_ids))
+
+    def results(self, task_ids: Iterable[str]) -> list[Any]:
+        return [self.queue.get_task(task_id).result for task_id in task_ids]
+
+    def kinds(self, task_id: str) -> list[str]:
+        """Return how each attempt of the task ended, except the one that finished."""
+        return [attempt.kind for attempt in self.queue.history(task_id)]
+
+    def wait_for(self, *task_ids: str, state: TaskState = TaskState.FINISHED) -> None:
+        for task_id in task_ids:
+            eventually(lambda task_id=task_id: self.state(task_id) is state)  # type: ignore[misc]
+
+    def run(self, name: str, *args: object, **options: Any) -> str:
+        """Push a task, wait until it has finished, and return its id."""
+        task_id = self.push(name, *args, **options)
+        self.wait_for(task_id)
+        return task_id
+
+    def started(self) -> list[tuple[str, int]]:
+        """Return ``(task id, process id)`` of each start that a task has recorded."""
+        return recorded(self.redis, STARTED)
+
+    def starts(self) -> Counter[str]:
+        """Return how often each task has started."""
+        return Counter(task_id for task_id, _ in self.started())
+
+    def ended(self) -> list[tuple[str, int]]:
+        """Return ``(task id, process id)`` of each end that a task has recorded."""
+        return recorded(self.redis, ENDED)
+
+    def wait_started(self, count: int | None = None) -> list[tuple[str, int]]:
+        """Wait until so many starts are recorded, or any, and return them."""
+        found: list[tuple[str, int]] = eventually(
+            lambda: (all_ := self.started()) and count in (None, len(all_)) and all_
+        )
+        return found
+
+    def wait_ended(self, count: int | None = None) -> None:
+        eventually(lambda: (ended := self.ended()) and count in (None, len(ended)))
+
+
 @pytest.fixture
-def start_worker(
-    request: pytest.FixtureRequest, server: Server, redis: Redis, tmp_path: Path, queue: FairQueue, start_method: str
-) -> Iterator[StartWorker]:
+def workers(
+    request: pytest.FixtureRequest, server: Server, redis: Redis, queue: FairQueue, tmp_path: Path, start_method: str
+) -> Iterator[Workers]:
     """Start workers; at the end they are gone, and what they left in the queue is consistent."""
-    workers: list[WorkerProcess] = []
-    request.node.stash[_STARTED] = workers
-
-    def start(*arguments: str, **environment: str) -> WorkerProcess:
-        environment = {"FAIRQUE_WORKER__START_METHOD": start_method, **environment}
-        workers.append(WorkerProcess(server, tmp_path, *arguments, **environment))
-        return workers[-1]
-
-    yield start
-    for worker in workers:
+    workers = Workers(server, redis, queue, tmp_path, start_method)
+    request.node.stash[_STARTED] = workers.processes
+    yield workers
+    for worker in workers.processes:
         worker.close()
     assert queue.check_invariants() == []
+
+
+@pytest.fixture
+def start_worker(workers: Workers) -> StartWorker:
+    return workers.start
 
 
 @pytest.fixture
@@ -177,14 +273,9 @@ class Push(Protocol):
 
 
 @pytest.fixture
-def push(queue: FairQueue) -> Push:
+def push(server: Server, redis: Redis, queue: FairQueue, tmp_path: Path) -> Push:
     """Push one task as `enqueue` would; returns its id."""
-
-    def push(name: str, *args: object, **options: Any) -> str:
-        user, into = options.pop("user", "ann"), cast("FairQueue", options.pop("into", queue))
-        return into.push(Task.create(user, 3, {"args": args, "kwargs": {}}, name=name, **options)).task_id
-
-    return push
+    return Workers(server, redis, queue, tmp_path, "auto").push
 
 
 def recorded(redis: Redis, where: str) -> list[tuple[str, int]]:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from tests.servers import Server
 
+Kind = type[Worker | AsyncWorker]
+both_kinds = pytest.mark.parametrize("kind", [Worker, AsyncWorker])
 NO_HANDLER: list[Any] = []
 """Not callable."""
 HANDLED: list[str] = []
@@ -36,71 +38,53 @@ def project(server: Server, settings: Settings) -> None:
     settings.FAIRQUE = {"REDIS": {"URL": server.url}, "QUEUES": {"mail": {}}}
 
 
-@pytest.mark.parametrize("kind", [Worker, AsyncWorker])
-def test_mistakes_are_named(kind: type[Worker | AsyncWorker]) -> None:
+@both_kinds
+def test_mistakes_are_named(kind: Kind) -> None:
     with pytest.raises(ConfigurationError, match="at least one queue"):
         kind([])
     with pytest.raises(TypeError, match="no argument 'threads'"):
         kind(threads=3)  # type: ignore[call-arg]
+    with pytest.raises(ConfigurationError, match=r"(?s)- poll_interval: expected .*- lease_seconds: expected "):
+        kind(lease_seconds=0, poll_interval=0)
+    with pytest.raises(
+        ConfigurationError, match="a worker takes a WorkerConfig or a FairQueueConfig in place of queues"
+    ):
+        kind(RedisConfig())  # type: ignore[arg-type]
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"queues": "default"}, "queues: expected a list of queues; got 'default'; did you mean ['default']?"),
-    ({"queues": 5}, "queues: expected a list of queues; got 5"),
     ({"users": "ann"}, "users: expected a list of user ids, or \"*\" for everyone; got 'ann'; did you mean ['ann']?"),
     ({"steal": "ann"}, "steal: expected a list of user ids, or \"*\" for everyone; got 'ann'; did you mean ['ann']?"),
-    ({"users": 5}, 'users: expected a list of user ids, or "*" for everyone; got 5'),
     ({"users": ["ann", ""]}, "users.1: expected a user id: a non-empty text of at most 256 bytes; got ''"),
     ({"users": ["*", "ann"]}, 'users: expected "*" alone or user ids; got "*" and 1 more'),
-    (
-        {"users": ["ann", "bob"], "steal": ["bob"]},
-        "steal: expected users that are not in users; got 'bob', who is in both",
-    ),
-    (
-        {"users": "*", "steal": ["ann"]},
-        'steal: expected nothing here, because users is "*" and leaves nobody to steal from',
-    ),
+    ({"users": ["a", "b"], "steal": ["b"]}, "steal: expected users that are not in users; got 'b', who is in both"),
+    ({"users": "*", "steal": ["ann"]}, 'steal: expected nothing here, because users is "*" and leaves nobody'),
     ({"users": []}, 'this worker would serve nobody: expected user ids, or "*" for everyone'),
     ({"users": [f"u{n}" for n in range(3001)]}, "users: expected at most 3,000 user ids"),
     ({"concurrency": 0}, "concurrency: expected a whole number from 1 to 1000; got 0"),
-    ({"concurrency": 2.0}, "concurrency: expected a whole number from 1 to 1000; got 2.0"),
     ({"concurrency": True}, "concurrency: expected a whole number from 1 to 1000; got True"),
-    (
-        {"lease_seconds": 0},
-        "lease_seconds: expected a number of seconds greater than 0 and at most 315360000 (ten years); got 0",
-    ),
-    ({"lease_seconds": -1}, "lease_seconds: expected a number of seconds greater than 0"),
+    ({"lease_seconds": 0}, "lease_seconds: expected a number of seconds greater than 0 and at most 315360000 (ten "),
     ({"poll_interval": 0}, "poll_interval: expected a number of seconds greater than 0"),
     ({"task_timeout": 0}, "task_timeout: expected a number of seconds greater than 0"),
     ({"shutdown_timeout": -1}, "shutdown_timeout: expected a number of seconds from 0"),
     ({"max_tasks": -1}, "max_tasks: expected a whole number of tasks, at least 0 (0: no limit); got -1"),
     ({"max_memory_mb": -1}, "max_memory_mb: expected a whole number of megabytes, at least 0 (0: no limit); got -1"),
-    (
-        {"handler": "handle"},
-        "handler: expected the dotted path of a callable, such as \"shop.tasks.handle\"; got 'handle'",
-    ),
+    ({"handler": "handle"}, 'handler: expected the dotted path of a callable, such as "shop.tasks.handle"; got'),
     ({"worker_id": ""}, "worker_id: expected a name without spaces and commas; got ''"),
 ]
 
 
-@pytest.mark.parametrize("kind", [Worker, AsyncWorker])
+@both_kinds
 @pytest.mark.parametrize(("arguments", "text"), WRONG, ids=lambda value: str(value) if isinstance(value, dict) else "")
-def test_an_argument_that_can_not_be_is_named_at_once(
-    kind: type[Worker | AsyncWorker], arguments: dict[str, Any], text: str
-) -> None:
+def test_an_argument_that_can_not_be_is_named_at_once(kind: Kind, arguments: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         kind(**arguments)
     assert str(caught.value).startswith(text)
 
 
-@pytest.mark.parametrize("kind", [Worker, AsyncWorker])
-def test_several_wrong_arguments_are_named_together(kind: type[Worker | AsyncWorker]) -> None:
-    with pytest.raises(ConfigurationError, match=r"(?s)- poll_interval: expected .*- lease_seconds: expected "):
-        kind(lease_seconds=0, poll_interval=0)
-
-
-@pytest.mark.parametrize("kind", [Worker, AsyncWorker])
-def test_users_may_be_named_as_in_the_configuration(kind: type[Worker | AsyncWorker]) -> None:
+@both_kinds
+def test_users_may_be_named_as_in_the_configuration(kind: Kind) -> None:
     assert kind(users=["*"]).options.users == "*"
     assert kind(users=["ann"], steal=["*"]).options.steal == "*"
     assert kind(users={"ann": 1}.keys()).options.users == ("ann",)  # type: ignore[arg-type]
@@ -108,8 +92,8 @@ def test_users_may_be_named_as_in_the_configuration(kind: type[Worker | AsyncWor
         kind(users=["*"], steal=["ann"])
 
 
-@pytest.mark.parametrize("kind", [Worker, AsyncWorker])
-def test_what_is_not_given_is_configured(kind: type[Worker | AsyncWorker], settings: Settings) -> None:
+@both_kinds
+def test_what_is_not_given_is_configured(kind: Kind, settings: Settings) -> None:
     settings.FAIRQUE = {**settings.FAIRQUE, "WORKER": {"USERS": ["ann"], "LEASE_SECONDS": 20}}
     options = kind(worker_id="me", steal=("bob",), poll_interval=2, max_tasks=0).options
     assert (options.worker_id, options.users, options.steal, options.lease_seconds) == ("me", ("ann",), ("bob",), 20.0)
@@ -120,8 +104,8 @@ def test_what_is_not_given_is_configured(kind: type[Worker | AsyncWorker], setti
         kind(steal=["ann"])
 
 
-@pytest.mark.parametrize("kind", [Worker, AsyncWorker])
-def test_a_queue_that_is_named_twice_is_served_once(kind: type[Worker | AsyncWorker], queue: FairQueue) -> None:
+@both_kinds
+def test_a_queue_that_is_named_twice_is_served_once(kind: Kind, queue: FairQueue) -> None:
     assert kind(["default", "mail", "default"]).options.queues == ("default", "mail")
     unused = RedisConfig().create_async_redis_client()
     other: Any = FairQueue(queue.client, "mail") if kind is Worker else AsyncFairQueue(unused, "mail")
@@ -136,8 +120,8 @@ def test_a_handler_that_is_none_is_named() -> None:
             Worker(handler=path)
 
 
-@pytest.mark.parametrize("kind", [Worker, AsyncWorker])
-def test_a_worker_takes_its_section_in_place_of_the_projects(kind: type[Worker | AsyncWorker]) -> None:
+@both_kinds
+def test_a_worker_takes_its_section_in_place_of_the_projects(kind: Kind) -> None:
     config = WorkerConfig(id="w", users=["ann"], steal=["*"], queues=["mail"], lease_seconds=20)
     options = kind(config, task_timeout=7).options
     assert options.worker_id.startswith("w-")
@@ -145,8 +129,8 @@ def test_a_worker_takes_its_section_in_place_of_the_projects(kind: type[Worker |
     assert (options.lease_seconds, options.task_timeout) == (20, 7)
 
 
-@pytest.mark.parametrize("kind", [Worker, AsyncWorker])
-def test_the_first_designs_names_of_arguments_are_accepted(kind: type[Worker | AsyncWorker]) -> None:
+@both_kinds
+def test_the_first_designs_names_of_arguments_are_accepted(kind: Kind) -> None:
     options = kind(
         id="worker-001",
         assigned_users=["user:1"],
@@ -157,24 +141,12 @@ def test_the_first_designs_names_of_arguments_are_accepted(kind: type[Worker | A
         graceful_shutdown_timeout=20.0,
     ).options
     assert (options.worker_id, options.users, options.steal) == ("worker-001", ("user:1",), ("user:2",))
-    assert (options.poll_interval, options.task_timeout, options.concurrency, options.shutdown_timeout) == (
-        1,
-        300,
-        10,
-        20,
-    )
+    assert (options.poll_interval, options.task_timeout) == (1, 300)
+    assert (options.concurrency, options.shutdown_timeout) == (10, 20)
     with pytest.raises(ConfigurationError, match="users: given twice"):
         kind(users=["a"], assigned_users=["b"])
     with pytest.raises(ConfigurationError, match="worker_id: expected a name without spaces and commas"):
         kind(id="")
-
-
-@pytest.mark.parametrize("kind", [Worker, AsyncWorker])
-def test_a_section_that_is_not_a_workers_is_refused(kind: type[Worker | AsyncWorker]) -> None:
-    with pytest.raises(
-        ConfigurationError, match="a worker takes a WorkerConfig or a FairQueueConfig in place of queues"
-    ):
-        kind(RedisConfig())  # type: ignore[arg-type]
 
 
 FILE_OF_A_WORKER = """

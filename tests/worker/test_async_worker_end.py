@@ -88,16 +88,16 @@ def push_all(push: Push) -> list[str]:
 
 def check_given_back(queue: FairQueue, ids: list[str]) -> None:
     assert sorted(ENDED) == ["sleeps", "spins", "together"]
-    assert [queue.get_task(each).state for each in ids] == [TaskState.QUEUED] * len(ids)
+    assert [queue.get_task(task_id).state for task_id in ids] == [TaskState.QUEUED] * len(ids)
     # Twice if a busy machine let it wait in the worker longer than MAX_BUFFERED_SECONDS before it began.
-    assert [{attempt.kind for attempt in queue.history(each)} for each in ids] == [{"released"}] * len(ids)
+    assert [{attempt.kind for attempt in queue.history(task_id)} for task_id in ids] == [{"released"}] * len(ids)
     assert queue.workers() == []
     assert queue.check_invariants() == []
 
 
 def threads_left() -> list[str]:
     left = set(threading.enumerate()) - THREADS
-    return [each.name for each in left if each.name.startswith("fairque-")]
+    return [thread.name for thread in left if thread.name.startswith("fairque-")]
 
 
 async def begun() -> None:
@@ -176,7 +176,7 @@ def test_a_loop_that_is_closed_without_an_end_of_the_worker(queue: FairQueue, pu
         loop.run_until_complete(loop.shutdown_default_executor())
         loop.close()
         # Not "the worker is forgotten": it may not have reported itself yet.
-        eventually(lambda: all(queue.get_task(each).state is TaskState.QUEUED for each in ids), 20)
+        eventually(lambda: all(queue.get_task(task_id).state is TaskState.QUEUED for task_id in ids), 20)
         eventually(lambda: not queue.workers(), 20)
         assert not running.done()
 
@@ -235,7 +235,11 @@ def way(server: Server) -> Iterator[SlowToOpen]:
 
 def waiting(redis: Redis) -> list[str]:
     """The connections that wait for work."""
-    return [each["id"] for each in redis.client_list() if each["cmd"] == "bzpopmin" and "b" in each["flags"]]
+    return [
+        connection["id"]
+        for connection in redis.client_list()
+        if connection["cmd"] == "bzpopmin" and "b" in connection["flags"]
+    ]
 
 
 @pytest.mark.parametrize("when", ["while it waits", "while it connects"])

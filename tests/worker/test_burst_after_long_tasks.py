@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from django_fairque.engine.model.task import Task
-from tests.worker.conftest import eventually, recorded
-from tests.worker.project.tasks import ENDED, STARTED
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.worker.conftest import StartWorker
+from tests.worker.conftest import Workers, eventually
 
 LONG, SHORT = 1.0, 0.05
 USERS = 50
@@ -23,18 +15,16 @@ def nap(user: str, seconds: float) -> Task:
     return Task.create(user, 3, {"args": [seconds], "kwargs": {}}, name="nap")
 
 
-def test_users_with_short_tasks_have_equal_turns_after_long_tasks(
-    redis: Redis, queue: FairQueue, start_worker: StartWorker
-) -> None:
+def test_users_with_short_tasks_have_equal_turns_after_long_tasks(workers: Workers) -> None:
     """By time: the expected cost of a first task is twenty times the real one."""
-    start_worker("--concurrency", "4").wait_ready()
-    queue.push_batch([nap("before", LONG) for _ in range(8)])
-    eventually(lambda: len(recorded(redis, ENDED)) == 8)
+    workers.start("--concurrency", "4").wait_ready()
+    workers.queue.push_batch([nap("before", LONG) for _ in range(8)])
+    workers.wait_ended(8)
     tasks = [nap(f"b{number}", SHORT) for number in range(USERS) for _ in range(20)]
-    pushed = queue.push_batch(tasks)
+    pushed = workers.queue.push_batch(tasks)
     users = {result.task_id: task.user_id for task, result in zip(tasks, pushed, strict=True)}
-    eventually(lambda: len(recorded(redis, STARTED)) >= 8 + 3 * USERS)
-    order = [users[task_id] for task_id, _ in recorded(redis, STARTED)[8 : 8 + 3 * USERS]]
+    eventually(lambda: len(workers.started()) >= 8 + 3 * USERS)
+    order = [users[task_id] for task_id, _ in workers.started()[8 : 8 + 3 * USERS]]
     # Some tasks lie ahead in the worker, and wrong guesses are corrected when a task has ended.
     assert len(set(order[: USERS + 15])) == USERS
     assert max(Counter(order).values()) <= 6

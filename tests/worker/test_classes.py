@@ -119,6 +119,10 @@ async def begun(tasks: dict[str, list[int]]) -> None:
     await asyncio.to_thread(eventually, lambda: tasks["plain"] and tasks["awaited"])
 
 
+def push_many(queue: FairQueue, name: str, count: int) -> None:
+    queue.push_batch([Task.create(f"u{n % 20}", 3, {"args": [n], "kwargs": {}}, name=name) for n in range(count)])
+
+
 def fill(push: Push) -> list[tuple[str, int]]:
     """Tasks of each kind, with their results."""
     plain = [(push("plain", n, user=f"u{n % 3}"), n * 2) for n in range(20)]
@@ -126,33 +130,26 @@ def fill(push: Push) -> list[tuple[str, int]]:
     return plain + awaited + [(push("batch", n), n * 4) for n in range(7)]
 
 
-def test_a_worker_runs_everything_there_is(queue: FairQueue, push: Push, tasks: dict[str, list[int]]) -> None:
-    expected = fill(push)
-    Worker(burst=True).run()
-    assert [queue.get_task(task_id).result for task_id, _ in expected] == [result for _, result in expected]
-    assert sorted(tasks["batch"]) == [2, 5]
-    assert queue.workers() == []
-    assert queue.check_invariants() == []
+Kind = type[Worker | AsyncWorker]
+both_kinds = pytest.mark.parametrize("kind", [Worker, AsyncWorker])
 
 
-async def test_an_async_worker_runs_everything_there_is(
-    queue: FairQueue, push: Push, tasks: dict[str, list[int]]
+async def run_to_end(worker: Worker | AsyncWorker) -> None:
+    await asyncio.wait_for(worker.run() if isinstance(worker, AsyncWorker) else asyncio.to_thread(worker.run), 60)
+
+
+@both_kinds
+async def test_a_burst_runs_all_tasks_and_records_the_figures_of_their_names(
+    kind: Kind, queue: FairQueue, push: Push, tasks: dict[str, list[int]]
 ) -> None:
     expected = fill(push)
-    await asyncio.wait_for(AsyncWorker(burst=True).run(), 20)
+    await run_to_end(kind(burst=True))
     assert [queue.get_task(task_id).result for task_id, _ in expected] == [result for _, result in expected]
     assert sorted(tasks["batch"]) == [2, 5]
-    assert queue.workers() == []
-    assert queue.check_invariants() == []
-
-
-def test_a_worker_records_the_figures_of_task_names_when_it_ends(
-    queue: FairQueue, push: Push, tasks: dict[str, list[int]]
-) -> None:
-    fill(push)
-    Worker(burst=True).run()
-    figures = sorted((each.attempts, each.failed, each.run.count) for each in queue.task_names())
+    figures = sorted((figures.attempts, figures.failed, figures.run.count) for figures in queue.task_names())
     assert figures == [(7, 0, 7), (20, 0, 20), (20, 0, 20)]
+    assert queue.workers() == []
+    assert queue.check_invariants() == []
 
 
 def test_a_worker_serves_several_queues(push: Push, tasks: dict[str, list[int]]) -> None:
@@ -268,28 +265,16 @@ def test_a_worker_that_was_stopped_is_handed_nothing(
     queue.release(lease)
 
 
-def test_canceled_tasks_are_stopped(
-    queue: FairQueue, push: Push, tasks: dict[str, list[int]], in_thread: Callable[[Worker], threading.Thread]
+@both_kinds
+async def test_canceled_tasks_are_stopped(
+    kind: Kind, queue: FairQueue, push: Push, tasks: dict[str, list[int]]
 ) -> None:
-    ids = [push("long", 1), push("long_awaited", 2)]
-    thread = in_thread(Worker(burst=True, lease_seconds=0.6))
-    eventually(lambda: tasks["plain"] and tasks["awaited"])
-    for task_id in ids:
-        queue.cancel(task_id)
-    thread.join(20)
-    assert not thread.is_alive()
-    assert tasks["ended"] == []
-
-
-async def test_canceled_tasks_of_an_async_worker_are_stopped(
-    queue: FairQueue, push: Push, tasks: dict[str, list[int]]
-) -> None:
-    running = asyncio.ensure_future(AsyncWorker(burst=True, lease_seconds=0.6).run())
+    running = asyncio.ensure_future(run_to_end(kind(burst=True, lease_seconds=0.6)))
     ids = [push("long", 1), push("long_awaited", 2)]
     await begun(tasks)
     for task_id in ids:
         queue.cancel(task_id)
-    await asyncio.wait_for(running, 20)
+    await running
     assert tasks["ended"] == []
 
 
@@ -303,24 +288,22 @@ async def test_time_limits_of_an_async_worker(
         assert "SoftTimeLimitExceeded" in queue.history(task_id)[-1].error
 
 
-@pytest.mark.parametrize("kind", [Worker, AsyncWorker])
+@both_kinds
 async def test_the_time_limit_of_a_queue_is_for_tasks_that_bring_none(
-    kind: type[Worker | AsyncWorker], settings: Settings, push: Push, tasks: dict[str, list[int]]
+    kind: Kind, settings: Settings, push: Push, tasks: dict[str, list[int]]
 ) -> None:
     settings.FAIRQUE = {**settings.FAIRQUE, "QUEUES": {"mail": {"DEFAULT_TASK_TIMEOUT": 0.2}}}
     mail = get_queue("mail")
     limited = [push(name, 1, into=mail, max_retries=0) for name in ("long", "long_awaited")]
     worker = kind(["default", "mail"], burst=True, task_timeout=60)
-    await asyncio.wait_for(worker.run() if isinstance(worker, AsyncWorker) else asyncio.to_thread(worker.run), 20)
+    await run_to_end(worker)
     for task_id in limited:
         assert mail.get_task(task_id).state is TaskState.FAILED
         assert "SoftTimeLimitExceeded" in mail.history(task_id)[-1].error
 
 
-@pytest.mark.parametrize("kind", [Worker, AsyncWorker])
-async def test_a_coroutine_may_raise_a_cancellation_of_its_own(
-    kind: type[Worker | AsyncWorker], queue: FairQueue, push: Push
-) -> None:
+@both_kinds
+async def test_a_coroutine_may_raise_a_cancellation_of_its_own(kind: Kind, queue: FairQueue, push: Push) -> None:
     @task(name="canceled")
     async def canceled(number: int) -> None:
         raise asyncio.CancelledError
@@ -331,7 +314,7 @@ async def test_a_coroutine_may_raise_a_cancellation_of_its_own(
 
     ids = [push(name, 1, max_retries=0) for name in ("canceled", "canceled_together")]
     worker = kind(burst=True)
-    await asyncio.wait_for(worker.run() if isinstance(worker, AsyncWorker) else asyncio.to_thread(worker.run), 20)
+    await run_to_end(worker)
     for task_id in ids:
         assert queue.get_task(task_id).state is TaskState.FAILED
         assert "CancelledError" in queue.history(task_id)[-1].error
@@ -346,9 +329,9 @@ def test_max_tasks(push: Push, queue: FairQueue, tasks: dict[str, list[int]]) ->
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-@pytest.mark.parametrize("kind", [Worker, AsyncWorker])
+@both_kinds
 async def test_batches_are_full_while_enough_items_wait(
-    kind: type[Worker | AsyncWorker], is_async: bool, queue: FairQueue, push: Push, tasks: dict[str, list[int]]
+    kind: Kind, is_async: bool, queue: FairQueue, push: Push, tasks: dict[str, list[int]]
 ) -> None:
     """Whoever else has work, and however many slots are free: a turn takes all that fit, and a batch occupies one slot."""
 
@@ -366,16 +349,12 @@ async def test_batches_are_full_while_enough_items_wait(
 
     name = "together_async" if is_async else "together"
     queue.push_batch([Task.create("acme", 3, {"args": [n], "kwargs": {}}, name=name) for n in range(520)])
-    queue.push_batch([Task.create(f"u{n % 20}", 3, {"args": [n], "kwargs": {}}, name="plain") for n in range(200)])
+    push_many(queue, "plain", 200)
     worker = kind(burst=True, concurrency=4)
-    await asyncio.wait_for(worker.run() if isinstance(worker, AsyncWorker) else asyncio.to_thread(worker.run), 60)
+    await run_to_end(worker)
     assert sorted(tasks["batch"]) == [20, *[50] * 10]
     assert len(tasks["plain"]) == 200
     assert queue.check_invariants() == []
-
-
-def push_many(queue: FairQueue, many: int) -> None:
-    queue.push_batch([Task.create(f"u{n % 20}", 3, {"args": [n], "kwargs": {}}, name="plain") for n in range(many)])
 
 
 def test_many_short_tasks_keep_two_calls_on_their_way(
@@ -391,7 +370,7 @@ def test_many_short_tasks_keep_two_calls_on_their_way(
     monkeypatch.setattr(FetchThread, "make_call", noted)
     rounds = 0
     while rounds < 20 and len(makers) < 2:  # one begins when there are many to report, which is a matter of the machine
-        push_many(queue, 4000)
+        push_many(queue, "plain", 4000)
         Worker(burst=True).run()
         rounds += 1
     assert sorted(tasks["plain"]) == sorted([*range(4000)] * rounds)
@@ -404,7 +383,7 @@ def test_many_short_tasks_keep_two_calls_on_their_way(
 def test_two_calls_on_their_way_fetch_no_more_than_the_worker_may_run(
     queue: FairQueue, tasks: dict[str, list[int]]
 ) -> None:
-    push_many(queue, 4000)
+    push_many(queue, "plain", 4000)
     Worker(burst=True, max_tasks=2000).run()
     assert len(tasks["plain"]) == 2000
     assert queue.workers() == []
@@ -478,8 +457,8 @@ def test_an_async_worker_whose_program_a_task_ends_gives_the_others_back(queue: 
     push("exits", user="mallory", max_retries=0)
     with pytest.raises(SystemExit):
         asyncio.run(AsyncWorker().run())
-    assert [queue.get_task(each).state for each in others] == [TaskState.QUEUED] * 4
-    assert [attempt.kind for each in others for attempt in queue.history(each)] == ["released"] * 4
+    assert [queue.get_task(other).state for other in others] == [TaskState.QUEUED] * 4
+    assert [attempt.kind for other in others for attempt in queue.history(other)] == ["released"] * 4
     assert queue.check_invariants() == []
 
 

@@ -119,7 +119,7 @@ def test_a_primary_is_replaced_under_load(setup: Setup, tmp_path: Path, event: C
         setup.servers[before],
         tmp_path,
         TEST_SENTINELS=",".join(f"{host}:{port}" for host, port in setup.nodes),
-        FAIRQUE_WORKER__LEASE_SECONDS="6",
+        lease_seconds="6",
     )
     with setup.queue() as queue:
         producer = Producer(queue)

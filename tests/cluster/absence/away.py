@@ -5,18 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from django_fairque.engine.model.ids import bucket_of
 from django_fairque.engine.model.options import QueueConfig
 from tests.cluster.conftest import SHARDS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.cluster.six_nodes import Six
-
+from tests.cluster.six_nodes import Six
 
 VICTIM = 3
 DEADLINE = 0.5

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
@@ -11,12 +11,8 @@ from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
 from tests.cluster.conftest import SHARDS
+from tests.cluster.six_nodes import Six
 from tests.engine.conftest import task
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-
-    from tests.cluster.six_nodes import Six
 
 from .away import CONFIG, DEADLINE, USERS, VICTIM, Away
 

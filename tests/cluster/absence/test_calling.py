@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from django_fairque.engine.model.errors import RedisConnectionError, ShardsAwayError
 from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.transport import node_health as cluster_nodes
 from tests.engine.conftest import task
 from tests.worker.conftest import eventually
 
 from .away import CONFIG, USERS, VICTIM, Away, in_time, stopped
-
-if TYPE_CHECKING:
-    from django_fairque.engine.queue.async_queue import AsyncFairQueue
 
 
 def test_living_users_go_on_and_the_others_get_a_clear_error(queue: FairQueue, away: Away) -> None:

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
 from django_fairque.engine.model.errors import RedisConnectionError, ShardsAwayError
 from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.async_queue import AsyncFairQueue
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.statistics.health import Alert
 from tests.engine.conftest import task
 
 from .away import USERS, Away, in_time, stopped
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from django_fairque.engine.queue.async_queue import AsyncFairQueue
-    from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.engine.statistics.health import Alert
 
 
 @pytest.fixture

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
+from pytest_django import Settings
 
 from django_fairque import AsyncWorker
 from django_fairque import task as task_of
 from django_fairque.conf import aclose_queues
 from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.tasks import registry
 from tests.cluster.conftest import SHARDS
 from tests.worker.conftest import eventually
 
 from .away import DEADLINE, USERS, Away, stopped
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-
-    from django_fairque.engine.queue.queue import FairQueue
 
 
 @pytest.mark.slow  # starts a cluster

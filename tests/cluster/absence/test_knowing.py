@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from django_fairque.engine.inspection.pages import PartialList
 from django_fairque.engine.inspection.search import Search
 from django_fairque.engine.model.errors import ShardsAwayError
 from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.queue import FairQueue
 from tests.cluster.conftest import SHARDS
 from tests.engine.conftest import task
-
-if TYPE_CHECKING:
-    from django_fairque.engine.inspection.pages import PartialList
-    from django_fairque.engine.model.task import Task
-    from django_fairque.engine.queue.queue import FairQueue
 
 from .away import USERS, Away
 
 
-def test_figures_say_which_shards_are_missing(queue: FairQueue, patient_queue: FairQueue, away: Away) -> None:
+def test_figures_and_health_say_which_shards_are_missing(
+    queue: FairQueue, patient_queue: FairQueue, away: Away
+) -> None:
     whole = patient_queue.get_stats()
     assert (whole.states["queued"], whole.missing_shards) == (len(USERS), ())
     away.kill()
@@ -34,10 +34,6 @@ def test_figures_say_which_shards_are_missing(queue: FairQueue, patient_queue: F
     assert [one.shard for one in each if not one.is_up] == list(away.shards)
     assert len(each) == SHARDS
     assert sum(one.depth for one in each) == len(away.others)
-
-
-def test_health_is_degraded_and_says_so(queue: FairQueue, away: Away) -> None:
-    away.kill()
     health = queue.health()
     assert health.status == "degraded"
     assert health.missing_shards == away.shards
@@ -65,12 +61,16 @@ def test_pages_and_lists_go_on_without_them(queue: FairQueue, patient_queue: Fai
     assert set(queue.busy_users()) == set(away.others)
 
 
-def test_dead_letters_and_schedules(queue: FairQueue, patient_queue: FairQueue, away: Away) -> None:
+def test_lists_leave_missing_shards_out_and_plain_numbers_are_errors(
+    queue: FairQueue, patient_queue: FairQueue, away: Away
+) -> None:
     for lease in patient_queue.pop_batch(100, "w"):
         patient_queue.fail(lease, "no", retry=False)
     here, there = away.others[0], away.users[0]
     for name, user in (("here", here), ("there", there)):
         patient_queue.schedules.add(name, task=task(user), every=60)
+    patient_queue.push_batch([task(user) for user in USERS])
+    patient_queue.pause()
     away.kill()
     page = queue.dlq.list(100)
     assert (len(page.items), page.missing_shards) == (len(away.others), away.shards)
@@ -91,13 +91,6 @@ def test_dead_letters_and_schedules(queue: FairQueue, patient_queue: FairQueue, 
     queue.schedules.add("here", task=task(here), every=30)
     with pytest.raises(ShardsAwayError, match="the schedule 'new' can't be looked up"):
         queue.schedules.add("new", task=task(here), every=30)
-
-
-def test_a_plain_number_is_an_error_while_a_shard_is_away(
-    queue: FairQueue, patient_queue: FairQueue, away: Away
-) -> None:
-    patient_queue.pause()
-    away.kill()
     with pytest.raises(ShardsAwayError, match="the dead letters can't be counted") as caught:
         queue.dlq.count()
     assert caught.value.shards == away.shards

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.core.management import call_command
 from django.urls import reverse
 
+from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.monitoring.health import judged
 from django_fairque.monitoring.monitor import AlertRule, MonitorAlert, StatsMonitor
 from django_fairque.monitoring.probe import Probe
@@ -19,9 +20,6 @@ from tests.web.test_probes import get
 from tests.worker.conftest import eventually
 
 from .away import DEADLINE, Away, stopped
-
-if TYPE_CHECKING:
-    from django_fairque.engine.queue.queue import FairQueue
 
 
 @pytest.fixture(autouse=True)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from django_fairque.engine.model.errors import ConfigurationError
+from django_fairque.engine.queue.queue import FairQueue
 from tests.cluster.conftest import SHARDS
+from tests.cluster.six_nodes import Six
 from tests.engine.conftest import task
 from tests.worker.conftest import eventually
-
-if TYPE_CHECKING:
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.cluster.six_nodes import Six
 
 from .away import Away, in_time
 

@@ -7,9 +7,9 @@ import re
 import signal
 import time
 from collections import Counter
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,17 +18,11 @@ from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
 from tests.cluster.conftest import SHARDS
+from tests.cluster.six_nodes import Six
 from tests.cluster.test_failover import users_of
-from tests.worker.conftest import eventually
+from tests.worker.conftest import WorkerProcess, eventually
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from tests.cluster.six_nodes import Six
-    from tests.worker.conftest import WorkerProcess
-
-    RunWorker = Callable[..., AbstractContextManager[WorkerProcess]]
+RunWorker = Callable[..., AbstractContextManager[WorkerProcess]]
 
 VICTIM = 3
 LEASE = 9

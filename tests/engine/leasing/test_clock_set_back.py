@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.outcome import Outcome
@@ -12,15 +14,9 @@ from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.scripting.acl import rules
 from tests.counting import commands
-from tests.engine.conftest import NOW, task
+from tests.engine.conftest import NOW, pop, task
 from tests.engine.server_clock import ServerClock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from redis import Redis
-
-    from tests.servers import Server
+from tests.servers import Server
 
 LEASE = 30.0
 HOUR = 3600.0
@@ -37,8 +33,7 @@ def queue(redis: Redis) -> Iterator[FairQueue]:
 
 def leased(queue: FairQueue, now: float, **options: Any) -> str:
     queue.push(task("ann", **options), now=now)
-    lease = queue.pop("w", lease=LEASE, now=now)
-    assert lease is not None
+    lease = pop(queue, now, lease=LEASE)
     return lease.task_id
 
 
@@ -82,8 +77,7 @@ def test_a_lease_that_had_ended_is_ended(queue: FairQueue) -> None:
 @pytest.mark.parametrize("call", ["push", "heartbeat", "alerts", "xcom", "progress", "settle"])
 def test_whatever_call_is_the_first_one_sees_it(queue: FairQueue, call: str) -> None:
     queue.push(task("ann"), now=AHEAD)
-    lease = queue.pop("w", lease=LEASE, now=AHEAD)
-    assert lease is not None
+    lease = pop(queue, AHEAD, lease=LEASE)
     calls: dict[str, Callable[[], object]] = {
         "push": lambda: queue.push(task("bob"), now=NOW),
         "heartbeat": lambda: queue.heartbeat("another", {}, lease=LEASE, now=NOW),
@@ -132,9 +126,7 @@ def test_a_retry_s_pause_is_no_longer_than_it_was(queue: FairQueue) -> None:
     task_id = leased(queue, AHEAD, max_retries=3)
     queue.push(task(execute_after=AHEAD + 30), now=AHEAD)
     queue.release_worker("w", now=AHEAD)
-    lease = queue.pop("w", lease=LEASE, now=AHEAD)
-    assert lease is not None
-    queue.settle([Outcome.fail(lease, "x", delay=20)], now=AHEAD)
+    queue.settle([Outcome.fail(pop(queue, AHEAD, lease=LEASE), "x", delay=20)], now=AHEAD)
     queue.sweep(now=AHEAD + 5)
     assert queue.sweep(now=NOW).due == 0
     assert queue.get_task(task_id).execute_after == pytest.approx(NOW + 15)
@@ -155,8 +147,7 @@ def test_a_delay_is_no_longer_than_it_was(queue: FairQueue) -> None:
 def test_a_pause_after_crashes_is_no_longer_than_it_was(queue: FairQueue, crash: str) -> None:
     task_id = queue.push(task("ann"), now=AHEAD).task_id
     for _ in range(2):
-        lease = queue.pop("w", lease=LEASE, now=AHEAD)
-        assert lease is not None
+        lease = pop(queue, AHEAD, lease=LEASE)
         if crash == "reported":
             queue.settle([Outcome.crash(lease, "x")], now=AHEAD)
         else:
@@ -242,8 +233,7 @@ def test_the_order_inside_one_user_does_not_change(queue: FairQueue) -> None:
 
 def test_a_lease_s_run_and_wait_are_never_negative(queue: FairQueue) -> None:
     queue.push(task("ann"), now=AHEAD)
-    lease = queue.pop("w", lease=LEASE, now=AHEAD)
-    assert lease is not None
+    lease = pop(queue, AHEAD, lease=LEASE)
     queue.push(task("ann"), now=AHEAD)
     (following,) = queue.settle([Outcome.finish(lease)], 1, worker="w", now=NOW).leases
     queue.settle([Outcome.finish(following)], worker="w", now=NOW + 1)
@@ -256,9 +246,7 @@ def test_the_last_hour_holds_no_hour_of_the_future(queue: FairQueue) -> None:
     begin = NOW - NOW % HOUR
     for at in (begin + 5 * HOUR, begin):
         queue.push(task("ann"), now=at)
-        lease = queue.pop("w", lease=LEASE, now=at)
-        assert lease is not None
-        queue.settle([Outcome.finish(lease, took=10)], now=at)
+        queue.settle([Outcome.finish(pop(queue, at, lease=LEASE), took=10)], now=at)
     (stats,) = queue.user_stats(["ann"], now=begin + 60)
     assert stats.last_hour.busy_seconds == pytest.approx(10)
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
-
-if TYPE_CHECKING:
-    from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.queue.queue import FairQueue
 
 LEASE = 30.0
 HOUR = 3600.0

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from redis import Redis
 
 from tests.engine.sharing import World
-
-if TYPE_CHECKING:
-    from redis import Redis
 
 STEPS = 300
 A_QUARTER = 0.25
 """Of a task: what a list has given is taken off in such steps."""
 seeds = given(seed=st.integers(0, 2**32))
 quietly = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-runs = settings(quietly, max_examples=8)
-by_either = pytest.mark.parametrize("fair_by", ["time", "tasks"])
+runs = settings(quietly, max_examples=3)
+more = [pytest.param(kind, part, marks=pytest.mark.slow) for kind in ("time", "tasks") for part in (1, 2, 3)]
+by_either = pytest.mark.parametrize(("fair_by", "part"), [("time", 0), ("tasks", 0), *more])
 
 
 @by_either
 @pytest.mark.parametrize("shards", [1, 3])
 @seeds
 @runs
-def test_of_those_who_have_work_nobody_is_far_ahead(redis: Redis, fair_by: str, shards: int, seed: int) -> None:
+def test_of_those_who_have_work_nobody_is_far_ahead(
+    redis: Redis, fair_by: str, part: int, shards: int, seed: int
+) -> None:
     world = World(redis, seed, fair_by, shards)
     for _ in world.steps(STEPS):
         if world.random.random() < 0.02:
@@ -39,7 +38,7 @@ def test_of_those_who_have_work_nobody_is_far_ahead(redis: Redis, fair_by: str, 
 @by_either
 @seeds
 @runs
-def test_a_list_costs_nobody_a_turn(redis: Redis, fair_by: str, seed: int) -> None:
+def test_a_list_costs_nobody_a_turn(redis: Redis, fair_by: str, part: int, seed: int) -> None:
     world = World(redis, seed, fair_by)
     world.run_with_workers_for(world.users[0], STEPS)
     assert world.worst(world.without(world.users[0])) <= 1
@@ -49,7 +48,7 @@ def test_a_list_costs_nobody_a_turn(redis: Redis, fair_by: str, seed: int) -> No
 @by_either
 @seeds
 @runs
-def test_those_of_a_list_share_it(redis: Redis, fair_by: str, seed: int) -> None:
+def test_those_of_a_list_share_it(redis: Redis, fair_by: str, part: int, seed: int) -> None:
     world = World(redis, seed, fair_by)
     world.run_for(world.users[:3], STEPS)
     assert world.worst(ahead=A_QUARTER) <= 1
@@ -58,7 +57,7 @@ def test_those_of_a_list_share_it(redis: Redis, fair_by: str, seed: int) -> None
 @by_either
 @seeds
 @runs
-def test_whoever_loses_the_workers_of_its_list_is_soon_next(redis: Redis, fair_by: str, seed: int) -> None:
+def test_whoever_loses_the_workers_of_its_list_is_soon_next(redis: Redis, fair_by: str, part: int, seed: int) -> None:
     world = World(redis, seed, fair_by)
     for step in world.steps(2 * STEPS):
         if step < STEPS:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from redis import Redis
 
 from django_fairque.engine.leasing.lease_ops import WorkerCommand
+from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, push_many, task
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
 
 
 def test_a_heartbeat_renews_records_and_tells_of_cancellations(queue: FairQueue) -> None:

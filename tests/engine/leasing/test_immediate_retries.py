@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.records import TaskState
-from tests.engine.conftest import NOW, task
-
-if TYPE_CHECKING:
-    from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.queue.queue import FairQueue
+from tests.engine.conftest import NOW, pop, task
 
 
 def waits(queue: FairQueue, delays: list[float], now: float = NOW) -> list[float]:
     """Seconds that the one task waits after each of these retries."""
     found = []
     for delay in delays:
-        lease = queue.pop("w", now=now)
-        assert lease is not None
+        lease = pop(queue, now)
         assert queue.settle([Outcome.retry(lease, "not yet", delay=delay)], now=now).statuses == ["retried"]
         due = queue.get_task(lease.task_id).execute_after
         assert due is not None
@@ -32,7 +27,6 @@ def waits(queue: FairQueue, delays: list[float], now: float = NOW) -> list[float
 def test_after_ten_in_a_row_it_waits_a_second(queue: FairQueue, delay: float) -> None:
     queue.push(task("a"), now=NOW)
     assert waits(queue, [delay] * 13) == [delay] * 10 + [1.0] * 3
-    assert queue.check_invariants() == []
 
 
 def test_a_longer_delay_is_not_affected_and_begins_anew(queue: FairQueue) -> None:
@@ -45,8 +39,7 @@ def test_after_a_thousand_it_is_a_dead_letter_that_can_be_requeued(queue: FairQu
     task_id = queue.push(task("a", max_retries=5), now=NOW).task_id
     assert len(waits(queue, [0] * 1000)) == 1000
     now = NOW + 2000
-    lease = queue.pop("w", now=now)
-    assert lease is not None
+    lease = pop(queue, now)
     outcome = Outcome.retry(lease, "not yet", delay=0)
     assert queue.settle([outcome], now=now).statuses == ["dead"]
     assert queue.settle([outcome], now=now).statuses == ["dead"]  # the reply was lost
@@ -55,4 +48,3 @@ def test_after_a_thousand_it_is_a_dead_letter_that_can_be_requeued(queue: FairQu
     assert queue.get_task(task_id).state is TaskState.FAILED
     assert queue.dlq.requeue(letter.entry_id, now=now)
     assert waits(queue, [0] * 11, now) == [0] * 10 + [1.0]
-    assert queue.check_invariants() == []

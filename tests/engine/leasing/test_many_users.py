@@ -9,23 +9,17 @@ from __future__ import annotations
 import os
 import statistics
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.queue.queue import FairQueue
-from tests.counting import commands
+from tests.conftest import MakeServer
 from tests.engine.conftest import task
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from tests.conftest import MakeServer
 
 FEW = 100
 MANY = 100_000
 """On servers on which time is compared. `python -m tests.lab.benchmarks engine` has a million, which take minutes to fill."""
-MANY_TO_COUNT = 20_000
 MOST = 1.2
 """Processor time of a pop among many users over that of one among a hundred."""
 ROUNDS, POPS = 20, 50
@@ -62,15 +56,6 @@ def on_one_core(process: int) -> None:
         core = {max(os.sched_getaffinity(0))}
         for thread in Path(f"/proc/{process}/task").iterdir():
             os.sched_setaffinity(int(thread.name), core)
-
-
-def test_a_pop_takes_the_same_commands_among_many_users(make_server: MakeServer) -> None:
-    with make_server().client() as few, make_server().client() as many:
-        small, large = fill(few, FEW, 25), fill(many, MANY_TO_COUNT, 1)
-        for size in (1, 50):
-            here = commands(few, lambda size=size: small.pop_batch(size, "w", lease=1e6))  # type: ignore[misc]
-            there = commands(many, lambda size=size: large.pop_batch(size, "w", lease=1e6))  # type: ignore[misc]
-            assert here == there, f"pop of {size}"
 
 
 def test_a_pop_takes_about_the_same_time_among_many_users(make_server: MakeServer) -> None:

@@ -5,24 +5,19 @@ from __future__ import annotations
 import heapq
 import itertools
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from redis import Redis
 
+from django_fairque.engine.model.lease import Lease
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, MakeQueue, task
 from tests.engine.sharding.sharded import users_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from redis import Redis
-
-    from django_fairque.engine.model.lease import Lease
 
 P = "fq:{default:0}:"
 by_either = pytest.mark.parametrize("fair_by", ["time", "tasks"])

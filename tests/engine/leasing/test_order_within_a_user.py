@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from redis import Redis
 
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.priority import Priority, calculate_score
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
-from tests.engine.conftest import NOW, MakeQueue, push_many, task
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.queue.queue import FairQueue
+from tests.engine.conftest import NOW, MakeQueue, pop, push_many, task
 
 HEAD_START = 6 * 3600
 
@@ -71,9 +67,7 @@ def test_the_order_is_the_oracles(redis: Redis, queue: FairQueue, steps: list[tu
             queue.push(made, now=now)
             oracle.waiting.append((priority, now, made.task_id))
         elif oracle.waiting:
-            lease = queue.pop("w", lease=1e8, now=now)
-            assert lease is not None
-            assert lease.task_id == oracle.pop(now)
+            assert pop(queue, now, lease=1e8).task_id == oracle.pop(now)
 
 
 class TestComingBack:
@@ -123,9 +117,7 @@ class TestComingBack:
     def test_behind_nobody_who_came_later(self, queue: FairQueue) -> None:
         """One whose retry is due stands at the end, though it was handed out before."""
         first, second, third = push_many(queue, "a", 3, priority=6)
-        failed = queue.pop("w", now=NOW)
-        assert failed is not None
-        queue.settle([Outcome.fail(failed, "x", delay=1)], now=NOW)
+        queue.settle([Outcome.fail(pop(queue), "x", delay=1)], now=NOW)
         lease = queue.pop("w", now=NOW)
         queue.sweep(now=NOW + 5)
         assert lease is not None
@@ -148,8 +140,7 @@ def test_the_lowest_is_not_starved_by_an_endless_stream_of_the_highest(queue: Fa
     now = NOW
     while True:
         queue.push(task("a", Priority.VERY_HIGH), now=now)
-        lease = queue.pop("w", lease=1e8, now=now)
-        assert lease is not None
+        lease = pop(queue, now, lease=1e8)
         if lease.task_id == low:
             break
         now += 60
@@ -160,13 +151,9 @@ def test_the_lowest_is_not_starved_by_an_endless_stream_of_the_highest(queue: Fa
 def test_what_is_not_due_blocks_nothing(queue: FairQueue) -> None:
     later = queue.push(task("a", 6, execute_after=NOW + 100), now=NOW).task_id
     ready = queue.push(task("a", 1), now=NOW).task_id
-    lease = queue.pop("w", lease=1e6, now=NOW)
-    assert lease is not None
-    assert lease.task_id == ready
+    assert pop(queue, lease=1e6).task_id == ready
     assert queue.pop("w", now=NOW + 99.9) is None
-    lease = queue.pop("w", now=NOW + 100)
-    assert lease is not None
-    assert lease.task_id == later
+    assert pop(queue, NOW + 100).task_id == later
 
 
 def test_waiting_counts_from_when_it_was_due(queue: FairQueue) -> None:
@@ -189,8 +176,7 @@ def test_what_was_not_started_in_time_is_a_dead_letter(queue: FairQueue, how: st
 @pytest.mark.parametrize("how", ["released", "its lease ended"])
 def test_what_was_started_in_time_does_not_expire(queue: FairQueue, how: str) -> None:
     queue.push(task("a", task_id="t", expires_at=NOW + 10), now=NOW)
-    lease = queue.pop("w", lease=5, now=NOW + 1)
-    assert lease is not None
+    lease = pop(queue, NOW + 1, lease=5)
     if how == "released":
         queue.release(lease, now=NOW + 11)
     queue.sweep(now=NOW + 40)

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.errors import TaskValidationError
+from django_fairque.engine.model.lease import Lease
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, MakeQueue, everything, pop, push_many, task
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from redis import Redis
-
-    from django_fairque.engine.model.lease import Lease
-    from django_fairque.engine.queue.queue import FairQueue
 
 KINDS: dict[str, Callable[[Lease], Outcome]] = {
     "finish": Outcome.finish,
@@ -111,8 +107,7 @@ def test_its_backoff_is_that_of_the_queues_settings(make_queue: MakeQueue) -> No
     task_id = push_many(queue, "a", 1)[0]
     assert queue.settle([Outcome.fail(pop(queue), "no")], now=NOW).statuses == ["retried"]
     assert NOW + 100 <= queue.get_task(task_id).execute_after <= NOW + 110  # type: ignore[operator]
-    again = pop(queue, NOW + 110)
-    assert queue.settle([Outcome.fail(again, "no")], now=NOW + 110).statuses == ["retried"]
+    assert queue.settle([Outcome.fail(pop(queue, NOW + 110), "no")], now=NOW + 110).statuses == ["retried"]
     assert NOW + 260 <= queue.get_task(task_id).execute_after <= NOW + 275  # type: ignore[operator]
 
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.records import FailureType, TaskState
-from tests.engine.conftest import NOW, task
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.queue.queue import FairQueue
+from tests.engine.conftest import NOW, pop, task
 
 DAMAGE: dict[str, Callable[[Redis, str], Any]] = {
     "other bytes": lambda redis, key: redis.set(key, b"garbage"),
@@ -40,9 +36,7 @@ def test_it_is_a_dead_letter_and_others_run(queue: FairQueue, redis: Redis, kind
 
 def test_a_payload_that_is_gone_of_a_task_that_ran_before(queue: FairQueue, redis: Redis) -> None:
     damaged = queue.push(task("u"), now=NOW).task_id
-    lease = queue.pop("w", now=NOW)
-    assert lease is not None
-    queue.release(lease, now=NOW)
+    queue.release(pop(queue), now=NOW)
     redis.delete(f"fq:{{default:0}}:payload:{damaged}")
     assert queue.pop("w", now=NOW) is None
     (letter,) = queue.dlq.list().items

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 import pytest
+from redis import Redis
 
+from django_fairque.engine.model.lease import Lease
 from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.queue.queue import FairQueue
 from tests.counting import commands
-from tests.engine.conftest import NOW, MakeQueue, push_many, task
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from redis import Redis
-
-    from django_fairque.engine.model.lease import Lease
-    from django_fairque.engine.queue.queue import FairQueue
+from tests.engine.conftest import NOW, MakeQueue, pop, push_many, task
 
 SHORT = 0.0001
 """Seconds of a task that costs the least that a task is charged: ten of them are a turn."""
@@ -32,9 +27,7 @@ def run(queue: FairQueue, user: str, *took: float) -> None:
     """Run tasks of this user, one after the other, which take so long."""
     for seconds in took:
         queue.push(task(user), now=NOW)
-        lease = queue.pop("w", [user], now=NOW)
-        assert lease is not None
-        queue.finish(lease, took=seconds, now=NOW)
+        queue.finish(pop(queue, users=[user]), took=seconds, now=NOW)
 
 
 def finish(queue: FairQueue, leases: Sequence[Lease], took: float) -> None:

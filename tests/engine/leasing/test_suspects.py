@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.leasing import lease_ops as leasing
 from django_fairque.engine.leasing.lease_ops import Fetch
@@ -12,13 +13,8 @@ from django_fairque.engine.model.errors import TaskValidationError
 from django_fairque.engine.model.lease import LeaseKey, leases_of_reply
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.records import FailureType, TaskState
-from tests.engine.conftest import NOW, pop, task
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.engine.conftest import MakeQueue
+from django_fairque.engine.queue.queue import FairQueue
+from tests.engine.conftest import NOW, MakeQueue, pop, task
 
 
 def crash(queue: FairQueue, now: float = NOW) -> None:

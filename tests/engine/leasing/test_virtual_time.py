@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from django_fairque.engine.model.outcome import Outcome
-from tests.engine.conftest import NOW, MakeQueue, task
-
-if TYPE_CHECKING:
-    from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.queue.queue import FairQueue
+from tests.engine.conftest import NOW, MakeQueue, pop, task
 
 
 def serve(queue: FairQueue, rounds: int, now: float) -> dict[str, int]:
@@ -32,9 +30,7 @@ def test_a_wrong_guess_for_several_tasks_is_no_head_start(make_queue: MakeQueue,
     queue = make_queue(fair_by="time")
     queue.push_batch([task("alone") for _ in range(2000)], now=NOW)
     for took in [0.1] * 20 + [slowest]:
-        lease = queue.pop("w", now=NOW)
-        assert lease is not None
-        queue.finish(lease, took=took, now=NOW)
+        queue.finish(pop(queue), took=took, now=NOW)
     serve(queue, 1, NOW + 1)
     queue.push_batch([task("newcomer") for _ in range(2000)], now=NOW + 2)
     got = serve(queue, 50, NOW + 2)
@@ -58,13 +54,11 @@ def test_workers_that_prefer_one_user_leave_the_others_their_weights(make_queue:
     queue.user("b").set_weight(4, now=NOW)
     got = dict.fromkeys("abc", 0)
     for number in range(200):
-        lease = queue.pop("shared", now=NOW + number)
-        assert lease is not None
+        lease = pop(queue, NOW + number, worker="shared")
         got[lease.user_id] += 1
         queue.finish(lease, took=1, now=NOW + number)
         for _ in range(dedicated):
-            other = queue.pop("dedicated", ["a"], "*", now=NOW + number)
-            assert other is not None
+            other = pop(queue, NOW + number, worker="dedicated", users=["a"], steal="*")
             queue.finish(other, took=1, now=NOW + number)
     assert got["b"] / got["c"] == pytest.approx(4, rel=0.1)
 
@@ -100,8 +94,7 @@ def test_a_move_between_organizations_with_tasks_running_credits_nobody(make_que
     queue = make_queue(fair_by="time")
     queue.user("member").set_organization("organization", now=NOW)
     queue.push_batch([task("mover") for _ in range(30)], now=NOW)
-    lease = queue.pop("w", now=NOW)
-    assert lease is not None
+    lease = pop(queue)
     queue.finish(lease, took=3600, now=NOW)  # so the next ones are expected to take an hour
     leases = queue.pop_batch(10, "w", ["mover"], lease=9e4, now=NOW)
     queue.user("mover").pause(now=NOW)
@@ -119,8 +112,7 @@ def _serve_one_by_one(queue: FairQueue, times: int) -> list[str]:
     """The users of tasks of ten seconds."""
     users = []
     for _ in range(times):
-        lease = queue.pop("w", now=NOW)
-        assert lease is not None
+        lease = pop(queue)
         users.append(lease.user_id)
         queue.finish(lease, took=10, now=NOW)
     return users

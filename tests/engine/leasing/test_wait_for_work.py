@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import redis as redis_py
+from redis import Redis
 
 from django_fairque.engine.leasing.lease_ops import Fetch, PrefetchingWait
 from django_fairque.engine.model.errors import NotPermittedError
+from django_fairque.engine.model.lease import Lease
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, task
+from tests.servers import Server
 from tests.topologies import wait_for
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from redis import Redis
-
-    from django_fairque.engine.model.lease import Lease
-    from tests.servers import Server
 
 FETCH = Fetch(2, "w")
 

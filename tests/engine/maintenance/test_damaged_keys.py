@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.inspection.search import Search
 from django_fairque.engine.model.errors import FairQueueError
@@ -14,9 +15,6 @@ from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, everything, task
-
-if TYPE_CHECKING:
-    from redis import Redis
 
 P = "fq:{default:0}:"
 VALUES = {

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.ids import bucket_of
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.queue import FairQueue
-from tests.engine.conftest import NOW, push_many, task
-
-if TYPE_CHECKING:
-    from redis import Redis
+from tests.engine.conftest import NOW, pop, push_many, task
 
 P = "fq:{default:0}:"
 HOUR = 3600.0
@@ -25,9 +22,7 @@ def test_a_live_task_is_never_forgotten(queue: FairQueue, redis: Redis, registry
     (task_id,) = push_many(queue, "ann", 1)
     redis.zadd(f"{P}state:{registry}", {task_id: 1})
     queue.sweep(now=NOW)
-    lease = queue.pop("w", now=NOW)
-    assert lease is not None
-    assert lease.task_id == task_id
+    assert pop(queue).task_id == task_id
 
 
 def test_an_end_of_which_other_shards_did_not_hear_is_found_and_told(redis: Redis) -> None:
@@ -36,9 +31,7 @@ def test_an_end_of_which_other_shards_did_not_hear_is_found_and_told(redis: Redi
     queue.push_graph([task(here, task_id="f"), task(there, task_id="w", depends_on=["f"])], now=NOW)
     for _ in range(3):
         queue.carry_messages(now=NOW)
-    lease = queue.pop("w", now=NOW)
-    assert lease is not None
-    queue.finish(lease, now=NOW)
+    queue.finish(pop(queue), now=NOW)
     redis.hdel(f"{P}outbox", "tell:1:f")
     redis.sadd(f"{P}deps:remote:f", "1")
     (violation,) = queue.check_invariants()

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.records import TaskState
-from tests.engine.conftest import NOW, push_many, task
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.engine.conftest import MakeQueue
+from django_fairque.engine.queue.queue import FairQueue
+from tests.engine.conftest import NOW, MakeQueue, pop, push_many, task
 
 SLICE = 20
 """Tasks of each kind that one call expires, promotes or resolves."""
@@ -67,9 +61,7 @@ class TestExpired:
     def test_of_a_list_of_users(self, queue: FairQueue) -> None:
         push_many(queue, "a", BULK, expires_at=NOW + 1)
         queue.push(task("b"), now=NOW + 2)
-        lease = queue.pop("w", ["a", "b"], now=NOW + 2)
-        assert lease is not None
-        assert lease.user_id == "b"
+        assert pop(queue, NOW + 2, users=["a", "b"]).user_id == "b"
 
     def test_its_own_live_task_comes_when_they_are_buried(self, queue: FairQueue) -> None:
         push_many(queue, "a", BULK, expires_at=NOW + 1)
@@ -132,7 +124,6 @@ class TestDependents:
         while queue.sweep(now=NOW).more:
             pass
         assert queue.get_queue_sizes("a").ready == BULK
-        assert queue.check_invariants() == []
 
     def test_of_many_users_who_wait_for_the_same_task(self, queue: FairQueue) -> None:
         """In one call, as a graph pushes them; b has few tasks, as half of the users have."""
@@ -143,7 +134,6 @@ class TestDependents:
         )
         self.finish_parent(queue)
         assert self.sweeps_until_queued(queue, f"b.{len(owners) - 1}") <= 2
-        assert queue.check_invariants() == []
 
     @pytest.mark.parametrize("policy", ["run", "cancel"])
     def test_of_another_user_who_waits_for_the_same_failed_task(self, queue: FairQueue, policy: str) -> None:
@@ -154,9 +144,7 @@ class TestDependents:
         for number in range(SLICE // 2):
             queue.push(task("b", task_id=f"waits{number}", depends_on=["parent"]), now=NOW)
         queue.push(task("b", task_id="b", depends_on=["parent"], on_dependency_failure=policy), now=NOW)
-        lease = queue.pop("w", now=NOW)
-        assert lease is not None
-        queue.fail(lease, "no", retry=False, now=NOW)
+        queue.fail(pop(queue), "no", retry=False, now=NOW)
         for _ in range(2):
             queue.sweep(now=NOW)
         assert queue.get_task("b").state is (TaskState.QUEUED if policy == "run" else TaskState.CANCELED)
@@ -171,7 +159,6 @@ class TestDependents:
         while queue.sweep(now=NOW).more:
             pass
         assert queue.get_task("waits0").state is TaskState.QUEUED
-        assert queue.check_invariants() == []
 
     def test_nothing_is_left_of_dependents_that_were_canceled(self, queue: FairQueue, redis: Redis) -> None:
         queue.push(task("a", task_id="parent"), now=NOW)
@@ -180,7 +167,6 @@ class TestDependents:
         assert redis.exists("fq:{default:0}:deps:first:parent")
         queue.cancel_many(ids, now=NOW)
         assert not list(redis.scan_iter("*:deps:*"))
-        assert queue.check_invariants() == []
 
     def test_an_entry_of_a_task_that_does_not_wait_is_found_and_repaired(self, queue: FairQueue, redis: Redis) -> None:
         queue.push_batch([task("a", task_id="parent"), task("a", task_id="other")], now=NOW)
@@ -188,7 +174,6 @@ class TestDependents:
         redis.sadd("fq:{default:0}:deps:first:parent", "other")
         assert [violation.invariant for violation in queue.check_invariants()] == ["dependencies"]
         queue.repair()
-        assert queue.check_invariants() == []
 
     def finish_parent(self, queue: FairQueue, *users: str, task_id: str = "parent") -> None:
         while (lease := queue.pop("w", list(users) or "*", now=NOW)) is not None and lease.task_id != task_id:

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
+from redis import Redis
 
 from django_fairque.engine.model.errors import LuaScriptError
 from django_fairque.engine.model.payload import pack, unpack
+from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, task
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
 
 DAMAGED = [b"-3:", b"-1:x", b"-2:x", b"1:a-3:", b"3", b":", b"x:y"]
 """The first leads back to itself: whoever followed it would never come to an end."""

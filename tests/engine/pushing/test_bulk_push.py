@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.errors import BacklogFullError
 from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.task import Task
 from django_fairque.engine.pushing.push import TASKS_SORTED_BY_USER
 from django_fairque.engine.queue.queue import FairQueue
-from tests.engine.conftest import NOW, task
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from redis import Redis
-
-    from django_fairque.engine.model.task import Task
-    from tests.engine.conftest import MakeQueue
+from tests.engine.conftest import NOW, MakeQueue, task
 
 
 @pytest.fixture

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.errors import BacklogFullError, DependencyCycleError, TaskNotFoundError
 from django_fairque.engine.model.records import EventCount, TaskState
+from django_fairque.engine.model.task import Task
 from django_fairque.engine.pushing.push import DELIVERY_RECORD_SECONDS, REMOVED_ROW_RECORD_SECONDS
+from django_fairque.engine.queue.queue import FairQueue
 from tests.counting import commands
-from tests.engine.conftest import NOW, task
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.model.task import Task
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.engine.conftest import MakeQueue
+from tests.engine.conftest import NOW, MakeQueue, task
 
 
 def deliver(queue: FairQueue, *tasks: Task, **options: Any) -> list[str]:
@@ -157,15 +153,3 @@ def test_what_it_costs(queue: FairQueue, redis: Redis) -> None:
     assert commands(redis, lambda: deliver(queue, *made)) <= 2.2 * 100 + 20
     assert commands(redis, lambda: queue.forget_delivered([each.task_id for each in made])) <= 102
     assert commands(redis, lambda: queue.deliver([task()], counts, now=NOW)) <= 14 + 7
-
-
-async def test_it_can_be_awaited(redis: Redis, queue: FairQueue, aredis: Any) -> None:
-    from django_fairque.engine.queue.async_queue import AsyncFairQueue
-
-    aqueue = AsyncFairQueue(aredis)
-    made = task()
-    for _ in range(2):
-        (result,) = await aqueue.deliver([made], {"e": EventCount(1)}, from_outbox=True, now=NOW)
-        assert result.accepted
-    assert await aqueue.forget_delivered([made.task_id]) == 1
-    assert (await aqueue.event_counts())["e"].fired == 2

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.errors import (
     BacklogFullError,
@@ -15,14 +16,10 @@ from django_fairque.engine.model.errors import (
 )
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.pushing.batching import MAX_GRAPH_EDGES, MAX_GRAPH_TASKS
+from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.scripting.operations import ScriptCall
 from tests.engine.conftest import NOW, MakeQueue, task
 from tests.engine.graphs import die, node, states, take
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
 
 
 class TestCycles:

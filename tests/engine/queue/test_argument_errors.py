@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.inspection.search import Search
-from django_fairque.engine.model.errors import TaskValidationError
+from django_fairque.engine.model.errors import TaskValidationError, short
+from django_fairque.engine.model.lease import Lease
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import TaskState
-from django_fairque.engine.queue.async_queue import AsyncFairQueue
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.statistics.task_names import AttemptCounts
 from tests.counting import commands
-from tests.engine.conftest import NOW, task
+from tests.engine.conftest import NOW, pop, task
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from redis import Redis
-
-    from django_fairque.engine.model.lease import Lease
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.servers import Server
-
-    Wrong = Callable[[Any], Any]
+Wrong = Callable[..., Any]
 
 CURSOR = "cursor must be one that an earlier page returned"
 TOO_FAR = datetime(9999, 12, 1, tzinfo=timezone.utc)
@@ -76,15 +72,58 @@ WRONG: dict[str, tuple[Wrong, str]] = {
         "a command is one of drain, work, stop, got 'dance'",
     ),
     "no wait": (lambda q: q.wait_for_work(0), "timeout must be a positive number of seconds"),
+    "no organizations": (lambda q: q.organizations(limit=0), "limit must be a whole number"),
+    "a prefix that is a number": (lambda q: q.users(prefix=5), "prefix must be a text, got 5"),
+    "a cursor in bytes": (lambda q: q.tasks("queued", cursor=b"0:1"), CURSOR),
+    "an empty user id": (lambda q: q.fairness(user_ids=[""]), "user ids"),
+    "too many names": (
+        lambda q: q.record_task_names({str(number): AttemptCounts() for number in range(201)}),
+        "the number of names must be a whole number from 1 to 200",
+    ),
+}
+VALUES: list[tuple[Wrong, list[Any], str]] = [
+    (lambda q, wrong: q.pop_batch(wrong, "w"), [-1, 1.5, True], "a batch has 1 to 1000 tasks, got"),
+    (lambda q, wrong: q.take_alerts(wrong), [0, 10_001, 2**63, 1.5, "5", True, None], "limit .* from 1 to 10000, got"),
+    (lambda q, wrong: q.blockers(["t"], wrong), [0, 1.5, "x"], "most must be a whole number from 1, got"),
+    (lambda q, wrong: q.schedules.fire_due(wrong), [0, 1e18, "x"], "limit must be a whole number from 1, got"),
+    (lambda q, wrong: q.release_worker("w", [wrong]), [0, "x", 1.0], "crashed: a token must be a whole number from 1"),
+    (lambda q, wrong: q.user("a").set_rate(wrong), ["x", "0/s", "5/y", 5], "such as '100/m'"),
+    (
+        lambda q, wrong: q.user("a").set_rate("1/s", burst=wrong),
+        [0, 1.5, True, "2", None, 10**6 + 1],
+        "burst .* from 1",
+    ),
+    (lambda q, wrong: q.user("a").set_max_running(wrong), [0, -1, 1.5, True, "5"], "or None for no limit"),
+    (lambda q, wrong: q.user("a").set_max_backlog(wrong), [0, -1, 1.5, True, "5"], "or None for no limit"),
+    (lambda q, wrong: q.user("a").set_max_backlog_bytes(wrong), [0, -1, 1.5, "9", True], "must be an integer"),
+    (lambda q, wrong: q.user("a").purge(wrong), [0, True, 1.5], "limit must be a whole number from 1"),
+    (lambda q, wrong: q.organization("g").set_max_running(wrong), [0, -1, 1.5, True, "2"], "must be an integer"),
+    (lambda q, wrong: q.purge(wrong), [0, True, 1.5], "limit must be a whole number from 1"),
+    (lambda q, wrong: q.fairness(wrong), [0, 2001, True, "5"], "limit"),
+    (lambda q, wrong: q.first_come_waits(wrong), [0, -1, 1.5, "2", None, 10_001], "slots"),
+    (lambda q, wrong: q.task_names(wrong), [0, 25, 1.5, True, "1"], "hours must be a whole number from 1 to 24"),
+    (lambda q, wrong: q.find(Search(TaskState.QUEUED), wrong), [0], "limit must be"),
+    (lambda q, wrong: q.find(Search(TaskState.QUEUED), 10, wrong), ["-1:a", ":a", ""], "cursor must be"),
+    (lambda q, wrong: q.dlq.letters(5, wrong), ["", "0", "-1:a", "1:", "²:a", f"{'9' * 20}:a"], CURSOR),
+    (lambda _, wrong: Search(TaskState.QUEUED, payload_bytes=wrong), [-1, 1_000_001, 1.5, "1"], "payload_bytes"),
+    (lambda _, wrong: Search(TaskState.QUEUED, look_at=wrong), [0, 10_001, True], "look_at must be"),
+    (lambda q, wrong: q.users(prefix=wrong), ["x" * 257, "\ud800"], "prefix must"),
+    (lambda q, wrong: q.users(wrong, prefix="u"), ["2:0"], "earlier page"),
+    (lambda q, wrong: q.users(wrong, busy_first=True), ["1:0"], "earlier page"),
+    (lambda q, wrong: q.get_activity(*wrong), [(0, 1), (1441, 1), (60, 0), (60, 7), (10, 20)], "minutes"),
+]
+"""Calls with one value, wrong values for it, and what the error says."""
+WRONG |= {
+    f"{at}: {short(value)}": (partial(call, wrong=value), words)
+    for at, (call, values, words) in enumerate(VALUES)
+    for value in values
 }
 
 
 @pytest.fixture
 def lease(queue: FairQueue) -> Lease:
     queue.push(task(), now=NOW)
-    found = queue.pop("w", now=NOW)
-    assert found is not None
-    return found
+    return pop(queue)
 
 
 @pytest.mark.parametrize("what", WRONG)
@@ -92,16 +131,6 @@ def test_what_can_not_be_is_a_validation_error(queue: FairQueue, what: str) -> N
     call, words = WRONG[what]
     with pytest.raises(TaskValidationError, match=words):
         call(queue)
-
-
-async def test_and_of_the_other_queue_as_well(server: Server, redis: Redis) -> None:
-    client = server.async_client()
-    try:
-        for call, words in WRONG.values():
-            with pytest.raises(TaskValidationError, match=words):
-                await call(AsyncFairQueue(client))
-    finally:
-        await client.aclose()
 
 
 def test_nothing_is_sent(queue: FairQueue, redis: Redis) -> None:

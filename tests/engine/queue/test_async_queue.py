@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING
 
 import pytest
+from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
 
 from django_fairque.engine.dead_letters.dead_letters import DeadLetterQueue
 from django_fairque.engine.dependencies.dependencies import XCom
@@ -25,10 +26,6 @@ from django_fairque.engine.schedules.schedules import Schedules
 from django_fairque.engine.users.organizations import OrganizationQueue
 from django_fairque.engine.users.users import UserQueue
 from tests.engine.conftest import NOW, task
-
-if TYPE_CHECKING:
-    from redis import Redis
-    from redis.asyncio import Redis as AsyncRedis
 
 PAIRS = [
     (FairQueue, AsyncFairQueue),

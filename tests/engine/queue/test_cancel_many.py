@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.errors import TaskValidationError
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.records import TaskState
-from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, push_many, task
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from redis import Redis
-    from redis.asyncio import Redis as AsyncRedis
-
-FOUR = QueueConfig(shards=4)
 
 
 @pytest.fixture(params=[1, 4])
@@ -33,10 +25,14 @@ def test_those_that_had_not_ended_are_noted(queue: FairQueue) -> None:
     noted: list[str] = []
     ids = [*push_many(queue, "ann", 250), *push_many(queue, "bob", 3), *push_many(queue, "cem", 3)]
     queue.cancel(ids[0], now=NOW)
-    assert queue.cancel_many([*ids, "unknown"], note=noted.extend, now=NOW) == 255
+    assert queue.cancel_many([*ids, ids[3], "unknown"], reason="enough", note=noted.extend, now=NOW) == 255
     assert sorted(noted) == sorted(ids[1:])
     assert queue.cancel_many(ids, note=noted.extend, now=NOW) == 0
     assert len(noted) == 255
+    assert queue.history(ids[1])[-1].error == "enough"
+    assert queue.cancel_many([], now=NOW) == 0
+    with pytest.raises(TaskValidationError, match="list of task ids"):
+        queue.cancel_many("abc", now=NOW)
 
 
 def test_a_run_notes_what_it_has_counted(queue: FairQueue) -> None:
@@ -83,17 +79,3 @@ def test_many_are_read_at_once(queue: FairQueue) -> None:
     assert queue.get_tasks([]) == {}
     with pytest.raises(TaskValidationError, match="a list of task ids"):
         queue.get_tasks("chosen")
-
-
-async def test_the_same_awaited(aredis: AsyncRedis) -> None:
-    queue = AsyncFairQueue(aredis, config=FOUR)
-    noted: list[str] = []
-    for user in ("ann", "bob", "cem"):
-        await queue.push(task(user, task_id=user), now=NOW)
-    await queue.push_graph([task("dan", task_id="dan")], "r", now=NOW)
-    assert await queue.cancel_many(["ann"], note=noted.extend, now=NOW) == 1
-    assert await queue.user("bob").purge(note=noted.extend, now=NOW) == 1
-    assert await queue.cancel_run("r", note=noted.extend, now=NOW) == 1
-    assert await queue.purge(note=noted.extend, now=NOW) == 1
-    assert noted == ["ann", "bob", "dan", "cem"]
-    assert list(await queue.get_tasks(["bob", "unknown", "ann"])) == ["bob", "ann"]

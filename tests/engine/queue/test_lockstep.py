@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.errors import ConfigurationError
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.lockstep import read_in_lockstep
 from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.scripting.operations import Operation
+from django_fairque.engine.sharding.shards import Shards
 from django_fairque.engine.statistics.health import health
 from django_fairque.engine.statistics.queue_stats import activity, stats
 from tests.engine.conftest import task
 from tests.lab.benchmarks.admin import cost
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from redis import Redis
-
-    from django_fairque.engine.scripting.operations import Operation
-    from django_fairque.engine.sharding.shards import Shards
-
-    Read = Callable[[Shards], Operation[Any]]
+Read = Callable[[Shards], Operation[Any]]
 
 
 def test_the_results_are_those_of_single_reads(redis: Redis) -> None:

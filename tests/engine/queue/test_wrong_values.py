@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import pytest
+from pytest_django import Settings
 
 from django_fairque import (
     FairQueueError,
     TaskSerializationError,
-    TaskValidationError,
     Worker,
     aget_queue,
     get_queue,
@@ -20,16 +21,11 @@ from django_fairque.engine.model.errors import MAX_QUOTED_CHARACTERS, short
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.payload import MAX_PAYLOAD_DEPTH
 from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.tasks import registry
 from django_fairque.worker import AsyncWorker
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pytest_django import Settings
-
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.servers import Server
+from tests.engine.conftest import pop
+from tests.servers import Server
 
 
 class Broken:
@@ -81,39 +77,7 @@ CALLS: dict[str, Callable[[FairQueue, Any], object]] = {
     "Task.create(run_id)": lambda _, wrong: Task.create("u", 3, 1, run_id=wrong),
     "Task.from_lua_result": lambda _, wrong: Task.from_lua_result(wrong),
     "get_queue": lambda _, wrong: get_queue(wrong),
-    "push": lambda queue, wrong: queue.push(wrong),
-    "push_batch": lambda queue, wrong: queue.push_batch(wrong),
-    "get_task": lambda queue, wrong: queue.get_task(wrong),
-    "get_tasks": lambda queue, wrong: queue.get_tasks(wrong),
-    "blockers": lambda queue, wrong: queue.blockers(wrong),
-    "cancel": lambda queue, wrong: queue.cancel(wrong),
-    "cancel(reason)": lambda queue, wrong: queue.cancel("t", reason=wrong),
-    "get_queue_sizes_batch": lambda queue, wrong: queue.get_queue_sizes_batch(wrong),
-    "user_stats": lambda queue, wrong: queue.user_stats(wrong),
-    "user": lambda queue, wrong: queue.user(wrong),
-    "user.set_weight": lambda queue, wrong: queue.user("u").set_weight(wrong),
-    "user.set_rate": lambda queue, wrong: queue.user("u").set_rate(wrong),
-    "user.set_max_running": lambda queue, wrong: queue.user("u").set_max_running(wrong),
-    "user.stats(now)": lambda queue, wrong: queue.user("u").stats(now=wrong),
-    "pop": lambda queue, wrong: queue.pop("w", wrong),
-    "pop(worker)": lambda queue, wrong: queue.pop(wrong),
     "settle": lambda queue, wrong: queue.settle(wrong),
-    "schedules.add": lambda queue, wrong: queue.schedules.add(wrong, task=Task.create("u", 3, 1), every=60),
-    "schedules.add(task)": lambda queue, wrong: queue.schedules.add("s", task=wrong, every=60),
-    "schedules.add(every)": lambda queue, wrong: queue.schedules.add("s", task=Task.create("u", 3, 1), every=wrong),
-    "schedules.add(cron)": lambda queue, wrong: queue.schedules.add("s", task=Task.create("u", 3, 1), cron=wrong),
-    "schedules.add(timezone)": lambda queue, wrong: queue.schedules.add(
-        "s", task=Task.create("u", 3, 1), every=60, timezone=wrong
-    ),
-    "schedules.add(start)": lambda queue, wrong: queue.schedules.add(
-        "s", task=Task.create("u", 3, 1), every=60, start=wrong
-    ),
-    "schedules.add(expires)": lambda queue, wrong: queue.schedules.add(
-        "s", task=Task.create("u", 3, 1), every=60, expires=wrong
-    ),
-    "schedules.fire_due": lambda queue, wrong: queue.schedules.fire_due(wrong),
-    "schedules.fire_due(now)": lambda queue, wrong: queue.schedules.fire_due(now=wrong),
-    "schedules.next_due": lambda queue, wrong: queue.schedules.next_due(wrong),
     "enqueue": lambda _, wrong: declare().enqueue(wrong),
     "enqueue_many": lambda _, wrong: declare().enqueue_many(wrong),
     "enqueue_many of one": lambda _, wrong: declare().enqueue_many([wrong]),
@@ -188,15 +152,8 @@ def test_the_depth_of_a_payload_is_limited(queue: FairQueue, depth: int) -> None
             Task.create("u", 3, nested(depth))
         return
     queue.push(Task.create("u", 3, nested(depth)))
-    lease = queue.pop("w")
-    assert lease is not None
-    assert lease.payload == nested(depth)
+    assert pop(queue, None).payload == nested(depth)
     queue.schedules.add("s", task=Task.create("u", 3, nested(depth - 1)), every=60)
-
-
-def test_true_is_no_interval(queue: FairQueue) -> None:
-    with pytest.raises(TaskValidationError, match="every must be a number of seconds from 1 to ten years, got True"):
-        queue.schedules.add("s", task=Task.create("u", 3, 1), every=True)
 
 
 @pytest.mark.parametrize("value", WRONG, ids=lambda value: type(value).__name__)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from redis import Redis
 
+from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.schedules.declarations import DeclaredSchedule, DeclaredVersion, version_name
 from tests.engine.conftest import NOW, MakeQueue, task
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
 
 P = "fq:{default:0}:"
 

@@ -10,26 +10,21 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.errors import BacklogFullError, TaskNotFoundError, TaskValidationError
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.records import TaskState
-from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.schedules import schedule_ops
 from django_fairque.engine.schedules.due_times import Timing, find_zone
 from django_fairque.engine.schedules.schedule_ops import Schedule
 from django_fairque.engine.scripting.operations import ScriptCall
-from tests.engine.conftest import NOW, MakeQueue, task
-
-if TYPE_CHECKING:
-    from redis import Redis
-    from redis.asyncio import Redis as AsyncRedis
-
-    from tests.servers import Server
+from tests.engine.conftest import NOW, MakeQueue, pop, task
+from tests.servers import Server
 
 ROOT = Path(__file__).parent.parent.parent.parent
 
@@ -63,12 +58,7 @@ class TestWhen:
             # New York skips 02:00 to 03:00 on 2027-03-14 (07:00 UTC), repeats 01:00 to 02:00 on 2027-11-07.
             ("15 2 * * *", "America/New_York", "2027-03-13T12:00-05:00", ["03-14 07:00", "03-15 06:15"]),
             ("15 1 * * *", "America/New_York", "2027-11-06T12:00-04:00", ["11-07 05:15", "11-08 06:15"]),
-            (
-                "*/30 * * * *",
-                "America/New_York",
-                "2027-11-07T01:15-04:00",
-                ["11-07 05:30", "11-07 06:00", "11-07 06:30"],
-            ),
+            ("*/30 * * * *", "America/New_York", "2027-11-07T01:15-04:00", ["11-07 05:30", "11-07 06:00"]),
             ("0 0 29 2 *", "UTC", "2027-01-01T00:00+00:00", ["02-29 00:00"]),
         ],
     )
@@ -116,7 +106,11 @@ class TestWhen:
             ({"cron": "*/5 * * * * *"}, "has 6 fields; expected five fields"),
             ({}, "either cron or every"),
             ({"cron": "* * * * *", "every": 5}, "either cron or every"),
+            ({"cron": 5}, "cron must be a string of five fields"),
             ({"every": 0.5}, "from 1 to ten years, got 0.5"),
+            ({"every": True}, "from 1 to ten years, got True"),
+            ({"every": 5, "time_zone": "UTC"}, "no option 'time_zone'; did you mean 'timezone'"),
+            ({"every": 5, "colour": "red"}, "expected one of cron, every, timezone"),
             ({"every": "5"}, "number of seconds"),
             ({"every": 5, "timezone": "Europe/Berln"}, "did you mean Europe/Berlin"),
             ({"every": 5, "timezone": "utc_"}, "did you mean UTC"),
@@ -137,29 +131,12 @@ class TestWhen:
             queue.schedules.add("s", task=task(), now=NOW, **options)
         assert not redis.keys("*schedules*")
 
-    @pytest.mark.parametrize(
-        ("option", "words"),
-        [
-            ("time_zone", "no option 'time_zone'; did you mean 'timezone'"),
-            ("colour", "expected one of cron, every, timezone"),
-        ],
-    )
-    async def test_options_that_do_not_exist(
-        self, queue: FairQueue, aredis: AsyncRedis, option: str, words: str
-    ) -> None:
-        given: dict[str, Any] = {"every": 5, option: "UTC"}
-        with pytest.raises(TaskValidationError, match=words):
-            queue.schedules.add("s", task=task(), **given)
-        with pytest.raises(TaskValidationError, match=words):
-            await AsyncFairQueue(aredis).schedules.add("s", task=task(), **given)
-
-    async def test_lengths_of_time_may_be_timedeltas(self, queue: FairQueue, aredis: AsyncRedis) -> None:
+    def test_lengths_of_time_may_be_timedeltas(self, queue: FairQueue) -> None:
         hour = timedelta(hours=1)
         given: dict[str, Any] = {"every": hour, "grace": hour / 2, "expires": hour / 4, "now": NOW}
         made = queue.schedules.add("s", task=task(), **given)
         assert (made.every, made.grace, made.expires) == (3600, 1800, 900)
         assert made.next_at == NOW + 3600
-        assert await AsyncFairQueue(aredis).schedules.add("s", task=task(), **given) == made
         with pytest.raises(TaskValidationError, match=r"from 1 to ten years, got 0\.5"):
             queue.schedules.add("s", task=task(), every=timedelta(seconds=0.5))
 
@@ -175,6 +152,15 @@ def pushed(queue: FairQueue) -> list[float]:
     return sorted(int(each.task_id.rpartition(":")[2]) / 1e6 - NOW for each in found)
 
 
+def first_fire(queue: FairQueue) -> ScriptCall:
+    """Return the call that fires the first schedule, without sending it."""
+    steps = schedule_ops.fire_due(queue._shards, 10, NOW + 60)
+    request = next(steps)
+    while not isinstance(request, ScriptCall):
+        request = steps.send(queue._transport.send(request))
+    return request
+
+
 class TestFiring:
     def test_each_instant_once(self, queue: FairQueue) -> None:
         queue.schedules.add("s", task=task("acme", 5, {"n": 1}, name="app.report", sla=60), every=60, now=NOW)
@@ -182,13 +168,8 @@ class TestFiring:
         (fired,) = queue.schedules.fire_due(now=NOW + 60)
         assert queue.schedules.fire_due(now=NOW + 60) == []
         made = queue.get_task(fired.task_id)
-        assert (made.user_id, made.priority, made.payload, made.name, made.sla) == (
-            "acme",
-            5,
-            {"n": 1},
-            "app.report",
-            60,
-        )
+        found = (made.user_id, made.priority, made.payload, made.name, made.sla)
+        assert found == ("acme", 5, {"n": 1}, "app.report", 60)
         schedule = queue.schedules.get("s")
         assert schedule.next_at == NOW + 120
         assert schedule.last is not None
@@ -251,8 +232,7 @@ class TestFiring:
         assert fired.is_refused
         with pytest.raises(BacklogFullError):
             queue.schedules.run_now("s", now=NOW + 60)
-        lease = queue.pop("w", now=NOW + 61)
-        assert lease is not None
+        pop(queue, NOW + 61)
         (fired,) = queue.schedules.fire_due(now=NOW + 61)
         assert fired.task_id
 
@@ -290,22 +270,18 @@ class TestFiring:
         assert damaged.is_refused
         assert "damaged" in damaged.error
 
-    async def test_when_the_next_one_is_due(self, queue: FairQueue, aredis: AsyncRedis) -> None:
+    def test_when_the_next_one_is_due(self, queue: FairQueue) -> None:
         assert queue.schedules.next_due(NOW) is None
         for name, every in (("minute", 60), ("hour", 3600)):
             queue.schedules.add(name, task=task("u"), every=every, now=NOW)
         assert queue.schedules.next_due(NOW) == NOW + 60
         assert queue.schedules.next_due(NOW + 60) == NOW + 3600
         assert queue.schedules.next_due(NOW + 3600) is None
-        assert await AsyncFairQueue(aredis, queue.name).schedules.next_due(NOW) == NOW + 60
 
     def test_a_repeated_call_has_one_effect(self, queue: FairQueue) -> None:
 
         queue.schedules.add("s", task=task(), every=60, now=NOW)
-        steps = schedule_ops.fire_due(queue._shards, 10, NOW + 60)
-        request = next(steps)
-        while not isinstance(request, ScriptCall):
-            request = steps.send(queue._transport.send(request))
+        request = first_fire(queue)
         assert [queue._transport.send(request) for _ in range(3)] == [1, 0, 0]
         assert pushed(queue) == [60]
 
@@ -317,10 +293,7 @@ class TestFiring:
             lambda: queue.schedules.remove("s", now=NOW),
         ):
             queue.schedules.add("s", task=task(payload="old"), every=60, now=NOW)
-            steps = schedule_ops.fire_due(queue._shards, 10, NOW + 60)
-            request = next(steps)
-            while not isinstance(request, ScriptCall):
-                request = steps.send(queue._transport.send(request))
+            request = first_fire(queue)
             change()
             assert queue._transport.send(request) == 0
         assert pushed(queue) == []
@@ -347,7 +320,7 @@ for line in sys.stdin:
 
 
 def test_two_schedulers_of_which_one_is_frozen_again_and_again(server: Server, queue: FairQueue) -> None:
-    """60 simulated runs: whoever is stopped in the middle of firing goes on later with what it knew then."""
+    """24 simulated runs: whoever is stopped in the middle of firing goes on later with what it knew then."""
     queue.schedules.add("s", task=task(), every=60, missed="all", now=NOW)
     workers = [
         subprocess.Popen(
@@ -364,17 +337,17 @@ def test_two_schedulers_of_which_one_is_frozen_again_and_again(server: Server, q
         for worker in workers:
             assert worker.stdout is not None
             assert worker.stdout.readline() == "ready\n"
-        for n in range(1, 61):
+        for n in range(1, 25):
             frozen, awake = workers[n % 2], workers[1 - n % 2]
             say(frozen, n)
-            for _ in range(n * 200):  # stopped at another point of its way each time
+            for _ in range(n * 500):  # stopped at another point of its way each time
                 pass
             frozen.send_signal(signal.SIGSTOP)
             say(awake, n)
             hear(awake)
             frozen.send_signal(signal.SIGCONT)
             hear(frozen)
-        assert pushed(queue) == [60.0 * n for n in range(1, 61)]
+        assert pushed(queue) == [60.0 * n for n in range(1, 25)]
     finally:
         for worker in workers:
             worker.kill()

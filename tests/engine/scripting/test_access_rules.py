@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import redis as redis_py
+from redis import Redis
 
 from django_fairque import engine
 from django_fairque.engine.model.errors import NotPermittedError, ServerRefusedError
@@ -22,14 +24,8 @@ from django_fairque.engine.scripting.acl import (
     CallMode,
     rules,
 )
-from tests.engine.conftest import NOW, task
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from redis import Redis
-
-    from tests.servers import Server
+from tests.engine.conftest import NOW, pop, task
+from tests.servers import Server
 
 Become = Any
 """``become(role, mode)``: a client of a user with the rules of that role."""
@@ -75,8 +71,7 @@ def run_through(producer: FairQueue, worker: FairQueue) -> None:
     producer.cancel("c", now=NOW)
     producer.xcom("n").push("k", 1, now=NOW)
     assert worker.xcom("n").pull("k") == 1
-    lease = worker.pop("w", now=NOW)
-    assert lease is not None
+    lease = pop(worker)
     worker.heartbeat("w", {}, now=NOW)
     worker.finish(lease, now=NOW)
     worker.sweep(now=NOW)

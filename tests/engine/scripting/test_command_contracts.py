@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import re
 from importlib.resources import files
-from typing import TYPE_CHECKING
 
 import pytest
+from redis import Redis
 
+from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.scripting import scripts
 from django_fairque.engine.scripting.commands import Keys
 from django_fairque.engine.scripting.scripts import BASE_KEYS
 from tests.engine.conftest import NOW, task
 from tests.engine.leasing.test_fairness import HOSTILE
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
 
 LUA = files("django_fairque.engine") / "lua"
 OTHERS = {"reply", "workers", "worker", "leases", "revoked", "xcom", "schedules", "schedules:due", "schedules:last"}

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
+from tests.conftest import MakeServer
 from tests.counting import commands, counted
 from tests.engine.conftest import NOW, push_many, task
 from tests.engine.sharding.sharded import users_of
+from tests.servers import Server
 from tests.topologies import wait_for
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.model.task import Task
-    from tests.conftest import MakeServer
-    from tests.servers import Server
 
 
 def calls_of(found: dict[str, dict[str, Any]], name: str) -> int:
@@ -53,8 +50,8 @@ def test_a_batch_of_50(loaded: FairQueue, redis: Redis) -> None:
     assert commands(redis, lambda: loaded.pop_batch(50, "w")) / 50 <= 7.5
 
 
-def test_the_number_of_users_costs_nothing(queue: FairQueue, redis: Redis) -> None:
-    figures = []
+def test_the_number_of_users_costs_nothing(redis: Redis) -> None:
+    queue, figures = FairQueue(redis, config=QueueConfig(fair_by="tasks")), []
     for users in (100, 10_000):
         queue.push_batch([task(f"{users}:{i}") for i in range(users) for _ in range(2)], now=NOW)
         queue.pop("w", now=NOW)

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from redis import Redis
 
 from django_fairque.engine.model import task as form
 from django_fairque.engine.model.errors import BacklogFullError, LuaScriptError
+from django_fairque.engine.model.lease import Lease
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.queue.queue import FairQueue
-from tests.engine.conftest import NOW, MakeQueue, task
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from redis import Redis
-
-    from django_fairque.engine.model.lease import Lease
-    from tests.conftest import MakeServer
+from tests.conftest import MakeServer
+from tests.engine.conftest import NOW, MakeQueue, pop, task
 
 
 @pytest.fixture
@@ -123,9 +118,7 @@ def test_functions_and_scripts_that_take_turns_see_what_the_other_has_written(re
             queue.push(task("a"), now=NOW)
         functions.user("a").set_max_running(number + 1, now=NOW)
         assert scripts.user("a").stats().max_running == number + 1
-        lease = scripts.pop("w", now=NOW)
-        assert lease is not None
-        functions.finish(lease, now=NOW)
+        functions.finish(pop(scripts), now=NOW)
         assert functions.check_invariants() == []
     assert functions.user("a").stats().sizes.ready == 8
 
@@ -194,8 +187,7 @@ def test_a_call_that_failed_between_its_writes_leaves_nothing_to_the_next(client
     redis.delete(users)
     queue.push(task("b"), now=NOW)
     assert redis.zrange(users, 0, -1) == [b"b"]
-    lease = queue.pop("w", users=["b"], now=NOW)
-    assert lease is not None
+    lease = pop(queue, users=["b"])
     assert lease.user_id == "b"
     assert redis.zrange("fq:{default:0}:state:started", 0, -1) == [lease.task_id.encode()]
 
@@ -252,7 +244,6 @@ class TestRuns:
         assert queue.take_over(lease.key, "other", now=NOW)
         assert self.finish(queue, lease) == ["finished"]
         assert redis.exists("fq:{default:0}:leases:other", "fq:{default:0}:leases:w") == 0
-        assert queue.check_invariants() == []
 
     def test_it_has_been_canceled_and_runs_again(self, queue: FairQueue, lease: Lease) -> None:
         queue.cancel("x", now=NOW)
@@ -261,7 +252,6 @@ class TestRuns:
         queue.push(task("a", task_id="x"), now=NOW)
         (second,) = queue.settle([], 1, worker="w", now=NOW).leases
         assert self.finish(queue, lease, second) == ["stale", "finished"]
-        assert queue.check_invariants() == []
 
     def test_it_has_ended_and_its_id_runs_again(self, queue: FairQueue, lease: Lease) -> None:
         assert self.finish(queue, lease) == ["finished"]
@@ -281,7 +271,6 @@ class TestRuns:
         (second,) = queue.settle([], 1, worker="other", now=NOW + 1000).leases
         assert queue.settle([Outcome.finish(lease)], now=NOW + 1001).statuses == ["stale"]
         assert queue.settle([Outcome.finish(second)], now=NOW + 1001).statuses == ["finished"]
-        assert queue.check_invariants() == []
 
     @pytest.mark.parametrize(
         ("field", "value", "finished"),
@@ -305,8 +294,7 @@ class TestRuns:
         (first,) = queue.settle([], 1, worker="w", now=NOW).leases
         redis.flushdb()
         queue.push(task("b", task_id="x"), now=NOW)
-        second = queue.pop("w", now=NOW)
-        assert second is not None
+        second = pop(queue)
         assert second.key == first.key
         assert self.finish(queue, second) == ["finished"]
         assert queue.user("b").stats().finished == 1

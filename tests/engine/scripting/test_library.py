@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
+from redis import Redis
 from redis.exceptions import ResponseError
 
 from django_fairque.engine.scripting.scripts import Command, assemble
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from redis import Redis
 
 INCLUDES = {
     "all": "local calls = 0\neach_call(function() calls = calls + 1 end)",

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
+from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
 
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.scripting.scripts import IDLE_FUNCTION, Command, assemble, library_name
 from tests.engine.conftest import task
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from redis import Redis
-    from redis.asyncio import Redis as AsyncRedis
 
 OLD = "fairque_old"
 

@@ -1,16 +1,12 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.sharding.sharded import CONFIG
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from redis import Redis
 
 
 @pytest.fixture

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import itertools
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django_fairque.engine.model.ids import bucket_of
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW
-
-if TYPE_CHECKING:
-    from django_fairque.engine.model.records import TaskState
-    from django_fairque.engine.queue.queue import FairQueue
 
 SHARDS = 4
 CONFIG = QueueConfig(shards=SHARDS, fair_by="tasks")

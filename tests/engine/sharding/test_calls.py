@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from django_fairque.engine.model.errors import TaskNotFoundError
 from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, task
 from tests.engine.sharding.sharded import ONE, THREE, TWO
-
-if TYPE_CHECKING:
-    from django_fairque.engine.queue.queue import FairQueue
 
 
 class TestLeases:

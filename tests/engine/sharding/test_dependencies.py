@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.errors import TaskIdConflictError, TaskNotFoundError
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
-from tests.engine.conftest import NOW, task
+from django_fairque.engine.queue.queue import FairQueue
+from tests.engine.conftest import NOW, pop, task
 from tests.engine.sharding.sharded import ONE, THREE, TWO, finish_all, names_of, users_of
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
 
 
 class TestDependencies:
@@ -122,9 +117,7 @@ def test_a_chosen_id_of_a_user_on_another_shard_is_refused(queue: FairQueue) -> 
     queue.push(task(mine, task_id="child", depends_on=["x"]), now=NOW)
     assert queue.check_invariants() == []
     assert queue.pop("w", [theirs], now=NOW + 1) is None
-    lease = queue.pop("w", [mine], now=NOW + 1)
-    assert lease is not None
-    queue.finish(lease, {"of": "mine"}, now=NOW + 1)
+    queue.finish(pop(queue, NOW + 1, users=[mine]), {"of": "mine"}, now=NOW + 1)
     assert queue.get_task("child").state is TaskState.QUEUED
     assert queue.parent_results("child") == {"x": {"of": "mine"}}
 
@@ -136,7 +129,5 @@ def test_results_of_parents_with_chosen_ids_on_any_shard(queue: FairQueue) -> No
     parents = [f"parent {number}" for number in range(3)]
     queue.push(task(users[1], task_id="child", depends_on=parents), now=NOW)
     for number in range(3):
-        lease = queue.pop("w", [users[number]], now=NOW + 1)
-        assert lease is not None
-        queue.finish(lease, number, now=NOW + 1)
+        queue.finish(pop(queue, NOW + 1, users=[users[number]]), number, now=NOW + 1)
     assert queue.parent_results("child") == dict(zip(parents, range(3), strict=True))

@@ -5,18 +5,16 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.sharding.shard_scheduler import FairShardOrder, ShardScheduler, Window
-from tests.engine.conftest import NOW, task
+from tests.engine.conftest import NOW, pop, task
 from tests.engine.sharding.sharded import ONE, THREE, TWO, users_of
-
-if TYPE_CHECKING:
-    from redis import Redis
 
 
 class TestFairness:
@@ -27,7 +25,7 @@ class TestFairness:
         assert min(served.values()) >= 19
         assert max(served.values()) <= 21
 
-    @pytest.mark.parametrize("batch", [3, 10, 40])
+    @pytest.mark.parametrize("batch", [10, *(pytest.param(batch, marks=pytest.mark.slow) for batch in (3, 40))])
     def test_in_batches_too(self, queue: FairQueue, batch: int) -> None:
         users = [*users_of(0, 20), *users_of(1, 2), *users_of(2, 5)]
         queue.push_batch([task(user) for user in users for _ in range(100)], now=NOW)
@@ -112,8 +110,7 @@ class Site:
         self.queue.push_batch([task(user) for _ in range(count)], now=self.now)
 
     def run_one(self) -> str:
-        lease = self.queue.pop("w", lease=3600, now=self.now)
-        assert lease is not None
+        lease = pop(self.queue, self.now, lease=3600)
         took = self.took.get(lease.user_id, SHORT)
         self.now += took
         self.queue.finish(lease, took=took, now=self.now)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import pytest
@@ -16,13 +15,11 @@ from django_fairque.engine.model.errors import (
 )
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.signature import DEFAULT_KEY
+from django_fairque.engine.model.task import Task
 from django_fairque.engine.pushing import push as pushing
+from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, task
 from tests.engine.sharding.sharded import ONE, THREE, TWO, finish_all, names_of
-
-if TYPE_CHECKING:
-    from django_fairque.engine.model.task import Task
-    from django_fairque.engine.queue.queue import FairQueue
 
 
 class TestGraphs:

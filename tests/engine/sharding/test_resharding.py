@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.errors import ConfigurationError, QueueNotDrainedError
 from django_fairque.engine.queue.queue import FairQueue
-from tests.engine.conftest import NOW, task
+from tests.engine.conftest import NOW, pop, task
 from tests.engine.sharding.sharded import CONFIG, finish_all, keys_of, names_of
-
-if TYPE_CHECKING:
-    from redis import Redis
 
 
 class TestResharding:
@@ -68,9 +64,7 @@ class TestResharding:
         queue = self.on(redis, 1)
         queue.push(task("a"), now=NOW)
         queue.push(task("b"), now=NOW)
-        lease = queue.pop("w", now=NOW)
-        assert lease is not None
-        queue.fail(lease, "x", retry=False, now=NOW)
+        queue.fail(pop(queue), "x", retry=False, now=NOW)
         queue.heartbeat("w", {}, now=NOW)
         with pytest.raises(QueueNotDrainedError) as caught:
             queue.reshard(4, now=NOW)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.errors import BacklogFullError, ConfigurationError, TaskNotFoundError
 from django_fairque.engine.model.ids import bucket_in, bucket_of
@@ -14,9 +14,6 @@ from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, task
 from tests.engine.sharding.sharded import CONFIG, ONE, SHARDS, THREE, TWO, finish_all, keys_of
-
-if TYPE_CHECKING:
-    from redis import Redis
 
 
 class TestPlaces:

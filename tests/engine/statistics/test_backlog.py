@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.queue import FairQueue
@@ -13,10 +13,6 @@ from django_fairque.engine.statistics.backlog import Trend, backlog_trend
 from django_fairque.monitoring.report import trend_words
 from tests.counting import commands
 from tests.engine.conftest import task
-
-if TYPE_CHECKING:
-    from redis import Redis
-
 
 HOURS = "fq:{default:0}:stats:hours"
 

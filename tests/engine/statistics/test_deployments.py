@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.statistics.deployments import Deployment
 from tests.counting import commands
 from tests.engine.conftest import NOW
-
-if TYPE_CHECKING:
-    from redis import Redis
 
 P = "fq:{default:0}:"
 

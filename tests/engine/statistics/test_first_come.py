@@ -5,23 +5,18 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from redis import Redis
 
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.statistics import first_come
-from django_fairque.engine.statistics.first_come import ServedTask, compare_waits, replay
+from django_fairque.engine.statistics.first_come import FirstComeComparison, ServedTask, compare_waits, replay
 from tests.counting import commands
-from tests.engine.conftest import task
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.statistics.first_come import FirstComeComparison
+from tests.engine.conftest import pop, task
 
 
 def run(arrived: float, took: float, user: str = "acme", *, waited: float = 0.0) -> ServedTask:
@@ -209,9 +204,7 @@ def serve(tasks: list[tuple[int, str]], ranks: list[str], slots: int, took: int)
 
 class TestQueue:
     def serve_one(self, queue: FairQueue, user: str, start: float, took: float) -> None:
-        lease = queue.pop("w", [user], now=start)
-        assert lease is not None
-        queue.finish(lease, took=took, now=start + took)
+        queue.finish(pop(queue, start, users=[user]), took=took, now=start + took)
 
     def contend(self, queue: FairQueue, now: float) -> FirstComeComparison:
         """One slot: noisy pushes six tasks of 5 seconds, then quiet one that starts second."""
@@ -237,8 +230,7 @@ class TestQueue:
         queue.push_batch([task("noisy"), task("noisy")], now=now - 30)
         queue.push(task("quiet"), now=now - 29)
         for user, at in (("noisy", -30), ("quiet", -20), ("noisy", -10)):
-            lease = queue.pop("w", [user], lease=600, now=now + at)
-            assert lease is not None
+            lease = pop(queue, now + at, users=[user], lease=600)
             if at < -10:
                 queue.finish(lease, took=10, now=now + at + 10)
         found = queue.first_come_waits()
@@ -267,8 +259,3 @@ class TestQueue:
         found = queue.first_come_waits()
         assert (found.tasks, found.replayed) == (finished, 20)
         assert commands(redis, queue.first_come_waits) < 50  # each of the 20 by its record and its head
-
-    @pytest.mark.parametrize("slots", [0, -1, 1.5, "2", None, 10_001])
-    def test_slots_must_be_a_number_of_slots(self, queue: FairQueue, slots: object) -> None:
-        with pytest.raises(ValueError, match="slots"):
-            queue.first_come_waits(slots)  # type: ignore[arg-type]

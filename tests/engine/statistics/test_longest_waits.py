@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import task
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from redis import Redis
 
 AGO = 100_000.0
 """Seconds: all promises to start are broken by then, whichever the priority."""

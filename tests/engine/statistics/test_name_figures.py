@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.statistics.task_names import AttemptCounts, run_bucket
 from tests.counting import commands
 from tests.engine.conftest import task
-
-if TYPE_CHECKING:
-    from redis import Redis
 
 
 def attempts(number: int, failed: int = 0, took: float | None = None) -> AttemptCounts:
@@ -93,17 +90,6 @@ def test_a_user_of_hostile_names_harms_no_other(queue: FairQueue, redis: Redis) 
     redis.set(key, "damaged")
     assert queue.task_names() == []
     redis.delete(key)
-
-
-@pytest.mark.parametrize("hours", [0, 25, 1.5, True, "1"])
-def test_hours_are_from_1_to_24(queue: FairQueue, hours: int) -> None:
-    with pytest.raises(ValueError, match="hours must be a whole number from 1 to 24"):
-        queue.task_names(hours)
-
-
-def test_a_call_has_a_bounded_number_of_names(queue: FairQueue) -> None:
-    with pytest.raises(ValueError, match="the number of names must be a whole number from 1 to 200"):
-        queue.record_task_names({str(index): attempts(1) for index in range(201)})
 
 
 @pytest.mark.parametrize(("seconds", "bucket"), [(0, 0), (1e-9, 0), (1e-6, 0), (2e-6, 2), (1, 39)])

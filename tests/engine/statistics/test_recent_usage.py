@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
+from redis import Redis
 
+from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.statistics.queue_stats import LastHour, Percentiles, total_usage, wait_bucket_middle
 from tests.counting import commands
-from tests.engine.conftest import task
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
+from tests.engine.conftest import pop, task
 
 HOUR = 3600.0
 NINE = 2_000_016_000.0 - 2_000_016_000.0 % HOUR
@@ -24,9 +20,7 @@ NINE = 2_000_016_000.0 - 2_000_016_000.0 % HOUR
 def work(queue: FairQueue, at: float, *, waited: float = 0.0, took: float = 0.0, user: str = "ann") -> None:
     """One task that starts at a moment, in seconds after nine, having waited."""
     queue.push(task(user), now=NINE + at - waited)
-    lease = queue.pop("w", [user], now=NINE + at)
-    assert lease is not None
-    queue.finish(lease, took=took, now=NINE + at)
+    queue.finish(pop(queue, NINE + at, users=[user]), took=took, now=NINE + at)
 
 
 def had(queue: FairQueue, at: float, user: str = "ann") -> LastHour:
@@ -121,9 +115,7 @@ def test_those_of_the_hour_before_weigh_less(queue: FairQueue) -> None:
 
 def test_what_is_given_back_was_no_work(queue: FairQueue) -> None:
     queue.push(task("ann"), now=NINE)
-    lease = queue.pop("w", now=NINE)
-    assert lease is not None
-    queue.release(lease, now=NINE + 60)
+    queue.release(pop(queue, NINE), now=NINE + 60)
     assert had(queue, 60).busy_seconds == 0
 
 

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
+from redis import Redis
 
+from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.statistics.queue_stats import Percentiles, SlaStats, percentiles
 from tests.counting import commands
-from tests.engine.conftest import NOW, push_many, task
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
+from tests.engine.conftest import NOW, pop, push_many, task
 
 
 def test_what_happened_in_the_last_hour(queue: FairQueue) -> None:
@@ -137,9 +133,7 @@ def test_a_queue_that_never_was_used(queue: FairQueue) -> None:
 def test_percentiles_are_right_to_9_percent(queue: FairQueue, seconds: float) -> None:
     now = time.time() - 100
     queue.push(task(), now=now)
-    lease = queue.pop("w", now=now)
-    assert lease is not None
-    queue.finish(lease, took=seconds, now=now)
+    queue.finish(pop(queue, now), took=seconds, now=now)
     assert queue.get_stats().run.p99 == pytest.approx(seconds, rel=0.095)
 
 

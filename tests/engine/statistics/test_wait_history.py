@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.statistics.wait_history import KEPT_USERS, SAMPLED_USERS, HalfHour, SampledWait
 from tests.counting import commands
 from tests.engine.conftest import task
-
-if TYPE_CHECKING:
-    from redis import Redis
 
 HALF_HOUR = 1800
 WAITS = "fq:{default:0}:stats:waits"

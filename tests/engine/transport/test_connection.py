@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import redis as redis_py
+from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
 
 from django_fairque.engine.model.errors import (
     LuaScriptError,
@@ -16,18 +18,13 @@ from django_fairque.engine.model.errors import (
     TaskValidationError,
 )
 from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.task import Task
 from django_fairque.engine.pushing import push as pushing
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.scripting.operations import Read, ScriptCall
-from tests.engine.conftest import NOW, task
-
-if TYPE_CHECKING:
-    from redis import Redis
-    from redis.asyncio import Redis as AsyncRedis
-
-    from django_fairque.engine.model.task import Task
-    from tests.servers import Server
+from tests.engine.conftest import NOW, pop, task
+from tests.servers import Server
 
 
 class Watched(redis_py.Redis):
@@ -71,9 +68,7 @@ def test_whatever_the_client_was_told_payloads_are_bytes(server: Server, redis: 
     with server.client(**options) as client:
         queue = FairQueue(client)
         queue.push(task(payload="ä\0"), now=NOW)
-        lease = queue.pop("w", now=NOW)
-        assert lease is not None
-        assert lease.task.payload == "ä\0"
+        assert pop(queue).task.payload == "ä\0"
 
 
 def test_one_connection_is_enough_whatever_happens(server: Server, redis: Redis) -> None:

@@ -5,23 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from redis import Redis
 
 from django_fairque.conf.redis import RedisConfig
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.transport.connection import AsyncFastConnectionPool, FastConnectionPool
 from tests.engine.conftest import task
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from redis import Redis
-
-    from tests.servers import Server
+from tests.servers import Server
 
 
 @pytest.fixture

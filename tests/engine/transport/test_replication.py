@@ -5,27 +5,22 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import redis
+from redis import Redis
 
 from django_fairque.engine.leasing.lease_ops import Fetch, PrefetchingWait
 from django_fairque.engine.model.errors import NotReplicatedError, RedisConnectionError
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
+from tests.conftest import MakeServer
 from tests.engine.conftest import NOW, task
+from tests.servers import Server
 from tests.topologies import free_port, make_replica, wait_for
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from redis import Redis
-
-    from tests.conftest import MakeServer
-    from tests.servers import Server
 
 SAFE = QueueConfig(replicas_to_confirm=1, replication_timeout=0.5)
 PATIENT = SAFE.model_copy(update={"replication_timeout": 20.0})

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.errors import TaskNotFoundError, TaskValidationError
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.queue.queue import FairQueue
 from tests.counting import commands
-from tests.engine.conftest import NOW, MakeQueue, task
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
+from tests.engine.conftest import NOW, MakeQueue, pop, task
 
 P = "fq:{default:0}:"
 LARGE = "x" * 1998
@@ -27,8 +24,7 @@ LARGE = "x" * 1998
 def finish(queue: FairQueue, user: str, at: float, result: Any = LARGE, **options: Any) -> str:
     """Run a task to its end; its id."""
     pushed = queue.push(task(user, **options), now=NOW + at).task_id
-    lease = queue.pop("w", [user], now=NOW + at)
-    assert lease is not None
+    lease = pop(queue, NOW + at, users=[user])
     assert lease.task.task_id == pushed
     queue.finish(lease, result, now=NOW + at)
     return pushed
@@ -44,9 +40,7 @@ def failure(text: str) -> ValueError:
 
 def fail(queue: FairQueue, user: str, at: float, error: str = "it failed", **options: Any) -> str:
     pushed = queue.push(task(user, **options), now=NOW + at).task_id
-    lease = queue.pop("w", [user], now=NOW + at)
-    assert lease is not None
-    queue.settle([Outcome.fail(lease, failure(error), delay=None)], now=NOW + at)
+    queue.settle([Outcome.fail(pop(queue, NOW + at, users=[user]), failure(error), delay=None)], now=NOW + at)
     return pushed
 
 

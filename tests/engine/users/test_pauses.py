@@ -5,20 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.errors import TaskValidationError
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.pauses import Pause
 from django_fairque.engine.queue.queue import FairQueue
 from tests.counting import commands
-from tests.engine.conftest import NOW, push_many, task
+from tests.engine.conftest import NOW, pop, push_many, task
 from tests.engine.sharding.sharded import CONFIG
-
-if TYPE_CHECKING:
-    from redis import Redis
 
 P = "fq:{default:0}:"
 HOSTILE_NOTE = "<b>{{ x }}</b> \x1b[31m : \U0001f600"
@@ -166,9 +164,7 @@ class TestWithARate:
         queue.release_worker("w", now=NOW + 2)
         assert queue.check_invariants() == []
         assert queue.pop("w", now=NOW + 29) is None
-        started = queue.pop("w", now=NOW + 30)
-        assert started is not None
-        assert started.task_id == lease.task_id
+        assert pop(queue, NOW + 30).task_id == lease.task_id
 
 
 class TestRepair:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
+from redis import Redis
 
-from django_fairque.engine.model.errors import TaskValidationError
 from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, task
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
 
 
 def started(queue: FairQueue, now: float, most: int = 1000) -> int:
@@ -46,12 +40,6 @@ def test_the_burst_is_the_operator_s(queue: FairQueue) -> None:
     assert (stats.rate, stats.burst) == (None, None)
 
 
-@pytest.mark.parametrize("burst", [0, -1, 1.5, True, "2", None, 10**6 + 1])
-def test_a_burst_is_a_number_of_tasks(queue: FairQueue, burst: int) -> None:
-    with pytest.raises(TaskValidationError, match="burst must be an integer from 1"):
-        queue.user("a").set_rate("1/s", burst=burst)
-
-
 def test_a_change_keeps_what_was_used(queue: FairQueue) -> None:
     user = queue.user("a")
     push(queue, 100)
@@ -64,7 +52,6 @@ def test_a_change_keeps_what_was_used(queue: FairQueue) -> None:
     assert started(queue, NOW + 0.7) == 1
     user.set_rate("100/m", burst=12, now=NOW + 0.7)
     assert started(queue, NOW + 0.7) == 2
-    assert queue.check_invariants() == []
 
 
 def test_a_smaller_burst_waits_for_what_is_in_use(queue: FairQueue) -> None:
@@ -75,7 +62,6 @@ def test_a_smaller_burst_waits_for_what_is_in_use(queue: FairQueue) -> None:
     assert queue.check_invariants() == []
     assert started(queue, NOW + 15.9) == 0
     assert started(queue, NOW + 16.1) == 1
-    assert queue.check_invariants() == []
 
 
 def test_a_rate_that_ends_lets_the_others_start(queue: FairQueue) -> None:
@@ -108,10 +94,11 @@ STEPS = st.lists(
 PER_SECOND = {"100/m": 100 / 60, "7/s": 7.0, "1/10s": 0.1, "30/m": 0.5}
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in (1, 2, 3))])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(STEPS)
 def test_any_window_under_any_changes(
-    queue: FairQueue, redis: Redis, steps: list[tuple[str, int] | tuple[str, str, int]]
+    queue: FairQueue, redis: Redis, part: int, steps: list[tuple[str, int] | tuple[str, str, int]]
 ) -> None:
     """Starts from one moment to another are at most the burst and what the rates allowed in between."""
     redis.flushall()

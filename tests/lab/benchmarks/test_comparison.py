@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,15 +13,13 @@ from .comparison import ratios
 from .processes import ROOT
 from .table import Table
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 def benchmarks(*arguments: str) -> str:
     command = [sys.executable, "-m", "tests.lab.benchmarks", *arguments]
     return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
 
+@pytest.mark.slow  # starts a process for each import that is measured
 def test_figures_are_written_with_machine_versions_and_commit(tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
     benchmarks("--quick", "imports", "--write", str(file))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,9 +12,6 @@ from tests.servers import Server
 
 from .features import LEFT_OUT, STEPS, Version, copy_without
 from .processes import ROOT
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MOST = 1.02
 """Instructions of a task that uses none of the features, over those of a version without their code."""
@@ -28,15 +26,23 @@ def counts(directory: Path) -> Any:
         return version.request("count")
 
 
-def test_unused_features_take_no_server_commands(tmp_path: Path) -> None:
-    here, without = counts(ROOT), counts(copy_without(LEFT_OUT, tmp_path.resolve()))
+@pytest.fixture(scope="module")
+def here() -> Any:
+    return counts(ROOT)
+
+
+@pytest.fixture(scope="module")
+def without(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return counts(copy_without(LEFT_OUT, tmp_path_factory.mktemp("without").resolve()))
+
+
+def test_unused_features_take_no_server_commands(here: Any, without: Any) -> None:
     assert here["server commands"] == without["server commands"]
     assert here["server commands"]["enqueue"] > 0
 
 
 @on_python_3_11
-def test_unused_features_take_few_instructions(tmp_path: Path) -> None:
-    here, without = counts(ROOT), counts(copy_without(LEFT_OUT, tmp_path.resolve()))
+def test_unused_features_take_few_instructions(here: Any, without: Any) -> None:
     instructions = [sum(each["instructions"].values()) for each in (here, without)]
     assert 1 < instructions[0] / instructions[1] <= MOST, (here["instructions"], without["instructions"])
 
@@ -51,17 +57,18 @@ def test_a_task_passes_the_code_that_is_left_out() -> None:
             assert file.suffix == ".lua" or (str(file), line) in passed, f"{feature}: {name}, line {line}"
 
 
+@pytest.mark.slow
 @on_python_3_11
-def test_added_work_is_counted(tmp_path: Path) -> None:
+def test_added_work_is_counted(here: Any, tmp_path: Path) -> None:
     copy = copy_without((), tmp_path.resolve())
     file = copy / "django_fairque" / "tasks" / "execution.py"
     call = "lease.check()\n"
     source = file.read_text()
     assert source.count(call) == 1
     file.write_text(source.replace(call, f"{call}        [None for _ in range(20)]\n"))
-    here, slower = counts(ROOT)["instructions"], counts(copy)["instructions"]
-    assert {step for step in STEPS if slower[step] != here[step]} == {"run"}
-    assert sum(slower.values()) / sum(here.values()) < 1.02 < slower["run"] / here["run"]
+    before, slower = here["instructions"], counts(copy)["instructions"]
+    assert {step for step in STEPS if slower[step] != before[step]} == {"run"}
+    assert sum(slower.values()) / sum(before.values()) < 1.02 < slower["run"] / before["run"]
 
 
 def test_code_that_is_not_there_any_more_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

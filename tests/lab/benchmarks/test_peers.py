@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -14,9 +14,6 @@ from .peers import HERE, PeerError, interpreter
 from .peers.counting import Runs
 from .peers.systems import PEERS
 from .work import KINDS, rate
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def counted(tmp_path: Path, *processes: list[int]) -> list[int]:

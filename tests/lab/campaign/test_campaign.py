@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,10 +15,6 @@ from tests.worker.conftest import eventually
 
 from .schedule import ALWAYS, PER_SLICE, SLICE, draw
 from .world import World
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from typing import Any
 
 pytestmark = pytest.mark.slow
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
+import redis
 
 from django_fairque.engine.model.errors import RedisConnectionError, ServerRefusedError
 from django_fairque.engine.model.options import QueueConfig
@@ -13,11 +14,6 @@ from django_fairque.engine.queue.queue import FairQueue
 from tests.servers import Server
 
 from .proxy import CUT, DROP, HOLE, PASS, SLOW, Proxy
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import redis
 
 
 @pytest.fixture

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 from . import report
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def found(seed: int, kills: int, p99: float, *violations: str) -> dict[str, Any]:

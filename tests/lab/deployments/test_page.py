@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.lab.neighbors.world import World
 
 from . import __main__ as command
 from . import page
 from .cases import Case, Outcome, SkippedError, all_cases
-
-if TYPE_CHECKING:
-    import pytest
-
-    from tests.lab.neighbors.world import World
 
 
 def test_the_page_has_the_cases_and_no_others() -> None:

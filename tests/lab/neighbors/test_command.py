@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from . import __main__ as command
 from .cases import Case, Felt
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from .world import World
+from .world import World
 
 
 def good(world: World) -> Felt:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from redis import Redis
 
+from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.scripting import scripts
 from tests.engine.oracle import Oracle
@@ -25,11 +27,6 @@ from tests.lab.proof.state_exploration import (
     answered,
     command_of,
 )
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.model.options import QueueConfig
 
 TRANSITIONS = 20_000
 """Of each policy of the task that depends on another."""

@@ -5,15 +5,18 @@ from __future__ import annotations
 import random
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
-from redis import ResponseError
+from pytest_django import Settings
+from redis import Redis, ResponseError
 
 from django_fairque import task
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.errors import LuaScriptError
 from django_fairque.engine.model.lease import Lease
+from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import LEASE_FIELDS, Task
 from django_fairque.engine.queue.queue import FairQueue
@@ -22,17 +25,9 @@ from django_fairque.tasks.execution import Run, Services, prepare
 from django_fairque.worker import Worker
 from tests.lab.proof.budget import SEED, times
 from tests.lab.proof.random_history import PREFIX, Walk
+from tests.lab.proof.server_states import States
+from tests.servers import Server
 from tests.stored_tasks import replace_payload
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_django import Settings
-    from redis import Redis
-
-    from django_fairque.engine.model.options import QueueConfig
-    from tests.lab.proof.server_states import States
-    from tests.servers import Server
 
 DECODED, SENT = 160_000, 40_000
 """Leases that are decoded, and damaged fields that scripts meet."""

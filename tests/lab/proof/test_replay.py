@@ -7,23 +7,20 @@ same, and in the end every byte that is stored.
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import redis.exceptions
+from redis import Redis
 
 from django_fairque.engine.model.lease import Lease
+from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.outcome import Settled
 from django_fairque.engine.queue.queue import FairQueue
 from tests.lab.proof.budget import SEED, times
 from tests.lab.proof.random_history import Walk
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.model.options import QueueConfig
-    from tests.lab.proof.server_states import States
-    from tests.servers import Server
+from tests.lab.proof.server_states import States
+from tests.servers import Server
 
 CALLS = 20_000
 LOST = 0.1

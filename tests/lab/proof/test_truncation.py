@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from redis import Redis
 
+from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.queue import FairQueue
-from django_fairque.engine.scripting.operations import ScriptCall
+from django_fairque.engine.scripting.operations import Request, ScriptCall
 from django_fairque.engine.transport.connection import Transport
 from tests.lab.proof.budget import SEED, times
 from tests.lab.proof.random_history import Walk
 from tests.lab.proof.server_states import States
 from tests.servers import Server
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.model.options import QueueConfig
-    from django_fairque.engine.scripting.operations import Request
 
 OPERATIONS = 600
 RESTARTS = 200

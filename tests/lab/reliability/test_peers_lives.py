@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.errors import ConfigurationError, TaskNotFoundError
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.worker.common.options import new_worker_id
-from tests.engine.conftest import NOW, push_many, task
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from tests.conftest import MakeServer
+from tests.conftest import MakeServer
+from tests.engine.conftest import NOW, pop, push_many, task
 
 
 def test_a_task_of_tomorrow_is_handed_out_once_though_leases_are_short(queue: FairQueue) -> None:
@@ -34,8 +31,7 @@ def test_canceling_what_is_not_there_harms_nobody_who_gets_its_id_later(queue: F
     with pytest.raises(TaskNotFoundError):
         queue.cancel("invoice-7", now=NOW)
     queue.push(task(task_id="invoice-7"), now=NOW)
-    lease = queue.pop("w", now=NOW)
-    assert lease is not None
+    lease = pop(queue)
     assert queue.heartbeat("w", {}, now=NOW + 1).revoked == []
     queue.finish(lease, now=NOW + 2)
 
@@ -44,9 +40,7 @@ def test_an_id_is_free_when_its_task_has_ended_though_its_result_is_kept(queue: 
     """63: no new task of an id while the old one's result was kept."""
     for number in range(2):
         assert queue.push(task(task_id="nightly"), now=NOW + number).status == "accepted"
-        lease = queue.pop("w", now=NOW + number)
-        assert lease is not None
-        queue.finish(lease, number, now=NOW + number)
+        queue.finish(pop(queue, NOW + number), number, now=NOW + number)
         assert queue.get_task("nightly").result == number
 
 
@@ -56,8 +50,7 @@ def test_a_unique_task_whose_worker_died_runs_again_and_frees_its_key(queue: Fai
     assert queue.pop("w", lease=10, now=NOW) is not None
     assert queue.sweep(now=NOW + 10).reaped == 1
     assert queue.push(task(unique_key="k", unique_for=100), now=NOW + 11).task_id == first.task_id
-    lease = queue.pop("another", now=NOW + 11)
-    assert lease is not None
+    lease = pop(queue, NOW + 11, worker="another")
     assert lease.task_id == first.task_id
     queue.finish(lease, now=NOW + 12)
     assert queue.push(task(unique_key="k", unique_for=100), now=NOW + 100).accepted
@@ -100,13 +93,10 @@ def test_deploys_cost_no_attempt_however_many_there_are(queue: FairQueue) -> Non
     """104: each restart of a worker burnt an attempt, and the last one killed the task."""
     push_many(queue, "u", 1, max_retries=1)
     for _ in range(50):
-        lease = queue.pop("w", now=NOW)
-        assert lease is not None
+        lease = pop(queue)
         assert (lease.delivery, lease.retry_count) == (1, 0)
         queue.release_worker("w", now=NOW)
-    lease = queue.pop("w", now=NOW)
-    assert lease is not None
-    assert queue.fail(lease, "at last", now=NOW) is TaskState.SCHEDULED
+    assert queue.fail(pop(queue), "at last", now=NOW) is TaskState.SCHEDULED
 
 
 @pytest.mark.parametrize("name", ["300000000", "1e5", "9007199254740993", "0x10", "nan", "-0", "00"])
@@ -115,8 +105,7 @@ def test_what_looks_like_a_number_is_a_text(queue: FairQueue, name: str) -> None
     payload: Any = {"n": [300_000_000, 9_007_199_254_740_993, 2**63, 0.1, 1e22], "empty": [[], {}]}
     queue.push(task(name, task_id=name, payload=payload), now=NOW)
     queue.push(task(name, depends_on=[name]), now=NOW)
-    lease = queue.pop("w", [name], now=NOW)
-    assert lease is not None
+    lease = pop(queue, users=[name])
     assert (lease.task_id, lease.user_id, lease.payload) == (name, name, payload)
     queue.finish(lease, payload, now=NOW)
     queue.sweep(now=NOW)
@@ -138,9 +127,7 @@ def test_a_delayed_task_is_there_after_its_server_was_killed(make_server: MakeSe
         server.kill()
         server.start()
         assert queue.pop("w", now=NOW + 59) is None
-        lease = queue.pop("w", now=NOW + 60)
-        assert lease is not None
-        assert lease.task_id == task_id
+        assert pop(queue, NOW + 60).task_id == task_id
         assert queue.check_invariants() == []
 
 

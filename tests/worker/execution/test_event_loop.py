@@ -7,17 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_fairque.engine.model.records import Attempt, TaskState
-from tests.worker.conftest import eventually, recorded
-from tests.worker.project.tasks import STARTED
+from tests.worker.conftest import Workers, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    from redis import Redis
-
     from django_fairque.engine.queue.queue import FairQueue
-    from tests.worker.conftest import Push, StartWorker
 
 LIMITS = {"FAIRQUE_WORKER__HARD_TIMEOUT_GRACE": "0.3"}
 
@@ -29,11 +24,6 @@ def failures(queue: FairQueue, task_id: str) -> list[Attempt]:
     return [attempt for attempt in queue.history(task_id) if attempt.kind != "released"]
 
 
-@pytest.fixture
-def is_in(queue: FairQueue) -> Callable[[str, TaskState], bool]:
-    return lambda task_id, state: queue.get_task(task_id).state is state
-
-
 @pytest.mark.parametrize(
     ("name", "error"),
     [
@@ -42,135 +32,118 @@ def is_in(queue: FairQueue) -> Callable[[str, TaskState], bool]:
         ("shuts_executor", "RuntimeError: loop.shutdown_default_executor() can't be called in a task"),
     ],
 )
-def test_the_loop_outlives_a_task_that_ends_it(
-    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker, name: str, error: str
-) -> None:
-    worker = start_worker("--concurrency", "8").wait_ready()
-    others = [push("nap_async", 1.0, user=f"user-{number}") for number in range(4)]
-    eventually(lambda: len(recorded(redis, STARTED)) == 4)
-    culprit = push(name, user="mallory", max_retries=0)
-    later = push("nap_async", 0.01)
-    eventually(lambda: queue.get_task(culprit).state is TaskState.FAILED)
-    (entry,) = queue.dlq.list().items
+def test_the_loop_outlives_a_task_that_ends_it(workers: Workers, name: str, error: str) -> None:
+    worker = workers.start("--concurrency", "8").wait_ready()
+    others = [workers.push("nap_async", 1.0, user=f"user-{number}") for number in range(4)]
+    workers.wait_started(4)
+    culprit = workers.push(name, user="mallory", max_retries=0)
+    later = workers.push("nap_async", 0.01)
+    workers.wait_for(culprit, state=TaskState.FAILED)
+    (entry,) = workers.queue.dlq.list().items
     assert entry.reason.startswith(error)
-    for each in (*others, later):
-        eventually(lambda each=each: queue.get_task(each).state is TaskState.FINISHED)  # type: ignore[misc]
-        assert failures(queue, each) == []
-    assert len([each for each, _ in recorded(redis, STARTED) if each != culprit]) == 5
+    for task_id in (*others, later):
+        workers.wait_for(task_id)
+        assert failures(workers.queue, task_id) == []
+    assert len([task_id for task_id, _ in workers.started() if task_id != culprit]) == 5
     assert len(worker.children()) == 1
     if name == "exits_in_gather":
         assert f"task {culprit} exits_in_gather of user mallory raised SystemExit" in worker.log
 
 
-def test_the_loop_outlives_a_callback_that_exits(queue: FairQueue, push: Push, start_worker: StartWorker) -> None:
-    worker = start_worker()
-    culprit = push("exits_in_callback", user="mallory")
-    eventually(lambda: queue.get_task(culprit).state is TaskState.FINISHED)
+def test_the_loop_outlives_a_callback_that_exits(workers: Workers) -> None:
+    worker = workers.start()
+    culprit = workers.run("exits_in_callback", user="mallory")
     assert f"task {culprit} exits_in_callback of user mallory raised SystemExit" in worker.log
 
 
-def test_a_loop_that_broke_is_replaced_and_only_the_culprit_fails(
-    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
-) -> None:
-    worker = start_worker("--concurrency", "8").wait_ready()
-    others = [push("nap_async", 1.0, user=f"user-{number}") for number in range(4)]
-    eventually(lambda: len(recorded(redis, STARTED)) == 4)
-    culprit = push("breaks_loop", user="mallory", max_retries=0)
-    eventually(lambda: queue.get_task(culprit).state is TaskState.FAILED)
-    assert queue.dlq.list().items[0].reason == "RuntimeError: the task broke the event loop that it ran on"
-    for each in others:
-        eventually(lambda each=each: queue.get_task(each).state is TaskState.FINISHED)  # type: ignore[misc]
-        assert failures(queue, each) == []
-    starts = [each for each, _ in recorded(redis, STARTED)]
-    assert [starts.count(each) for each in others] == [2] * 4
-    later = push("nap_async", 0.01)
-    eventually(lambda: queue.get_task(later).state is TaskState.FINISHED)
+def test_a_loop_that_broke_is_replaced_and_only_the_culprit_fails(workers: Workers) -> None:
+    worker = workers.start("--concurrency", "8").wait_ready()
+    others = [workers.push("nap_async", 1.0, user=f"user-{number}") for number in range(4)]
+    workers.wait_started(4)
+    culprit = workers.push("breaks_loop", user="mallory", max_retries=0)
+    workers.wait_for(culprit, state=TaskState.FAILED)
+    assert workers.queue.dlq.list().items[0].reason == "RuntimeError: the task broke the event loop that it ran on"
+    for other in others:
+        workers.wait_for(other)
+        assert failures(workers.queue, other) == []
+    starts = [task_id for task_id, _ in workers.started()]
+    assert [starts.count(other) for other in others] == [2] * 4
+    workers.run("nap_async", 0.01)
     assert "the event loop of this process broke and is replaced" in worker.log
 
 
 @pytest.mark.parametrize("name", ["blocks_loop", "blocks_in_background"])
-def test_a_blocked_loop_is_reported_with_its_task_and_stack(
-    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker, tmp_path: Path, name: str
-) -> None:
-    worker, until = start_worker("--concurrency", "8").wait_ready(), tmp_path / "until"
-    other = push("nap_lightly", 1.5)
-    culprit = push(name, 60.0, str(until), user="mallory")
-    eventually(lambda: recorded(redis, STARTED))
+def test_a_blocked_loop_is_reported_with_its_task_and_stack(workers: Workers, tmp_path: Path, name: str) -> None:
+    worker, until = workers.start("--concurrency", "8").wait_ready(), tmp_path / "until"
+    other = workers.push("nap_lightly", 1.5)
+    culprit = workers.push(name, 60.0, str(until), user="mallory")
+    workers.wait_started()
     named = f" is blocked by task {culprit} {name} of user mallory"
-    eventually(lambda: any(named in each for each in worker.health()["reasons"]))
+    eventually(lambda: any(named in reason for reason in worker.health()["reasons"]))
     # It fetches nothing, and gives back what could not begin.
-    waiting = [push("nap_lightly", 0.01, user="ann"), push("noop", user="bob")]
-    eventually(lambda: any(named in each for each in queue.health().reasons))
+    waiting = [workers.push("nap_lightly", 0.01, user="ann"), workers.push("noop", user="bob")]
+    eventually(lambda: any(named in reason for reason in workers.queue.health().reasons))
     assert f"by task {culprit} {name} of user mallory; the process fetches nothing" in worker.log
     assert "in _block\n    time.sleep(0.02)" in worker.log
     until.touch()
-    for each in (culprit, other, *waiting):
-        eventually(lambda each=each: queue.get_task(each).state is TaskState.FINISHED)  # type: ignore[misc]
-        assert failures(queue, each) == []
-    assert all((queue.get_task(each).started_at or 0.0) >= until.stat().st_mtime for each in waiting)
+    for task_id in (culprit, other, *waiting):
+        workers.wait_for(task_id)
+        assert failures(workers.queue, task_id) == []
+    assert all((workers.queue.get_task(task_id).started_at or 0.0) >= until.stat().st_mtime for task_id in waiting)
     eventually(lambda: worker.health()["status"] == "healthy")
     assert "fetching tasks again" in worker.log
-    eventually(lambda: not any(named in each for each in queue.health().reasons))
+    eventually(lambda: not any(named in reason for reason in workers.queue.health().reasons))
 
 
-def test_tasks_that_a_blocked_loop_has_not_begun_run_elsewhere(
-    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
-) -> None:
-    start_worker("--concurrency", "4").wait_ready()
-    culprit = push("blocks_loop", 120.0, user="mallory")
-    eventually(lambda: recorded(redis, STARTED))
-    others = [push("nap_lightly", 0.01, user=f"user-{number}") for number in range(3)]
-    start_worker("--concurrency", "4").wait_ready()
-    for each in others:
-        eventually(lambda each=each: queue.get_task(each).state is TaskState.FINISHED)  # type: ignore[misc]
-    assert queue.get_task(culprit).state is TaskState.STARTED
-    assert all(attempt.kind != "failed" for each in others for attempt in queue.history(each))
+def test_tasks_that_a_blocked_loop_has_not_begun_run_elsewhere(workers: Workers) -> None:
+    workers.start("--concurrency", "4").wait_ready()
+    culprit = workers.push("blocks_loop", 120.0, user="mallory")
+    workers.wait_started()
+    others = [workers.push("nap_lightly", 0.01, user=f"user-{number}") for number in range(3)]
+    workers.start("--concurrency", "4").wait_ready()
+    workers.wait_for(*others)
+    assert workers.state(culprit) is TaskState.STARTED
+    assert all(attempt.kind != "failed" for other in others for attempt in workers.queue.history(other))
 
 
 @pytest.mark.slow
-def test_the_hard_limit_of_the_task_that_blocks_the_loop_ends_its_process(
-    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
-) -> None:
-    worker = start_worker("--concurrency", "8", **LIMITS).wait_ready()
+def test_the_hard_limit_of_the_task_that_blocks_the_loop_ends_its_process(workers: Workers) -> None:
+    worker = workers.start("--concurrency", "8", **LIMITS).wait_ready()
     before = worker.children()[0].pid
     # Their own limits pass while the loop is blocked, which is not their fault.
-    others = [push("nap_async", 3.0, user=f"user-{number}", timeout=3.6, max_retries=0) for number in range(3)]
-    eventually(lambda: len(recorded(redis, STARTED)) == 3)
-    culprit = push("blocks_loop", 60.0, user="mallory", timeout=6.0, max_retries=0)
-    eventually(lambda: queue.get_task(culprit).state is TaskState.FAILED, 30)
-    assert "did not end at its time limit of 6 s" in queue.dlq.list().items[0].reason
-    for each in others:
-        eventually(lambda each=each: queue.get_task(each).state is TaskState.FINISHED, 30)  # type: ignore[misc]
-        assert [attempt.kind for attempt in queue.history(each)] == ["released"]
+    others = [workers.push("nap_async", 3.0, user=f"user-{number}", timeout=3.6, max_retries=0) for number in range(3)]
+    workers.wait_started(3)
+    culprit = workers.push("blocks_loop", 60.0, user="mallory", timeout=6.0, max_retries=0)
+    workers.wait_for(culprit, state=TaskState.FAILED)
+    assert "did not end at its time limit of 6 s" in workers.queue.dlq.list().items[0].reason
+    for other in others:
+        workers.wait_for(other)
+        assert workers.kinds(other) == ["released"]
     assert worker.children()[0].pid != before
 
 
-def test_limits_of_others_are_moved_by_the_time_for_which_the_loop_was_blocked(
-    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
-) -> None:
-    start_worker("--concurrency", "8", **LIMITS).wait_ready()
-    others = [push("nap_async", 2.0, user=f"user-{number}", timeout=3.0, max_retries=0) for number in range(3)]
-    eventually(lambda: len(recorded(redis, STARTED)) == 3)
-    culprit = push("blocks_loop", 4.0, user="mallory")
-    for each in (*others, culprit):
-        eventually(lambda each=each: queue.get_task(each).state.is_ended)  # type: ignore[misc]
-    assert [queue.get_task(each).state for each in others] == [TaskState.FINISHED] * 3
+def test_limits_of_others_are_moved_by_the_time_for_which_the_loop_was_blocked(workers: Workers) -> None:
+    workers.start("--concurrency", "8", **LIMITS).wait_ready()
+    others = [workers.push("nap_async", 2.0, user=f"user-{number}", timeout=3.0, max_retries=0) for number in range(3)]
+    workers.wait_started(3)
+    culprit = workers.push("blocks_loop", 4.0, user="mallory")
+    for task_id in (*others, culprit):
+        eventually(lambda task_id=task_id: workers.queue.get_task(task_id).state.is_ended)  # type: ignore[misc]
+    assert workers.states(others) == {TaskState.FINISHED}
 
 
-def test_whoever_cancels_all_coroutines_cancels_only_its_own(
-    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
-) -> None:
-    worker = start_worker("--concurrency", "8").wait_ready()
-    others = [push(name, 1.5, user=name, max_retries=0) for name in ("nap_async", "gathers")]
-    eventually(lambda: len(recorded(redis, STARTED)) == 2)
-    culprit = push("cancels_all", user="mallory", max_retries=0)
-    eventually(lambda: queue.get_task(culprit).state is TaskState.FAILED)
-    assert "CancelledError" in queue.dlq.list().items[0].reason
-    for each in others:
-        eventually(lambda each=each: queue.get_task(each).state is TaskState.FINISHED)  # type: ignore[misc]
-        assert failures(queue, each) == []
-    starts = [each for each, _ in recorded(redis, STARTED)]
-    assert [starts.count(each) for each in others] == [
+def test_whoever_cancels_all_coroutines_cancels_only_its_own(workers: Workers) -> None:
+    worker = workers.start("--concurrency", "8").wait_ready()
+    others = [workers.push(name, 1.5, user=name, max_retries=0) for name in ("nap_async", "gathers")]
+    workers.wait_started(2)
+    culprit = workers.push("cancels_all", user="mallory", max_retries=0)
+    workers.wait_for(culprit, state=TaskState.FAILED)
+    assert "CancelledError" in workers.queue.dlq.list().items[0].reason
+    for other in others:
+        workers.wait_for(other)
+        assert failures(workers.queue, other) == []
+    starts = [task_id for task_id, _ in workers.started()]
+    assert [starts.count(other) for other in others] == [
         1,
         2,
     ]  # what the second waited for was canceled, so it began anew

@@ -17,8 +17,8 @@ from django_fairque.tasks.registry import task
 from django_fairque.worker import AsyncWorker, Worker
 from django_fairque.worker.execution import event_loop
 from tests.hostile import RaisingHandler, hostile_classes
-from tests.worker.conftest import eventually, recorded
-from tests.worker.project.tasks import STARTED, Unreadable
+from tests.worker.conftest import Workers, eventually
+from tests.worker.project.tasks import Unreadable
 
 if TYPE_CHECKING:
     from pytest_django import Settings
@@ -26,52 +26,47 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.queue.queue import FairQueue
     from tests.servers import Server
-    from tests.worker.conftest import Push, StartWorker
 
 KINDS = len(list(hostile_classes()))
 
 
-def test_hostile_tasks_fail_and_nobody_else_notices(
-    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
-) -> None:
-    worker = start_worker("--processes", "1", "--concurrency", "4", TEST_HOSTILE_LOGGING="1").wait_ready()
+def test_hostile_tasks_fail_and_nobody_else_notices(workers: Workers) -> None:
+    worker = workers.start("--processes", "1", "--concurrency", "4", TEST_HOSTILE_LOGGING="1").wait_ready()
     (process,) = worker.children()
     hostile, good = [], []
     for index in range(KINDS):
         for name in ("hostile", "hostile_async", "hostile_log"):
-            hostile.append(push(name, index, user="mallory", max_retries=index % 2))
-        good.append(push("nap", 0.01, user="ann"))
-        good.append(push("nap_async", 0.01, user="ann"))
+            hostile.append(workers.push(name, index, user="mallory", max_retries=index % 2))
+        good.append(workers.push("nap", 0.01, user="ann"))
+        good.append(workers.push("nap_async", 0.01, user="ann"))
     for name in ("hostile", "hostile_async"):
         task = Task.create("mallory", 3, {"args": [0], "kwargs": {"returns": True}}, name=name, max_retries=0)
-        hostile.append(queue.push(task).task_id)
+        hostile.append(workers.queue.push(task).task_id)
 
-    eventually(lambda: all(queue.get_task(each).state is TaskState.FINISHED for each in good))
-    eventually(lambda: all(queue.get_task(each).state is TaskState.FAILED for each in hostile))
-    starts = [task_id for task_id, _ in recorded(redis, STARTED)]
+    workers.wait_for(*good)
+    workers.wait_for(*hostile, state=TaskState.FAILED)
+    starts = [task_id for task_id, _ in workers.started()]
     assert sorted(starts) == sorted(good)  # once each
     assert worker.children() == [process]
-    failed = [queue.get_task(each) for each in hostile]
+    failed = [workers.queue.get_task(task_id) for task_id in hostile]
     assert all(task.retry_count == task.max_retries for task in failed)
-    letters = queue.dlq.list(limit=len(hostile)).items
+    letters = workers.queue.dlq.list(limit=len(hostile)).items
     assert {letter.failure_type for letter in letters} == {FailureType.FAILED}
     assert not [letter for letter in letters if "the worker failed" in letter.reason]
     assert worker.stop() == 0
 
 
-def test_coroutines_go_on_if_logging_raises_at_a_slow_callback(
-    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
-) -> None:
+def test_coroutines_go_on_if_logging_raises_at_a_slow_callback(workers: Workers) -> None:
     """In its debug mode, asyncio logs a callback that takes more than 0.1 s."""
-    worker = start_worker(
+    worker = workers.start(
         *("--processes", "1", "--concurrency", "4"), TEST_HOSTILE_LOGGING="1", PYTHONASYNCIODEBUG="1"
     ).wait_ready()
-    waiting = push("nap_async", 2.0, user="ann")
-    eventually(lambda: recorded(redis, STARTED))
-    blocking = push("blocks_loop", 0.3, user="mallory")
-    eventually(lambda: queue.get_task(waiting).state is TaskState.FINISHED)
-    assert queue.get_task(blocking).state is TaskState.FINISHED
-    assert [task_id for task_id, _ in recorded(redis, STARTED)].count(waiting) == 1
+    waiting = workers.push("nap_async", 2.0, user="ann")
+    workers.wait_started()
+    blocking = workers.push("blocks_loop", 0.3, user="mallory")
+    workers.wait_for(waiting)
+    assert workers.state(blocking) is TaskState.FINISHED
+    assert [task_id for task_id, _ in workers.started()].count(waiting) == 1
     assert "a callback was slow" in worker.log
 
 
@@ -104,9 +99,9 @@ def test_an_async_worker_goes_on(project: FairQueue) -> None:
     odd_ones = odd.enqueue_many([((index,), {}) for index in range(KINDS)])
     fine_ones = fine.enqueue_many([((index,), {}) for index in range(KINDS)])
     asyncio.run(AsyncWorker([project.name], concurrency=4, burst=True).run())
-    assert [each.result() for each in fine_ones] == list(range(KINDS))
-    assert {each.state for each in odd_ones} == {TaskState.FAILED}
-    assert not [each for each in odd_ones if "the worker failed" in each.errors[-1].error]
+    assert [result.result() for result in fine_ones] == list(range(KINDS))
+    assert {result.state for result in odd_ones} == {TaskState.FAILED}
+    assert not [result for result in odd_ones if "the worker failed" in result.errors[-1].error]
 
 
 @pytest.mark.django_db(transaction=True)

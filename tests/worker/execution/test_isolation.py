@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import sys
 import time
 import timeit
 from typing import TYPE_CHECKING, Any, Protocol
@@ -15,7 +13,7 @@ import pytest
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
 from django_fairque.worker.common import isolation
-from tests.worker.conftest import ROOT
+from tests.worker.conftest import ROOT, WorkerProcess, Workers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.queue.queue import FairQueue
     from tests.servers import Server
-    from tests.worker.conftest import Push, StartWorker
+    from tests.worker.conftest import Push
 
 CARRIERS = ROOT / "tests" / "worker" / "project" / "carriers.py"
 LEAKS, WRONG = "tests:leaks", "tests:wrong"
@@ -39,7 +37,7 @@ AN_ASYNC_WORKER = """
 import asyncio, django
 django.setup()
 from django_fairque import AsyncWorker
-asyncio.run(AsyncWorker(["default"], burst=True).run())
+asyncio.run(AsyncWorker(["default"], {}).run())
 """
 WAYS = ("forked", pytest.param("spawned", marks=pytest.mark.slow), "AsyncWorker")
 TASKS = int(os.environ.get("ISOLATION_TASKS", "200"))
@@ -53,35 +51,18 @@ class RunBurst(Protocol):
 
 
 @pytest.fixture
-def run_burst(server: Server, start_worker: StartWorker, tmp_path: Path) -> RunBurst:
+def run_burst(workers: Workers, tmp_path: Path) -> RunBurst:
     """Run a worker until nothing is left to do. Its connections to the database persist."""
-
-    place = {"TEST_DATABASE": "postgres" if "TEST_DATABASE_ENGINE" in os.environ else str(tmp_path / "db.sqlite3")}
+    place = "postgres" if "TEST_DATABASE_ENGINE" in os.environ else str(tmp_path / "db.sqlite3")
+    kept = {"TEST_MORE_TASKS": str(CARRIERS), "TEST_DATABASE": place, "TEST_CONN_MAX_AGE": "600"}
 
     def run(way: str, **environment: str) -> None:
-        environment = {
-            "TEST_MORE_TASKS": str(CARRIERS),
-            **place,
-            "TEST_CONN_MAX_AGE": "600",
-            "FAIRQUE_WORKER__CLOSE_DATABASE_CONNECTIONS": "true",
-            **environment,
-        }
+        environment = {**kept, "close_database_connections": "true", **environment}
         if way == "AsyncWorker":
-            project = {"DJANGO_SETTINGS_MODULE": "tests.worker.project.settings", "TEST_SERVER": server.url}
-            everything = {**os.environ, **project, **environment}
-            with (tmp_path / "log").open("wb") as log:
-                subprocess.run(
-                    [sys.executable, "-c", AN_ASYNC_WORKER],
-                    cwd=ROOT,
-                    env=everything,
-                    stdout=log,
-                    stderr=log,
-                    timeout=SECONDS,
-                    check=True,
-                )
-            return
-        method = {"forked": "forkserver", "spawned": "spawn"}[way]
-        worker = start_worker("--burst", "--start-method", method, "--max-memory", "0", **environment)
+            worker: WorkerProcess = workers.start_program("-c", AN_ASYNC_WORKER.format("burst=True"), **environment)
+        else:
+            method = {"forked": "forkserver", "spawned": "spawn"}[way]
+            worker = workers.start("--burst", "--start-method", method, "--max-memory", "0", **environment)
         assert worker.wait(SECONDS) == 0, worker.log
 
     return run
@@ -144,7 +125,7 @@ def test_session_variables_stay_in_a_connection_that_is_kept(
     redis: Redis, queue: FairQueue, run_burst: RunBurst, way: str
 ) -> None:
     push_alternating(queue, EVERYTHING, 100)
-    run_burst(way, FAIRQUE_WORKER__CLOSE_DATABASE_CONNECTIONS="false")
+    run_burst(way, close_database_connections="false")
     assert found(redis, LEAKS).keys() == {f"{kind}: session variable" for kind in KINDS}
     assert found(redis, WRONG) == {}
 
@@ -154,7 +135,7 @@ def test_nothing_passes_while_connections_live_as_long_as_by_default(
     redis: Redis, queue: FairQueue, run_burst: RunBurst, way: str
 ) -> None:
     push_alternating(queue, EVERYTHING, 100)
-    run_burst(way, FAIRQUE_WORKER__CLOSE_DATABASE_CONNECTIONS="false", TEST_CONN_MAX_AGE="0")
+    run_burst(way, close_database_connections="false", TEST_CONN_MAX_AGE="0")
     check(redis, queue, len(EVERYTHING) * 100)
 
 
@@ -183,12 +164,36 @@ def test_a_value_in_a_context_variable_ends_with_its_task(
 ) -> None:
     names = ("hold", "ahold")
     pushed = {name: [push(name, fails, max_retries=0) for _ in range(100) for fails in (False, True)] for name in names}
-    run_burst(way, FAIRQUE_WORKER__CONCURRENCY="1")
+    run_burst(way, concurrency="1")
     for ids in pushed.values():
-        tasks = [queue.get_task(each) for each in ids]
-        numbers = [each.result for each in tasks if each.state is TaskState.FINISHED]
+        tasks = [queue.get_task(task_id) for task_id in ids]
+        numbers = [task.result for task in tasks if task.state is TaskState.FINISHED]
         assert len(numbers) == 100
         assert max(numbers) <= 2
+
+
+MAX_AGE = 2
+"""Seconds for which a connection to the database may be used."""
+
+
+@pytest.mark.parametrize("way", ["processes", "loop"])
+def test_a_connection_that_grew_too_old_between_two_tasks_is_not_used(
+    workers: Workers, tmp_path: Path, way: str
+) -> None:
+    """The worker runs one task at a time, so each kind of task has one thread for its queries, and with it one connection."""
+    environment = {"TEST_DATABASE": str(tmp_path / "db.sqlite3"), "TEST_CONN_MAX_AGE": str(MAX_AGE)}
+    if way == "processes":
+        workers.start("--concurrency", "1", **environment)
+    else:
+        workers.start_program("-c", AN_ASYNC_WORKER.format("concurrency=1"), **environment)
+
+    def have_found_open_connections() -> list[bool]:
+        return [bool(was_open) for _, was_open in workers.results(map(workers.run, ("query", "query_async")))]
+
+    assert have_found_open_connections() == [False, False]
+    assert have_found_open_connections() == [True, True]
+    time.sleep(MAX_AGE + 0.1)
+    assert have_found_open_connections() == [False, False]
 
 
 def test_a_context_costs_a_task_at_most_two_microseconds() -> None:

@@ -18,9 +18,9 @@ def job(coroutine: Any) -> Job:
 
 
 async def start(*coroutines: Any) -> tuple[RunningLoop, list[Job]]:
-    loop, jobs = RunningLoop(), [job(each) for each in coroutines]
-    for each in jobs:
-        loop.submit(each)
+    loop, jobs = RunningLoop(), [job(coroutine) for coroutine in coroutines]
+    for started_job in jobs:
+        loop.submit(started_job)
     await asyncio.sleep(0.01)  # they have begun
     return loop, jobs
 
@@ -45,9 +45,9 @@ async def test_it_is_repeated(times: int) -> None:
         await asyncio.sleep(0.01)
     assert not loop.is_used
     assert received == list(range(times))
-    for each in jobs:
+    for started_job in jobs:
         with pytest.raises(Interrupted) as caught:
-            each.result()
+            started_job.result()
         assert caught.value.kind is TaskRevoked
 
 

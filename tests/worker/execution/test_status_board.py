@@ -22,7 +22,7 @@ def test_what_runs_can_be_read() -> None:
         5.0,
         ((one.token, 0, one.task_id),),
     )
-    assert second.tokens == [each.token for each in many]
+    assert second.tokens == [item.token for item in many]
     status_board.end(0)
     status_board.end(2)
     assert status_board.running() == []
@@ -55,12 +55,12 @@ def test_a_reader_never_sees_half_a_record() -> None:
         threading.Event(),
         [lease() for _ in range(50)],
     )
-    known = {each.token: each.task_id for each in leases}
+    known = {item.token: item.task_id for item in leases}
 
     def write() -> None:
         while not ended.is_set():
-            for each in leases:
-                status_board.begin(0, 0, each, float(each.token), 1.0)
+            for item in leases:
+                status_board.begin(0, 0, item, float(item.token), 1.0)
                 status_board.end(0)
 
     thread = threading.Thread(target=write)

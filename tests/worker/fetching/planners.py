@@ -56,8 +56,8 @@ def run_all(planner: FetchPlanner, took: float = 0.0) -> None:
     """Every slot takes and ends what lies in the buffer."""
     while planner.buffer:
         work = planner.buffer.popleft()
-        for each in work if isinstance(work, list) else [work]:
-            planner.outcomes.append(Outcome.finish(each, took=took))
+        for one_lease in work if isinstance(work, list) else [work]:
+            planner.outcomes.append(Outcome.finish(one_lease, took=took))
 
 
 def short_tasks(slots: int = 4, now: float = 0.0) -> tuple[FetchPlanner, float]:

@@ -14,14 +14,13 @@ from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.sharding.sharded import SHARDS, users_of
-from tests.worker.conftest import eventually, recorded
+from tests.worker.conftest import Workers, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redis import Redis
 
-    from tests.worker.conftest import StartWorker
 
 ENVIRONMENT = {"TEST_SHARDS": str(SHARDS)}
 
@@ -39,109 +38,103 @@ def call(user: str, name: str, *args: object, depends_on: Sequence[str] = ()) ->
     return Task.create(user, 3, {"args": args, "kwargs": {}}, name=name, depends_on=depends_on)
 
 
-def test_a_burst_does_all_of_it(start_worker: StartWorker, queue: FairQueue) -> None:
-    queue.push_batch([call(f"user-{number % 30}", "noop") for number in range(300)])
+def test_a_burst_does_all_of_it(workers: Workers) -> None:
+    workers.queue.push_batch([call(f"user-{number % 30}", "noop") for number in range(300)])
     first = call(users_of(0, 1)[0], "add", 1, 2)
     chain = [first]
     for shard in (1, 2, 3, 0):
         chain.append(call(users_of(shard, 1)[0], "add", 1, 2, depends_on=[chain[-1].task_id]))
-    queue.push_graph(chain, "run")
-    worker = start_worker("--burst", "--processes", "2", **ENVIRONMENT)
+    workers.queue.push_graph(chain, "run")
+    worker = workers.start("--burst", "--processes", "2", **ENVIRONMENT)
     assert worker.wait() == 0
-    assert queue.get_stats().states[TaskState.FINISHED.value] == 305
-    assert queue.run("run").state == "finished"
+    assert workers.queue.get_stats().states[TaskState.FINISHED.value] == 305
+    assert workers.queue.run("run").state == "finished"
 
 
-def test_messages_from_another_shard_arrive_at_once(start_worker: StartWorker, queue: FairQueue) -> None:
-    start_worker(**ENVIRONMENT).wait_ready()
+def test_messages_from_another_shard_arrive_at_once(workers: Workers) -> None:
+    workers.start(**ENVIRONMENT).wait_ready()
     one, two = users_of(0, 1)[0], users_of(1, 1)[0]
     for _ in range(5):
         parent = call(one, "noop")
         child = call(two, "noop", depends_on=[parent.task_id])
-        queue.push_graph([parent, child])
-        eventually(partial(is_finished, queue, child.task_id))
+        workers.queue.push_graph([parent, child])
+        eventually(partial(is_finished, workers.queue, child.task_id))
 
 
-def test_users_of_a_full_shard_are_served_like_others(
-    start_worker: StartWorker, queue: FairQueue, redis: Redis
-) -> None:
+def test_users_of_a_full_shard_are_served_like_others(workers: Workers) -> None:
     users = [*users_of(0, 10), *users_of(1, 1), *users_of(2, 3)]
     tasks = [call(user, "count_me", number) for number in range(150) for user in users]
     owner = {task.task_id: task.user_id for task in tasks}
-    queue.push_batch(tasks)
-    start_worker("--burst", "--concurrency", "2", TEST_FAIR_BY="tasks", **ENVIRONMENT).wait(60)
-    half = [owner[task_id] for task_id, _ in recorded(redis, "tests:started")][: len(tasks) // 2]
+    workers.queue.push_batch(tasks)
+    workers.start("--burst", "--concurrency", "2", TEST_FAIR_BY="tasks", **ENVIRONMENT).wait(60)
+    half = [owner[task_id] for task_id, _ in workers.started()][: len(tasks) // 2]
     shares = [Counter(half)[user] for user in users]
     assert sum(shares) ** 2 / (len(users) * sum(share * share for share in shares)) > 0.95
 
 
-def test_a_newcomer_next_to_a_user_of_long_tasks_is_next(
-    start_worker: StartWorker, queue: FairQueue, redis: Redis
-) -> None:
+def test_a_newcomer_next_to_a_user_of_long_tasks_is_next(workers: Workers) -> None:
     """Nobody asks that shard for tasks meanwhile: its other user has had more than its share."""
     long, newcomer = users_of(0, 2)
-    queue.push_batch([call(long, "nap", 1.0) for _ in range(3)])
-    queue.push_batch([call(user, "nap", 0.01) for user in users_of(1, 3) for _ in range(400)])
-    start_worker("--concurrency", "1", "--processes", "1", **ENVIRONMENT).wait_ready()
-    eventually(lambda: queue.user(long).stats().finished == 1)
-    task_id = queue.push(call(newcomer, "nap", 0)).task_id
-    before = len(recorded(redis, "tests:started"))
-    eventually(partial(is_finished, queue, task_id))
-    order = [each for each, _ in recorded(redis, "tests:started")]
+    workers.queue.push_batch([call(long, "nap", 1.0) for _ in range(3)])
+    workers.queue.push_batch([call(user, "nap", 0.01) for user in users_of(1, 3) for _ in range(400)])
+    workers.start("--concurrency", "1", "--processes", "1", **ENVIRONMENT).wait_ready()
+    eventually(lambda: workers.queue.user(long).stats().finished == 1)
+    task_id = workers.queue.push(call(newcomer, "nap", 0)).task_id
+    before = len(workers.started())
+    eventually(partial(is_finished, workers.queue, task_id))
+    order = [task_id for task_id, _ in workers.started()]
     # A look each 0.1 s, and what lay in the worker's buffer. Until it is that shard's turn others run 300 tasks, a second each.
     between = order.index(task_id) - before
     assert between < 60
-    assert queue.user(long).stats().started < 3
+    assert workers.queue.user(long).stats().started < 3
 
 
-def test_a_killed_process_loses_nothing(start_worker: StartWorker, queue: FairQueue, redis: Redis) -> None:
-    ids = [queue.push(call(users_of(shard, 1)[0], "nap", 1.0)).task_id for shard in range(SHARDS)]
-    worker = start_worker("--concurrency", "4", **ENVIRONMENT).wait_ready()
-    eventually(lambda: len(recorded(redis, "tests:started")) == SHARDS)
+def test_a_killed_process_loses_nothing(workers: Workers) -> None:
+    ids = [workers.queue.push(call(users_of(shard, 1)[0], "nap", 1.0)).task_id for shard in range(SHARDS)]
+    worker = workers.start("--concurrency", "4", **ENVIRONMENT).wait_ready()
+    workers.wait_started(SHARDS)
     worker.children()[0].send_signal(signal.SIGKILL)
-    eventually(lambda: len(recorded(redis, "tests:started")) == 2 * SHARDS)
-    assert {task_id for task_id, _ in recorded(redis, "tests:started")} == set(ids)
-    assert {queue.history(task_id)[0].kind for task_id in ids} == {"crashed"}
-    eventually(lambda: queue.get_stats().states["finished"] == SHARDS)  # each alone, one after the other
+    workers.wait_started(2 * SHARDS)
+    assert {task_id for task_id, _ in workers.started()} == set(ids)
+    assert {workers.queue.history(task_id)[0].kind for task_id in ids} == {"crashed"}
+    eventually(lambda: workers.queue.get_stats().states["finished"] == SHARDS)  # each alone, one after the other
     assert worker.stop() == 0
 
 
 @pytest.mark.slow
-def test_a_worker_is_steered_through_any_shard(start_worker: StartWorker, queue: FairQueue) -> None:
-    worker = start_worker(**ENVIRONMENT).wait_ready()
-    (record,) = eventually(queue.workers)
-    assert queue.set_worker_command(record.worker, "stop")
+def test_a_worker_is_steered_through_any_shard(workers: Workers) -> None:
+    worker = workers.start(**ENVIRONMENT).wait_ready()
+    (record,) = eventually(workers.queue.workers)
+    assert workers.queue.set_worker_command(record.worker, "stop")
     assert worker.wait() == 0
 
 
-def test_one_that_is_configured_otherwise_does_nothing(start_worker: StartWorker, queue: FairQueue) -> None:
-    task_id = queue.push(call("ann", "noop")).task_id
-    worker = start_worker("--burst", TEST_SHARDS="2")
+def test_one_that_is_configured_otherwise_does_nothing(workers: Workers) -> None:
+    task_id = workers.queue.push(call("ann", "noop")).task_id
+    worker = workers.start("--burst", TEST_SHARDS="2")
     assert worker.wait() != 0
     assert "lies on 4 shards and is configured to lie on 2" in worker.log
-    assert queue.get_task(task_id).state is TaskState.QUEUED
+    assert workers.state(task_id) is TaskState.QUEUED
 
 
-def test_those_of_a_list_come_first_on_whichever_shard_they_are(
-    start_worker: StartWorker, queue: FairQueue, redis: Redis
-) -> None:
+def test_those_of_a_list_come_first_on_whichever_shard_they_are(workers: Workers) -> None:
     mine, *others = (users_of(shard, 1)[0] for shard in (2, 0, 1, 3))
     tasks = [call(user, "count_me", number) for user in others for number in range(40)]
     tasks += [call(mine, "count_me", number) for number in range(30)]
     owner = {task.task_id: task.user_id for task in tasks}
-    queue.push_batch(tasks)
-    worker = start_worker("--burst", "--concurrency", "2", "--users", mine, "--steal", "*", **ENVIRONMENT)
+    workers.queue.push_batch(tasks)
+    worker = workers.start("--burst", "--concurrency", "2", "--users", mine, "--steal", "*", **ENVIRONMENT)
     assert worker.wait(60) == 0
-    started = [owner[task_id] for task_id, _ in recorded(redis, "tests:started")]
+    started = [owner[task_id] for task_id, _ in workers.started()]
     assert len(started) == 150
     assert Counter(started[:34])[mine] == 30, "two slots, each a task ahead"
 
 
-def test_one_of_a_list_that_comes_later_is_soon_next(start_worker: StartWorker, queue: FairQueue, redis: Redis) -> None:
+def test_one_of_a_list_that_comes_later_is_soon_next(workers: Workers) -> None:
     mine, *others = (users_of(shard, 1)[0] for shard in (2, 0, 1, 3))
-    queue.push_batch([call(user, "nap", 0.02) for user in others for _ in range(200)])
-    start_worker("--concurrency", "1", "--users", mine, "--steal", "*", **ENVIRONMENT)
-    eventually(lambda: len(recorded(redis, "tests:ended")) >= 3)
-    wanted = queue.push(call(mine, "nap", 0.0)).task_id
-    eventually(partial(is_finished, queue, wanted))
-    assert len(recorded(redis, "tests:ended")) < 60, "of 601"
+    workers.queue.push_batch([call(user, "nap", 0.02) for user in others for _ in range(200)])
+    workers.start("--concurrency", "1", "--users", mine, "--steal", "*", **ENVIRONMENT)
+    eventually(lambda: len(workers.ended()) >= 3)
+    wanted = workers.queue.push(call(mine, "nap", 0.0)).task_id
+    eventually(partial(is_finished, workers.queue, wanted))
+    assert len(workers.ended()) < 60, "of 601"

@@ -103,7 +103,7 @@ class World:
 
     def _serve(self, queue: SimulatedQueue, call: FetchCall) -> None:
         leases: list[Lease] = []
-        given_back = [self._leased.pop(each.lease.token) for each in call.outcomes if each.kind == "release"]
+        given_back = [self._leased.pop(outcome.lease.token) for outcome in call.outcomes if outcome.kind == "release"]
         queue.tasks.extendleft(reversed(given_back))
         while len(leases) < call.fetch and (queue.tasks or queue.endless is not None):
             task = queue.tasks.popleft() if queue.tasks else QueuedTask(next(queue.endless or iter(())))

@@ -12,16 +12,12 @@ import psutil
 import pytest
 
 from django_fairque.engine.model.records import TaskState
-from tests.worker.conftest import eventually, recorded
-from tests.worker.project.tasks import STARTED
+from tests.worker.conftest import Workers, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.worker.conftest import Push, StartWorker, WorkerProcess
+    from tests.worker.conftest import WorkerProcess
 
 
 def has_stopped(process: psutil.Process) -> bool:
@@ -44,55 +40,49 @@ def frozen(worker: WorkerProcess) -> Iterator[None]:
         os.killpg(worker.pid, signal.SIGCONT)
 
 
-def test_an_idle_worker_is_handed_a_task_with_its_push(queue: FairQueue, push: Push, start_worker: StartWorker) -> None:
+def test_an_idle_worker_is_handed_a_task_with_its_push(workers: Workers) -> None:
     """It need not be heard from again: its request lies on the server."""
-    worker = start_worker().wait_ready()
+    worker = workers.start().wait_ready()
 
     def is_handed_out() -> bool:
         with frozen(worker):
-            task_id = push("add", 1, 1)
-            state = queue.get_task(task_id).state
-        eventually(lambda: queue.get_task(task_id).state is TaskState.FINISHED)
-        assert queue.get_task(task_id).delivery == 1
+            task_id = workers.push("add", 1, 1)
+            state = workers.state(task_id)
+        workers.wait_for(task_id)
+        assert workers.queue.get_task(task_id).delivery == 1
         return state is TaskState.STARTED
 
     eventually(is_handed_out)  # it may not have begun to wait, or not be known to the server yet
 
 
-def test_a_worker_that_runs_something_is_handed_nothing_before_it_asks(
-    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
-) -> None:
+def test_a_worker_that_runs_something_is_handed_nothing_before_it_asks(workers: Workers) -> None:
     """What it runs could hold it up, and another worker could begin the task."""
-    worker = start_worker("--concurrency", "4").wait_ready()
-    push("nap", 60.0)
-    eventually(lambda: recorded(redis, STARTED))
+    worker = workers.start("--concurrency", "4").wait_ready()
+    workers.push("nap", 60.0)
+    workers.wait_started()
     with frozen(worker):
         for _ in range(3):
-            assert queue.get_task(push("add", 1, 1)).state is TaskState.QUEUED
+            assert workers.queue.get_task(workers.push("add", 1, 1)).state is TaskState.QUEUED
 
 
-def test_a_fetch_of_a_dead_worker_keeps_no_tasks(queue: FairQueue, push: Push, start_worker: StartWorker) -> None:
-    worker = start_worker().wait_ready()
-    first = push("add", 1, 1)
-    eventually(lambda: queue.get_task(first).state is TaskState.FINISHED)
+def test_a_fetch_of_a_dead_worker_keeps_no_tasks(workers: Workers) -> None:
+    worker = workers.start().wait_ready()
+    workers.run("add", 1, 1)
     processes = [worker.children()[0], *psutil.Process(worker.pid).children(recursive=True)]
     os.killpg(worker.pid, signal.SIGKILL)
     worker.wait()
     assert psutil.wait_procs(processes, 5)[1] == []
-    assert queue.get_task(push("add", 1, 1)).state is TaskState.QUEUED
+    assert workers.queue.get_task(workers.push("add", 1, 1)).state is TaskState.QUEUED
 
 
 @pytest.mark.parametrize("attempt", [0, *(pytest.param(number, marks=pytest.mark.slow) for number in (1, 2))])
-def test_tasks_received_while_stopping_are_not_lost(
-    queue: FairQueue, push: Push, start_worker: StartWorker, attempt: int
-) -> None:
+def test_tasks_received_while_stopping_are_not_lost(workers: Workers, attempt: int) -> None:
     """Its reply may lie in a socket that nobody reads any more."""
-    worker = start_worker().wait_ready()
-    first = push("add", attempt, 1)
-    eventually(lambda: queue.get_task(first).state is TaskState.FINISHED)
+    worker = workers.start().wait_ready()
+    workers.run("add", attempt, 1)
     with frozen(worker):
-        task_id = push("add", 1, 1)
+        task_id = workers.push("add", 1, 1)
         worker.send(signal.SIGTERM)
     assert worker.wait() == 0
-    task = queue.get_task(task_id)
+    task = workers.queue.get_task(task_id)
     assert (task.state, task.delivery) in {(TaskState.FINISHED, 1), (TaskState.QUEUED, 0)}

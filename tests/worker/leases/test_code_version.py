@@ -6,50 +6,45 @@ import re
 import signal
 from typing import TYPE_CHECKING
 
-from tests.worker.conftest import both_ways, eventually
+from tests.worker.conftest import Workers, both_ways, eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.worker.conftest import StartWorker
-
 
 @both_ways
-def test_by_default_it_changes_with_the_code(queue: FairQueue, start_worker: StartWorker, tmp_path: Path) -> None:
+def test_by_default_it_changes_with_the_code(workers: Workers, tmp_path: Path) -> None:
     module = tmp_path / "more_tasks.py"
     text = "from django_fairque import task\n\n@task(name='more')\ndef more() -> int:\n    return {}\n"
     versions: list[str] = []
     for source in (text.format(1), text.format(1), text.format(2)):
         module.write_text(source)
-        worker = start_worker("--processes", "2", TEST_MORE_TASKS=str(module)).wait_ready(2)
-        eventually(lambda: len(queue.workers()) == 2)
-        (version,) = {record.info["code_version"] for record in queue.workers()}
+        worker = workers.start("--processes", "2", TEST_MORE_TASKS=str(module)).wait_ready(2)
+        eventually(lambda: len(workers.queue.workers()) == 2)
+        (version,) = {record.info["code_version"] for record in workers.queue.workers()}
         assert re.fullmatch("[0-9a-f]{7}", version)
         versions.append(version)
         worker.send(signal.SIGTERM)
         assert worker.wait() == 0
     first, same, other = versions
     assert first == same != other
-    assert [each.code_version for each in queue.get_stats().deployments] == [first, other]
+    assert [deployment.code_version for deployment in workers.queue.get_stats().deployments] == [first, other]
 
 
-def test_a_module_that_can_not_be_read_does_no_harm(
-    queue: FairQueue, start_worker: StartWorker, tmp_path: Path
-) -> None:
+def test_a_module_that_can_not_be_read_does_no_harm(workers: Workers, tmp_path: Path) -> None:
     module = tmp_path / "more_tasks.py"
     module.write_text(
         "import os, sys\nfrom django_fairque import task\n\n@task(name='more')\ndef more() -> None: ...\n\nos.unlink(__file__)\n"
         "@task(name='elsewhere')\ndef elsewhere() -> None: ...\n\n"
         "def odd() -> None: ...\n\nodd.__module__ = 'nowhere'\ntask(name='odd')(odd)\n__file__ = 7\n"
     )
-    start_worker("--processes", "2", FAIRQUE_WORKER__START_METHOD="forkserver", TEST_MORE_TASKS=str(module))
-    eventually(lambda: len(queue.workers()) == 2)
-    assert all(re.fullmatch("[0-9a-f]{7}", record.info["code_version"]) for record in queue.workers())
+    workers.start("--processes", "2", start_method="forkserver", TEST_MORE_TASKS=str(module))
+    eventually(lambda: len(workers.queue.workers()) == 2)
+    assert all(re.fullmatch("[0-9a-f]{7}", record.info["code_version"]) for record in workers.queue.workers())
 
 
-def test_a_setting_replaces_it(queue: FairQueue, start_worker: StartWorker) -> None:
-    start_worker(FAIRQUE_CODE_VERSION="v1.2-é <b>").wait_ready()
-    eventually(queue.workers)
-    assert queue.workers()[0].info["code_version"] == "v1.2-é <b>"
-    assert [each.code_version for each in queue.get_stats().deployments] == ["v1.2-é <b>"]
+def test_a_setting_replaces_it(workers: Workers) -> None:
+    workers.start(FAIRQUE_CODE_VERSION="v1.2-é <b>").wait_ready()
+    eventually(workers.queue.workers)
+    assert workers.queue.workers()[0].info["code_version"] == "v1.2-é <b>"
+    assert [deployment.code_version for deployment in workers.queue.get_stats().deployments] == ["v1.2-é <b>"]

@@ -13,8 +13,7 @@ from django_fairque.tasks import registry
 from django_fairque.tasks.registry import task
 from django_fairque.worker import AsyncWorker, Worker
 from django_fairque.worker.leases.heartbeat import OperatorCommands
-from tests.worker.conftest import eventually, recorded
-from tests.worker.project.tasks import ENDED, STARTED
+from tests.worker.conftest import Workers, eventually
 
 if TYPE_CHECKING:
     from pytest_django import Settings
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.queue.queue import FairQueue
     from tests.servers import Server
-    from tests.worker.conftest import Push, StartWorker
+    from tests.worker.conftest import Push
 
 LEASE = {"FAIRQUE_WORKER__LEASE_SECONDS": "1.5"}
 """So that there are two heartbeats a second."""
@@ -46,50 +45,49 @@ def test_a_command_for_an_earlier_worker_of_the_same_id_is_ignored() -> None:
     assert OperatorCommands().new_command("default", WorkerCommand("stop", 5.0)) == ""
 
 
-def test_a_draining_worker_starts_nothing_until_it_is_to_work(
-    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
-) -> None:
-    worker = start_worker("--concurrency", "1", **LEASE).wait_ready()
-    push("nap", 1.5)
-    eventually(lambda: recorded(redis, STARTED))
-    (record,) = eventually(queue.workers)
-    assert queue.set_worker_command(record.worker, "drain")
-    eventually(lambda: statuses(queue) == {"draining"})
-    eventually(lambda: recorded(redis, ENDED))
-    later = push("nap", 0.0)
-    eventually(lambda: queue.workers()[0].seen_at > record.seen_at + 1.5)
-    assert queue.get_task(later).state.value == "queued"
+def test_a_draining_worker_starts_nothing_until_it_is_to_work(workers: Workers) -> None:
+    worker = workers.start("--concurrency", "1", **LEASE).wait_ready()
+    workers.push("nap", 1.5)
+    workers.wait_started()
+    (record,) = eventually(workers.queue.workers)
+    assert workers.queue.set_worker_command(record.worker, "drain")
+    eventually(lambda: statuses(workers.queue) == {"draining"})
+    workers.wait_ended()
+    later = workers.push("nap", 0.0)
+    eventually(lambda: workers.queue.workers()[0].seen_at > record.seen_at + 1.5)
+    assert workers.queue.get_task(later).state.value == "queued"
     assert len(worker.children()) == 1
-    assert queue.set_worker_command(record.worker, "work")
-    eventually(lambda: len(recorded(redis, ENDED)) == 2)
-    eventually(lambda: statuses(queue) == {"working"})
+    assert workers.queue.set_worker_command(record.worker, "work")
+    workers.wait_ended(2)
+    eventually(lambda: statuses(workers.queue) == {"working"})
     assert "got the command to drain" in worker.log
 
 
-def test_a_command_is_for_all_processes_of_a_worker_and_their_successors(
-    queue: FairQueue, push: Push, start_worker: StartWorker
-) -> None:
-    worker = start_worker("--processes", "2", **LEASE).wait_ready(2)
-    first = eventually(lambda: len(found := queue.workers()) == 2 and found)[0]
-    queue.set_worker_command(first.worker, "drain")
-    eventually(lambda: statuses(queue) == {"draining"})
+def test_a_command_is_for_all_processes_of_a_worker_and_their_successors(workers: Workers) -> None:
+    worker = workers.start("--processes", "2", **LEASE).wait_ready(2)
+    first = eventually(lambda: len(found := workers.queue.workers()) == 2 and found)[0]
+    workers.queue.set_worker_command(first.worker, "drain")
+    eventually(lambda: statuses(workers.queue) == {"draining"})
     worker.children()[0].kill()
-    eventually(lambda: first.worker not in {each.worker for each in queue.workers()} or len(queue.workers()) == 2)
-    eventually(lambda: len(worker.children()) == 2 and len(queue.workers()) == 2)
-    assert statuses(queue) == {"draining"}
+    eventually(
+        lambda: (
+            first.worker not in {record.worker for record in workers.queue.workers()}
+            or len(workers.queue.workers()) == 2
+        )
+    )
+    eventually(lambda: len(worker.children()) == 2 and len(workers.queue.workers()) == 2)
+    assert statuses(workers.queue) == {"draining"}
 
 
-def test_a_stop_command_ends_the_worker_gracefully(
-    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
-) -> None:
-    worker = start_worker("--processes", "2", "--concurrency", "1", **LEASE).wait_ready(2)
-    push("nap", 2.0)
-    eventually(lambda: recorded(redis, STARTED))
-    record = eventually(queue.workers)[0]
-    assert queue.set_worker_command(record.worker, "stop")
+def test_a_stop_command_ends_the_worker_gracefully(workers: Workers) -> None:
+    worker = workers.start("--processes", "2", "--concurrency", "1", **LEASE).wait_ready(2)
+    workers.push("nap", 2.0)
+    workers.wait_started()
+    record = eventually(workers.queue.workers)[0]
+    assert workers.queue.set_worker_command(record.worker, "stop")
     assert worker.wait() == 0
-    assert len(recorded(redis, ENDED)) == 1
-    assert queue.workers() == []
+    assert len(workers.ended()) == 1
+    assert workers.queue.workers() == []
 
 
 class TestClasses:

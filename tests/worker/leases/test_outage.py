@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 def test_a_worker_outlives_its_server(make_server: MakeServer, tmp_path: Path) -> None:
     server = make_server("--appendonly", "yes", "--appendfsync", "always")
-    worker = WorkerProcess(server, tmp_path)
-    try:
+    with WorkerProcess(server, tmp_path) as worker:
         worker.wait_ready()
         with server.client() as client:
             queue = FairQueue(client)
@@ -50,15 +49,12 @@ def test_a_worker_outlives_its_server(make_server: MakeServer, tmp_path: Path) -
             assert queue.check_invariants() == []
         assert worker.log.count("the server can't be reached") <= 2  # once per process
         assert worker.stop() == 0
-    finally:
-        worker.close()
 
 
 def test_a_worker_may_be_there_before_its_server(make_server: MakeServer, tmp_path: Path) -> None:
     server = make_server()
     server.kill()
-    worker = WorkerProcess(server, tmp_path, TEST_SCHEDULE="noop")
-    try:
+    with WorkerProcess(server, tmp_path, TEST_SCHEDULE="noop") as worker:
         eventually(lambda: worker.health().get("reasons"), 10)
         assert worker.health()["status"] == "unhealthy"
         assert "the server does not answer" in worker.health()["reasons"]
@@ -70,18 +66,15 @@ def test_a_worker_may_be_there_before_its_server(make_server: MakeServer, tmp_pa
         eventually(lambda: worker.health().get("status") == "healthy")
         with server.client() as client:
             queue = FairQueue(client)
-            eventually(lambda: [each.name for each in queue.schedules.list()] == ["noop"])
+            eventually(lambda: [schedule.name for schedule in queue.schedules.list()] == ["noop"])
         assert "SCHEDULES" not in worker.log
         assert worker.stop() == 0
-    finally:
-        worker.close()
 
 
 def test_a_worker_that_waits_for_its_server_can_be_stopped(make_server: MakeServer, tmp_path: Path) -> None:
     server = make_server()
     server.kill()
-    worker = WorkerProcess(server, tmp_path)
-    try:
+    with WorkerProcess(server, tmp_path) as worker:
         eventually(lambda: "can't be reached" in worker.log)
         stop_sent_at = time.monotonic()
         worker.send(signal.SIGTERM)
@@ -90,8 +83,6 @@ def test_a_worker_that_waits_for_its_server_can_be_stopped(make_server: MakeServ
         assert "stopping: 0 running tasks" in worker.log
         assert "has stopped" in worker.log
         assert not worker.health_file.exists()
-    finally:
-        worker.close()
 
 
 @pytest.mark.slow  # 6 seconds
@@ -99,8 +90,7 @@ def test_a_worker_with_nothing_to_do_does_not_wait_for_a_server_that_is_gone(
     make_server: MakeServer, tmp_path: Path
 ) -> None:
     server = make_server()
-    worker = WorkerProcess(server, tmp_path, "--processes", "2")
-    try:
+    with WorkerProcess(server, tmp_path, "--processes", "2") as worker:
         worker.wait_ready(2)
         server.kill()
         eventually(lambda: worker.health().get("status") == "unhealthy")
@@ -109,14 +99,11 @@ def test_a_worker_with_nothing_to_do_does_not_wait_for_a_server_that_is_gone(
         assert time.monotonic() - stop_sent_at < 10  # it takes 4 s
         assert "not everything could be given back" in worker.log
         assert "worker process" not in worker.log, "its processes end by themselves"
-    finally:
-        worker.close()
 
 
 def test_what_can_not_renew_its_leases_does_not_go_on(make_server: MakeServer, tmp_path: Path) -> None:
     server = make_server("--appendonly", "yes", "--appendfsync", "always")
-    worker = WorkerProcess(server, tmp_path, FAIRQUE_WORKER__LEASE_SECONDS="1.5")
-    try:
+    with WorkerProcess(server, tmp_path, lease_seconds="1.5") as worker:
         worker.wait_ready()
         with server.client() as client:
             queue = FairQueue(client)
@@ -130,8 +117,6 @@ def test_what_can_not_renew_its_leases_does_not_go_on(make_server: MakeServer, t
             assert recorded(client, ENDED) == []
             assert {attempt.kind for attempt in queue.history(task.task_id)} <= {"released", "lease_ended"}
             queue.cancel(task.task_id)
-    finally:
-        worker.close()
 
 
 @pytest.mark.parametrize("shards", [pytest.param("1", marks=pytest.mark.slow), "3"])
@@ -141,8 +126,7 @@ def test_a_burst_does_not_wait_for_a_server_that_never_answers(
     server = make_server()
     server.kill()
     began = time.monotonic()
-    worker = WorkerProcess(server, tmp_path, "--burst", TEST_SHARDS=shards, FAIRQUE_QUEUE__REQUEST_TIMEOUT="0.7")
-    try:
+    with WorkerProcess(server, tmp_path, "--burst", TEST_SHARDS=shards, FAIRQUE_QUEUE__REQUEST_TIMEOUT="0.7") as worker:
         assert worker.wait() == 1
         assert time.monotonic() - began < 15  # it takes 5 s, most of them for Python and the attempt to give back
         lines = [line for line in worker.log.splitlines() if "giving up" in line]
@@ -153,8 +137,6 @@ def test_a_burst_does_not_wait_for_a_server_that_never_answers(
         assert "given back" not in worker.log, "there was nothing to be given back"
         assert "ResourceWarning" not in worker.log
         assert not worker.health_file.exists()
-    finally:
-        worker.close()
 
 
 def test_a_burst_waits_for_a_server_that_comes_in_time(make_server: MakeServer, tmp_path: Path) -> None:
@@ -162,15 +144,12 @@ def test_a_burst_waits_for_a_server_that_comes_in_time(make_server: MakeServer, 
     with server.client() as client:
         FairQueue(client).push(Task.create("ann", 3, {"args": [1, 1], "kwargs": {}}, name="add"))
     server.kill()
-    worker = WorkerProcess(server, tmp_path, "--burst", FAIRQUE_QUEUE__REQUEST_TIMEOUT="15")
-    try:
+    with WorkerProcess(server, tmp_path, "--burst", FAIRQUE_QUEUE__REQUEST_TIMEOUT="15") as worker:
         eventually(lambda: "trying again for 15 s" in worker.log)
         server.start()
         assert worker.wait() == 0
         with server.client() as client:
             assert FairQueue(client).get_stats().states["finished"] == 1
-    finally:
-        worker.close()
 
 
 @pytest.mark.slow  # 7 seconds
@@ -181,18 +160,15 @@ def test_a_burst_waits_for_a_server_that_goes_in_the_middle(make_server: MakeSer
         queue = FairQueue(client)
         task = Task.create("ann", 3, {"args": [3.0], "kwargs": {}}, name="nap_local")
         queue.push(task)
-        worker = WorkerProcess(server, tmp_path, "--burst", FAIRQUE_QUEUE__REQUEST_TIMEOUT="0.1")
-        try:
+        with WorkerProcess(server, tmp_path, "--burst", FAIRQUE_QUEUE__REQUEST_TIMEOUT="0.1") as worker:
             # It runs there, so its process has an answer: that the server has handed it out does not say so.
-            eventually(lambda: any(int(each["running"]) for each in worker.health().get("processes", ())))
+            eventually(lambda: any(int(process["running"]) for process in worker.health().get("processes", ())))
             server.kill()
             eventually(lambda: worker.log.count("trying again until it works") == 2)  # the task has ended meanwhile
             server.start()
             assert worker.wait() == 0
             assert "giving up" not in worker.log
             assert queue.get_task(task.task_id).state is TaskState.FINISHED
-        finally:
-            worker.close()
 
 
 @pytest.mark.parametrize(("shards", "seconds"), [(1, 0.0), (4, 12.0)])

@@ -40,8 +40,7 @@ def push(queue: FairQueue, name: str, *args: object, user: str = "ann", task_id:
 
 def test_others_start_at_once_after_a_restart_of_the_server(make_server: MakeServer, tmp_path: Path) -> None:
     server = make_server("--appendonly", "yes", "--appendfsync", "always")
-    worker = WorkerProcess(server, tmp_path, "--concurrency", "4", FAIRQUE_WORKER__LEASE_SECONDS="3")
-    try:
+    with WorkerProcess(server, tmp_path, "--concurrency", "4", lease_seconds="3") as worker:
         worker.wait_ready()
         with server.client() as client:
             queue = FairQueue(client)
@@ -52,13 +51,11 @@ def test_others_start_at_once_after_a_restart_of_the_server(make_server: MakeSer
             eventually(lambda: "another server answers" in worker.log)
             others = [push(queue, "add", 1, 2, user=f"user{n}") for n in range(5)]
             pushed = time.monotonic()
-            eventually(lambda: all(queue.get_task(each).state is TaskState.FINISHED for each in others))
+            eventually(lambda: all(queue.get_task(other).state is TaskState.FINISHED for other in others))
             assert time.monotonic() - pushed < 10
             assert queue.get_task(long).state is TaskState.STARTED
             assert queue.history(long) == []
             assert queue.check_invariants() == []
-    finally:
-        worker.close()
 
 
 @pytest.mark.usefixtures("redis")  # an empty server: the test looks at all that has started
@@ -77,8 +74,7 @@ def test_a_lost_reply_leaves_no_lease_that_is_renewed(server: Server, tmp_path: 
         "PYTHONPATH": f"{tmp_path}:{ROOT}",
         "FAIRQUE_WORKER__START_METHOD": "spawn",
     }
-    worker = WorkerProcess(server, tmp_path, "--concurrency", "4", **environment)
-    try:
+    with WorkerProcess(server, tmp_path, "--concurrency", "4", **environment) as worker:
         eventually(worker.children, 60)
         with server.client() as client:
             queue = FairQueue(client)
@@ -93,7 +89,5 @@ def test_a_lost_reply_leaves_no_lease_that_is_renewed(server: Server, tmp_path: 
             finally:
                 another.close()
             assert "had no answer from the server" in worker.log
-            assert len([each for each, _ in recorded(client, STARTED) if each == lost]) == 1
-    finally:
-        worker.close()
+            assert len([task_id for task_id, _ in recorded(client, STARTED) if task_id == lost]) == 1
         way.close()

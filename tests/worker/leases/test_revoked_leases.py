@@ -217,7 +217,7 @@ def test_what_was_revoked_before_it_began_does_not_begin(queue: FairQueue, runs:
     outcomes += map(run_one, begun)
     assert runs.begun == ["wanted"]
     outcomes = [revoked.settle(outcome) for outcome in outcomes]
-    assert {each.lease.task_id: each.kind for each in outcomes} == dict(
+    assert {outcome.lease.task_id: outcome.kind for outcome in outcomes} == dict(
         zip(ids, ["finish", "release", "release"], strict=True)
     )
     assert not revoked & {lease.key for lease in leases}

@@ -41,8 +41,7 @@ def received() -> Iterator[list[Alert]]:
 @pytest.mark.slow
 def test_worker_processes_give_up_what_runs_and_go_on(make_server: MakeServer, tmp_path: Path) -> None:
     server = make_server()
-    worker = WorkerProcess(server, tmp_path, FAIRQUE_WORKER__LEASE_SECONDS="3")
-    try:
+    with WorkerProcess(server, tmp_path, lease_seconds="3") as worker:
         worker.wait_ready()
         with server.client() as client:
             queue = FairQueue(client)
@@ -58,16 +57,13 @@ def test_worker_processes_give_up_what_runs_and_go_on(make_server: MakeServer, t
             assert queue.check_invariants() == []
         assert worker.log.count("has lost the queue's data") == 1
         assert worker.stop() == 0
-    finally:
-        worker.close()
 
 
 @pytest.mark.slow
 def test_a_lease_that_only_the_server_knows_is_not_renewed_for_ever(make_server: MakeServer, tmp_path: Path) -> None:
     """As after a failover to a replica that was behind: the task had ended, and the server has it running again."""
     server = make_server()
-    worker = WorkerProcess(server, tmp_path, FAIRQUE_WORKER__LEASE_SECONDS="3")
-    try:
+    with WorkerProcess(server, tmp_path, lease_seconds="3") as worker:
         worker.wait_ready()
         with server.client() as client:
             queue = FairQueue(client)
@@ -82,8 +78,6 @@ def test_a_lease_that_only_the_server_knows_is_not_renewed_for_ever(make_server:
             assert len(recorded(client, STARTED)) == 2
             assert queue.check_invariants() == []
         assert "another server answers" in worker.log
-    finally:
-        worker.close()
 
 
 def push(queue: FairQueue, name: str, *args: object) -> None:

@@ -93,7 +93,7 @@ def _read_sentry() -> tuple[Any, Any, list[Any]]:
     """What an event of this task would say."""
     sentry_sdk.capture_message("hello")
     event = _captured.event
-    crumbs = [each["message"] for each in event["breadcrumbs"]["values"] if each["category"] == "tenant"]
+    crumbs = [crumb["message"] for crumb in event["breadcrumbs"]["values"] if crumb["category"] == "tenant"]
     return event.get("tags", {}).get("tenant"), event.get("user", {}).get("id"), crumbs
 
 
@@ -207,17 +207,17 @@ def in_connection(number: int) -> Sequence[Carrier]:
 
 def found(carriers: Sequence[Carrier]) -> list[str]:
     """The carriers that another task has set."""
-    return [each.name for each in carriers if each.read() != each.clean]
+    return [carrier.name for carrier in carriers if carrier.read() != carrier.clean]
 
 
 def write(carriers: Sequence[Carrier], number: int) -> None:
-    for each in carriers:
-        each.write(number)
+    for carrier in carriers:
+        carrier.write(number)
 
 
 def lost(carriers: Sequence[Carrier], number: int) -> list[str]:
     """The carriers that don't hold what this task has written."""
-    return [each.name for each in carriers if each.read() != each.written(number)]
+    return [carrier.name for carrier in carriers if carrier.read() != carrier.written(number)]
 
 
 def report(where: str, kind: str, names: Sequence[str]) -> None:

@@ -294,9 +294,9 @@ def broken_receiver(**_: Any) -> None:
     raise RuntimeError("this receiver is broken")
 
 
-for each in (signals.sla_at_risk, signals.sla_violated, signals.task_promoted):
-    each.connect(broken_receiver)
-    each.connect(receive)
+for alert_signal in (signals.sla_at_risk, signals.sla_violated, signals.task_promoted):
+    alert_signal.connect(broken_receiver)
+    alert_signal.connect(receive)
 
 
 def receive_end(signal: Any, task: Any, queue: str, took: float, error: str, **_: Any) -> None:
@@ -306,8 +306,8 @@ def receive_end(signal: Any, task: Any, queue: str, took: float, error: str, **_
 
 
 if "TEST_HEAR_ENDS" in os.environ:
-    for each in (signals.task_failed, signals.task_retried, signals.task_dead):
-        each.connect(receive_end)
+    for end_signal in (signals.task_failed, signals.task_retried, signals.task_dead):
+        end_signal.connect(receive_end)
 
 
 @task(name="portrait")
@@ -323,10 +323,10 @@ def portrait() -> dict[str, Any]:
         "argv": sys.argv,
         "settings": os.environ["DJANGO_SETTINGS_MODULE"],
         "directory": str(Path.cwd()),
-        "signals": [str(signal.getsignal(each)) for each in (signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)],
+        "signals": [str(signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)],
         "switch": sys.getswitchinterval(),
         "faulthandler": faulthandler.is_enabled(),
-        "handlers": [str(type(each)) for each in logging.getLogger("django_fairque").handlers],
+        "handlers": [str(type(handler)) for handler in logging.getLogger("django_fairque").handlers],
         "level": logging.getLogger("django_fairque").level,
     }
 
@@ -407,8 +407,8 @@ async def blocks_in_background(seconds: float, until: str = "") -> None:
 @task(name="cancels_all")
 async def cancels_all() -> None:
     await asyncio.to_thread(record, STARTED)
-    for each in asyncio.all_tasks():
-        each.cancel()
+    for running in asyncio.all_tasks():
+        running.cancel()
     await asyncio.sleep(1)
 
 

@@ -17,26 +17,23 @@ from django_fairque.engine.statistics.health import Alert
 from django_fairque.signals import sla_at_risk
 from django_fairque.worker.common.options import WorkerOptions
 from django_fairque.worker.reporting.signal_thread import MAX_ALERTS_PER_EMAIL, SignalThread, report_alerts
-from tests.worker.conftest import Push, StartWorker, eventually, recorded
-from tests.worker.project.tasks import STARTED
+from tests.worker.conftest import Workers, eventually
 
 if TYPE_CHECKING:
     import pytest
-    from redis import Redis
 
-    from django_fairque.engine.queue.queue import FairQueue
 
 ALERT = Alert("at_risk", 100.0, "default", "t1", "acme", "app.report", Priority.HIGH, deadline=130.0)
 
 
-def test_a_broken_promise_reaches_signals_in_a_child(queue: FairQueue, redis: Redis, start_worker: StartWorker) -> None:
-    late = queue.push(Task.create("ann", 3, {"args": [], "kwargs": {}}, name="noop", sla=0.000001)).task_id
-    worker = start_worker().wait_ready()
+def test_a_broken_promise_reaches_signals_in_a_child(workers: Workers) -> None:
+    late = workers.queue.push(Task.create("ann", 3, {"args": [], "kwargs": {}}, name="noop", sla=0.000001)).task_id
+    worker = workers.start().wait_ready()
     child = worker.children()[0].pid
     expected = {f"signal violated noop {late} {child}"}
 
     def received() -> set[str]:
-        lines: Any = redis.lrange("tests:alerts", 0, -1)
+        lines: Any = workers.redis.lrange("tests:alerts", 0, -1)
         return {line.decode() for line in lines}
 
     eventually(lambda: received() >= expected)
@@ -44,17 +41,15 @@ def test_a_broken_promise_reaches_signals_in_a_child(queue: FairQueue, redis: Re
     assert "this receiver is broken" in worker.log
 
 
-def test_receivers_get_the_end_of_a_task_killed_with_its_process(
-    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
-) -> None:
-    task_id = push("deaf", 60.0, timeout=0.2, max_retries=1)
-    start_worker(TEST_HEAR_ENDS="1", FAIRQUE_WORKER__HARD_TIMEOUT_GRACE="0.2", FAIRQUE_QUEUE__RETRY_BASE_SECONDS="0.01")
+def test_receivers_get_the_end_of_a_task_killed_with_its_process(workers: Workers) -> None:
+    task_id = workers.push("deaf", 60.0, timeout=0.2, max_retries=1)
+    workers.start(TEST_HEAR_ENDS="1", hard_timeout_grace="0.2", FAIRQUE_QUEUE__RETRY_BASE_SECONDS="0.01")
     expected = [
         f"{signal} default {task_id} True" for signal in ("task_failed", "task_retried", "task_failed", "task_dead")
     ]
 
     def received() -> list[str]:
-        lines: Any = redis.lrange("tests:alerts", 0, -1)
+        lines: Any = workers.redis.lrange("tests:alerts", 0, -1)
         return [line.decode() for line in lines]
 
     eventually(lambda: len(received()) == len(expected))
@@ -63,14 +58,14 @@ def test_receivers_get_the_end_of_a_task_killed_with_its_process(
     ] == expected
 
 
-def test_a_schedule_fires_by_itself(queue: FairQueue, start_worker: StartWorker) -> None:
+def test_a_schedule_fires_by_itself(workers: Workers) -> None:
     template = Task.create("ann", 3, {"args": [1, 2], "kwargs": {}}, name="add")
-    queue.schedules.add("often", task=template, every=1)
-    start_worker("--processes", "1")
-    eventually(lambda: queue.get_stats().totals.get("finished", 0) >= 2)
-    last = queue.schedules.get("often").last
+    workers.queue.schedules.add("often", task=template, every=1)
+    workers.start("--processes", "1")
+    eventually(lambda: workers.queue.get_stats().totals.get("finished", 0) >= 2)
+    last = workers.queue.schedules.get("often").last
     assert last is not None
-    assert queue.get_task(last.task_id).user_id == "ann"
+    assert workers.queue.get_task(last.task_id).user_id == "ann"
 
 
 def test_mail(settings: Any) -> None:
@@ -132,23 +127,21 @@ def test_alerts_announced_after_the_end_are_sent() -> None:
     assert received == [ALERT] * 3
 
 
-def test_who_is_stopping_leaves_alerts_to_the_next(
-    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
-) -> None:
+def test_who_is_stopping_leaves_alerts_to_the_next(workers: Workers) -> None:
     """Its children are leaving: nobody would tell of them."""
-    worker = start_worker(FAIRQUE_QUEUE__SWEEP_INTERVAL="0.05", FAIRQUE_WORKER__SHUTDOWN_TIMEOUT="60")
+    worker = workers.start(FAIRQUE_QUEUE__SWEEP_INTERVAL="0.05", shutdown_timeout="60")
     worker.wait_ready()
-    push("deaf", 60.0)
-    eventually(lambda: recorded(redis, STARTED))
+    workers.push("deaf", 60.0)
+    workers.wait_started()
     worker.send(signal.SIGTERM)
     eventually(lambda: "stopping: 1 running tasks" in worker.log)
-    late = push("noop", expires_at=time.time() - 1)
+    late = workers.push("noop", expires_at=time.time() - 1)
     for _ in range(2):  # sweeps of the worker: whoever fetches alerts does it after the first
-        push("noop", execute_after=time.time() + 0.01)
-        eventually(lambda: not queue.get_stats().states[TaskState.SCHEDULED])
+        workers.push("noop", execute_after=time.time() + 0.01)
+        eventually(lambda: not workers.queue.get_stats().states[TaskState.SCHEDULED])
     worker.send(signal.SIGTERM)
     assert worker.wait(5) == 0
-    assert [(alert.kind, alert.task_id) for alert in queue.take_alerts()] == [("died", late)]
+    assert [(alert.kind, alert.task_id) for alert in workers.queue.take_alerts()] == [("died", late)]
 
 
 def broken(alert: Alert) -> None:

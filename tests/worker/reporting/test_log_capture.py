@@ -18,7 +18,7 @@ from django_fairque.tasks.errors import SoftTimeLimitExceeded
 from django_fairque.tasks.registry import task
 from django_fairque.worker import AsyncWorker, Worker
 from django_fairque.worker.reporting import log_capture
-from tests.worker.conftest import eventually
+from tests.worker.conftest import Workers, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.queue.queue import FairQueue
     from tests.servers import Server
-    from tests.worker.conftest import Push, StartWorker
+    from tests.worker.conftest import Push
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -52,7 +52,7 @@ def run(queue: FairQueue, **options: object) -> None:
 
 
 def texts(queue: FairQueue, task_id: str) -> list[list[str]]:
-    return [[line.text for line in each.lines] for each in queue.logs.of_task(task_id)]
+    return [[line.text for line in log.lines] for log in queue.logs.of_task(task_id)]
 
 
 def test_each_task_has_its_own_lines(queue: FairQueue, push: Push) -> None:
@@ -84,7 +84,7 @@ def test_each_task_has_its_own_lines(queue: FairQueue, push: Push) -> None:
     run(queue, concurrency=8)
     for task_id, name in ids.items():
         assert texts(queue, task_id) == [[*(f"{name} {number}" for number in range(20)), f"{name} of a thread"]]
-    assert all(queue.logs.of_task(each) == [] for each in others)
+    assert all(queue.logs.of_task(other) == [] for other in others)
 
 
 async def test_an_async_worker_captures_too(queue: FairQueue, push: Push) -> None:
@@ -172,7 +172,7 @@ def test_each_attempt_has_its_lines(queue: FairQueue, push: Push) -> None:
     queue.run_now(task_id)
     run(queue)
     assert texts(queue, task_id) == [["before the error"]] * 2
-    assert [each.attempt for each in queue.logs.of_task(task_id)] == [1, 2]
+    assert [log.attempt for log in queue.logs.of_task(task_id)] == [1, 2]
 
 
 def test_lines_before_a_time_limit_are_kept(queue: FairQueue, push: Push, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +201,7 @@ def test_lines_before_a_time_limit_are_kept(queue: FairQueue, push: Push, monkey
 
     first, second = push("plain", max_retries=0), push("awaited", max_retries=0)
     run(queue)
-    assert [queue.get_task(each).state.value for each in (first, second)] == ["failed", "failed"]
+    assert [queue.get_task(task_id).state.value for task_id in (first, second)] == ["failed", "failed"]
     (lines,) = texts(queue, first)
     assert (lines[0], lines[-1]) == ("begun", "cleaned up")
     assert texts(queue, second) == [["begun"]]
@@ -229,16 +229,14 @@ def test_what_runs_on_after_the_end_is_not_kept(queue: FairQueue, push: Push) ->
     assert texts(queue, task_id) == [["the task"]]
 
 
-def test_lines_of_a_process_that_is_killed_were_sent_while_it_ran(
-    queue: FairQueue, push: Push, start_worker: StartWorker
-) -> None:
-    worker = start_worker("--processes", "1", "--concurrency", "2").wait_ready()
-    task_id = push("talks", 60.0, max_deliveries=1)
-    eventually(lambda: queue.logs.of_task(task_id))
+def test_lines_of_a_process_that_is_killed_were_sent_while_it_ran(workers: Workers) -> None:
+    worker = workers.start("--processes", "1", "--concurrency", "2").wait_ready()
+    task_id = workers.push("talks", 60.0, max_deliveries=1)
+    eventually(lambda: workers.queue.logs.of_task(task_id))
     (child,) = worker.children()
     os.kill(child.pid, signal.SIGKILL)
-    eventually(lambda: queue.get_task(task_id).state.value == "failed")
-    (kept,) = queue.logs.of_task(task_id)
+    eventually(lambda: workers.queue.get_task(task_id).state.value == "failed")
+    (kept,) = workers.queue.logs.of_task(task_id)
     assert kept.lines[0].text == "talks"
     assert kept.lines[0].logger == "tests.worker.project"
     assert kept.worker

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from django_fairque.engine.model.records import TaskState
-from tests.worker.conftest import eventually
+from tests.worker.conftest import Workers, eventually
 
 if TYPE_CHECKING:
-    from django_fairque.engine.queue.queue import FairQueue
     from tests.servers import Server
-    from tests.worker.conftest import Push, StartWorker, WorkerProcess
+    from tests.worker.conftest import WorkerProcess
 
 
 def fetch(port: int, path: str) -> str:
@@ -38,12 +36,11 @@ def figures(port: int) -> dict[tuple[str, str | None], float]:
     }
 
 
-def test_a_worker_serves_metrics_until_it_stops(queue: FairQueue, push: Push, start_worker: StartWorker) -> None:
-    worker = start_worker("--metrics-port", "0", "--processes", "2").wait_ready(2)
+def test_a_worker_serves_metrics_until_it_stops(workers: Workers) -> None:
+    worker = workers.start("--metrics-port", "0", "--processes", "2").wait_ready(2)
     port = port_of(worker)
     assert fetch(port, "/live") == '{"status": "live"}'
-    task_id = push("add", 1, 2)
-    eventually(lambda: queue.get_task(task_id).state is TaskState.FINISHED)
+    workers.run("add", 1, 2)
     found = figures(port)
     assert found["tasks_finished_total", "default"] == 1
     assert found["workers", "default"] == 2
@@ -53,13 +50,13 @@ def test_a_worker_serves_metrics_until_it_stops(queue: FairQueue, push: Push, st
         socket.create_connection(("127.0.0.1", port))
 
 
-def test_a_worker_tells_of_itself(server: Server, push: Push, start_worker: StartWorker) -> None:
-    worker = start_worker("--metrics-port", "0", "--processes", "2", "--concurrency", "3").wait_ready(2)
+def test_a_worker_tells_of_itself(server: Server, workers: Workers) -> None:
+    worker = workers.start("--metrics-port", "0", "--processes", "2", "--concurrency", "3").wait_ready(2)
     port = port_of(worker)
     found = eventually(lambda: (now := figures(port))["worker_healthy", None] and now)
     assert (found["worker_processes", None], found["worker_slots", None], found["worker_slots_busy", None]) == (2, 6, 0)
     assert found["worker_memory_bytes", None] > 10_000_000
-    push("nap", 60)
+    workers.push("nap", 60)
     eventually(lambda: figures(port)["worker_slots_busy", None] == 1)
     server.kill()
     try:
@@ -69,17 +66,17 @@ def test_a_worker_tells_of_itself(server: Server, push: Push, start_worker: Star
         server.start()
 
 
-def test_a_port_in_use_is_one_clear_line_and_starts_nothing(start_worker: StartWorker) -> None:
+def test_a_port_in_use_is_one_clear_line_and_starts_nothing(workers: Workers) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        worker = start_worker("--metrics-port", str(port))
+        worker = workers.start("--metrics-port", str(port))
         assert worker.wait() == 1
     (line,) = worker.log.strip().splitlines()
     assert f"metrics can't be served on port {port} of 127.0.0.1" in line
 
 
-def test_a_host_without_a_port_is_a_mistake(start_worker: StartWorker) -> None:
-    worker = start_worker("--metrics-host", "0.0.0.0")
+def test_a_host_without_a_port_is_a_mistake(workers: Workers) -> None:
+    worker = workers.start("--metrics-host", "0.0.0.0")
     assert worker.wait() == 1
     (line,) = worker.log.strip().splitlines()
     assert "--metrics-host goes with --metrics-port" in line

@@ -13,7 +13,7 @@ import pytest
 from django.db import connection
 
 from django_fairque.models import OutboxEntry
-from tests.worker.conftest import ROOT, eventually
+from tests.worker.conftest import ROOT, Workers, eventually
 from tests.worker.project.tasks import STARTED
 from tests.worker.reporting.dying import DELIVERED, STEPS, UNCOMMITTED
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from redis import Redis
 
     from tests.servers import Server
-    from tests.worker.conftest import StartWorker
 
 pytestmark = pytest.mark.django_db(transaction=True)
 """On PostgreSQL, the tests' own database is emptied after each test: a worker may be killed before it has removed its rows."""
@@ -91,30 +90,26 @@ QUICK_STEPS = ("before the commit", "after the queue has them", "before the rows
 @pytest.mark.parametrize(
     "step", [step if step in QUICK_STEPS else pytest.param(step, marks=pytest.mark.slow) for step in ALL_STEPS]
 )
-def test_a_process_dies_at(
-    step: str, server: Server, redis: Redis, database: dict[str, str], start_worker: StartWorker
-) -> None:
+def test_a_process_dies_at(step: str, server: Server, workers: Workers, database: dict[str, str]) -> None:
     done = run(database, "-m", "tests.worker.reporting.dying", step, server=server)
     assert done.returncode == -signal.SIGKILL, done.stderr
     if step in DELIVERED:  # these rows are relayed again when their tasks have run
-        assert start_worker("--burst", **{**database, "FAIRQUE_OUTBOX": "false"}).wait() == 0
-        assert begun(redis) == ["0", "1", "2"]
-    assert start_worker("--burst", **database).wait() == 0
-    assert begun(redis) == ([] if step in UNCOMMITTED else ["0", "1", "2"])
+        assert workers.start("--burst", **{**database, "FAIRQUE_OUTBOX": "false"}).wait() == 0
+        assert begun(workers.redis) == ["0", "1", "2"]
+    assert workers.start("--burst", **database).wait() == 0
+    assert begun(workers.redis) == ([] if step in UNCOMMITTED else ["0", "1", "2"])
 
 
-def test_a_running_worker_relays_what_others_left(
-    server: Server, redis: Redis, database: dict[str, str], start_worker: StartWorker
-) -> None:
-    start_worker(**database).wait_ready()
+def test_a_running_worker_relays_what_others_left(server: Server, workers: Workers, database: dict[str, str]) -> None:
+    workers.start(**database).wait_ready()
     run(database, "-m", "tests.worker.reporting.dying", "before the rows are read", server=server)
-    eventually(lambda: begun(redis) == ["0", "1", "2"])
+    eventually(lambda: begun(workers.redis) == ["0", "1", "2"])
 
 
-def test_a_worker_that_loses_the_table_runs_and_says_so(start_worker: StartWorker, tmp_path: Path) -> None:
+def test_a_worker_that_loses_the_table_runs_and_says_so(workers: Workers, tmp_path: Path) -> None:
     place = {"TEST_DATABASE_ENGINE": "django.db.backends.sqlite3", "TEST_DATABASE": str(tmp_path / "db.sqlite3")}
     assert run(place, "-m", "django", "migrate", "--verbosity", "0").returncode == 0
-    worker = start_worker(FAIRQUE_OUTBOX="true", **place).wait_ready()
+    worker = workers.start(FAIRQUE_OUTBOX="true", **place).wait_ready()
     with sqlite3.connect(place["TEST_DATABASE"]) as file:
         file.execute(f"DROP TABLE {OutboxEntry._meta.db_table}")
     file.close()

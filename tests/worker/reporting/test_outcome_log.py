@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from django_fairque.engine.model.task import Task
-from tests.worker.conftest import eventually
+from tests.worker.conftest import Workers, eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from django_fairque.engine.queue.queue import FairQueue
-    from tests.worker.conftest import StartWorker
 
 SLOTS = 4
 TASKS = 3000
@@ -56,18 +55,16 @@ def _wait_for(path: Path, lines: int) -> None:
 
     def is_reached() -> bool:
         found = _lines(path)
-        return len(found) > lines or len({each.task_id for each in found}) == TASKS
+        return len(found) > lines or len({line.task_id for line in found}) == TASKS
 
     eventually(is_reached)
 
 
 @pytest.mark.parametrize("name", ["append", pytest.param("fail_and_append", marks=pytest.mark.slow), "append_async"])
-def test_only_the_last_few_tasks_of_a_killed_process_run_again(
-    queue: FairQueue, start_worker: StartWorker, tmp_path: Path, name: str
-) -> None:
+def test_only_the_last_few_tasks_of_a_killed_process_run_again(workers: Workers, tmp_path: Path, name: str) -> None:
     path = tmp_path / "ended"
-    _push(queue, name, path)
-    worker = start_worker("--concurrency", str(SLOTS)).wait_ready()
+    _push(workers.queue, name, path)
+    worker = workers.start("--concurrency", str(SLOTS)).wait_ready()
     for share in (1, 2):
         _wait_for(path, share * TASKS // 4)
         (child,) = worker.children()
@@ -76,9 +73,9 @@ def test_only_the_last_few_tasks_of_a_killed_process_run_again(
         child.wait()
         ended = _lines(path)
         _wait_for(path, len(ended) + 50)
-        again = {each.task_id for each in _lines(path)[len(ended) :]} & {each.task_id for each in ended}
+        again = {line.task_id for line in _lines(path)[len(ended) :]} & {line.task_id for line in ended}
         assert len(again) <= 2 * SLOTS
         last = killed - LATEST[name]
-        assert again <= {each.task_id for each in ended if each.pid == child.pid and each.moment > last}
-    eventually(lambda: len({each.task_id for each in _lines(path)}) == TASKS, 60)
+        assert again <= {line.task_id for line in ended if line.pid == child.pid and line.moment > last}
+    eventually(lambda: len({line.task_id for line in _lines(path)}) == TASKS, 60)
     assert worker.stop() == 0

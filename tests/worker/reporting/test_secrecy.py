@@ -54,10 +54,9 @@ def test_nothing_of_what_tasks_carry_is_logged(make_server: MakeServer, tmp_path
             queue.push(spoilt)
             replace_payload(client, spoilt.task_id, raw)
             tasks.append(spoilt)
-        worker = WorkerProcess(
+        with WorkerProcess(
             server, tmp_path, "--verbosity", "3", TEST_SERVER=url, FAIRQUE_SIGNING=signing, PYTHONASYNCIODEBUG="1"
-        )
-        try:
+        ) as worker:
             worker.wait_ready()
             eventually(lambda: all(queue.get_task(task.task_id).state.value != "queued" for task in tasks))
             eventually(lambda: queue.dlq.count() >= len(RAW))
@@ -66,8 +65,6 @@ def test_nothing_of_what_tasks_carry_is_logged(make_server: MakeServer, tmp_path
             eventually(lambda: "can't be reached" in worker.log)
             server.start()
             assert worker.stop() == 0
-        finally:
-            worker.close()
     assert "failed for good" in worker.log  # it does tell
     assert SECRET not in worker.log
     assert PASSWORD not in worker.log
@@ -76,10 +73,7 @@ def test_nothing_of_what_tasks_carry_is_logged(make_server: MakeServer, tmp_path
 def test_a_refused_password_is_not_logged(make_server: MakeServer, tmp_path: Path) -> None:
     server = make_server("--user", "app", "on", ">another", "~*", "&*", "+@all")
     url = server.url.replace("unix://", f"unix://app:{PASSWORD}@")
-    worker = WorkerProcess(server, tmp_path, TEST_SERVER=url)
-    try:
+    with WorkerProcess(server, tmp_path, TEST_SERVER=url) as worker:
         eventually(lambda: "ERROR" in worker.log or "rror" in worker.log)
-    finally:
-        worker.close()
     assert "password" in worker.log  # what the server says: it does tell
     assert PASSWORD not in worker.log

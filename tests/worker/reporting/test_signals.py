@@ -101,8 +101,8 @@ def of(received: list[tuple[str, str, dict[str, Any]]], name: str) -> list[str]:
 
 @pytest.mark.parametrize("kind", ["threads", "loop"])
 def test_the_life_of_tasks(received: list[tuple[str, str, dict[str, Any]]], tasks: dict[str, Any], kind: str) -> None:
-    for name, each in tasks.items():
-        each.using(user_id="acme").enqueue(*([1] if name == "batch" else []))
+    for name, one_task in tasks.items():
+        one_task.using(user_id="acme").enqueue(*([1] if name == "batch" else []))
     queue = get_queue()
 
     def is_done() -> bool:

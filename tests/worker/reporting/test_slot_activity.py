@@ -11,7 +11,7 @@ from django_fairque import AsyncWorker, Worker
 from django_fairque.engine.inspection.worker_activity import ActivityReport, EndReason, activity_of, deaths_of
 from django_fairque.tasks import registry
 from django_fairque.tasks.registry import task
-from tests.worker.conftest import eventually
+from tests.worker.conftest import Workers, eventually
 
 if TYPE_CHECKING:
     import pytest
@@ -19,27 +19,29 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.queue.queue import FairQueue
     from tests.servers import Server
-    from tests.worker.conftest import Push, StartWorker
+    from tests.worker.conftest import Push
 
 
 def reports(queue: FairQueue) -> list[ActivityReport]:
     return list(filter(None, map(activity_of, queue.workers())))
 
 
-def test_running_tasks_and_deaths_are_reported(queue: FairQueue, push: Push, start_worker: StartWorker) -> None:
-    worker = start_worker("--processes", "2", "--concurrency", "2", FAIRQUE_WORKER__LEASE_SECONDS="2").wait_ready(2)
-    task_id = push("nap", 60.0)
+def test_running_tasks_and_deaths_are_reported(workers: Workers) -> None:
+    worker = workers.start("--processes", "2", "--concurrency", "2", lease_seconds="2").wait_ready(2)
+    task_id = workers.push("nap", 60.0)
     (running,) = eventually(
-        lambda: [slot for report in reports(queue) for slot in report.slots if slot.task and slot.busy_seconds > 1]
+        lambda: [
+            slot for report in reports(workers.queue) for slot in report.slots if slot.task and slot.busy_seconds > 1
+        ]
     )
     assert (running.task.task_id, running.task.name) == (task_id, "nap")
-    assert running.users[-1] == running.task.user_id == queue.get_task(task_id).user_id
+    assert running.users[-1] == running.task.user_id == workers.queue.get_task(task_id).user_id
     assert 0 < time.time() - running.task.started_at < 60
-    assert [len(report.slots) for report in reports(queue)] == [2, 2]
-    (owner,) = [record.worker for record in queue.workers() if record.info["running"] == "1"]
-    (child,) = [each for each in worker.children() if str(each.pid) == pid_of(queue, owner)]
+    assert [len(report.slots) for report in reports(workers.queue)] == [2, 2]
+    (owner,) = [record.worker for record in workers.queue.workers() if record.info["running"] == "1"]
+    (child,) = [child for child in worker.children() if str(child.pid) == pid_of(workers.queue, owner)]
     child.kill()
-    (death,) = eventually(lambda: deaths_of(queue.workers(), time.time()))
+    (death,) = eventually(lambda: deaths_of(workers.queue.workers(), time.time()))
     assert (death.worker, death.reason, death.code, death.task_ids) == (owner, EndReason.SIGNAL, 9, (task_id,))
 
 
@@ -47,15 +49,13 @@ def pid_of(queue: FairQueue, worker: str) -> str:
     return {record.worker: record.info["pid"] for record in queue.workers()}[worker]
 
 
-def test_a_process_that_stops_as_it_is_meant_to_is_no_death(
-    queue: FairQueue, push: Push, start_worker: StartWorker
-) -> None:
+def test_a_process_that_stops_as_it_is_meant_to_is_no_death(workers: Workers) -> None:
     for _ in range(3):
-        push("add", 1, 1)
-    start_worker("--processes", "1", "--max-tasks", "1", FAIRQUE_WORKER__LEASE_SECONDS="2").wait_ready()
-    eventually(lambda: queue.get_stats().states["finished"] == 3)
-    eventually(lambda: len(queue.workers()) == 1 and queue.workers()[0].info["done"] == "0")
-    assert deaths_of(queue.workers(), time.time()) == []
+        workers.push("add", 1, 1)
+    workers.start("--processes", "1", "--max-tasks", "1", lease_seconds="2").wait_ready()
+    eventually(lambda: workers.queue.get_stats().states["finished"] == 3)
+    eventually(lambda: len(workers.queue.workers()) == 1 and workers.queue.workers()[0].info["done"] == "0")
+    assert deaths_of(workers.queue.workers(), time.time()) == []
 
 
 def test_a_worker_without_supervisor_reports_its_slots(queue: FairQueue, server: Server, settings: Settings) -> None:

@@ -26,7 +26,11 @@ def test_changes_are_written_at_once_and_all_else_once_a_second(tmp_path: Path) 
     def content() -> tuple[str, int, int]:
         content = json.loads(path.read_text())
         processes = content["processes"]
-        return content["status"], sum(each["ready"] for each in processes), max(each["done"] for each in processes)
+        return (
+            content["status"],
+            sum(process["ready"] for process in processes),
+            max(process["done"] for process in processes),
+        )
 
     file.update(0.0, ["no worker process is ready"], facts(0))
     assert content() == ("unhealthy", 0, 0)
@@ -58,7 +62,7 @@ def test_a_path_that_can_not_be_written_is_named_and_not_the_temporary_file(tmp_
         with pytest.raises(ConfigurationError) as caught:
             HealthFile(path).check()
         assert str(caught.value) == f"--health-file {path} can't be written: {reason}"
-    assert [each.name for each in tmp_path.parent.iterdir() if each.name.startswith(f"{tmp_path.name}.")] == []
+    assert [path.name for path in tmp_path.parent.iterdir() if path.name.startswith(f"{tmp_path.name}.")] == []
 
 
 @pytest.mark.parametrize("content", ["precious", '{"a": 1}', "[]", "null"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING
 
 import psutil
 import pytest
@@ -11,15 +10,8 @@ import pytest
 from django_fairque.engine.model.records import TaskState
 from django_fairque.worker.common.status_board import StatusBoard
 from django_fairque.worker.supervisor.board_watch import BoardWatch
-from tests.worker.conftest import eventually, recorded
+from tests.worker.conftest import Workers, eventually
 from tests.worker.fetching.planners import lease
-from tests.worker.project.tasks import STARTED
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.worker.conftest import Push, StartWorker
 
 
 def watched() -> tuple[StatusBoard, BoardWatch]:
@@ -39,7 +31,7 @@ class TestWatch:
         let_pass(watch, 1, 15)
         assert watch.beyond_limit(5.0) == []
         let_pass(watch, 15, 18)
-        assert [each.started for each in watch.beyond_limit(5.0)] == [1e9]
+        assert [running.started for running in watch.beyond_limit(5.0)] == [1e9]
         status_board.end(1)
         let_pass(watch, 18, 19)
         assert watch.beyond_limit(5.0) == []
@@ -79,51 +71,46 @@ class TestWatch:
 
 
 @pytest.mark.parametrize("how", ["constant clock", "raising clock", "limited memory"])
-def test_later_tasks_end_after_one_has_damaged_its_process(
-    queue: FairQueue, push: Push, start_worker: StartWorker, how: str
-) -> None:
-    start_worker("--processes", "1", "--concurrency", "8", FAIRQUE_WORKER__LEASE_SECONDS="3").wait_ready()
-    damaging = push("damages_process", how, user="mallory")
-    eventually(lambda: queue.get_task(damaging).state is TaskState.FINISHED)
-    later = [push("nap_lightly", 0.05, user=f"user{number % 5}") for number in range(15)]
-    eventually(lambda: all(queue.get_task(each).state is TaskState.FINISHED for each in later), 60)
+def test_later_tasks_end_after_one_has_damaged_its_process(workers: Workers, how: str) -> None:
+    workers.start("--processes", "1", "--concurrency", "8", lease_seconds="3").wait_ready()
+    workers.run("damages_process", how, user="mallory")
+    later = [workers.push("nap_lightly", 0.05, user=f"user{number % 5}") for number in range(15)]
+    workers.wait_for(*later)
 
 
-def test_a_process_that_a_signal_has_stopped_is_ended_after_two_leases(
-    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker, tmp_path: object
-) -> None:
-    worker = start_worker("--processes", "1", "--concurrency", "2", FAIRQUE_WORKER__LEASE_SECONDS="3").wait_ready()
+def test_a_process_that_a_signal_has_stopped_is_ended_after_two_leases(workers: Workers, tmp_path: object) -> None:
+    worker = workers.start("--processes", "1", "--concurrency", "2", lease_seconds="3").wait_ready()
     end = f"{tmp_path}/end"
-    tasks = [push("waits_for", end, user=user) for user in ("ann", "bob")]
-    eventually(lambda: len(recorded(redis, STARTED)) == 2)
+    tasks = [workers.push("waits_for", end, user=user) for user in ("ann", "bob")]
+    workers.wait_started(2)
     (child,) = worker.children()
     child.send_signal(signal.SIGSTOP)
-    eventually(lambda: "does not respond" in str(queue.health().reasons))
+    eventually(lambda: "does not respond" in str(workers.queue.health().reasons))
     eventually(lambda: worker.health()["status"] == "unhealthy")
-    eventually(lambda: len(recorded(redis, STARTED)) == 4)
+    workers.wait_started(4)
     assert "It is stopped by a signal" in worker.log
     with open(end, "w"):  # noqa: PTH123 - a path as a text is what the task takes
         pass
-    eventually(lambda: all(queue.get_task(each).state is TaskState.FINISHED for each in tasks))
+    workers.wait_for(*tasks)
     eventually(lambda: worker.health()["status"] == "healthy")
     assert not psutil.pid_exists(child.pid)
 
 
 def test_a_process_whose_interpreter_is_kept_is_reported_and_keeps_the_limit_of_the_task_that_keeps_it(
-    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
+    workers: Workers,
 ) -> None:
-    worker = start_worker(
+    worker = workers.start(
         *("--processes", "1", "--concurrency", "2"),
-        FAIRQUE_WORKER__LEASE_SECONDS="3",
-        FAIRQUE_WORKER__HARD_TIMEOUT_GRACE="0.5",
+        lease_seconds="3",
+        hard_timeout_grace="0.5",
     ).wait_ready()
-    short = push("nap", 2.0, user="ann", timeout=3, max_retries=0)
-    eventually(lambda: len(recorded(redis, STARTED)) == 1)
-    keeping = push("backtrack", 40, user="mallory", timeout=9, max_retries=0)
+    short = workers.push("nap", 2.0, user="ann", timeout=3, max_retries=0)
+    workers.wait_started(1)
+    keeping = workers.push("backtrack", 40, user="mallory", timeout=9, max_retries=0)
     eventually(lambda: f"Tasks that may be the cause: {keeping}." in worker.log)
     assert "It uses processor time" in worker.log
     eventually(lambda: worker.health()["status"] == "unhealthy")
-    eventually(lambda: queue.get_task(keeping).state is TaskState.FAILED)
-    eventually(lambda: queue.get_task(short).state is TaskState.FINISHED)
-    kinds = [attempt.kind for attempt in queue.history(short)]
+    workers.wait_for(keeping, state=TaskState.FAILED)
+    workers.wait_for(short)
+    kinds = workers.kinds(short)
     assert set(kinds) == {"released"}  # more than once if it started again before the other task's limit

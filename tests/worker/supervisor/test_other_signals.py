@@ -4,59 +4,48 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
-from tests.worker.conftest import ROOT, eventually
+from tests.worker.conftest import ROOT, Workers, eventually
 from tests.worker.project.tasks import STARTED
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.servers import Server
-    from tests.worker.conftest import Push, StartWorker
 
 AT_ONCE = (signal.SIGQUIT, signal.SIGXCPU)
 """Two of the signals that the supervisor treats alike."""
 
 
 @pytest.mark.parametrize("number", AT_ONCE)
-def test_a_signal_that_ends_a_process_gives_back_what_runs(
-    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker, number: signal.Signals
-) -> None:
-    worker = start_worker("--concurrency", "2").wait_ready()
-    task_id = push("nap", 60)
-    eventually(lambda: redis.llen(STARTED))
+def test_a_signal_that_ends_a_process_gives_back_what_runs(workers: Workers, number: signal.Signals) -> None:
+    worker = workers.start("--concurrency", "2").wait_ready()
+    task_id = workers.push("nap", 60)
+    eventually(lambda: workers.redis.llen(STARTED))
     worker.send(number)
     assert worker.wait() == 0
-    assert queue.get_task(task_id).state is TaskState.QUEUED
-    assert [attempt.kind for attempt in queue.history(task_id)] == ["released"]
+    assert workers.state(task_id) is TaskState.QUEUED
+    assert workers.kinds(task_id) == ["released"]
 
 
-def test_a_quit_from_the_terminal_counts_as_no_crash(
-    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
-) -> None:
+def test_a_quit_from_the_terminal_counts_as_no_crash(workers: Workers) -> None:
     """Ctrl-\\ reaches all processes of the group."""
-    worker = start_worker("--concurrency", "2").wait_ready()
-    task_id = push("nap", 60)
-    eventually(lambda: redis.llen(STARTED))
+    worker = workers.start("--concurrency", "2").wait_ready()
+    task_id = workers.push("nap", 60)
+    eventually(lambda: workers.redis.llen(STARTED))
     os.killpg(worker.pid, signal.SIGQUIT)
     assert worker.wait() == 0
-    assert [attempt.kind for attempt in queue.history(task_id)] == ["released"]
+    assert workers.kinds(task_id) == ["released"]
 
 
-def test_stacks_are_shown_on_request(redis: Redis, push: Push, start_worker: StartWorker) -> None:
-    worker = start_worker("--concurrency", "2").wait_ready()
-    push("deaf", 3)
-    eventually(lambda: redis.llen(STARTED))
+def test_stacks_are_shown_on_request(workers: Workers) -> None:
+    worker = workers.start("--concurrency", "2").wait_ready()
+    workers.push("deaf", 3)
+    eventually(lambda: workers.redis.llen(STARTED))
     worker.send(signal.SIGUSR1)
     eventually(lambda: "in deaf" in worker.log)
     assert "supervisor.py" in worker.log
@@ -65,26 +54,26 @@ def test_stacks_are_shown_on_request(redis: Redis, push: Push, start_worker: Sta
     assert worker.stop() == 0
 
 
-def test_writing_stacks_again_and_again_ends_no_process(queue: FairQueue, start_worker: StartWorker) -> None:
+def test_writing_stacks_again_and_again_ends_no_process(workers: Workers) -> None:
     """Python may crash if it writes the stacks of threads that run at the same moment."""
-    worker = start_worker("--concurrency", "4").wait_ready()
+    worker = workers.start("--concurrency", "4").wait_ready()
     (child,) = worker.children()
     payload = {"args": [1, 2], "kwargs": {}}
-    last = queue.push_batch([Task.create(f"u{number % 20}", 3, payload, name="add") for number in range(10_000)])[-1]
-    while not queue.get_task(last.task_id).state.is_ended:
+    last = workers.queue.push_batch(
+        [Task.create(f"u{number % 20}", 3, payload, name="add") for number in range(10_000)]
+    )[-1]
+    while not workers.queue.get_task(last.task_id).state.is_ended:
         child.send_signal(signal.SIGUSR1)
     eventually(lambda: "Current thread" in worker.log)
     assert worker.children() == [child]
     assert "died" not in worker.log
 
 
-def test_stacks_of_a_process_that_does_not_respond_are_shown(
-    redis: Redis, push: Push, start_worker: StartWorker
-) -> None:
-    worker = start_worker("--concurrency", "2").wait_ready()
+def test_stacks_of_a_process_that_does_not_respond_are_shown(workers: Workers) -> None:
+    worker = workers.start("--concurrency", "2").wait_ready()
     (child,) = worker.children()
-    push("backtrack", 40)  # for days
-    eventually(lambda: redis.llen(STARTED))
+    workers.push("backtrack", 40)  # for days
+    eventually(lambda: workers.redis.llen(STARTED))
     eventually(lambda: "has not responded" in worker.log)
     worker.send(signal.SIGUSR1)
     eventually(lambda: "in backtrack" in worker.log)
@@ -94,7 +83,7 @@ def test_stacks_of_a_process_that_does_not_respond_are_shown(
 
 @pytest.mark.parametrize("slow", ["app", "settings"])
 def test_a_worker_that_is_stopped_while_its_project_loads_exits_with_0(
-    server: Server, tmp_path: Path, slow: str
+    workers: Workers, tmp_path: Path, slow: str
 ) -> None:
     """Settings are read before Django imports the app: there ``manage.py`` has imported the package."""
     (tmp_path / "slow_project.py").write_text(
@@ -109,18 +98,36 @@ def test_a_worker_that_is_stopped_while_its_project_loads_exits_with_0(
         f"{first}import sys\nfrom django.core.management import execute_from_command_line\n"
         "if __name__ == '__main__':\n    execute_from_command_line(sys.argv)\n"
     )
-    environment = {
-        **os.environ,
-        "DJANGO_SETTINGS_MODULE": "slow_settings",
-        "PYTHONPATH": f"{tmp_path}:{ROOT}",
-        "TEST_SERVER": server.url,
-        "LOADING": str(tmp_path / "loading"),
-    }
-    worker = subprocess.Popen([sys.executable, "manage.py", "fairque_worker"], env=environment, cwd=tmp_path)
-    try:
-        eventually((tmp_path / "loading").exists)
-        worker.send_signal(signal.SIGTERM)
-        assert worker.wait(60) == 0
-    finally:
-        worker.kill()
-        worker.wait()
+    environment = {"DJANGO_SETTINGS_MODULE": "slow_settings", "LOADING": str(tmp_path / "loading")}
+    path = f"{tmp_path}:{ROOT}"  # the first of them is where the program runs
+    worker = workers.start_program("manage.py", "fairque_worker", PYTHONPATH=path, **environment)
+    eventually((tmp_path / "loading").exists)
+    assert worker.stop() == 0
+
+
+# It begins as a program without handlers of signals: what measures the coverage of tests sets one for SIGTERM.
+PROGRAM = """
+import asyncio
+import signal
+import django
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+django.setup()
+from django_fairque import AsyncWorker, Worker
+{call}
+print("the program goes on")
+"""
+CALLS = {"threads": 'Worker(["default"]).run()', "loop": 'asyncio.run(AsyncWorker(["default"]).run())'}
+
+
+@pytest.mark.parametrize(
+    ("kind", "number"), [("threads", signal.SIGTERM), ("loop", signal.SIGTERM), ("loop", signal.SIGINT)]
+)
+def test_a_signal_lets_running_tasks_of_a_class_end(workers: Workers, kind: str, number: signal.Signals) -> None:
+    task_id = workers.push("nap_async" if kind == "loop" else "nap", 1.0)
+    program = workers.start_program("-c", PROGRAM.format(call=CALLS[kind]))
+    workers.wait_started()
+    program.send(number)
+    assert program.wait() == 0
+    assert program.log.endswith("the program goes on\n")
+    task = workers.queue.get_task(task_id)
+    assert (task.state, task.delivery) == (TaskState.FINISHED, 1)

@@ -12,11 +12,11 @@ import pytest
 from django_fairque.engine.model.options import MAX_SWEEP_INTERVAL_SECONDS
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
-from tests.worker.conftest import eventually
+from tests.worker.conftest import Workers, eventually
 
 if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
-    from tests.worker.conftest import Push, StartWorker, WorkerProcess
+    from tests.worker.conftest import WorkerProcess
 
 COUNT = 4
 """Run times that are waited for, in seconds as well."""
@@ -24,8 +24,8 @@ COUNT = 4
 
 def fired(queue: FairQueue) -> dict[float, float]:
     """The run times for which schedules have pushed tasks, and by how many seconds each task was late."""
-    tasks = [each for each in queue.tasks("finished", limit=1000).items if each.task_id.startswith("schedule:")]
-    times = {int(each.task_id.rpartition(":")[2]) / 1e6: each.created_at for each in tasks}
+    tasks = [task for task in queue.tasks("finished", limit=1000).items if task.task_id.startswith("schedule:")]
+    times = {int(task.task_id.rpartition(":")[2]) / 1e6: task.created_at for task in tasks}
     return {run_time: created - run_time for run_time, created in times.items()}
 
 
@@ -44,36 +44,36 @@ def check_it_runs_every_second(queue: FairQueue) -> None:
 
 
 @pytest.mark.slow
-def test_a_schedule_of_every_second_runs_every_second(queue: FairQueue, start_worker: StartWorker) -> None:
-    worker = start_worker(FAIRQUE_QUEUE__SWEEP_INTERVAL="3600").wait_ready()
-    queue.schedules.add("often", task=Task.create("ann", 3, {"args": [], "kwargs": {}}, name="noop"), every=1)
-    check_it_runs_every_second(queue)
+def test_a_schedule_of_every_second_runs_every_second(workers: Workers) -> None:
+    worker = workers.start(FAIRQUE_QUEUE__SWEEP_INTERVAL="3600").wait_ready()
+    workers.queue.schedules.add("often", task=Task.create("ann", 3, {"args": [], "kwargs": {}}, name="noop"), every=1)
+    check_it_runs_every_second(workers.queue)
     assert f"sweep_interval is reduced from 3600 to {MAX_SWEEP_INTERVAL_SECONDS:g} seconds" in worker.log
 
 
-def test_delayed_tasks_do_not_wait_for_a_sweep(queue: FairQueue, push: Push, start_worker: StartWorker) -> None:
-    start_worker(FAIRQUE_QUEUE__SWEEP_INTERVAL="3600").wait_ready()
+def test_delayed_tasks_do_not_wait_for_a_sweep(workers: Workers) -> None:
+    workers.start(FAIRQUE_QUEUE__SWEEP_INTERVAL="3600").wait_ready()
     late = []
     for _ in range(4):
         due = time.time() + 0.3
-        name = push("noop", execute_after=due)
-        late.append(eventually(partial(started_at, queue, name)) - due)
+        name = workers.push("noop", execute_after=due)
+        late.append(eventually(partial(started_at, workers.queue, name)) - due)
     assert max(late) < MAX_SWEEP_INTERVAL_SECONDS / 2
 
 
-def test_an_ended_lease_waits_for_at_most_one_sweep(queue: FairQueue, push: Push, start_worker: StartWorker) -> None:
-    name = push("noop")
-    assert queue.pop("another", lease=1.0) is not None
-    start_worker(FAIRQUE_QUEUE__SWEEP_INTERVAL="3600").wait_ready()
-    eventually(lambda: queue.get_task(name).state is TaskState.FINISHED, 1.5 * MAX_SWEEP_INTERVAL_SECONDS + 5)
+def test_an_ended_lease_waits_for_at_most_one_sweep(workers: Workers) -> None:
+    name = workers.push("noop")
+    assert workers.queue.pop("another", lease=1.0) is not None
+    workers.start(FAIRQUE_QUEUE__SWEEP_INTERVAL="3600").wait_ready()
+    eventually(lambda: workers.state(name) is TaskState.FINISHED, 1.5 * MAX_SWEEP_INTERVAL_SECONDS + 5)
 
 
-def test_the_declared_schedules_are_those_of_the_newest_deployment(queue: FairQueue, start_worker: StartWorker) -> None:
+def test_the_declared_schedules_are_those_of_the_newest_deployment(workers: Workers) -> None:
     def declared() -> list[str]:
-        return [schedule.name for schedule in queue.schedules.list()]
+        return [schedule.name for schedule in workers.queue.schedules.list()]
 
     def start(schedule: str, version: str) -> WorkerProcess:
-        return start_worker(TEST_SCHEDULE=schedule, FAIRQUE_CODE_VERSION=version).wait_ready()
+        return workers.start(TEST_SCHEDULE=schedule, FAIRQUE_CODE_VERSION=version).wait_ready()
 
     old = start("noop", "1")
     assert declared() == ["noop"]

@@ -11,18 +11,15 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
 from django_fairque.worker.supervisor import child_process as stalls
 from tests.lab.proof.budget import times
-from tests.worker.conftest import eventually, recorded
-from tests.worker.project.tasks import STARTED
+from tests.worker.conftest import STARTED, Workers, eventually, recorded
 
 if TYPE_CHECKING:
     from redis import Redis
 
     from django_fairque.engine.queue.queue import FairQueue
-    from tests.worker.conftest import Push, StartWorker
 
 READY_AGAIN = "are ready again: worker process did not respond"
 
@@ -43,7 +40,7 @@ def leases_key(redis: Redis, process: psutil.Process) -> bytes:
 def held_by(redis: Redis, process: psutil.Process) -> set[str]:
     """Ids of the tasks that are leased to this process."""
     ids: Any = redis.smembers(leases_key(redis, process))
-    return {each.decode() for each in ids}
+    return {task_id.decode() for task_id in ids}
 
 
 def wait_while_held(redis: Redis, key: bytes, fewer_than: int, seconds: float) -> None:
@@ -65,13 +62,9 @@ def push_short_tasks(queue: FairQueue, users: int, each: int, seconds: float) ->
     return [result.task_id for result in queue.push_batch(tasks)]
 
 
-def starts(redis: Redis) -> Counter[str]:
-    return Counter(task_id for task_id, _ in recorded(redis, STARTED))
-
-
 def not_begun(redis: Redis, process: psutil.Process) -> set[str]:
     """Ids of the tasks that are leased to this process and have not started there; its slots may be about to start some."""
-    return held_by(redis, process) - set(starts(redis))
+    return held_by(redis, process) - {task_id for task_id, _ in recorded(redis, STARTED)}
 
 
 def stop_with_fetched_tasks(
@@ -102,71 +95,65 @@ def stop_with_fetched_tasks(
     return ids, fetched
 
 
-def test_a_stopped_process_gives_back_what_it_has_not_begun(
-    queue: FairQueue, redis: Redis, start_worker: StartWorker
-) -> None:
-    worker = start_worker("--processes", "2", "--concurrency", "2").wait_ready(2)
+def test_a_stopped_process_gives_back_what_it_has_not_begun(workers: Workers) -> None:
+    worker = workers.start("--processes", "2", "--concurrency", "2").wait_ready(2)
     stopped = worker.children()[0]
-    ids, fetched = stop_with_fetched_tasks(queue, redis, stopped, 2)
-    eventually(lambda: len(not_begun(redis, stopped)) <= 2)
+    ids, fetched = stop_with_fetched_tasks(workers.queue, workers.redis, stopped, 2)
+    eventually(lambda: len(not_begun(workers.redis, stopped)) <= 2)
     # What it still holds has started, or is about to start in its two slots. Some may have ended without being reported yet.
-    kept = held_by(redis, stopped)
-    others = [each for each in ids if each not in kept]
-    eventually(lambda: all(queue.get_task(each).state is TaskState.FINISHED for each in others))
+    kept = held_by(workers.redis, stopped)
+    others = [task_id for task_id in ids if task_id not in kept]
+    workers.wait_for(*others)
     assert fetched - kept, "it had fetched ahead"
     eventually(lambda: READY_AGAIN in worker.log)
     stopped.send_signal(signal.SIGCONT)
-    eventually(lambda: all(queue.get_task(each).state is TaskState.FINISHED for each in ids))
+    workers.wait_for(*ids)
     eventually(lambda: "responds again" in worker.log)
-    assert set(starts(redis).values()) == {1}
+    assert set(workers.starts().values()) == {1}
     # It takes part again.
-    before = len(recorded(redis, STARTED))
-    push_short_tasks(queue, users=10, each=20, seconds=0.01)
-    eventually(lambda: stopped.pid in {pid for _, pid in recorded(redis, STARTED)[before:]})
+    before = len(workers.started())
+    push_short_tasks(workers.queue, users=10, each=20, seconds=0.01)
+    eventually(lambda: stopped.pid in {pid for _, pid in workers.started()[before:]})
     assert worker.stop() == 0
 
 
-def test_a_process_that_a_regular_expression_blocks_gives_back_what_it_has_not_begun(
-    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker
-) -> None:
-    worker = start_worker("--processes", "2", "--concurrency", "4", FAIRQUE_WORKER__TASK_TIMEOUT="60").wait_ready(2)
-    push_short_tasks(queue, users=10, each=10, seconds=0.01)
-    blocking = push("backtrack", 40, user="mallory")  # for days
-    eventually(lambda: blocking in starts(redis))
-    (blocked,) = {pid for task_id, pid in recorded(redis, STARTED) if task_id == blocking}
-    ids = push_short_tasks(queue, users=10, each=20, seconds=0.01)
-    running = {task_id for task_id, pid in recorded(redis, STARTED) if pid == blocked}
-    others = [each for each in ids if each not in running]
-    eventually(lambda: all(queue.get_task(each).state is TaskState.FINISHED for each in others))
+def test_a_process_that_a_regular_expression_blocks_gives_back_what_it_has_not_begun(workers: Workers) -> None:
+    worker = workers.start("--processes", "2", "--concurrency", "4", task_timeout="60").wait_ready(2)
+    push_short_tasks(workers.queue, users=10, each=10, seconds=0.01)
+    blocking = workers.push("backtrack", 40, user="mallory")  # for days
+    eventually(lambda: blocking in workers.starts())
+    (blocked,) = {pid for task_id, pid in workers.started() if task_id == blocking}
+    ids = push_short_tasks(workers.queue, users=10, each=20, seconds=0.01)
+    running = {task_id for task_id, pid in workers.started() if pid == blocked}
+    others = [task_id for task_id in ids if task_id not in running]
+    workers.wait_for(*others)
     eventually(lambda: "has not responded" in worker.log)
-    assert set(starts(redis).values()) == {1}
+    assert set(workers.starts().values()) == {1}
     psutil.Process(blocked).kill()
 
 
 @pytest.mark.slow
-def test_no_task_starts_twice_however_often_a_process_is_stopped(
-    queue: FairQueue, redis: Redis, start_worker: StartWorker
-) -> None:
+def test_no_task_starts_twice_however_often_a_process_is_stopped(workers: Workers) -> None:
     """The supervisor gives back after 10 ms here, so that a stall lasts 0.1 s: also of processes that only have no time."""
     count = times(200)
-    worker = start_worker(
-        "--processes", "2", "--concurrency", "3", TEST_STALLED_AFTER="0.01", FAIRQUE_WORKER__LEASE_SECONDS="60"
+    worker = workers.start(
+        "--processes", "2", "--concurrency", "3", TEST_STALLED_AFTER="0.01", lease_seconds="60"
     ).wait_ready(2)
     chance, ids, children = random.Random(count), [], worker.children()
-    keys = [leases_key(redis, each) for each in children]
+    keys = [leases_key(workers.redis, child) for child in children]
     for _ in range(count):
-        if queue.get_stats().states["queued"] < 400:
+        if workers.queue.get_stats().states["queued"] < 400:
             # Most do not sleep: of such a process fetches many ahead, however fast the machine is.
-            ids += push_short_tasks(queue, users=20, each=57, seconds=0.0)
-            ids += push_short_tasks(queue, users=20, each=3, seconds=0.001)
+            ids += push_short_tasks(workers.queue, users=20, each=57, seconds=0.0)
+            ids += push_short_tasks(workers.queue, users=20, each=3, seconds=0.001)
         at = chance.randrange(2)
-        wait_while_held(redis, keys[at], 5, seconds=0.5)  # more than it runs
+        wait_while_held(workers.redis, keys[at], 5, seconds=0.5)  # more than it runs
         time.sleep(chance.uniform(0, 0.01))
         children[at].send_signal(signal.SIGSTOP)
         time.sleep(chance.uniform(0.03, 0.15))
         children[at].send_signal(signal.SIGCONT)
-    eventually(lambda: queue.get_stats().states["finished"] == len(ids), 120)
-    assert Counter(starts(redis).values()) == {1: len(ids)}
+    eventually(lambda: workers.queue.get_stats().states["finished"] == len(ids), 120)
+    assert Counter(workers.starts().values()) == {1: len(ids)}
     assert worker.log.count(READY_AGAIN) > count / 4, "few of the stalls met anything"
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -14,17 +12,14 @@ import pytest
 
 from django_fairque.engine.model.records import TaskState
 from django_fairque.worker.supervisor.process_factory import can_fork
-from tests.worker.conftest import ROOT, both_ways, eventually, is_alive, recorded
-from tests.worker.project.tasks import ENDED, STARTED
+from tests.worker.conftest import Workers, both_ways, eventually, is_alive
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from redis import Redis
-
     from django_fairque.engine.queue.queue import FairQueue
     from tests.servers import Server
-    from tests.worker.conftest import Push, StartWorker, WorkerProcess
+    from tests.worker.conftest import Push, WorkerProcess
 
 forked = pytest.mark.parametrize("start_method", ["forkserver"])
 forked_if_possible = pytest.mark.parametrize("start_method", ["auto", "forkserver"])
@@ -60,19 +55,21 @@ def portraits(queue: FairQueue, push: Push, worker: WorkerProcess) -> list[dict[
 
 
 @pytest.mark.slow
-def test_forked_processes_are_like_spawned_ones(queue: FairQueue, push: Push, start_worker: StartWorker) -> None:
+def test_forked_processes_are_like_spawned_ones(workers: Workers) -> None:
     alike: list[dict[str, Any]] = []
     for method in ("spawn", "forkserver"):
-        worker = start_worker(
+        worker = workers.start(
             *("--processes", "2", "--concurrency", "1", "--start-method", method), PYTHONFAULTHANDLER="1"
         ).wait_ready(2)
-        one, other = portraits(queue, push, worker)
+        one, other = portraits(workers.queue, workers.push, worker)
         assert one["chance"] != other["chance"]
-        for each in (one, other):
-            assert each["process"].startswith(f"{worker.health()['worker']}.")
-            assert (each["parent"] == worker.pid) is (method == "spawn")
-            alike.append({key: each[key] for key in each.keys() - {"pid", "parent", "process", "chance", "argv"}})
-            assert each["argv"][-1] == method
+        for portrait in (one, other):
+            assert portrait["process"].startswith(f"{worker.health()['worker']}.")
+            assert (portrait["parent"] == worker.pid) is (method == "spawn")
+            alike.append(
+                {key: portrait[key] for key in portrait.keys() - {"pid", "parent", "process", "chance", "argv"}}
+            )
+            assert portrait["argv"][-1] == method
         assert worker.stop() == 0
         assert "died" not in worker.log
     assert alike == [alike[0]] * 4
@@ -80,12 +77,10 @@ def test_forked_processes_are_like_spawned_ones(queue: FairQueue, push: Push, st
 
 
 @forked
-def test_the_project_is_loaded_once(
-    queue: FairQueue, push: Push, start_worker: StartWorker, more_tasks: Path, tmp_path: Path, start_method: str
-) -> None:
+def test_the_project_is_loaded_once(workers: Workers, more_tasks: Path, tmp_path: Path, start_method: str) -> None:
     loads = tmp_path / "loads"
     more_tasks.write_text(f"import os\nopen({str(loads)!r}, 'a').write(f'{{os.getpid()}}\\n')")
-    worker = start_worker("--processes", "3", TEST_MORE_TASKS=str(more_tasks)).wait_ready(3)
+    worker = workers.start("--processes", "3", TEST_MORE_TASKS=str(more_tasks)).wait_ready(3)
     worker.children()[0].kill()
     eventually(lambda: len(worker.children()) == 3)
     assert loads.read_text().split() == [str(worker.pid)]
@@ -97,7 +92,7 @@ def test_the_project_is_loaded_once(
 
 @both_ways
 def test_what_a_process_has_loaded_is_left_out_of_collections(
-    start_worker: StartWorker, more_tasks: Path, tmp_path: Path, start_method: str
+    workers: Workers, more_tasks: Path, tmp_path: Path, start_method: str
 ) -> None:
     ended = tmp_path / "ended"
     more_tasks.write_text(
@@ -105,7 +100,7 @@ def test_what_a_process_has_loaded_is_left_out_of_collections(
         f"write = open({str(ended)!r}, 'a', buffering=1).write\n"
         "atexit.register(lambda: write(f'{os.getpid()} {gc.get_freeze_count()}\\n'))\n"
     )
-    worker = start_worker("--processes", "1", TEST_MORE_TASKS=str(more_tasks)).wait_ready()
+    worker = workers.start("--processes", "1", TEST_MORE_TASKS=str(more_tasks)).wait_ready()
     (child,) = worker.children()
     processes = {worker.pid, child.ppid(), child.pid}
     assert worker.stop() == 0
@@ -125,43 +120,27 @@ finally:
 """
 
 
-def test_whoever_calls_the_command_is_not_copied(
-    server: Server, queue: FairQueue, push: Push, more_tasks: Path, tmp_path: Path
-) -> None:
+def test_a_program_that_calls_the_command_is_not_copied(workers: Workers, more_tasks: Path, tmp_path: Path) -> None:
     """A copy would go on behind the call when it ends, and clean up what is still in use."""
-    loads, task_id = tmp_path / "loads", push("noop")
+    loads, task_id = tmp_path / "loads", workers.push("noop")
     more_tasks.write_text(f"import os\nopen({str(loads)!r}, 'a').write(f'{{os.getpid()}}\\n')")
-    done = subprocess.run(
-        [sys.executable, "-c", _CALLED],
-        env={
-            **os.environ,
-            "DJANGO_SETTINGS_MODULE": "tests.worker.project.settings",
-            "PYTHONPATH": str(ROOT),
-            "TEST_SERVER": server.url,
-            "TEST_MORE_TASKS": str(more_tasks),
-        },
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert queue.get_task(task_id).state is TaskState.FINISHED
-    assert done.stdout.count("cleaned up") == 1
+    program = workers.start_program("-c", _CALLED, TEST_MORE_TASKS=str(more_tasks))
+    assert program.wait() == 0
+    assert workers.state(task_id) is TaskState.FINISHED
+    assert program.log.count("cleaned up") == 1
     assert len(loads.read_text().split()) == 2  # here and in the fork server
 
 
 @forked
-def test_a_fork_server_that_is_killed_is_replaced(
-    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker, start_method: str
-) -> None:
-    worker = start_worker("--processes", "2", "--concurrency", "1").wait_ready(2)
+def test_a_fork_server_that_is_killed_is_replaced(workers: Workers, start_method: str) -> None:
+    worker = workers.start("--processes", "2", "--concurrency", "1").wait_ready(2)
     children, server = worker.children(), server_of(worker)
-    ids = [push("nap", 1.0) for _ in range(4)]
-    eventually(lambda: len(recorded(redis, STARTED)) == 2)
+    ids = [workers.push("nap", 1.0) for _ in range(4)]
+    workers.wait_started(2)
     server.kill()
     eventually(lambda: not any(map(is_alive, children)))
-    for task_id in ids:
-        eventually(lambda task_id=task_id: queue.get_task(task_id).state is TaskState.FINISHED)  # type: ignore[misc]
-    kinds = [attempt.kind for task_id in ids for attempt in queue.history(task_id)]
+    workers.wait_for(*ids)
+    kinds = [attempt.kind for task_id in ids for attempt in workers.queue.history(task_id)]
     assert [kind for kind in kinds if kind != "released"] == ["crashed"] * 2  # what has not begun is given back
     assert "the fork server of worker" in worker.log
     assert server_of(worker).pid != server.pid
@@ -170,36 +149,31 @@ def test_a_fork_server_that_is_killed_is_replaced(
 
 @pytest.mark.slow
 @forked
-def test_a_fork_server_that_is_frozen_is_replaced(
-    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker, start_method: str
-) -> None:
-    worker = start_worker("--concurrency", "1").wait_ready()
+def test_a_fork_server_that_is_frozen_is_replaced(workers: Workers, start_method: str) -> None:
+    worker = workers.start("--concurrency", "1").wait_ready()
     (child,), server = worker.children(), server_of(worker)
     server.suspend()
     child.kill()
-    eventually(lambda: {each.pid for each in worker.children()} - {child.pid})
+    eventually(lambda: {child.pid for child in worker.children()} - {child.pid})
     assert not is_alive(server)
-    good = push("add", 1, 1)
-    eventually(lambda: queue.get_task(good).state is TaskState.FINISHED)
+    workers.run("add", 1, 1)
 
 
 @both_ways
-def test_a_signal_to_all_of_its_processes_lets_tasks_end(
-    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker, start_method: str
-) -> None:
-    worker = start_worker("--processes", "2", "--concurrency", "1").wait_ready(2)
-    ids = [push("nap", 1.0) for _ in range(2)]
-    eventually(lambda: len(recorded(redis, STARTED)) == 2)
+def test_a_signal_to_all_of_its_processes_lets_tasks_end(workers: Workers, start_method: str) -> None:
+    worker = workers.start("--processes", "2", "--concurrency", "1").wait_ready(2)
+    ids = [workers.push("nap", 1.0) for _ in range(2)]
+    workers.wait_started(2)
     os.killpg(worker.pid, signal.SIGTERM)
     assert worker.wait() == 0
-    assert len(recorded(redis, ENDED)) == 2
-    assert [queue.get_task(task_id).state for task_id in ids] == [TaskState.FINISHED] * 2
+    assert len(workers.ended()) == 2
+    assert workers.states(ids) == {TaskState.FINISHED}
 
 
 @forked
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_nothing_is_left_of_it(start_worker: StartWorker, number: signal.Signals, start_method: str) -> None:
-    worker = start_worker("--processes", "2").wait_ready(2)
+def test_nothing_is_left_of_it(workers: Workers, number: signal.Signals, start_method: str) -> None:
+    worker = workers.start("--processes", "2").wait_ready(2)
     family = [*worker.children(), server_of(worker)]
     worker.send(number)
     worker.wait()
@@ -207,13 +181,11 @@ def test_nothing_is_left_of_it(start_worker: StartWorker, number: signal.Signals
 
 
 @forked_if_possible
-def test_with_threads_in_it_processes_are_spawned(
-    queue: FairQueue, push: Push, start_worker: StartWorker, more_tasks: Path, start_method: str
-) -> None:
+def test_with_threads_in_it_processes_are_spawned(workers: Workers, more_tasks: Path, start_method: str) -> None:
     more_tasks.write_text(
         "import threading\nthreading.Thread(target=threading.Event().wait, name='watcher', daemon=True).start()"
     )
-    worker = start_worker("--processes", "2", TEST_MORE_TASKS=str(more_tasks)).wait_ready(2)
+    worker = workers.start("--processes", "2", TEST_MORE_TASKS=str(more_tasks)).wait_ready(2)
     assert {child.ppid() for child in worker.children()} == {worker.pid}
     message = {
         "auto": "INFO    processes are spawned, not forked: ",
@@ -221,8 +193,7 @@ def test_with_threads_in_it_processes_are_spawned(
     }
     assert worker.log.count(message[start_method]) == 1
     assert "the project has started threads (watcher)" in worker.log
-    good = push("add", 1, 1)
-    eventually(lambda: queue.get_task(good).state is TaskState.FINISHED)
+    workers.run("add", 1, 1)
 
 
 @pytest.mark.parametrize("name", ["os.pidfd_open", "os.memfd_create", "signal.pidfd_send_signal"])
@@ -242,26 +213,23 @@ def serves_forked(queue: FairQueue, push: Push, worker: WorkerProcess) -> bool:
     return {child.ppid() for child in worker.children()} != {worker.pid}
 
 
-def test_processes_are_forked_if_nothing_speaks_against_it(
-    queue: FairQueue, push: Push, start_worker: StartWorker, more_tasks: Path
-) -> None:
-    # A log that goes to syslog is written whole, whoever writes.
+def test_processes_are_forked_if_nothing_speaks_against_it(workers: Workers, more_tasks: Path) -> None:
     more_tasks.write_text("import socket\nLOG = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)")
-    worker = start_worker("--processes", "2", TEST_MORE_TASKS=str(more_tasks)).wait_ready(2)
-    assert serves_forked(queue, push, worker)
+    worker = workers.start("--processes", "2", TEST_MORE_TASKS=str(more_tasks)).wait_ready(2)
+    assert serves_forked(workers.queue, workers.push, worker)
     assert "spawned" not in worker.log
 
 
 @forked_if_possible
 def test_an_open_connection_is_shared_only_if_forkserver_is_required(
-    queue: FairQueue, server: Server, push: Push, start_worker: StartWorker, more_tasks: Path, start_method: str
+    workers: Workers, server: Server, more_tasks: Path, start_method: str
 ) -> None:
     more_tasks.write_text(
         "import os, redis\nMINE = redis.Redis.from_url(os.environ['TEST_SERVER'])\nMINE.ping()\n"
         "import socket\nENDS = socket.socketpair()"
     )
-    worker = start_worker("--processes", "2", TEST_MORE_TASKS=str(more_tasks)).wait_ready(2)
-    assert serves_forked(queue, push, worker) == (start_method == "forkserver")
+    worker = workers.start("--processes", "2", TEST_MORE_TASKS=str(more_tasks)).wait_ready(2)
+    assert serves_forked(workers.queue, workers.push, worker) == (start_method == "forkserver")
     whose = f"{server.socket}, a socket pair, a socket pair"
     why = f"importing the project opened connections ({whose}), which all forked processes would share"
     message = worker.log.count(f"INFO    processes are spawned, not forked: {why}")
@@ -269,9 +237,7 @@ def test_an_open_connection_is_shared_only_if_forkserver_is_required(
 
 
 @forked_if_possible
-def test_what_the_project_opened_at_import_is_closed(
-    queue: FairQueue, push: Push, start_worker: StartWorker, more_tasks: Path, start_method: str
-) -> None:
+def test_what_the_project_opened_at_import_is_closed(workers: Workers, more_tasks: Path, start_method: str) -> None:
     more_tasks.write_text(
         """
 from django.db import connection
@@ -291,49 +257,45 @@ def look() -> list:
         return [str(error), get_queue() is BEFORE, get_queue().client.ping()]
 """
     )
-    server_of(start_worker(TEST_MORE_TASKS=str(more_tasks)).wait_ready())
-    task_id = push("look")
-    eventually(lambda: queue.get_task(task_id).state is TaskState.FINISHED)
-    assert queue.get_task(task_id).result == ["Cannot operate on a closed database.", False, True]
+    server_of(workers.start(TEST_MORE_TASKS=str(more_tasks)).wait_ready())
+    task_id = workers.run("look")
+    assert workers.queue.get_task(task_id).result == ["Cannot operate on a closed database.", False, True]
 
 
 @both_ways
-def test_changed_code_is_loaded_anew(
-    queue: FairQueue, redis: Redis, push: Push, start_worker: StartWorker, more_tasks: Path, start_method: str
-) -> None:
+def test_changed_code_is_loaded_anew(workers: Workers, more_tasks: Path, start_method: str) -> None:
     text = "from django_fairque import task\n\n@task(name='tell_version')\ndef tell_version() -> int:\n    return {}\n"
     more_tasks.write_text(text.format(1))
-    worker = start_worker("--reload", TEST_MORE_TASKS=str(more_tasks)).wait_ready()
+    worker = workers.start("--reload", TEST_MORE_TASKS=str(more_tasks)).wait_ready()
     (child,) = worker.children()
     servers = set() if start_method == "spawn" else {server_of(worker)}
     eventually(lambda: "watching the code" in worker.log)
-    running = push("nap", 1.0)
-    eventually(lambda: recorded(redis, STARTED))
+    running = workers.push("nap", 1.0)
+    workers.wait_started()
 
     def noticed() -> bool:
         more_tasks.write_text(text.format(22))
         return "more_tasks.py changed" in worker.log
 
     eventually(noticed)
-    eventually(lambda: {each.pid for each in worker.children()} - {child.pid})
-    eventually(lambda: queue.get_task(running).state is TaskState.FINISHED)
-    assert queue.history(running) == []  # its process, and what that was forked from, lived on until it had ended
+    eventually(lambda: {child.pid for child in worker.children()} - {child.pid})
+    workers.wait_for(running)
+    assert (
+        workers.queue.history(running) == []
+    )  # its process, and what that was forked from, lived on until it had ended
     eventually(lambda: not is_alive(child))
-    version = push("tell_version")
-    eventually(lambda: queue.get_task(version).state is TaskState.FINISHED)
-    assert queue.get_task(version).result == 22
+    version = workers.run("tell_version")
+    assert workers.queue.get_task(version).result == 22
     eventually(lambda: not any(map(is_alive, servers)))
 
 
 @both_ways
-def test_exit_handlers_run(
-    queue: FairQueue, push: Push, start_worker: StartWorker, more_tasks: Path, tmp_path: Path, start_method: str
-) -> None:
+def test_exit_handlers_run(workers: Workers, more_tasks: Path, tmp_path: Path, start_method: str) -> None:
     ends = tmp_path / "ends"
     more_tasks.write_text(
         f"import atexit, os\natexit.register(lambda: open({str(ends)!r}, 'a').write(f'{{os.getpid()}}\\n'))"
     )
-    worker = start_worker("--processes", "2", TEST_MORE_TASKS=str(more_tasks)).wait_ready(2)
+    worker = workers.start("--processes", "2", TEST_MORE_TASKS=str(more_tasks)).wait_ready(2)
     pids = {str(child.pid) for child in worker.children()}
     assert worker.stop() == 0
     assert pids < set(ends.read_text().split())

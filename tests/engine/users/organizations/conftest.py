@@ -1,15 +1,11 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
+from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, push_many, task
 
 from .making import join, members
-
-if TYPE_CHECKING:
-    from django_fairque.engine.queue.queue import FairQueue
 
 
 @pytest.fixture

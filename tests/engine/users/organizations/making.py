@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW
-
-if TYPE_CHECKING:
-    from django_fairque.engine.queue.queue import FairQueue
 
 
 def join(queue: FairQueue, organization: str | None, *users: str, now: float = NOW) -> None:

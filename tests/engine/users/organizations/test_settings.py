@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.model.errors import TaskValidationError
+from django_fairque.engine.queue.queue import FairQueue
 from tests.counting import commands
 from tests.engine.conftest import NOW, push_many
 from tests.engine.leasing.test_fairness import HOSTILE, served
 
 from .making import join, members
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
 
 P = "fq:{default:0}:"
 
@@ -219,14 +216,3 @@ class TestBadInput:
     def test_a_weight_that_can_not_be_one(self, queue: FairQueue, weight: Any) -> None:
         with pytest.raises(TaskValidationError, match="weight must be a number from"):
             queue.organization("g").set_weight(weight)
-
-    @pytest.mark.parametrize("number", [0, -1, 1.5, True, "2"])
-    def test_a_limit_that_can_not_be_one(self, queue: FairQueue, number: Any) -> None:
-        with pytest.raises(TaskValidationError, match="max_running must be an integer"):
-            queue.organization("g").set_max_running(number)
-
-    def test_a_page_that_can_not_be_one(self, queue: FairQueue) -> None:
-        with pytest.raises(ValueError, match="limit must be a whole number"):
-            queue.organizations(limit=0)
-        with pytest.raises(ValueError, match="cursor must be one"):
-            queue.organizations("")
