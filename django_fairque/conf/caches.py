@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from django_fairque.engine.model.errors import nearest
+from django_fairque.engine.model.ids import split_names
 from django_fairque.engine.model.options import shown
 
 from . import urls
@@ -25,17 +26,11 @@ _NOT_TAKEN = re.compile(
     r"ssl_.*|connection_class|redis_connect_func|CONNECTION_FACTORY|CLIENT_CLASS|REDIS_CLIENT_CLASS"
 )
 _CLASSES = ("CONNECTION_FACTORY", "CLIENT_CLASS", "REDIS_CLIENT_CLASS")
-_USUAL = (
-    "redis.Redis",
-    "redis.StrictRedis",
-    "redis.client.Redis",
-    "redis.client.StrictRedis",
-    "django_redis.pool.ConnectionFactory",
-    "django_redis.client.DefaultClient",
-    "django_redis.client.default.DefaultClient",
-    "django_redis.client.HerdClient",
-    "django_redis.client.herd.HerdClient",
-)
+_USUAL = split_names("""
+    redis.Redis redis.StrictRedis redis.client.Redis redis.client.StrictRedis django_redis.pool.ConnectionFactory
+    django_redis.client.DefaultClient django_redis.client.default.DefaultClient django_redis.client.HerdClient
+    django_redis.client.herd.HerdClient
+""")
 
 
 class UnusableCacheError(Exception):

@@ -30,7 +30,7 @@ from pydantic import (
 
 from django_fairque.conf import urls
 from django_fairque.engine.model.errors import ConfigurationError, short
-from django_fairque.engine.model.ids import PerProcess
+from django_fairque.engine.model.ids import PerProcess, split_names
 from django_fairque.engine.model.options import (
     InvalidOptionsError,
     Mistake,
@@ -123,12 +123,9 @@ class RedisConfig(Options):
         ),
     }
 
-    rarely_needed: ClassVar[Collection[str]] = (
-        "socket_timeout",
-        "socket_connect_timeout",
-        "health_check_interval",
-        "max_connections",
-    )
+    rarely_needed: ClassVar[Collection[str]] = split_names("""
+        socket_timeout socket_connect_timeout health_check_interval max_connections
+    """)
 
     url: str | None = Field(default=None, description=f"a text: {urls.EXAMPLES}")
     host: str = Field(default="127.0.0.1", pattern=r"^[^\s/@]+$", description="a host's name or address")

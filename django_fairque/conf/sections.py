@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, SecretSt
 
 from django_fairque.conf.redis import RedisConfig, Secret
 from django_fairque.engine.model.errors import TaskValidationError
-from django_fairque.engine.model.ids import MAX_ID_BYTES, MAX_LISTED_USERS, check_id
+from django_fairque.engine.model.ids import MAX_ID_BYTES, MAX_LISTED_USERS, check_id, split_names
 from django_fairque.engine.model.options import (
     EarlierName,
     Mistake,
@@ -215,17 +215,7 @@ MIN_TOKEN_CHARACTERS = 16
 TOKEN_WORDS = f"at least {MIN_TOKEN_CHARACTERS} letters, digits and marks of ASCII, without spaces"
 
 
-LIMIT_NAMES = (
-    "depth",
-    "oldest_wait",
-    "wait_p95",
-    "run_p95",
-    "failure_share",
-    "dead",
-    "deferred",
-    "sla_violated",
-    "idle_backlog",
-)
+LIMIT_NAMES = split_names("depth oldest_wait wait_p95 run_p95 failure_share dead deferred sla_violated idle_backlog")
 """The figures that ``LIMITS`` can name: `django_fairque.monitoring.monitor.METRICS` defines them."""
 
 

@@ -8,18 +8,12 @@ from ipaddress import ip_address
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
 from django_fairque.engine.model.errors import nearest
+from django_fairque.engine.model.ids import split_names
 from django_fairque.engine.model.options import MAX_SHARDS, shown
 
 SCHEMES = ("redis", "rediss", "unix", "embedded")
-ACCESS_OPTIONS = (
-    "db",
-    "username",
-    "password",
-    "ssl_ca_certs",
-    "ssl_certfile",
-    "ssl_keyfile",
-    "ssl_cert_reqs",
-    "ssl_check_hostname",
+ACCESS_OPTIONS = split_names(
+    "db username password ssl_ca_certs ssl_certfile ssl_keyfile ssl_cert_reqs ssl_check_hostname"
 )
 """Database, credentials and certificates. `RedisConfig`, a URL and the options of a cache use the same names."""
 EXAMPLES = "redis://, rediss://, unix:// or embedded://, for example redis://127.0.0.1:6379/0"

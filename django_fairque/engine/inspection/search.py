@@ -11,6 +11,7 @@ from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import check_integer
 from django_fairque.engine.model.errors import TaskSerializationError, TaskValidationError, short
 from django_fairque.engine.model.head import MAX_HEAD_BYTES, head_size, split_head
+from django_fairque.engine.model.ids import split_names
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.signature import split_signature
 from django_fairque.engine.model.task import Task, Undecodable
@@ -25,10 +26,10 @@ RECORDS_PER_READ = 500
 MATCHED_RECORDS_PER_READ = 2000
 """Records of which only `MATCHED_TASK_FIELDS` are read: at most 1 MB, so that 10,000 take 10 round trips."""
 MAX_RECORDS_READ = 10_000
-LISTED_TASK_FIELDS = (
-    *("state", "user", "name", "priority", "created", "due", "expires", "ready", "started", "ended", "worker"),
-    *("retries", "max_retries", "max_deliveries", "deliveries", "run", "timeout"),
-)
+LISTED_TASK_FIELDS = split_names("""
+    state user name priority created due expires ready started ended worker retries max_retries max_deliveries
+    deliveries run timeout
+""")
 """The fields that are read of a task. Payloads are read only up to a size, results never: they may be large."""
 MAX_PAYLOAD_BYTES_READ = 1_000_000
 MATCHED_TASK_FIELDS = ("state", "user", "name", "worker")

@@ -17,6 +17,7 @@ from django_fairque.engine.model import task as task_hash
 from django_fairque.engine.model.durations import number
 from django_fairque.engine.model.errors import TaskSerializationError
 from django_fairque.engine.model.head import MAX_HEAD_BYTES, split_head
+from django_fairque.engine.model.ids import split_names
 from django_fairque.engine.model.pauses import has_pause_end
 from django_fairque.engine.model.priority import SCORE_PER_PRIORITY
 from django_fairque.engine.model.records import FailureType, TaskState
@@ -139,23 +140,10 @@ _READS: dict[str, tuple[str, tuple[Any, ...], Callable[[Any], Any]]] = {
     "set": ("SMEMBERS", (), lambda reply: {name_of(item) for item in reply}),
 }
 """For each type of key the command that reads it, its arguments, and the function that converts the reply."""
-_OWNERLESS = (
-    *("stats", "wake", "workers", "worker", "revoked", "reply", "unique", "xcom", "alerts", "schedules"),
-    *(
-        "delivered",
-        "events",
-        "outbox",
-        "probe",
-        "quarantine",
-        "crashed_alone",
-        "shards",
-        "code_versions",
-        "signing_keys",
-        "deployments",
-        "xcoms",
-        "xcom_bytes",
-    ),
-)
+_OWNERLESS = split_names("""
+    stats wake workers worker revoked reply unique xcom alerts schedules delivered events outbox probe quarantine
+    crashed_alone shards code_versions signing_keys deployments xcoms xcom_bytes
+""")
 """Kinds of keys that belong to the whole shard, or expire by themselves."""
 _REGISTRIES = ("ring", "throttled", "due", "users", "groups", "grouped", "resolving")
 _TYPES = {

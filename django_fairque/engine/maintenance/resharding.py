@@ -21,7 +21,7 @@ from django_fairque.engine.model.errors import (
     QueueNotDrainedError,
     RedisConnectionError,
 )
-from django_fairque.engine.model.ids import new_nonce
+from django_fairque.engine.model.ids import new_nonce, split_names
 from django_fairque.engine.model.pauses import fields_of
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.schedules import schedule_ops
@@ -33,19 +33,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.sharding.shards import Shards
 
 
-USER_SETTING_FIELDS = (
-    "weight",
-    "cap",
-    "rate",
-    "gap",
-    "burst",
-    "backlog",
-    "max_bytes",
-    "sla",
-    "paused",
-    "pause_note",
-    "group",
-)
+USER_SETTING_FIELDS = split_names("weight cap rate gap burst backlog max_bytes sla paused pause_note group")
 """Fields of a user's record that are settings."""
 USERS_PER_SCAN = 500
 ORGANIZATION_SETTING_FIELDS = ("weight", "cap", "paused", "pause_note")

@@ -42,6 +42,11 @@ _GENERATED = re.compile(r"[0-9a-v]{12}[0-9a-f]{8,}-([0-9a-f]{3})")
 _ALPHABET = "0123456789abcdefghijklmnopqrstuv"
 
 
+def split_names(text: str) -> tuple[str, ...]:
+    """Return the names in a text, which spaces separate: ``split_names("weight cap rate")`` is ``("weight", "cap", "rate")``."""
+    return tuple(text.split())
+
+
 def natural_order(text: str) -> tuple[list[Any], str]:
     """Return a sort key that compares numbers by value: ``worker-2`` comes before ``worker-10``."""
     parts: list[Any] = re.split("([0-9]+)", text)

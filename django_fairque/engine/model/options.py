@@ -18,6 +18,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from django_fairque.engine.model.durations import MAX_DURATION_SECONDS
 from django_fairque.engine.model.errors import ConfigurationError, nearest, short, short_text
+from django_fairque.engine.model.ids import split_names
 from django_fairque.engine.model.payload import MAX_PAYLOAD_BYTES
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.signature import DEFAULT_KEY, SigningKey
@@ -305,13 +306,9 @@ class QueueConfig(Options):
         "sweep_batch_size": "a sweep maintains up to 100 tasks and continues with the next sweep",
         "stats_minutes_ttl": "the statistics of each minute are kept for 25 hours",
     }
-    rarely_needed: ClassVar[Collection[str]] = (
-        "head_start_seconds",
-        "max_retry_attempts",
-        "max_deliveries",
-        "pipeline_batch_size",
-        "sweep_interval",
-    )
+    rarely_needed: ClassVar[Collection[str]] = split_names("""
+        head_start_seconds max_retry_attempts max_deliveries pipeline_batch_size sweep_interval
+    """)
     signing_key: ClassVar[SigningKey] = DEFAULT_KEY
     """The key that signs the tasks that queues push."""
 

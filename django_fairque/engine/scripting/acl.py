@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from django_fairque.engine.model.ids import split_names
+
 CallMode = Literal["functions", "scripts"]
 
 CONNECT_COMMANDS = ("ping", "select", "info", "time", "client|setinfo", "client|setname")
@@ -18,15 +20,14 @@ CLUSTER_COMMANDS = (
 )
 """Commands that a cluster's client sends."""
 
-READ_COMMANDS = (
-    *("exists", "get", "getrange", "hexists", "strlen", "hget", "hgetall", "hkeys", "hlen", "hmget", "hrandfield"),
-    *("lindex", "llen", "lpos", "lrange", "mget", "pttl", "scard", "sismember", "smembers", "srandmember"),
-    *("zcard", "zcount", "zmscore", "zrandmember", "zrange", "zrangebyscore", "zrank", "zrevrange", "zscore"),
-)
-WRITE_COMMANDS = (
-    *("del", "hdel", "hincrby", "hset", "hsetnx", "lpop", "linsert", "lpush", "lrem", "ltrim", "mset", "pexpire"),
-    *("rpush", "sadd", "set", "setnx", "srem", "zadd", "zrem"),
-)
+READ_COMMANDS = split_names("""
+    exists get getrange hexists strlen hget hgetall hkeys hlen hmget hrandfield lindex llen lpos lrange mget pttl
+    scard sismember smembers srandmember zcard zcount zmscore zrandmember zrange zrangebyscore zrank zrevrange
+    zscore
+""")
+WRITE_COMMANDS = split_names("""
+    del hdel hincrby hset hsetnx lpop linsert lpush lrem ltrim mset pexpire rpush sadd set setnx srem zadd zrem
+""")
 CONFIRM_COMMANDS = ("wait", "waitaof")
 """Commands that wait until replicas, or the disk, have a write."""
 WORK_COMMANDS = ("bzpopmin", "scan", "type")
@@ -37,37 +38,12 @@ CALL_COMMANDS: dict[CallMode, tuple[str, ...]] = {
     "scripts": ("evalsha", "eval", "script|load"),
 }
 
-PRODUCER_KEYS = (
-    *("stats", "stats:*", "ring", "ring:*", "groups", "grouped", "group:*", "wake", "users", "user:*", "throttled"),
-    *(
-        "due",
-        "queue:user:*",
-        "state:*",
-        "task:*",
-        "payload:*",
-        "history:*",
-        "deps:*",
-        "resolving",
-        "run:*",
-        "xcom:*",
-        "xcoms:*",
-        "xcom_bytes:*",
-        "results:*",
-    ),
-    *(
-        "logs:*",
-        "alerts",
-        "schedules",
-        "schedules:*",
-        "unique:*",
-        "delivered:*",
-        "events",
-        "reply:*",
-        "revoked:*",
-        "probe",
-    ),
-    *("outbox", "mirrors", "remote:*", "shards", "absent", "signing_keys"),
-)
+PRODUCER_KEYS = split_names("""
+    stats stats:* ring ring:* groups grouped group:* wake users user:* throttled due queue:user:* state:* task:*
+    payload:* history:* deps:* resolving run:* xcom:* xcoms:* xcom_bytes:* results:* logs:* alerts schedules
+    schedules:* unique:* delivered:* events reply:* revoked:* probe outbox mirrors remote:* shards absent
+    signing_keys
+""")
 """A shard's keys that pushing, reading and canceling may write: all except leases and workers."""
 WORKER_RECORD_KEYS = ("workers", "worker:*")
 

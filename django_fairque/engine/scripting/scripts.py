@@ -26,6 +26,7 @@ from importlib.resources import files
 from typing import Any
 
 from django_fairque.engine.model.data_format import FORMAT, FORMAT_VERSIONS
+from django_fairque.engine.model.ids import split_names
 
 _FRAME = """#!lua name={name}
 local KEYS, ARGV, P, K
@@ -130,11 +131,10 @@ def _lines(commands: Sequence[Command], depth: int, includes: Mapping[str, str])
         yield "frame.leave() end"
 
 
-BASE_KEYS = (
-    *("stats", "ring", "wake", "users", "throttled", "state:scheduled", "state:queued", "state:started"),
-    *("state:finished", "state:failed", "state:canceled", "state:deferred", "resolving", "alerts"),
-    *("outbox", "mirrors", "groups", "grouped", "due"),
-)
+BASE_KEYS = split_names("""
+    stats ring wake users throttled state:scheduled state:queued state:started state:finished state:failed
+    state:canceled state:deferred resolving alerts outbox mirrors groups grouped due
+""")
 """Keys that ``base`` in a script's ``KEYS`` line stands for. Scripts take the prefix from the first one."""
 
 _ROOT = files("django_fairque.engine") / "lua"

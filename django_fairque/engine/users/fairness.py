@@ -13,7 +13,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.model.durations import check_integer, now_us, number
-from django_fairque.engine.model.ids import check_ids
+from django_fairque.engine.model.ids import check_ids, split_names
 from django_fairque.engine.model.priority import SCORE_PER_PRIORITY, Priority
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, ORGANIZATION_PREFIX, Commands
 from django_fairque.engine.scripting.operations import Operation, Read, parse_scores, read_sound, read_together
@@ -43,19 +43,7 @@ MILLIONTHS = 1e6
 SCORE_EPOCH_SECONDS = 1_735_689_600
 """2025-01-01, from which scores count (``EPOCH`` in lua/lib/base.lua)."""
 
-_STAT_FIELDS = (
-    "clock",
-    "paused",
-    "active",
-    "active_users",
-    "mean",
-    "hour",
-    "recent:0",
-    "recent:1",
-    "run:sum",
-    "finished",
-    "failed",
-)
+_STAT_FIELDS = split_names("clock paused active active_users mean hour recent:0 recent:1 run:sum finished failed")
 _USER_FIELDS = (
     *("paused", "held", "cap", "run", "weight", "group", "counted", "mean", "hour", "recent:0", "recent:1"),
     *(f"ready:{priority.value}" for priority in Priority),

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from django_fairque.engine.model.ids import split_names
 from django_fairque.worker.common import process_copies
 from django_fairque.worker.common.log import logger, set_up_logging
 from django_fairque.worker.supervisor.messages import (
@@ -41,14 +42,10 @@ if TYPE_CHECKING:
     from django_fairque.worker.supervisor.core import Core
 
 
-PRELOADED_MODULES = (
-    "django_fairque.worker.supervisor.core",
-    "concurrent.futures.thread",
-    "redis.asyncio",
-    "django.core.cache",
-    "django_fairque.engine.queue.queue",
-    "django_fairque.tasks.results",
-)
+PRELOADED_MODULES = split_names("""
+    django_fairque.worker.supervisor.core concurrent.futures.thread redis.asyncio django.core.cache
+    django_fairque.engine.queue.queue django_fairque.tasks.results
+""")
 """Modules that the first task, or code that runs around it, imports. Without preloading, every child would import them anew."""
 
 
