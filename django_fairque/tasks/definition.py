@@ -23,7 +23,7 @@ from django_fairque.engine.model.ids import MAX_ID_BYTES
 from . import sending
 from .context import call_with_user, current_user_id
 from .errors import TaskUsageError
-from .options import SENDABLE, SendOptions, TaskOptions, celery_hint, changed, user_id
+from .options import ENGINE_OPTIONS, SENDABLE, SendOptions, TaskOptions, celery_hint, changed, user_id
 from .pipelines import Composable, Step
 from .results import R_co
 from .value_types import CallTypes, is_convertible, problem_with
@@ -322,23 +322,11 @@ class Sendable(Composable, Generic[P, R_co]):
                 user,
                 options.priority,
                 payload,
-                task_id=options.task_id,
                 name=self.name,
                 max_retries=config.default_max_retries if options.max_retries is None else options.max_retries,
-                max_deliveries=options.max_deliveries,
-                execute_after=options.execute_after,
-                delay=options.delay,
-                expires_at=options.expires_at,
-                expires=options.expires,
-                sla=options.sla,
-                timeout=options.timeout,
                 unique_key="" if window is None else self._unique_key(user, bound, stored[0]),
-                unique_for=options.unique_for,
-                debounce=options.debounce,
-                debounce_max_wait=options.debounce_max_wait,
-                depends_on=options.depends_on,
-                on_dependency_failure=options.on_dependency_failure,  # type: ignore[arg-type] # checked with the options
                 max_payload_bytes=config.max_payload_bytes,
+                **{name: getattr(options, name) for name in ENGINE_OPTIONS},
             )
         except TaskSerializationError as error:
             raise TaskSerializationError(f"{self.name}.enqueue(): {self._explained(error, bound, *stored)}") from error

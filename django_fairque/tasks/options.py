@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple, TypedDict, Union, get_type_hints
 
 from django_fairque.engine.model.durations import duration, moment
 from django_fairque.engine.model.errors import TaskValidationError, short, suggestion
-from django_fairque.engine.model.ids import check_id
+from django_fairque.engine.model.ids import check_id, split_names
 from django_fairque.engine.model.priority import Priority
 
 from .errors import TaskUsageError
@@ -90,6 +90,11 @@ class SendOptions(_SharedOptions, total=False):
 
 DECLARABLE: frozenset[str] = DeclaredOptions.__optional_keys__ | {"batch"}
 SENDABLE = SendOptions.__optional_keys__
+ENGINE_OPTIONS = split_names("""
+    task_id max_deliveries execute_after delay expires_at expires sla timeout unique_for debounce debounce_max_wait
+    depends_on on_dependency_failure
+""")
+"""Options that the engine's task takes unchanged."""
 
 
 def user_id(value: object, name: str) -> str:
