@@ -172,8 +172,15 @@ def unknown_names(workers: Sequence[listing.WorkerRecord]) -> list[str]:
         some = f"{count:,} of {len(workers):,} workers {'does' if count == 1 else 'do'} not know"
         who = "no worker knows" if count == len(workers) else some
         sentences.append(f"{who} a task named {name}: deploy its code, or import its module where the workers start")
+    return _shorten(
+        sentences, "workers do not know 1 more name of tasks", "workers do not know {:,} more names of tasks"
+    )
+
+
+def _shorten(sentences: Sequence[str], one_more: str, several_more: str) -> list[str]:
+    """Return the first sentences. The others are replaced by the sentence for one more, or for the number of them."""
     left = len(sentences) - MAX_NAMES_PER_REASON
-    more = [f"workers do not know {left:,} more {'name' if left == 1 else 'names'} of tasks"] if left > 0 else []
+    more = [(one_more if left == 1 else several_more).format(left)] if left > 0 else []
     return [*sentences[:MAX_NAMES_PER_REASON], *more]
 
 
@@ -199,20 +206,21 @@ def blocked_loops(workers: Sequence[listing.WorkerRecord]) -> list[str]:
         for worker in workers
         if worker.info.get("blocked_by")
     ]
-    left = len(sentences) - MAX_NAMES_PER_REASON
-    what = "loop of {:,} more process is" if left == 1 else "loops of {:,} more processes are"
-    more = [f"the event {what.format(left)} blocked"] if left > 0 else []
-    return [*sentences[:MAX_NAMES_PER_REASON], *more]
+    return _shorten(
+        sentences,
+        "the event loop of 1 more process is blocked",
+        "the event loops of {:,} more processes are blocked",
+    )
 
 
 def unresponsive(workers: Sequence[listing.WorkerRecord]) -> list[str]:
     """Return a sentence for each process that does not respond to its supervisor."""
-    found = [worker.worker for worker in workers if worker.info.get(UNRESPONSIVE_FIELD)]
-    left = len(found) - MAX_NAMES_PER_REASON
-    more = [f"{left:,} more {'process does' if left == 1 else 'processes do'} not respond"] if left > 0 else []
-    return [
-        f"process {name} does not respond; the worker's log has the tasks" for name in found[:MAX_NAMES_PER_REASON]
-    ] + more
+    sentences = [
+        f"process {worker.worker} does not respond; the worker's log has the tasks"
+        for worker in workers
+        if worker.info.get(UNRESPONSIVE_FIELD)
+    ]
+    return _shorten(sentences, "1 more process does not respond", "{:,} more processes do not respond")
 
 
 def health(queue: Shards) -> Operation[Health]:

@@ -61,8 +61,7 @@ def printable(text: str) -> str:
 
 def describe_leases(leases: Sequence[Lease]) -> str:
     """The task, or the tasks of a batch, as a log line names them."""
-    first = leases[0]
-    words = f"task {printable(first.task_id)} {printable(first.name) or '(payload)'} of user {printable(first.user_id)}"
+    words = "task {} {} of user {}".format(*_identify(leases[0]))
     return words if len(leases) == 1 else f"{words} (and {len(leases) - 1} more in its batch)"
 
 
@@ -82,17 +81,20 @@ def log_ending(task: Task, status: str, error: str, delay: float | None) -> None
     words = "failed for good" if delay is None or status == "dead" else f"failed, again in {delay:.3g} s"
     task_logger.error(
         "task %s %s of user %s was ended with its process and %s: %s",
-        *(printable(task.task_id), printable(task.name) or "(payload)", printable(task.user_id), words),
-        _first_line(error.encode(errors="replace")),
-        extra={
-            "task_id": task.task_id,
-            "task_name": task.name,
-            "user_id": task.user_id,
-            "action": status,
-            "traceparent": task.traceparent,
-            "error_type": kind,
-        },
+        *(*_identify(task), words, _first_line(error.encode(errors="replace"))),
+        extra=_extra_fields(task, status, kind),
     )
+
+
+def _identify(task: Task | Lease) -> tuple[str, str, str]:
+    """Return the id, name and user of a task for a log line."""
+    return printable(task.task_id), printable(task.name) or "(payload)", printable(task.user_id)
+
+
+def _extra_fields(task: Task | Lease, status: str, kind: str) -> dict[str, str]:
+    """Return the fields of a log record about a task, with the class of its error."""
+    identity = {"task_id": task.task_id, "task_name": task.name, "user_id": task.user_id}
+    return {**identity, "action": status, "traceparent": task.trace.parent, "error_type": kind}
 
 
 class _Lines:
@@ -187,16 +189,8 @@ class OutcomeReporter:
         task_logger.log(
             level,
             "task %s %s of user %s %s%s%s",
-            *(printable(lease.task_id), printable(lease.name) or "(payload)", printable(lease.user_id), words, took),
-            f": {error}" if error else "",
-            extra={
-                "task_id": lease.task_id,
-                "task_name": lease.name,
-                "user_id": lease.user_id,
-                "action": status,
-                "traceparent": lease.trace.parent,
-                "error_type": error_type(error),
-            },
+            *(*_identify(lease), words, took, f": {error}" if error else ""),
+            extra=_extra_fields(lease, status, error_type(error)),
         )
         if error and outcome.trace and task_logger.isEnabledFor(logging.DEBUG):
             task_logger.debug("%s", outcome.trace.decode("utf-8", "replace"))
