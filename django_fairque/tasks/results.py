@@ -18,6 +18,7 @@ from django_fairque import conf, signals
 from django_fairque.engine.model.durations import duration
 from django_fairque.engine.model.errors import FairQueueError, TaskNotFoundError
 from django_fairque.engine.model.records import Attempt, TaskState
+from django_fairque.engine.scripting.operations import Steps, drive, drive_async, slices
 from django_fairque.safely import get_logger
 from django_fairque.signals import log_receiver_errors
 from django_fairque.tasks.errors import TaskCanceledError, TaskFailedError, TaskNotFinishedError, TaskWaitTimeoutError
@@ -386,41 +387,24 @@ def has_canceled_receivers() -> bool:
 
 def send_task_canceled(queue: FairQueue, task_ids: Sequence[str]) -> None:
     """Send `task_canceled` for canceled tasks."""
-    for some in _slices(task_ids):
-        try:
-            tasks = queue.get_tasks(some)
-        except FairQueueError as error:
-            _log_unsent_signals(queue.name, some, error)
-            continue
-        for task in tasks.values():
-            log_receiver_errors(signals.task_canceled.send_robust(**_of_canceled(queue.name, task)))
+    drive(_send_canceled(queue, task_ids, signals.task_canceled.send_robust))
 
 
 async def asend_task_canceled(queue: AsyncFairQueue, task_ids: Sequence[str]) -> None:
     """Do the same as `send_task_canceled` for coroutines. Synchronous receivers run in the thread for synchronous code."""
-    for some in _slices(task_ids):
+    await drive_async(_send_canceled(queue, task_ids, signals.task_canceled.asend_robust))
+
+
+def _send_canceled(queue: FairQueue | AsyncFairQueue, task_ids: Sequence[str], send: Callable[..., Any]) -> Steps:
+    for some in slices(task_ids if has_canceled_receivers() else (), CANCELED_TASKS_PER_READ):
         try:
-            tasks = await queue.get_tasks(some)
-        except FairQueueError as error:
-            _log_unsent_signals(queue.name, some, error)
+            tasks = yield queue.get_tasks(some)
+        except FairQueueError as error:  # the tasks are canceled all the same, so the caller does not get it
+            logger.warning(
+                "queue %s: task_canceled was not sent for %d canceled tasks (%s, …), which could not be read: %s",
+                *(queue.name, len(some), some[0], error),
+            )
             continue
         for task in tasks.values():
-            log_receiver_errors(await signals.task_canceled.asend_robust(**_of_canceled(queue.name, task)))
-
-
-def _slices(task_ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Split the ids into parts that are read at once. Yield none if the signal has no receivers."""
-    for first in range(0, len(task_ids) if has_canceled_receivers() else 0, CANCELED_TASKS_PER_READ):
-        yield task_ids[first : first + CANCELED_TASKS_PER_READ]
-
-
-def _of_canceled(queue: str, task: Task) -> dict[str, Any]:
-    return {"sender": task.name, "task": task, "task_id": task.task_id, "queue": queue}
-
-
-def _log_unsent_signals(queue: str, task_ids: Sequence[str], error: FairQueueError) -> None:
-    """Log the error. The tasks are canceled all the same, so the caller does not get it."""
-    logger.warning(
-        "queue %s: task_canceled was not sent for %d canceled tasks (%s, …), which could not be read: %s",
-        *(queue, len(task_ids), task_ids[0], error),
-    )
+            results = yield send(sender=task.name, task=task, task_id=task.task_id, queue=queue.name)
+            log_receiver_errors(results)

@@ -113,34 +113,28 @@ def declare(
 ) -> Operation[bool]:
     """Make the declared schedules of all shards agree with these. Returns False if a newer version counts meanwhile."""
     try:
-        yield from _declare(shards, declared, counting, keep, now)
+        known: dict[str, tuple[Commands, Schedule]] = {}
+        former: dict[str, tuple[float, Schedule]] = {}
+        for shard in shards:
+            if shard is not shards.home:
+                yield shard.call("declare", ["note", counting.version, "", counting.number], now)
+            known |= {
+                schedule.name: (shard, schedule) for schedule in (yield from schedule_ops.schedules_of_shard(shard))
+            }
+            for name, found in (yield from _retired_on_shard(shard, now)).items():
+                former[name] = max(former.get(name, found), found, key=lambda pair: pair[0])
+        for name, declaration in declared.items():
+            if name in known and _is_unchanged(*known[name], declaration):
+                continue
+            yield from _add(
+                shards, name, declaration, counting.number, former[name][1] if name in former else None, now
+            )
+        for name, (shard, schedule) in known.items():
+            if schedule.source == schedule_ops.DECLARED_SOURCE and name not in declared and name not in keep:
+                yield from schedule_ops.retire(shard, schedule, counting.number, now)
     except schedule_ops.OutdatedVersionError:
         return False
     return True
-
-
-def _declare(
-    shards: Shards,
-    declared: Mapping[str, DeclaredSchedule],
-    counting: DeclaredVersion,
-    keep: Container[str],
-    now: float | None,
-) -> Operation[None]:
-    known: dict[str, tuple[Commands, Schedule]] = {}
-    former: dict[str, tuple[float, Schedule]] = {}
-    for shard in shards:
-        if shard is not shards.home:
-            yield shard.call("declare", ["note", counting.version, "", counting.number], now)
-        known |= {schedule.name: (shard, schedule) for schedule in (yield from schedule_ops.schedules_of_shard(shard))}
-        for name, found in (yield from _retired_on_shard(shard, now)).items():
-            former[name] = max(former.get(name, found), found, key=lambda pair: pair[0])
-    for name, declaration in declared.items():
-        if name in known and _is_unchanged(*known[name], declaration):
-            continue
-        yield from _add(shards, name, declaration, counting.number, former[name][1] if name in former else None, now)
-    for name, (shard, schedule) in known.items():
-        if schedule.source == schedule_ops.DECLARED_SOURCE and name not in declared and name not in keep:
-            yield from schedule_ops.retire(shard, schedule, counting.number, now)
 
 
 def _is_unchanged(shard: Commands, schedule: Schedule, declaration: DeclaredSchedule) -> bool:
