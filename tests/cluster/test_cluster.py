@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
-import pytest
-
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, task
-from tests.engine.sharding.sharded import CONFIG
+from tests.engine.sharding.conftest import queue
 from tests.engine.sharding.test_calls import TestLeases, TestSchedules
 from tests.engine.sharding.test_dependencies import TestDependencies
 from tests.engine.sharding.test_fairness import TestFairness
@@ -27,14 +22,8 @@ __all__ = [
     "TestPages",
     "TestPlaces",
     "TestSchedules",
+    "queue",
 ]
-
-
-@pytest.fixture
-def queue(redis: Any) -> Iterator[FairQueue]:
-    made = FairQueue(redis, config=CONFIG)
-    yield made
-    assert made.check_invariants() == []
 
 
 def test_the_shards_lie_on_several_servers(queue: FairQueue, nodes: list[tuple[int, Server]]) -> None:

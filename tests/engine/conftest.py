@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol, cast
 
 import pytest
@@ -71,6 +71,23 @@ def pop(queue: FairQueue, now: float | None = NOW, worker: str = "w", **options:
     lease = queue.pop(worker, now=now, **options)
     assert lease is not None
     return lease
+
+
+def sweep_all(queue: FairQueue, now: float | None = NOW) -> None:
+    """Sweep until nothing that is due is left."""
+    while queue.sweep(now=now).more:
+        pass
+
+
+def read_pages(read_page: Callable[[str | None], Any], limit: int = 1000) -> list[Any]:
+    """Return the items of all pages, none of which has more than ``limit``."""
+    items, cursor = [], None
+    while True:
+        page = read_page(cursor)
+        assert len(page.items) <= limit
+        items += page.items
+        if (cursor := page.cursor) is None:
+            return items
 
 
 def everything(redis: Redis) -> dict[bytes, bytes | None]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from django.core.management import call_command
@@ -17,6 +15,7 @@ from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, task
+from tests.engine.sharding.conftest import queue
 from tests.engine.sharding.sharded import CONFIG, SHARDS, users_of
 from tests.engine.sharding.test_calls import TestLeases, TestSchedules
 from tests.engine.sharding.test_dependencies import TestDependencies
@@ -31,6 +30,7 @@ __all__ = [
     "TestLeases",
     "TestPlaces",
     "TestSchedules",
+    "queue",
 ]
 
 
@@ -38,13 +38,6 @@ class TestFairness:
     """One of those of a cluster: the rest decides in the same way, whatever the client is."""
 
     test_users = Fairness.test_users_of_a_full_shard_and_of_an_empty_one_are_served_alike
-
-
-@pytest.fixture
-def queue(redis: Any) -> Iterator[FairQueue]:
-    made = FairQueue(redis, config=CONFIG)
-    yield made
-    assert made.check_invariants() == []
 
 
 def open_queue(urls: list[str], shards: int = SHARDS) -> FairQueue:

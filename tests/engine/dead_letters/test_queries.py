@@ -8,19 +8,13 @@ import pytest
 
 from django_fairque.engine.dead_letters import dead_letters as dead_letter_operations
 from django_fairque.engine.queue.queue import FairQueue
-from tests.engine.conftest import NOW
+from tests.engine.conftest import NOW, read_pages
 from tests.engine.dead_letters.test_dead_letters import bury
 
 
 def walk(queue: FairQueue, limit: int, **filters: Any) -> list[str]:
-    found, cursor = [], None
-    while True:
-        page = queue.dlq.letters(limit, cursor, now=NOW + 50, **filters)
-        assert len(page.items) <= limit
-        found += [letter.entry_id for letter in page.items]
-        cursor = page.cursor
-        if cursor is None:
-            return found
+    letters = read_pages(lambda cursor: queue.dlq.letters(limit, cursor, now=NOW + 50, **filters), limit)
+    return [letter.entry_id for letter in letters]
 
 
 def test_pages_hold_each_letter_once_whatever_died_at_the_same_moment(queue: FairQueue) -> None:

@@ -12,7 +12,7 @@ from django_fairque.engine.model.errors import TaskNotFoundError
 from django_fairque.engine.model.lease import Lease
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.queue.queue import FairQueue
-from tests.engine.conftest import NOW, MakeQueue, pop, task
+from tests.engine.conftest import NOW, MakeQueue, pop, sweep_all, task
 from tests.engine.graphs import die, node, states, take
 
 POLICIES = ("wait", "cancel", "run")
@@ -61,8 +61,7 @@ class TestTheExamplesOfTheDesign:
         queue.push_graph([node("end", *middle), *(node(m, "start") for m in middle), node("start")], "run 1", now=NOW)
         (start,) = take(queue, "start")
         queue.finish(start, now=NOW)
-        while queue.sweep(now=NOW).more:
-            pass
+        sweep_all(queue)
         leases = queue.pop_batch(500, "w", lease=1e6, now=NOW)
         assert sorted(lease.task_id for lease in leases) == middle
         for lease in leases[:-1]:
@@ -159,12 +158,10 @@ class TestWhenADependencyIsADeadLetter:
     @pytest.mark.usefixtures("entry")
     def test_forgotten_with_age(self, queue: FairQueue) -> None:
         later = NOW + 8 * 86_400
-        while queue.sweep(now=later).more:
-            pass
+        sweep_all(queue, later)
         queue.sweep(now=later)
         assert queue.get_task("wait").state is TaskState.CANCELED
-        while queue.sweep(now=later + 2 * 86_400).more:
-            pass
+        sweep_all(queue, later + 2 * 86_400)
         assert queue.tasks().items == [queue.get_task("run")]
 
     @pytest.mark.usefixtures("entry")
@@ -189,8 +186,7 @@ def test_a_cascade_of_any_length_is_told_in_slices(make_queue: MakeQueue) -> Non
     assert queue.get_task(names[10]).state is TaskState.CANCELED
     assert queue.get_task(names[11]).state is TaskState.DEFERRED
     assert queue.check_invariants() == []
-    while queue.sweep(now=NOW).more:
-        pass
+    sweep_all(queue)
     assert {task.state for task in queue.tasks(limit=200).items} == {TaskState.CANCELED}
 
 

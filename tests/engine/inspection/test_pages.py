@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from django_fairque.engine.queue.queue import FairQueue
-from tests.engine.conftest import NOW, pop, push_many, task
+from tests.engine.conftest import NOW, pop, push_many, read_pages, task
 
 
 @pytest.fixture
@@ -44,16 +44,6 @@ def test_an_empty_page_is_false_and_may_not_be_the_last(filled: FairQueue) -> No
 
 def test_pages_go_through_all_tasks(queue: FairQueue) -> None:
     ids = push_many(queue, "a", 25) + push_many(queue, "b", 5, execute_after=NOW + 9)
-    seen, cursor = [], None
-    while True:
-        page = queue.tasks(limit=7, cursor=cursor)
-        seen += [one.task_id for one in page.items]
-        cursor = page.cursor
-        if cursor is None:
-            break
-    assert sorted(seen) == sorted(ids)
+    seen = read_pages(lambda cursor: queue.tasks(limit=7, cursor=cursor), 7)
+    assert sorted(task.task_id for task in seen) == sorted(ids)
     assert len(queue.tasks(state="queued", user_id="a").items) == 25
-    with pytest.raises(ValueError, match="cursor"):
-        queue.tasks(cursor="x")
-    with pytest.raises(ValueError, match="limit"):
-        queue.tasks(limit=0)

@@ -14,7 +14,7 @@ from django_fairque.engine.model.priority import Priority, calculate_score
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
-from tests.engine.conftest import NOW, MakeQueue, pop, push_many, task
+from tests.engine.conftest import NOW, MakeQueue, pop, push_many, sweep_all, task
 
 HEAD_START = 6 * 3600
 
@@ -91,8 +91,7 @@ class TestComingBack:
     def test_in_slices_of_a_sweep(self, queue: FairQueue) -> None:
         ids = push_many(queue, "a", 260, priority=6)
         queue.pop_batch(250, "w", lease=10, now=NOW)
-        while queue.sweep(now=NOW + 20).more:
-            pass
+        sweep_all(queue, NOW + 20)
         assert self._rest(queue, NOW + 21) == ids
 
     def test_of_a_worker_that_has_gone(self, queue: FairQueue) -> None:

@@ -12,14 +12,13 @@ from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.statistics.queue_stats import SlaCounts
 from tests.counting import commands
-from tests.engine.conftest import NOW, MakeQueue, pop, push_many, task
+from tests.engine.conftest import NOW, MakeQueue, pop, push_many, sweep_all, task
 
 HOUR = 3600.0
 
 
 def told(queue: FairQueue, now: float) -> list[tuple[str, str]]:
-    while queue.sweep(now=now).more:
-        pass
+    sweep_all(queue, now)
     return [(alert.kind, alert.task_id) for alert in queue.take_alerts(1000, now=now)]
 
 

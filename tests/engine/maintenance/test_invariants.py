@@ -9,7 +9,7 @@ import pytest
 from redis import Redis
 
 from django_fairque.engine.queue.queue import FairQueue
-from tests.engine.conftest import NOW, task
+from tests.engine.conftest import NOW, sweep_all, task
 
 P = "fq:{default:0}:"
 
@@ -97,8 +97,7 @@ FOR_A_PERSON = {"one state: none", "owner: nobody's"}
 def test_damage_is_mended(queue: FairQueue, redis: Redis, name: str) -> None:
     DAMAGE[name](redis)
     repairs = queue.repair(now=NOW)
-    while queue.sweep(now=NOW).more:
-        pass
+    sweep_all(queue)
     repairs += queue.repair(now=NOW)
     assert repairs
     if name in FOR_A_PERSON:
@@ -115,8 +114,7 @@ def test_everything_at_once(queue: FairQueue, redis: Redis) -> None:
             damage(redis)
     for _ in range(3):
         queue.repair(now=NOW)
-        while queue.sweep(now=NOW).more:
-            pass
+        sweep_all(queue)
     assert queue.check_invariants() == []
     assert queue.repair(now=NOW) == []
 

@@ -8,7 +8,7 @@ from redis import Redis
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.queue.queue import FairQueue
-from tests.engine.conftest import NOW, MakeQueue, pop, push_many, task
+from tests.engine.conftest import NOW, MakeQueue, pop, push_many, sweep_all, task
 
 SLICE = 20
 """Tasks of each kind that one call expires, promotes or resolves."""
@@ -121,8 +121,7 @@ class TestDependents:
         self.finish_parent(queue)
         assert self.sweeps_until_queued(queue, "b") <= 2
         assert queue.check_invariants() == []
-        while queue.sweep(now=NOW).more:
-            pass
+        sweep_all(queue)
         assert queue.get_queue_sizes("a").ready == BULK
 
     def test_of_many_users_who_wait_for_the_same_task(self, queue: FairQueue) -> None:
@@ -150,14 +149,12 @@ class TestDependents:
         assert queue.get_task("b").state is (TaskState.QUEUED if policy == "run" else TaskState.CANCELED)
         assert queue.get_task("waits0").state is TaskState.DEFERRED
         assert queue.check_invariants() == []
-        while queue.sweep(now=NOW).more:
-            pass
+        sweep_all(queue)
         assert queue.get_queue_sizes("a").ready == BULK
         (letter,) = queue.dlq.list().items
         queue.dlq.requeue(letter.entry_id, now=NOW)
         self.finish_parent(queue, "a", task_id="parent")
-        while queue.sweep(now=NOW).more:
-            pass
+        sweep_all(queue)
         assert queue.get_task("waits0").state is TaskState.QUEUED
 
     def test_nothing_is_left_of_dependents_that_were_canceled(self, queue: FairQueue, redis: Redis) -> None:
@@ -186,8 +183,7 @@ class TestDependents:
         queue.cancel_many(names, now=NOW)
         queue.finish(queue.pop("w", ["b"], now=NOW), now=NOW)  # type: ignore[arg-type]
         assert self.sweeps_until_queued(queue, "b") <= 2
-        while queue.sweep(now=NOW).more:
-            pass
+        sweep_all(queue)
         assert queue.get_stats().states["canceled"] == 2 * BULK
 
     def sweeps_until_queued(self, queue: FairQueue, task_id: str) -> int:

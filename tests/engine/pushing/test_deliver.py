@@ -13,7 +13,7 @@ from django_fairque.engine.model.task import Task
 from django_fairque.engine.pushing.push import DELIVERY_RECORD_SECONDS, REMOVED_ROW_RECORD_SECONDS
 from django_fairque.engine.queue.queue import FairQueue
 from tests.counting import commands
-from tests.engine.conftest import NOW, MakeQueue, task
+from tests.engine.conftest import NOW, MakeQueue, sweep_all, task
 
 
 def deliver(queue: FairQueue, *tasks: Task, **options: Any) -> list[str]:
@@ -49,8 +49,7 @@ class TestOutbox:
         deliver(queue, made)
         end(queue)
         later = NOW + 100
-        while queue.sweep(now=later).more:
-            pass
+        sweep_all(queue, later)
         with pytest.raises(TaskNotFoundError):
             queue.get_task("mine")
         queue.deliver([made], from_outbox=True, now=later)

@@ -14,7 +14,7 @@ from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
 from tests.conftest import MakeServer
 from tests.counting import commands, counted
-from tests.engine.conftest import NOW, push_many, task
+from tests.engine.conftest import NOW, push_many, sweep_all, task
 from tests.engine.sharding.sharded import users_of
 from tests.servers import Server
 from tests.topologies import wait_for
@@ -40,8 +40,7 @@ def test_a_pop_of_one(loaded: FairQueue, redis: Redis) -> None:
 def test_a_pop_of_one_when_everything_has_waited_for_long(loaded: FairQueue, redis: Redis) -> None:
     now = NOW + 100 * 86_400
     loaded.sweep(now=now)
-    while loaded.sweep(now=now).more:
-        pass
+    sweep_all(loaded, now)
     loaded.pop("w", lease=1e7, now=now)
     assert commands(redis, lambda: loaded.pop("w", lease=1e7, now=now)) <= 20
 

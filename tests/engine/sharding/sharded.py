@@ -11,7 +11,7 @@ from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.queue.queue import FairQueue
-from tests.engine.conftest import NOW
+from tests.engine.conftest import NOW, read_pages
 
 SHARDS = 4
 CONFIG = QueueConfig(shards=SHARDS, fair_by="tasks")
@@ -27,11 +27,7 @@ ONE, TWO, THREE = (users_of(shard, 1)[0] for shard in (0, 1, 2))
 
 
 def names_of(queue: FairQueue) -> dict[str, TaskState]:
-    page = queue.tasks(limit=1000)
-    found = page.items
-    while page.cursor is not None:
-        page = queue.tasks(limit=1000, cursor=page.cursor)
-        found += page.items
+    found = read_pages(lambda cursor: queue.tasks(limit=1000, cursor=cursor))
     return {each.task_id: each.state for each in found}
 
 

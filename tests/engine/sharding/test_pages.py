@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from django_fairque.engine.inspection.search import Search
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.queue.queue import FairQueue
-from tests.engine.conftest import NOW, task
+from tests.engine.conftest import NOW, read_pages, task
 from tests.engine.sharding.sharded import ONE, THREE, TWO, finish_all
 
 
@@ -17,22 +15,20 @@ class TestPages:
     def test_tasks_users_and_letters(self, queue: FairQueue) -> None:
         users = [f"user-{number}" for number in range(30)]
         queue.push_batch([task(user) for user in users], now=NOW)
-        assert self.all_of(lambda cursor: queue.users(cursor, 7)) == sorted(users)
-        assert self.all_of(lambda cursor: queue.users(cursor, 7, busy_first=True)) == sorted(users)
-        pages = self.all_of(lambda cursor: queue.tasks("queued", limit=7, cursor=cursor))
-        assert sorted(each.user_id for each in pages) == sorted(users)
+        assert sorted(read_pages(lambda cursor: queue.users(cursor, 7))) == sorted(users)
+        assert sorted(read_pages(lambda cursor: queue.users(cursor, 7, busy_first=True))) == sorted(users)
+        tasks = read_pages(lambda cursor: queue.tasks("queued", limit=7, cursor=cursor))
+        assert sorted(task.user_id for task in tasks) == sorted(users)
         found, cursor = list[str](), None
-        while True:
+        while found == [] or cursor is not None:
             part = queue.find(Search(TaskState.QUEUED), 7, cursor)
-            found += [each.user_id for each in part.tasks]
-            if (cursor := part.cursor) is None:
-                break
+            found, cursor = found + [task.user_id for task in part.tasks], part.cursor
         assert sorted(found) == sorted(users)
         for lease in queue.pop_batch(30, "w", now=NOW):
             queue.fail(lease, "boom", retry=False, now=NOW)
-        letters = self.all_of(lambda cursor: queue.dlq.letters(7, cursor))
+        letters = read_pages(lambda cursor: queue.dlq.letters(7, cursor))
         assert sorted(each.user_id for each in letters) == sorted(users)
-        assert sorted(e.original_task.user_id for e in self.all_of(lambda c: queue.dlq.list(7, c))) == sorted(users)
+        assert sorted(e.original_task.user_id for e in read_pages(lambda c: queue.dlq.list(7, c))) == sorted(users)
         assert (queue.dlq.count(), queue.dlq.counts()["failed"], queue.dlq.matching().count) == (30, 30, 30)
         (group,) = queue.dlq.groups().groups
         assert group.count == 30
@@ -40,15 +36,6 @@ class TestPages:
         assert queue.dlq.requeue_all(limit=10, now=NOW) == 10
         queue.dlq.discard(letters[-1].entry_id, now=NOW)
         assert queue.dlq.discard_all(now=NOW) == 14
-
-    @staticmethod
-    def all_of(page: Any) -> Any:
-        items, cursor = [], None
-        while True:
-            part = page(cursor)
-            items += part.items
-            if (cursor := part.cursor) is None:
-                return sorted(items) if items and isinstance(items[0], str) else items
 
     @pytest.mark.parametrize("cursor", ["9!0:0", "x", "-1!", "1", "99999!"])
     def test_a_strange_cursor(self, queue: FairQueue, cursor: str) -> None:

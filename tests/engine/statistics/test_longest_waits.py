@@ -10,7 +10,7 @@ from redis import Redis
 
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.queue import FairQueue
-from tests.engine.conftest import task
+from tests.engine.conftest import sweep_all, task
 
 AGO = 100_000.0
 """Seconds: all promises to start are broken by then, whichever the priority."""
@@ -44,8 +44,7 @@ def push_old(queue: FairQueue, user: str, count: int, ago: float) -> None:
 def test_a_customer_that_is_held_back(queue: FairQueue, hold: Callable[[FairQueue], None], size: int) -> None:
     push_old(queue, "a", size, AGO)
     push_old(queue, "b", 1, 50)
-    while queue.sweep().more:
-        pass
+    sweep_all(queue, None)
     assert queue.get_stats().oldest_wait_seconds == pytest.approx(AGO, abs=20)
     hold(queue)
     stats = queue.get_stats()

@@ -10,7 +10,7 @@ from redis import Redis
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.statistics.queue_stats import LastHour, Percentiles, total_usage, wait_bucket_middle
 from tests.counting import commands
-from tests.engine.conftest import pop, task
+from tests.engine.conftest import pop, sweep_all, task
 
 HOUR = 3600.0
 NINE = 2_000_016_000.0 - 2_000_016_000.0 % HOUR
@@ -146,8 +146,7 @@ def test_the_turn_of_the_hour_costs_no_command(queue: FairQueue, redis: Redis) -
 
 def test_nothing_is_left_of_a_user_that_is_forgotten(queue: FairQueue) -> None:
     work(queue, 0, took=5)
-    while queue.sweep(now=NINE + 2 * HOUR).more:
-        pass
+    sweep_all(queue, NINE + 2 * HOUR)
     queue.sweep(now=NINE + 2 * HOUR)
     assert queue.users().items == []
     assert had(queue, 0) == LastHour(0.0, Percentiles())

@@ -11,7 +11,7 @@ from redis import Redis
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.statistics.queue_stats import Percentiles, SlaStats, percentiles
 from tests.counting import commands
-from tests.engine.conftest import NOW, pop, push_many, task
+from tests.engine.conftest import NOW, pop, push_many, sweep_all, task
 
 
 def test_what_happened_in_the_last_hour(queue: FairQueue) -> None:
@@ -53,8 +53,7 @@ def test_the_longest_wait_is_found_after_its_promise_was_broken(queue: FairQueue
     for age in (90, 80, 70):
         queue.push(task("u", 5, sla=1), now=now - age)
     queue.push(task("u"), now=now - 60)
-    while queue.sweep(now=now).more:
-        pass
+    sweep_all(queue, now)
     assert queue.get_stats().oldest_wait_seconds == pytest.approx(90, abs=3)
 
 
@@ -82,8 +81,7 @@ def test_dead_letters_by_type_and_what_became_of_them(queue: FairQueue) -> None:
     queue.push_batch([task(task_id="a"), task(task_id="b"), task(expires_at=now + 10)], now=now)
     for lease in queue.pop_batch(2, "w", now=now):
         queue.fail(lease, "x", retry=False, now=now)
-    while queue.sweep(now=now + 11).more:
-        pass
+    sweep_all(queue, now + 11)
     assert queue.get_stats().dead == {"failed": 2, "expired": 1, "poisoned": 0}
     queue.dlq.requeue("a~1")
     queue.dlq.discard("b~1")

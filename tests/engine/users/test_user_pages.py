@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from redis import Redis
 
 from django_fairque.engine.model.errors import TaskValidationError
 from django_fairque.engine.queue.queue import FairQueue
 from tests.counting import commands
-from tests.engine.conftest import NOW, MakeQueue, pop, task
+from tests.engine.conftest import NOW, MakeQueue, pop, read_pages, task
 
 
-def pages(queue: FairQueue, limit: int) -> list[str]:
-    found, cursor = [], None
-    while True:
-        page = queue.users(cursor, limit, busy_first=True)
-        assert len(page.items) <= limit
-        found += page.items
-        cursor = page.cursor
-        if cursor is None:
-            return found
+def pages(queue: FairQueue, limit: int, **options: Any) -> list[str]:
+    return read_pages(lambda cursor: queue.users(cursor, limit, **options), limit)
 
 
 @pytest.fixture
@@ -36,7 +31,7 @@ def mixed(queue: FairQueue) -> FairQueue:
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 6, 100])
 def test_users_with_work_or_settings_come_first_then_who_was_busy_last(mixed: FairQueue, limit: int) -> None:
-    assert pages(mixed, limit) == ["a", "b", "c", "z", "x", "y"]
+    assert pages(mixed, limit, busy_first=True) == ["a", "b", "c", "z", "x", "y"]
 
 
 def test_there_may_be_nobody(queue: FairQueue) -> None:
@@ -84,13 +79,7 @@ def test_users_are_found_by_how_their_ids_begin(queue: FairQueue, redis: Redis) 
         queue.push(task(name), now=NOW)
         queue.finish(pop(queue, users=[name]), now=NOW)
     for prefix in ("u05", "u", "v", "zz", "日", "u199", "", "a"):
-        found, cursor = [], None
-        while True:
-            page = queue.users(cursor, 7, busy_first=True, prefix=prefix)
-            found += page.items
-            cursor = page.cursor
-            if cursor is None:
-                break
+        found = pages(queue, 7, busy_first=True, prefix=prefix)
         everyone = [*sorted([*names, "a", "u", "v", "é", "日本"], key=str.encode), "u05 idler", "idle", "u05 idle"]
         expected = [name for name in everyone if name.startswith(prefix)]
         assert found[: len(expected) - 2] == expected[: len(expected) - 2]
@@ -101,11 +90,4 @@ def test_users_are_found_by_how_their_ids_begin(queue: FairQueue, redis: Redis) 
 def test_users_of_all_shards_are_found_by_how_their_ids_begin(make_queue: MakeQueue) -> None:
     queue = make_queue(shards=4)
     queue.push_batch([task(f"{letter}{n}") for letter in "ab" for n in range(30)], now=NOW)
-    found, cursor = [], None
-    while True:
-        page = queue.users(cursor, 7, prefix="b")
-        found += page.items
-        cursor = page.cursor
-        if cursor is None:
-            break
-    assert sorted(found) == sorted(f"b{n}" for n in range(30))
+    assert sorted(pages(queue, 7, prefix="b")) == sorted(f"b{n}" for n in range(30))
