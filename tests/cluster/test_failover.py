@@ -71,9 +71,9 @@ def test_nothing_that_was_confirmed_is_lost(six: Six, run_worker: RunWorker, eve
         producers = [Producer(queue, there), Producer(queue, elsewhere)]
         worker.wait_ready()
         try:
-            for each in producers:
-                each.start()
-            eventually(lambda: all(len(each.acknowledged) > 50 for each in producers))
+            for producer in producers:
+                producer.start()
+            eventually(lambda: all(len(producer.acknowledged) > 50 for producer in producers))
             event(six, victim)
             eventually(lambda: six.primary_of(VICTIM) != victim, 30)
             six.nodes[victim].start()  # as a replica, without which nothing is confirmed
@@ -83,12 +83,12 @@ def test_nothing_that_was_confirmed_is_lost(six: Six, run_worker: RunWorker, eve
             for each in producers:
                 each.stop()
         eventually(partial(is_done, queue), 60)
-        ids = [task_id for each in producers for task_id in each.acknowledged]
+        ids = [task_id for producer in producers for task_id in producer.acknowledged]
         assert {queue.get_task(task_id).state.value for task_id in ids} == {"finished"}
         assert queue.check_invariants() == []
         assert producers[0].longest_pause < LONGEST
         assert producers[1].longest_pause < SOON + 1
-        pauses = [round(each.longest_pause, 1) for each in producers]
+        pauses = [round(producer.longest_pause, 1) for producer in producers]
         print(f"{len(ids)} acknowledged, none lost; longest pause there and elsewhere {pauses} s")  # noqa: T201
         assert worker.stop() == 0
 

@@ -73,7 +73,7 @@ def test_one_full_node_of_several_is_not_the_end(queue: FairQueue, nodes: Nodes)
             client.close()
 
 
-def test_what_has_no_key_goes_where_the_rest_goes(queue: FairQueue, nodes: Nodes) -> None:
+def test_calls_without_a_key_go_to_the_node_of_their_shard(queue: FairQueue, nodes: Nodes) -> None:
     """A shard is served by its node alone: neither the clock nor the function is asked of another."""
     for port, server in nodes:
         others = [other for each, other in nodes if each != port]

@@ -31,7 +31,7 @@ def is_on_the_replica(six: Six, user: str, task_id: str) -> bool:
 
 
 @pytest.mark.slow  # a cluster with replicas
-def test_what_is_acknowledged_is_on_a_replica(six: Six) -> None:
+def test_an_acknowledged_push_is_on_a_replica(six: Six) -> None:
     with RedisConfig(url=six.url(), cluster=True).create_redis_client() as client:
         queue = FairQueue(client, config=SAFE)
         pushed = {user: queue.push(task(user), now=NOW).task_id for user in USERS}

@@ -85,8 +85,8 @@ class Move:
 @contextmanager
 def busy(queue: FairQueue, users: list[str]) -> Iterator[list[Producer]]:
     producers = [Producer(queue, users)]
-    for each in producers:
-        each.start()
+    for producer in producers:
+        producer.start()
     try:
         yield producers
     finally:
@@ -144,13 +144,13 @@ def test_a_slot_is_moved_key_by_key_under_load(queue: FairQueue, nodes: Nodes, r
     users = [user for shard in range(SHARDS) for user in users_of(shard, 1)]
     with run_worker(url) as worker, busy(queue, users) as producers:
         worker.wait_ready()
-        eventually(lambda: sum(len(each.acknowledged) for each in producers) > 100)
+        eventually(lambda: sum(len(producer.acknowledged) for producer in producers) > 100)
         for _ in range(2):
             Move(nodes, slot_of(SHARD)).at_once()
             there = len(producers[0].acknowledged)
             eventually(lambda there=there: len(producers[0].acknowledged) > there + 50)  # type: ignore[misc]
-        for each in producers:
-            each.stop()
+        for producer in producers:
+            producer.stop()
         eventually(partial(is_done, queue), 60)
         assert worker.stop() == 0
     ids = producers[0].acknowledged
@@ -184,8 +184,8 @@ def test_slots_are_moved_as_a_whole_under_load(queue: FairQueue, nodes: Nodes, r
             eventually(lambda: Move(nodes, move.slot).source == move.target)
             there = len(producers[0].acknowledged)
             eventually(lambda: len(producers[0].acknowledged) > there + 50)
-            for each in producers:
-                each.stop()
+            for producer in producers:
+                producer.stop()
             eventually(partial(is_done, queue), 60)
             assert worker.stop() == 0
     ids = producers[0].acknowledged

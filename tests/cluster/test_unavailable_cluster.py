@@ -62,7 +62,7 @@ def test_a_client_asks_when_it_is_used(nodes: Sequence[tuple[int, Server]]) -> N
         assert one.info("commandstats")["cmdstat_cluster|slots"]["calls"] == asked + 1
 
 
-def test_that_a_server_is_none_of_a_cluster_is_told_at_once(make_server: MakeServer) -> None:
+def test_a_server_that_is_none_of_a_cluster_is_reported_at_once(make_server: MakeServer) -> None:
     words = r"none of a cluster \(cluster-enabled no\); leave REDIS's CLUSTER out"
     with (
         config_of(node(make_server)).create_redis_client() as client,
@@ -71,7 +71,7 @@ def test_that_a_server_is_none_of_a_cluster_is_told_at_once(make_server: MakeSer
         FairQueue(client, config=PATIENT).get_stats()
 
 
-def test_that_it_wants_a_password_is_told_at_once(make_server: MakeServer) -> None:
+def test_a_missing_password_is_reported_at_once(make_server: MakeServer) -> None:
     ((port, server),) = make_cluster(make_server, 1)
     with server.client() as one:
         one.config_set("requirepass", "x")
@@ -91,7 +91,7 @@ async def test_coroutines_are_told_too(make_server: MakeServer) -> None:
 
 
 @pytest.mark.slow
-def test_what_may_come_is_waited_for(make_server: MakeServer) -> None:
+def test_a_cluster_that_is_down_is_waited_for(make_server: MakeServer) -> None:
     ((port, server),) = make_cluster(make_server, 1)
     server.kill()
     with config_of(port).create_redis_client() as client:
@@ -122,7 +122,7 @@ def test_a_worker_may_be_there_before_its_cluster(make_server: MakeServer, tmp_p
         eventually(lambda: worker.health().get("status") == "healthy")
         with config_of(port).create_redis_client() as client:
             queue = FairQueue(client, config=IMPATIENT)
-            eventually(lambda: [each.name for each in queue.schedules.list()] == ["noop"])
+            eventually(lambda: [schedule.name for schedule in queue.schedules.list()] == ["noop"])
         assert worker.stop() == 0
     finally:
         worker.close()

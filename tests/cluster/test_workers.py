@@ -86,7 +86,7 @@ def test_ten_users_on_one_shard_and_one_on_another_get_the_same(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("of_it", ["a child", "the supervisor"])
-def test_what_is_killed_loses_nothing(
+def test_a_killed_process_loses_no_task(
     run_worker: RunWorker, queue: FairQueue, redis: Any, url: str, of_it: str
 ) -> None:
     users = [users_of(shard, 1)[0] for shard in range(SHARDS)]

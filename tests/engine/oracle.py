@@ -144,7 +144,7 @@ class Oracle:
     def end(self, task: Known, state: str, now: float) -> None:
         task.state, task.token = state, 0
         task.blockers = set()
-        for other in [each for each in self.tasks.values() if each.state == "deferred"]:
+        for other in [task for task in self.tasks.values() if task.state == "deferred"]:
             if task.task_id not in other.blockers or other.state != "deferred":
                 continue
             if state == "finished" or other.policy == "run":

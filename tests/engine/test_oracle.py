@@ -148,9 +148,9 @@ class Histories(RuleBasedStateMachine):
             known = self.tasks[lease.task_id]
             assert only in (None, known.user)
             better = [
-                each
-                for each in self.tasks.values()
-                if each.user == known.user and each.state == "queued" and each.priority == 6
+                task
+                for task in self.tasks.values()
+                if task.user == known.user and task.state == "queued" and task.priority == 6
             ]
             assert known.priority == 6 or not better
             self.oracle.start(known, lease.token, self.time)
@@ -303,7 +303,7 @@ class Histories(RuleBasedStateMachine):
     @invariant()
     def everything_is_where_it_should_be(self) -> None:
         assert self.queue.check_invariants() == []
-        found = {each.organization: each for each in self.queue.organization_stats(["g", "*"])}
+        found = {organization.organization: organization for organization in self.queue.organization_stats(["g", "*"])}
         for name, each in found.items():
             assert each.members == sum(organization == name for organization in self.organization.values())
             assert each.members_ready == sum(

@@ -21,7 +21,7 @@ class ClientForTests(ServerList, CoreCommands):
     _event_dispatcher: Any = None
 
     def keys(self, pattern: Any = "*", **_: Any) -> Any:
-        return [key for each in self.get_nodes() for key in each.client.keys(pattern)]
+        return [key for node in self.get_nodes() for key in node.client.keys(pattern)]
 
 
 @pytest.fixture(scope="session")

@@ -51,7 +51,7 @@ def test_each_server_has_the_shard_of_its_number(queue: FairQueue, servers: list
         with server.client() as client:
             tags = {key.partition(b"}")[0] for key in client.keys("fq:*")}
         assert tags == {f"fq:{{default:{number}".encode()}
-    assert [each.node for each in queue.get_shard_stats()] == [server.socket for server in servers]
+    assert [shard.node for shard in queue.get_shard_stats()] == [server.socket for server in servers]
 
 
 def test_another_order_is_refused_and_nothing_is_pushed(queue: FairQueue, urls: list[str]) -> None:
@@ -90,7 +90,7 @@ def test_an_empty_queue_moves_to_another_number_of_servers(
     assert all_of_them.reshard(new, now=NOW)[0] == old
     after = open_queue(urls[:new], new)
     after.push_batch([task(user) for user in users], now=NOW)
-    assert [each.weight for each in after.user_stats(users)] == list(range(2, 22))
+    assert [user.weight for user in after.user_stats(users)] == list(range(2, 22))
     for number, server in enumerate(servers):
         with server.client() as client:
             assert bool(client.keys("fq:*:user:*")) == (number < new)
@@ -112,7 +112,7 @@ def test_a_server_that_is_down_stops_only_its_users(queue: FairQueue, servers: l
         assert set(others) <= {lease.user_id for lease in leases}
         hasty.settle([Outcome.finish(lease) for lease in leases])
         assert hasty.get_stats(0).missing_shards == (2,)
-        assert [each.is_up for each in hasty.get_shard_stats()] == [True, True, False, True]
+        assert [shard.is_up for shard in hasty.get_shard_stats()] == [True, True, False, True]
     finally:
         servers[2].start()
     hasty.push(task(victims[0]))

@@ -46,7 +46,7 @@ def test_chosen_ids_are_found_on_living_shards(queue: FairQueue, patient_queue: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["killed", "stopped"])
-def test_what_is_missing_is_waited_for_once(queue: FairQueue, away: Away, how: str) -> None:
+def test_a_missing_node_is_waited_for_once(queue: FairQueue, away: Away, how: str) -> None:
     """Not for each of its shards, nor for each figure: whoever looks again at once doesn't wait at all."""
     if how == "killed":
         away.kill()
@@ -70,7 +70,7 @@ def test_another_queue_of_the_same_client_knows_it_too(queue: FairQueue, away: A
         assert other.get_stats().missing_shards == away.shards
 
 
-def test_who_comes_back_is_seen(queue: FairQueue, away: Away) -> None:
+def test_a_node_that_comes_back_is_used_again(queue: FairQueue, away: Away) -> None:
     away.kill()
     assert queue.get_stats().missing_shards == away.shards
     away.start()

@@ -59,7 +59,7 @@ def test_all_that_lives_is_changed_and_the_rest_is_named(busy: FairQueue, patien
 
 
 @pytest.mark.slow
-def test_those_that_are_named_are_changed_where_they_live(
+def test_named_tasks_and_letters_are_changed_on_living_shards(
     busy: FairQueue, patient_queue: FairQueue, away: Away
 ) -> None:
     later = patient_queue.push_batch([task(user, execute_after=time.time() + 3600) for user in USERS])
@@ -86,7 +86,7 @@ def test_those_that_are_named_are_changed_where_they_live(
 
 
 @pytest.mark.slow
-def test_who_wants_no_more_than_what_lives_is_told_of_nothing(busy: FairQueue, away: Away) -> None:
+def test_a_purge_that_living_shards_can_fill_is_no_error(busy: FairQueue, away: Away) -> None:
     away.kill()
     some = len(away.others) // 2
     assert busy.purge(some) == some

@@ -52,12 +52,12 @@ def test_pages_and_lists_go_on_without_them(queue: FairQueue, patient_queue: Fai
     users = queue.users(limit=100)
     assert (sorted(users.items), users.missing_shards) == (sorted(away.others), away.shards)
     found = queue.find(Search(TaskState.QUEUED), 100)
-    assert ({each.user_id for each in found.tasks}, found.missing_shards) == (set(away.others), away.shards)
+    assert ({task.user_id for task in found.tasks}, found.missing_shards) == (set(away.others), away.shards)
     matching = queue.matching(Search(TaskState.QUEUED))
     assert (len(matching.task_ids), matching.is_whole) == (len(away.others), False)
     assert matching.missing_shards == away.shards
     lists: list[PartialList[Any]] = [queue.busy_users(), queue.busiest_users(), queue.longest_waits(), queue.workers()]
-    assert [each.missing_shards for each in (*lists, queue.check_invariants())] == [away.shards] * 5
+    assert [found.missing_shards for found in (*lists, queue.check_invariants())] == [away.shards] * 5
     assert set(queue.busy_users()) == set(away.others)
 
 

@@ -61,7 +61,7 @@ def test_metrics_tell_each_shard(queue: FairQueue, away: Away) -> None:
 
 
 @pytest.mark.slow
-def test_what_probes_see(queue: FairQueue, away: Away) -> None:
+def test_probes_see_a_degraded_queue_without_failing(queue: FairQueue, away: Away) -> None:
     away.kill()
     sight = Probe(judged).read(within=5)
     assert sight.troubles == {}
@@ -84,13 +84,13 @@ def test_ready_stays_ready(queue: FairQueue, away: Away, how: str) -> None:
 def test_alerts_are_not_cleared_by_a_part(queue: FairQueue, away: Away) -> None:
     told: list[MonitorAlert] = []
     monitor = StatsMonitor(queue, [AlertRule("depth", len(away.others))], told.append)
-    assert [each.state for each in monitor.check()] == ["raised"]
+    assert [alert.state for alert in monitor.check()] == ["raised"]
     away.kill()
     assert monitor.check() == []
     away.start()
     eventually(lambda: not queue.get_stats(0).missing_shards, 20)
     queue.purge()
-    assert [each.state for each in monitor.check()] == ["cleared"]
+    assert [alert.state for alert in monitor.check()] == ["cleared"]
 
 
 @pytest.mark.slow

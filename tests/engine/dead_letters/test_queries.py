@@ -50,7 +50,7 @@ def test_one_page_looks_at_so_many_only(queue: FairQueue, monkeypatch: pytest.Mo
     assert [letter.entry_id for letter in queue.dlq.letters(5, first.cursor, user_id="v").items] == [late]
 
 
-def test_what_matches_is_counted_and_pinned(queue: FairQueue) -> None:
+def test_matching_dead_letters_are_counted_and_pinned(queue: FairQueue) -> None:
     for number in range(3):
         bury(queue, user="v", at=NOW + number)
     bury(queue, at=NOW)
@@ -64,7 +64,7 @@ def test_what_matches_is_counted_and_pinned(queue: FairQueue) -> None:
     assert queue.dlq.count() == 3
 
 
-def test_of_very_many_the_oldest_are_counted(queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_of_very_many_dead_letters_are_counted(queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dead_letter_operations, "MAX_DEAD_LETTERS_COUNTED", 2)
     for number in range(3):
         bury(queue, at=NOW + number)

@@ -74,7 +74,7 @@ class TestTheExamplesOfTheDesign:
 
 
 class TestWhatADependencyMayBe:
-    def test_finished(self, queue: FairQueue) -> None:
+    def test_a_finished_dependency_does_not_block(self, queue: FairQueue) -> None:
         queue.push(node("a"), now=NOW)
         queue.finish(take(queue, "a")[0], {"n": 1}, now=NOW)
         queue.push(node("b", "a"), now=NOW)
@@ -83,7 +83,9 @@ class TestWhatADependencyMayBe:
 
     @pytest.mark.parametrize("how", ["failed", "canceled"])
     @pytest.mark.parametrize("policy", POLICIES)
-    def test_over_in_another_way(self, queue: FairQueue, how: str, policy: str) -> None:
+    def test_a_dependency_that_failed_or_was_canceled_follows_the_policy(
+        self, queue: FairQueue, how: str, policy: str
+    ) -> None:
         queue.push(node("a"), now=NOW)
         if how == "failed":
             die(queue, take(queue, "a")[0])
@@ -98,7 +100,7 @@ class TestWhatADependencyMayBe:
         }
         assert states(queue, "b", "c") == expected.get((how, policy), "b:canceled c:canceled")
 
-    def test_missing(self, queue: FairQueue, redis: Redis) -> None:
+    def test_a_missing_dependency_is_refused(self, queue: FairQueue, redis: Redis) -> None:
         with pytest.raises(TaskNotFoundError, match="task 'c' depends on 'nowhere'"):
             queue.push_batch([node("b"), node("c", "b", "nowhere")], now=NOW)
         assert not redis.keys("*task:*") + redis.keys("*payload:*")
@@ -108,7 +110,7 @@ class TestWhatADependencyMayBe:
         queue.push_batch([node("c", "b"), node("b", "a"), node("a")], now=NOW)
         assert states(queue, *"abc") == "a:queued b:deferred c:deferred"
 
-    def test_known_under_another_id(self, queue: FairQueue) -> None:
+    def test_a_dependency_known_under_another_id_is_waited_for(self, queue: FairQueue) -> None:
         queue.push(task("u", task_id="first", unique_key="k", unique_for=60), now=NOW)
         again = task("u", task_id="second", unique_key="k", unique_for=60)
         queue.push_batch([again, node("b", "second")], now=NOW)
@@ -129,7 +131,7 @@ class TestWhatADependencyMayBe:
                     queue.finish(lease, now=NOW)
                 if i < 3:
                     queue.push(node(f"{parent}.{i}", parent), now=NOW)
-            started += [each.task_id for each in queue.pop_batch(100, "w", now=NOW)]
+            started += [lease.task_id for lease in queue.pop_batch(100, "w", now=NOW)]
         assert sorted(started) == sorted(f"p{n}.{i}" for n in range(60) for i in range(3))
 
 
@@ -251,7 +253,7 @@ def test_purging_a_user_takes_what_waits_for_others_too(queue: FairQueue) -> Non
     assert states(queue, *"abc") == "a:queued b:canceled c:canceled"
 
 
-def test_what_blocks_tasks(queue: FairQueue, redis: Redis) -> None:
+def test_blockers_of_several_tasks_are_read_together(queue: FairQueue, redis: Redis) -> None:
     queue.push_graph([task(task_id="a"), task(task_id="b"), task(task_id="c", depends_on=["a", "b"])], now=NOW)
     found = queue.blockers(["c", "a"])
     assert [(node.task_id, node.state) for node in found["c"].nodes] == [

@@ -132,7 +132,7 @@ def check_recovery(queue: FairQueue, redis: Redis, story: Callable[[FairQueue], 
 
 @pytest.mark.parametrize("story", [work, fail])
 @pytest.mark.parametrize("sends_last", [False, True], ids=["before", "after"])
-def test_whoever_carries_may_die_at_any_command(
+def test_a_carrier_of_messages_may_die_at_any_command(
     queue: FairQueue, server: Server, redis: Redis, story: Callable[[FairQueue], None], sends_last: bool
 ) -> None:
     ends = die_everywhere(server, redis, story, sends_last=sends_last)
@@ -140,7 +140,7 @@ def test_whoever_carries_may_die_at_any_command(
     assert ends > 10
 
 
-def test_what_is_carried_twice_has_one_effect(queue: FairQueue, server: Server, redis: Redis) -> None:
+def test_a_message_that_is_carried_twice_has_one_effect(queue: FairQueue, server: Server, redis: Redis) -> None:
     with Doubled(unix_socket_path=server.socket) as client:
         work(FairQueue(client, config=CONFIG))
     stats = queue.get_stats()

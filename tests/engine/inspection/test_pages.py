@@ -26,7 +26,7 @@ def test_a_page_is_iterated_counted_and_indexed(filled: FairQueue) -> None:
 def test_every_kind_of_page(filled: FairQueue) -> None:
     lease = pop(filled)
     filled.fail(lease, "x", retry=False, now=NOW)
-    assert [each.user_id for each in filled.tasks("queued")] == ["bob", "cem"]
+    assert [task.user_id for task in filled.tasks("queued")] == ["bob", "cem"]
     assert [entry.original_task.task_id for entry in filled.dlq.list()] == [lease.task_id]
     assert [letter.task_id for letter in filled.dlq.letters()] == [lease.task_id]
     filled.user("ann").set_organization("acme", now=NOW)

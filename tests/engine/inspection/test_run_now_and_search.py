@@ -49,7 +49,7 @@ def test_a_deferred_task_runs_although_what_it_waits_for_has_not(queue: FairQueu
     assert queue.parent_results("c") == {}
 
 
-def test_of_an_unknown_task_that_is_said(queue: FairQueue) -> None:
+def test_an_unknown_task_can_not_ignore_its_dependencies(queue: FairQueue) -> None:
     with pytest.raises(TaskNotFoundError, match="'c'"):
         queue.ignore_dependencies("c", now=NOW)
 
@@ -61,13 +61,13 @@ def test_a_deferred_task_still_waits_for_its_time(queue: FairQueue) -> None:
     assert queue.get_task("b").state is TaskState.SCHEDULED
 
 
-def test_what_has_expired_meanwhile_is_a_dead_letter(queue: FairQueue) -> None:
+def test_a_task_that_expired_before_it_is_run_now_is_a_dead_letter(queue: FairQueue) -> None:
     queue.push(task(task_id="a", execute_after=NOW + 60, expires_at=NOW + 70), now=NOW)
     assert queue.run_now("a", now=NOW + 80)
     assert queue.get_task("a").state is TaskState.FAILED
 
 
-def test_what_a_start_depends_on_is_read_in_few_commands(queue: FairQueue, redis: Redis) -> None:
+def test_the_reason_of_a_wait_is_read_in_few_commands(queue: FairQueue, redis: Redis) -> None:
     push_many(queue, "a", 3000)
     (last,) = push_many(queue, "b", 1)
     queue.wait_reason(last)
@@ -85,7 +85,7 @@ class TestFind:
 
         def ids(**filters: str) -> list[str]:
             search = Search(TaskState.QUEUED, filters.get("user_id"), filters.get("name"))
-            return [each.task_id for each in queue.find(search).tasks]
+            return [task.task_id for task in queue.find(search).tasks]
 
         assert ids() == ["ax", "bx", "ay"]
         assert ids(user_id="a") == ["ax", "ay"]
@@ -97,13 +97,13 @@ class TestFind:
     def test_pages_meet_each_task_once_although_some_leave(self, queue: FairQueue) -> None:
         ids = push_many(queue, "u", 30)
         first = queue.find(Search(TaskState.QUEUED), limit=10)
-        assert [each.task_id for each in first.tasks] == ids[:10]
+        assert [task.task_id for task in first.tasks] == ids[:10]
         queue.cancel_many(ids[:5], now=NOW)
         second = queue.find(Search(TaskState.QUEUED), limit=10, cursor=first.cursor)
-        assert [each.task_id for each in second.tasks] == ids[10:20]
+        assert [task.task_id for task in second.tasks] == ids[10:20]
         queue.cancel(ids[19], now=NOW)
         third = queue.find(Search(TaskState.QUEUED), limit=20, cursor=second.cursor)
-        assert [each.task_id for each in third.tasks] == ids[20:]
+        assert [task.task_id for task in third.tasks] == ids[20:]
         assert third.cursor is None
 
     def test_the_newest_first(self, queue: FairQueue) -> None:
@@ -116,18 +116,18 @@ class TestFind:
         late = queue.push(task("u"), now=NOW + 20).task_id
         queue.cancel(late, now=NOW + 20)  # comes before the pages that were read
         third = queue.find(search, 4, second.cursor)
-        assert [each.task_id for part in (first, second, third) for each in part.tasks] == ids[::-1]
+        assert [task.task_id for part in (first, second, third) for task in part.tasks] == ids[::-1]
         assert third.cursor is None
 
-    def test_of_all_states(self, queue: FairQueue) -> None:
+    def test_tasks_of_all_states_are_found_newest_first(self, queue: FairQueue) -> None:
         done, running, waiting = push_many(queue, "u", 3)
         queue.finish(pop(queue), now=NOW + 2)
         pop(queue, now=NOW + 3)
         other = queue.push(task("v", execute_after=NOW + 1000), now=NOW + 4).task_id
         found = queue.find(Search(None))
-        assert [each.task_id for each in found.tasks] == [other, running, done, waiting]
+        assert [task.task_id for task in found.tasks] == [other, running, done, waiting]
         assert (found.looked_at, found.cursor) == (4, None)
-        assert [each.task_id for each in queue.find(Search(None, "v")).tasks] == [other]
+        assert [task.task_id for task in queue.find(Search(None, "v")).tasks] == [other]
         assert len(queue.find(Search(None), 2).tasks) == 2
         with pytest.raises(TaskValidationError, match="cursor must be one that an earlier page returned"):
             queue.find(Search(None), cursor="0:0")
@@ -142,7 +142,7 @@ class TestFind:
         replace_payload(redis, "broken", b"{")
         redis.delete("fq:{default:0}:payload:gone", "fq:{default:0}:payload:wrong")
         redis.lpush("fq:{default:0}:payload:wrong", "x")
-        found = {each.task_id: each.payload for each in queue.find(Search(TaskState.QUEUED, payload_bytes=50)).tasks}
+        found = {task.task_id: task.payload for task in queue.find(Search(TaskState.QUEUED, payload_bytes=50)).tasks}
         assert found["small"] == {"a": 1}
         assert found["large"].error.endswith(" bytes are not read here")
         assert all(isinstance(found[each], Undecodable) for each in ("broken", "gone", "wrong"))
@@ -171,7 +171,7 @@ class TestFind:
         assert commands(redis, lambda: queue.matching(Search(TaskState.QUEUED))) == 1
         assert commands(redis, lambda: queue.matching(Search(TaskState.QUEUED, "me"))) == 1 + 2 * 720
 
-    def test_of_a_running_task(self, queue: FairQueue) -> None:
+    def test_a_running_task_is_found_with_its_worker_and_start(self, queue: FairQueue) -> None:
         push_many(queue, "u", 1)
         queue.pop("w:1", now=NOW)
         (running,) = queue.find(Search(TaskState.STARTED)).tasks

@@ -23,7 +23,7 @@ def push(queue: FairQueue, task_id: str = "t") -> None:
 
 
 def texts(queue: FairQueue) -> list[list[str]]:
-    return [[each.text for each in log.lines] for log in queue.logs.of_task("t")]
+    return [[line.text for line in log.lines] for log in queue.logs.of_task("t")]
 
 
 def test_the_lines_of_an_attempt_take_the_place_of_those_before(queue: FairQueue) -> None:
@@ -66,7 +66,7 @@ def test_too_many_bytes_and_half_a_surrogate_pair_are_refused(queue: FairQueue) 
     assert texts(queue) == []
 
 
-def test_they_are_forgotten_with_the_task(queue: FairQueue, redis: Redis) -> None:
+def test_logs_are_forgotten_with_their_task(queue: FairQueue, redis: Redis) -> None:
     push(queue)
     lease = pop(queue)
     queue.logs.record(lease, [line("one")], now=NOW)
@@ -75,9 +75,9 @@ def test_they_are_forgotten_with_the_task(queue: FairQueue, redis: Redis) -> Non
     assert not redis.exists(KEY)
 
 
-def test_those_of_a_task_that_is_gone_are_found_and_removed(queue: FairQueue, redis: Redis) -> None:
+def test_logs_of_a_task_that_is_gone_are_found_and_removed(queue: FairQueue, redis: Redis) -> None:
     redis.hset(KEY, "1", "[]")
-    assert [each.detail for each in queue.check_invariants()] == ["its task is gone"]
+    assert [violation.detail for violation in queue.check_invariants()] == ["its task is gone"]
     queue.repair(now=NOW)
     assert not redis.exists(KEY)
 

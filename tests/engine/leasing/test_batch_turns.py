@@ -18,7 +18,7 @@ SIZES = {"index": 50}
 
 def push(queue: FairQueue, user: str, count: int, name: str = "index", priority: int = 3) -> list[str]:
     tasks = [task(user, priority, name=name) for _ in range(count)]
-    return [each.task_id for each in queue.push_batch(tasks, now=NOW)]
+    return [result.task_id for result in queue.push_batch(tasks, now=NOW)]
 
 
 def fetch(queue: FairQueue, turns: int, now: float = NOW, users: str | list[str] = "*") -> list[Lease]:
@@ -140,7 +140,7 @@ def test_by_tasks_a_batch_counts_as_one(redis: Redis) -> None:
     assert queue.check_invariants() == []
 
 
-def test_what_is_given_back_can_be_taken_alone(queue: FairQueue) -> None:
+def test_a_released_task_can_be_taken_alone(queue: FairQueue) -> None:
     ids = push(queue, "a", 3)
     leases = fetch(queue, 1)
     queue.settle([Outcome.release(lease) for lease in leases], now=NOW + 1)

@@ -316,6 +316,6 @@ def test_a_newcomer_among_the_others_is_found_and_put_right(redis: Redis) -> Non
     redis.zadd(P + "ring", {"new": 5})
     redis.hset(P + "stats", mapping={"others": 7, "revision": ""})
     redis.hset(P + "group:g", "others", 3)
-    assert {each.invariant for each in queue.check_invariants()} == {"newcomers", "counters"}
+    assert {violation.invariant for violation in queue.check_invariants()} == {"newcomers", "counters"}
     queue.repair()
     assert queue.check_invariants() == []

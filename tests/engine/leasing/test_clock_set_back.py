@@ -165,7 +165,7 @@ def test_what_became_due_too_early_is_not_due_again(queue: FairQueue) -> None:
     assert queue.get_task(made.task_id).state is TaskState.QUEUED
 
 
-def test_what_is_due_wakes_an_idle_worker_in_time(queue: FairQueue) -> None:
+def test_a_due_task_wakes_an_idle_worker_in_time(queue: FairQueue) -> None:
     leased(queue, AHEAD)
     queue.push(task(execute_after=NOW + 20), now=NOW)
     sweep = queue.sweep(now=NOW + 1)
@@ -201,7 +201,7 @@ def test_a_held_user_whose_place_was_lost_is_not_held_for_the_step(queue: FairQu
     redis.zadd(f"{P}throttled", {"ann": (NOW + HOUR) * 1e6})
     (violation,) = queue.check_invariants()
     assert violation.invariant == "throttled"
-    assert all(each.is_fixed for each in queue.repair(now=NOW))
+    assert all(repair.is_fixed for repair in queue.repair(now=NOW))
     queue.sweep(now=NOW + 61)
     assert queue.pop("w", now=NOW + 61) is not None
 
@@ -228,7 +228,7 @@ def test_the_order_inside_one_user_does_not_change(queue: FairQueue) -> None:
     made = [task("ann") for _ in range(4)]
     queue.push_batch(made[:2], now=AHEAD)
     queue.push_batch(made[2:], now=NOW)
-    assert [lease.task_id for lease in queue.pop_batch(4, "w", now=NOW)] == [each.task_id for each in made]
+    assert [lease.task_id for lease in queue.pop_batch(4, "w", now=NOW)] == [task.task_id for task in made]
 
 
 def test_a_lease_s_run_and_wait_are_never_negative(queue: FairQueue) -> None:

@@ -184,7 +184,7 @@ def test_a_cap_holds_and_frees_with_the_lease(queue: FairQueue) -> None:
     assert len(queue.pop_batch(9, "w", now=NOW)) == 2
 
 
-def test_who_is_listed_twice_has_one_turn_each_time(queue: FairQueue) -> None:
+def test_a_user_listed_twice_has_one_turn_each_time(queue: FairQueue) -> None:
     push_many(queue, "a", 5)
     queue.user("a").set_max_running(1, now=NOW)
     (lease,) = queue.pop_batch(2, "w", ["a", "a"], now=NOW)
@@ -208,7 +208,7 @@ def test_a_rate_limits_starts_and_lets_them_go_on_by_themselves(queue: FairQueue
 
 
 @pytest.mark.parametrize("burst", [1, 3])
-def test_what_is_given_back_uses_none_of_a_rate(queue: FairQueue, burst: int) -> None:
+def test_a_released_task_uses_none_of_a_rate(queue: FairQueue, burst: int) -> None:
     queue.user("a").set_rate(f"{burst}/m", burst=burst, now=NOW)
     push_many(queue, "a", 9)
     for _ in range(3):

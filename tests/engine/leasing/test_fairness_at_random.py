@@ -23,7 +23,7 @@ by_either = pytest.mark.parametrize(("fair_by", "part"), [("time", 0), ("tasks",
 @pytest.mark.parametrize("shards", [1, 3])
 @seeds
 @runs
-def test_of_those_who_have_work_nobody_is_far_ahead(
+def test_users_with_work_are_within_a_task_of_each_other(
     redis: Redis, fair_by: str, part: int, shards: int, seed: int
 ) -> None:
     world = World(redis, seed, fair_by, shards)
@@ -48,7 +48,7 @@ def test_a_list_costs_nobody_a_turn(redis: Redis, fair_by: str, part: int, seed:
 @by_either
 @seeds
 @runs
-def test_those_of_a_list_share_it(redis: Redis, fair_by: str, part: int, seed: int) -> None:
+def test_users_of_a_list_share_its_workers(redis: Redis, fair_by: str, part: int, seed: int) -> None:
     world = World(redis, seed, fair_by)
     world.run_for(world.users[:3], STEPS)
     assert world.worst(ahead=A_QUARTER) <= 1
@@ -57,7 +57,9 @@ def test_those_of_a_list_share_it(redis: Redis, fair_by: str, part: int, seed: i
 @by_either
 @seeds
 @runs
-def test_whoever_loses_the_workers_of_its_list_is_soon_next(redis: Redis, fair_by: str, part: int, seed: int) -> None:
+def test_users_who_lose_the_workers_of_their_list_are_soon_next(
+    redis: Redis, fair_by: str, part: int, seed: int
+) -> None:
     world = World(redis, seed, fair_by)
     for step in world.steps(2 * STEPS):
         if step < STEPS:

@@ -88,7 +88,7 @@ def test_a_failure_waits_longer_each_time_and_then_is_a_dead_letter(queue: FairQ
     assert entry.get_age_seconds(now + 5) == 5
 
 
-def test_what_is_released_goes_back_to_its_old_place_uncounted(queue: FairQueue) -> None:
+def test_a_released_task_goes_back_to_its_old_place_uncounted(queue: FairQueue) -> None:
     for priority in (3, 6):
         ids = push_many(queue, f"u{priority}", 4, priority=priority)
         leases = queue.pop_batch(3, "w", [f"u{priority}"], now=NOW)
@@ -98,7 +98,7 @@ def test_what_is_released_goes_back_to_its_old_place_uncounted(queue: FairQueue)
         assert [lease.delivery for lease in again] == [1] * 4
 
 
-def test_who_reports_fetches_for_the_worker_that_had_the_leases(queue: FairQueue) -> None:
+def test_a_settle_fetches_for_the_worker_that_had_the_leases(queue: FairQueue) -> None:
     ids = push_many(queue, "a", 5)
     first, second = queue.pop_batch(2, "w", now=NOW)
     settled = queue.settle([Outcome.finish(first), Outcome.release(second)], fetch=2, now=NOW)

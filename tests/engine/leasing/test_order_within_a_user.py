@@ -162,7 +162,7 @@ def test_waiting_counts_from_when_it_was_due(queue: FairQueue) -> None:
 
 
 @pytest.mark.parametrize("how", ["pop", "sweep", "batch"])
-def test_what_was_not_started_in_time_is_a_dead_letter(queue: FairQueue, how: str) -> None:
+def test_a_task_that_was_not_started_in_time_is_a_dead_letter(queue: FairQueue, how: str) -> None:
     queue.push_batch([task("a", expires_at=NOW + 5, task_id="old"), task("a", expires_at=NOW + 50)], now=NOW)
     if how == "sweep":
         assert queue.sweep(now=NOW + 6).expired == 1
@@ -173,7 +173,7 @@ def test_what_was_not_started_in_time_is_a_dead_letter(queue: FairQueue, how: st
 
 
 @pytest.mark.parametrize("how", ["released", "its lease ended"])
-def test_what_was_started_in_time_does_not_expire(queue: FairQueue, how: str) -> None:
+def test_a_task_that_was_started_in_time_does_not_expire(queue: FairQueue, how: str) -> None:
     queue.push(task("a", task_id="t", expires_at=NOW + 10), now=NOW)
     lease = pop(queue, NOW + 1, lease=5)
     if how == "released":

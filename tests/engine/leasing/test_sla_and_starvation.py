@@ -67,7 +67,9 @@ def test_a_retry_is_not_told_again(queue: FairQueue) -> None:
 
 
 @pytest.mark.parametrize(("own", "users", "expected"), [(None, None, 7200), (None, 60, 60), (5, 60, 5)])
-def test_whose_promise_counts(queue: FairQueue, own: float | None, users: float | None, expected: float) -> None:
+def test_the_sla_of_the_task_or_of_its_user_counts(
+    queue: FairQueue, own: float | None, users: float | None, expected: float
+) -> None:
     queue.user("u").set_sla(users, now=NOW)
     queue.push(task(task_id="t", sla=own), now=NOW)
     assert queue.get_task("t").sla_deadline == NOW + expected
@@ -141,14 +143,14 @@ def test_a_task_is_not_promoted_beyond_a_class_that_is_switched_off(make_queue: 
     assert queue.get_task(task_id).priority is Priority.NORMAL
 
 
-def test_who_moved_up_keeps_its_place_in_time(queue: FairQueue) -> None:
+def test_a_promoted_task_keeps_its_place_in_time(queue: FairQueue) -> None:
     (old,) = push_many(queue, "a", 1, priority=Priority.LOW)
     queue.push(task("a", Priority.NORMAL, task_id="young"), now=NOW + 23 * HOUR)
     queue.sweep(now=NOW + 24 * HOUR)
     assert [lease.task_id for lease in queue.pop_batch(2, "w", now=NOW + 24 * HOUR)] == [old, "young"]
 
 
-def test_nobody_starves_when_that_is_switched_off(make_queue: MakeQueue) -> None:
+def test_no_task_is_promoted_when_promotion_is_switched_off(make_queue: MakeQueue) -> None:
     queue = make_queue(starvation={"LOW": 0}, sla_at_risk_seconds=0)
     (task_id,) = push_many(queue, "a", 1, priority=Priority.LOW)
     told(queue, NOW + 1000 * HOUR)

@@ -61,7 +61,7 @@ def test_a_run_that_its_process_outlived_clears_it(queue: FairQueue, how: str) -
     assert not pop(queue, NOW + 1).is_suspect
 
 
-def test_it_stays_one_when_it_is_given_back(queue: FairQueue) -> None:
+def test_a_suspect_that_is_given_back_stays_a_suspect(queue: FairQueue) -> None:
     queue.push(task(), now=NOW)
     crash(queue)
     queue.release(pop(queue), now=NOW)
@@ -221,7 +221,7 @@ class TestQuarantine:
 
 
 class TestGivenBack:
-    def test_what_had_begun_is_counted(self, queue: FairQueue) -> None:
+    def test_tasks_that_had_begun_are_counted(self, queue: FairQueue) -> None:
         for name in ("began", "crashed", "waited"):
             queue.push(task(name, task_id=name), now=NOW)
         leases = {lease.task_id: lease for lease in queue.pop_batch(3, "w", now=NOW)}
@@ -243,6 +243,6 @@ class TestGivenBack:
         queue.push(task(task_id="t", name="long"), now=NOW)
         for _ in range(20):
             queue.release_worker("w", started=[pop(queue).token], reason="stopped", now=NOW)
-        alerts = [each for each in queue.take_alerts(now=NOW) if each.kind == "given_back"]
-        assert [(each.task_id, each.times) for each in alerts] == [("t", 10), ("t", 20)]
+        alerts = [alert for alert in queue.take_alerts(now=NOW) if alert.kind == "given_back"]
+        assert [(alert.task_id, alert.times) for alert in alerts] == [("t", 10), ("t", 20)]
         assert "has been given back 10 times" in str(alerts[0])

@@ -37,7 +37,7 @@ def test_a_wrong_guess_for_several_tasks_is_no_head_start(make_queue: MakeQueue,
     assert abs(got["alone"] - got["newcomer"]) <= 32
 
 
-def test_what_is_given_back_is_no_head_start(make_queue: MakeQueue) -> None:
+def test_a_released_task_is_no_head_start(make_queue: MakeQueue) -> None:
     queue = make_queue(fair_by="tasks")
     queue.push_batch([task("alone") for _ in range(200)], now=NOW)
     queue.settle([Outcome.release(lease) for lease in queue.pop_batch(100, "w", now=NOW)], now=NOW + 1)
@@ -65,7 +65,7 @@ def test_workers_that_prefer_one_user_leave_the_others_their_weights(make_queue:
 
 @pytest.mark.parametrize("fair_by", ["time", "tasks"])
 @pytest.mark.parametrize(("waiting", "dedicated"), [(1, 1), (1, 2), (2, 2), (3, 2), (40, 2)])
-def test_who_has_workers_of_its_own_gets_its_share_of_the_others(
+def test_a_user_with_dedicated_workers_gets_its_share_of_the_others(
     make_queue: MakeQueue, fair_by: str, waiting: int, dedicated: int
 ) -> None:
     """However few of its tasks wait at once: what a list gives is no turn, and no right to one."""

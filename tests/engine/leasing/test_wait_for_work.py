@@ -54,7 +54,11 @@ def named(server: Server, redis: Redis) -> Iterator[FairQueue]:
 
 def kill_the_one_that_waits(redis: Redis) -> None:
     def waiting() -> list[str]:
-        return [each["id"] for each in redis.client_list() if (each["name"], each["cmd"]) == (NAME, "bzpopmin")]
+        return [
+            connection["id"]
+            for connection in redis.client_list()
+            if (connection["name"], connection["cmd"]) == (NAME, "bzpopmin")
+        ]
 
     wait_for(lambda: len(waiting()) == 1)  # what was sent is read a little later
     (client,) = waiting()

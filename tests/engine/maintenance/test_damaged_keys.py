@@ -113,11 +113,11 @@ def pages(queue: FairQueue) -> None:
     """Every listing shows the tasks and users that are sound."""
     for state in TaskState:
         queue.tasks(state, limit=100)
-    assert {"b1", "b2", "b3"} <= {each.task_id for each in queue.tasks("finished", limit=100)}
-    assert {"b1", "b2", "b3"} <= {each.task_id for each in queue.find(Search(TaskState.FINISHED), 50).tasks}
+    assert {"b1", "b2", "b3"} <= {task.task_id for task in queue.tasks("finished", limit=100)}
+    assert {"b1", "b2", "b3"} <= {task.task_id for task in queue.find(Search(TaskState.FINISHED), 50).tasks}
     assert set(queue.get_tasks(["b1", "queued", "later", "running", "done"])) >= {"b1"}
     assert "b" in list(queue.users(limit=100))
-    assert [each.user_id for each in queue.user_stats(["a", "b"])] == ["a", "b"]
+    assert [user.user_id for user in queue.user_stats(["a", "b"])] == ["a", "b"]
     assert set(queue.get_queue_sizes_batch(["a", "b"])) == {"a", "b"}
     queue.get_stats()
     queue.longest_waits()
@@ -134,7 +134,7 @@ def test_a_key_of_another_type(queue: FairQueue, redis: Redis, name: str, kind: 
     VALUES[kind](redis, P + name)
     others_are_unaffected(queue, NOW + 2)
     if redis.type(P + name) == kind.encode() and name != "payload:queued":
-        assert P + name in {each.key for each in queue.check_invariants()}
+        assert P + name in {violation.key for violation in queue.check_invariants()}
 
 
 @pytest.mark.parametrize(("name", "kind"), WRONG_TYPES)

@@ -36,7 +36,7 @@ def test_an_end_of_which_other_shards_did_not_hear_is_found_and_told(redis: Redi
     redis.sadd(f"{P}deps:remote:f", "1")
     (violation,) = queue.check_invariants()
     assert (violation.invariant, violation.key) == ("mirrors", f"{P}deps:remote:f")
-    assert [each.is_fixed for each in queue.repair(now=NOW)] == [True]
+    assert [repair.is_fixed for repair in queue.repair(now=NOW)] == [True]
     queue.sweep(now=NOW)
     queue.carry_messages(now=NOW)
     assert queue.pop("w", now=NOW) is not None

@@ -127,9 +127,9 @@ def test_another_queues_keys_are_not_looked_at(queue: FairQueue, redis: Redis) -
 
 def test_a_key_of_another_type_is_named_and_left_to_a_person(queue: FairQueue, redis: Redis) -> None:
     redis.set(f"{P}ring", "squatter")
-    (repair,) = [each for each in queue.repair(now=NOW) if each.violation.invariant == "type"]
+    (repair,) = [repair for repair in queue.repair(now=NOW) if repair.violation.invariant == "type"]
     assert not repair.is_fixed
     assert str(repair).endswith(f"{P}ring: is a string, must be a zset: not written by the queue")
     redis.delete(f"{P}ring")
-    assert all(each.is_fixed for each in queue.repair(now=NOW))
+    assert all(repair.is_fixed for repair in queue.repair(now=NOW))
     assert queue.check_invariants() == []

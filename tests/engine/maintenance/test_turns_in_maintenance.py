@@ -32,23 +32,23 @@ def pops_until(queue: FairQueue, user: str, now: float, most: int = 100) -> int:
 class TestExpired:
     """Expired tasks at the head of queues."""
 
-    def test_of_one_user(self, queue: FairQueue) -> None:
+    def test_expired_tasks_of_one_user_delay_no_other(self, queue: FairQueue) -> None:
         push_many(queue, "a", BULK, expires_at=NOW + 1)
         queue.push(task("b"), now=NOW + 2)
         assert pops_until(queue, "b", NOW + 2) == 1
 
-    def test_of_many_users(self, queue: FairQueue) -> None:
+    def test_expired_tasks_of_many_users_delay_no_other(self, queue: FairQueue) -> None:
         for i in range(10):
             push_many(queue, f"a{i}", BULK // 2, expires_at=NOW + 1)
         queue.push(task("b"), now=NOW + 2)
         assert pops_until(queue, "b", NOW + 2) == 1
 
-    def test_of_critical_ones(self, queue: FairQueue) -> None:
+    def test_expired_critical_tasks_delay_no_other_user(self, queue: FairQueue) -> None:
         push_many(queue, "a", BULK, expires_at=NOW + 1, priority=6)
         queue.push(task("b"), now=NOW + 2)
         assert pops_until(queue, "b", NOW + 2) == 1
 
-    def test_of_members_of_an_organization(self, queue: FairQueue) -> None:
+    def test_expired_tasks_of_members_delay_no_other_member(self, queue: FairQueue) -> None:
         for user in ("a", "b", "c"):
             queue.user(user).set_organization("g", now=NOW)
         for user in ("a", "c"):
@@ -58,7 +58,7 @@ class TestExpired:
         assert queue.check_invariants() == []
         assert queue.pop("w", now=NOW + 2) is None
 
-    def test_of_a_list_of_users(self, queue: FairQueue) -> None:
+    def test_expired_tasks_of_a_listed_user_delay_no_other_of_the_list(self, queue: FairQueue) -> None:
         push_many(queue, "a", BULK, expires_at=NOW + 1)
         queue.push(task("b"), now=NOW + 2)
         assert pop(queue, NOW + 2, users=["a", "b"]).user_id == "b"
@@ -90,7 +90,9 @@ class TestDependents:
         return names
 
     @pytest.mark.parametrize(("parents", "each"), [(1, BULK), (BULK, 1), (SLICE, SLICE)])
-    def test_of_another_user(self, queue: FairQueue, parents: int, each: int) -> None:
+    def test_dependents_of_one_user_delay_no_dependent_of_another(
+        self, queue: FairQueue, parents: int, each: int
+    ) -> None:
         self.bulk(queue, parents, each)
         leases = queue.pop_batch(parents + 1, "w", now=NOW)
         assert len(leases) == parents + 1
@@ -100,7 +102,7 @@ class TestDependents:
         queue.settle([Outcome.finish(last)], worker="w", now=NOW)
         assert self.sweeps_until_queued(queue, "b") <= 2
 
-    def test_of_another_parent_of_the_same_user(self, queue: FairQueue) -> None:
+    def test_a_dependent_of_a_small_parent_does_not_wait_for_those_of_a_large_one(self, queue: FairQueue) -> None:
         queue.push_batch([task("a", task_id="large"), task("a", task_id="small")], now=NOW)
         queue.push_batch([task("a", depends_on=["large"]) for _ in range(BULK)], now=NOW)
         queue.push(task("a", task_id="b", depends_on=["small"]), now=NOW)
@@ -110,7 +112,7 @@ class TestDependents:
         assert self.sweeps_until_queued(queue, "b") <= 2
 
     @pytest.mark.parametrize("before", [0, SLICE // 2, BULK // 2, BULK])
-    def test_of_another_user_who_waits_for_the_same_task(self, queue: FairQueue, before: int) -> None:
+    def test_many_dependents_of_a_task_delay_no_other_user(self, queue: FairQueue, before: int) -> None:
         """The one task of b comes after many tasks of a."""
         queue.push(task("a", task_id="parent"), now=NOW)
         bulk = [task("a", depends_on=["parent"]) for _ in range(BULK)]
@@ -124,7 +126,7 @@ class TestDependents:
         sweep_all(queue)
         assert queue.get_queue_sizes("a").ready == BULK
 
-    def test_of_many_users_who_wait_for_the_same_task(self, queue: FairQueue) -> None:
+    def test_dependents_of_many_users_are_resolved_in_two_sweeps(self, queue: FairQueue) -> None:
         """In one call, as a graph pushes them; b has few tasks, as half of the users have."""
         queue.push(task("a", task_id="parent"), now=NOW)
         owners = ["a"] * BULK + [f"few{number}" for number in range(SLICE // 2)] + ["b"]
@@ -135,7 +137,7 @@ class TestDependents:
         assert self.sweeps_until_queued(queue, f"b.{len(owners) - 1}") <= 2
 
     @pytest.mark.parametrize("policy", ["run", "cancel"])
-    def test_of_another_user_who_waits_for_the_same_failed_task(self, queue: FairQueue, policy: str) -> None:
+    def test_many_dependents_of_a_failed_task_delay_no_other_user(self, queue: FairQueue, policy: str) -> None:
         """More of b's tasks wait out the failure: they stay where they are and delay nothing."""
         queue.push(task("a", task_id="parent"), now=NOW)
         bulk = [task("a", depends_on=["parent"], on_dependency_failure="run") for _ in range(BULK)]
@@ -178,7 +180,7 @@ class TestDependents:
         assert lease is not None
         queue.finish(lease, now=NOW)
 
-    def test_of_canceled_tasks(self, queue: FairQueue) -> None:
+    def test_dependents_of_canceled_tasks_delay_no_other_user(self, queue: FairQueue) -> None:
         names = self.bulk(queue, BULK, 1)
         queue.cancel_many(names, now=NOW)
         queue.finish(queue.pop("w", ["b"], now=NOW), now=NOW)  # type: ignore[arg-type]
@@ -202,14 +204,14 @@ class TestDue:
         queue.push(task("b", execute_after=NOW + 10.001), now=NOW)
         assert pops_until(queue, "b", NOW + 11) <= 2
 
-    def test_among_many_users(self, queue: FairQueue) -> None:
+    def test_a_due_task_among_those_of_many_users_is_promoted_by_one_sweep(self, queue: FairQueue) -> None:
         for i in range(SLICE // 2):
             push_many(queue, f"a{i}", 2 * SLICE, execute_after=NOW + 10)
         queue.push(task("b", 6, execute_after=NOW + 11), now=NOW)
         queue.sweep(now=NOW + 12)
         assert queue.get_queue_sizes("b").ready == 1
 
-    def test_between_two_bulks(self, queue: FairQueue) -> None:
+    def test_a_task_between_two_bulks_waits_for_two_pops_at_most(self, queue: FairQueue) -> None:
         push_many(queue, "a", BULK, execute_after=NOW + 10)
         queue.push(task("b", execute_after=NOW + 11), now=NOW)
         push_many(queue, "a", BULK, execute_after=NOW + 12)

@@ -35,18 +35,18 @@ def ends_within(seconds: int) -> Iterator[None]:
 
 
 @given(st.lists(st.binary()))
-def test_what_is_packed_comes_out_again(parts: list[bytes]) -> None:
+def test_a_packed_list_is_unpacked_as_it_was(parts: list[bytes]) -> None:
     assert unpack(pack(parts)) == parts
 
 
 @pytest.mark.parametrize("text", DAMAGED)
-def test_what_is_damaged_is_an_error_in_python(text: bytes) -> None:
+def test_a_damaged_list_is_an_error_in_python(text: bytes) -> None:
     with ends_within(5), pytest.raises(ValueError, match=r"packed list|not found|invalid literal"):
         unpack(text)
 
 
 @pytest.mark.parametrize("text", DAMAGED)
-def test_what_is_damaged_is_an_error_in_a_script(queue: FairQueue, redis: Redis, text: bytes) -> None:
+def test_a_damaged_list_is_an_error_in_a_script(queue: FairQueue, redis: Redis, text: bytes) -> None:
     """Where a caller gives it, before anything is written."""
     home = queue._shards.home
     call = home.call("push", [0, "", 0, 1, 1, "id", "ann", "{}", 1, text], NOW, reply="n")

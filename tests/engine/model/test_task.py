@@ -86,7 +86,7 @@ def test_many_tasks_say_what_they_share_once(queue: FairQueue, redis: Redis) -> 
     assert (many - few) / 200 < 90
 
 
-def test_what_a_task_says_to_the_server_is_a_push_of_it_alone(queue: FairQueue, redis: Redis) -> None:
+def test_the_arguments_of_a_task_are_a_push_of_it_alone(queue: FairQueue, redis: Redis) -> None:
     given = task("ann", **ALL)
     home = queue._shards.home
     reply = queue._transport.send(home.call("push", [0, "", 0, 1, 1, *given.to_lua_args()], NOW, reply="n"))
@@ -123,7 +123,7 @@ def test_a_task_that_was_read_comes_back_too(queue: FairQueue, redis: Redis) -> 
     queue.push_graph([dependency, ended, waits], "r", now=NOW)
     for lease in queue.pop_batch(2, "w", now=NOW + 1):
         queue.finish(lease, {"of": lease.task_id}, now=NOW + 2)
-    found = [queue.get_task(each.task_id) for each in (dependency, ended, waits)]
+    found = [queue.get_task(pushed.task_id) for pushed in (dependency, ended, waits)]
     assert found[1].result == {"of": ended.task_id}
     assert (found[2].depends_on, found[2].on_dependency_failure) == ((dependency.task_id,), "cancel")
     for each in found:

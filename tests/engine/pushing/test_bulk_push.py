@@ -57,21 +57,21 @@ def started(queue: FairQueue) -> list[str]:
 def test_a_users_tasks_keep_their_order_and_answers_are_in_that_of_the_tasks(small: FairQueue, priority: int) -> None:
     dice = random.Random(priority)
     tasks = [task(f"u{dice.choice([0, 0, 0, 0, 1, 1, 2, 3])}", priority) for _ in range(300)]
-    assert [result.task_id for result in small.push_batch(tasks, now=NOW)] == [each.task_id for each in tasks]
+    assert [result.task_id for result in small.push_batch(tasks, now=NOW)] == [task.task_id for task in tasks]
     order = started(small)
-    for user in {each.user_id for each in tasks}:
-        ids = [each.task_id for each in tasks if each.user_id == user]
+    for user in {pushed.user_id for pushed in tasks}:
+        ids = [task.task_id for task in tasks if task.user_id == user]
         assert [task_id for task_id in order if task_id in set(ids)] == ids
 
 
-def test_who_brings_little_is_there_before_who_brings_much(redis: Redis, small: FairQueue) -> None:
+def test_users_with_few_tasks_join_the_ring_before_users_with_many(redis: Redis, small: FairQueue) -> None:
     """The order in which they join the ring: nobody was served yet."""
     tasks: list[Task] = [task("much") for _ in range(50)] + [task("one"), task("two"), task("two")]
     small.push_batch(tasks, now=NOW)
     assert ring(redis) == ["one", "two", "much"]
 
 
-def test_one_call_is_as_it_came(redis: Redis, queue: FairQueue) -> None:
+def test_a_push_of_one_call_keeps_the_order_of_its_users(redis: Redis, queue: FairQueue) -> None:
     queue.push_batch([*(task("much") for _ in range(50)), task("one")], now=NOW)
     assert ring(redis) == ["much", "one"]
 
@@ -109,7 +109,7 @@ def test_one_call_writes_what_a_call_for_each_task_writes(redis: Redis, make_que
     tasks = [task("u0", task_id="new"), task("u0", task_id="ended"), task("u1"), task("u2")]
     tasks += [task(user, **kind) for user, kind in some for _ in range(dice.choice([1, 1, 4]))]
     queue, found = make_queue(pipeline_batch_size=1000), []
-    for parts in ([tasks], [[each] for each in tasks]):
+    for parts in ([tasks], [[pushed] for pushed in tasks]):
         redis.flushdb()
         queue.user("u2").set_sla(7, now=NOW - 3)
         queue.push(task("u0", task_id="ended"), now=NOW - 2)
@@ -121,7 +121,7 @@ def test_one_call_writes_what_a_call_for_each_task_writes(redis: Redis, make_que
 
 
 @pytest.mark.parametrize("same", [{"task_id": "same"}, {"unique_key": "same", "unique_for": 60}])
-def test_of_the_same_work_the_first_counts(small: FairQueue, same: dict[str, Any]) -> None:
+def test_the_first_of_two_pushes_of_the_same_work_counts(small: FairQueue, same: dict[str, Any]) -> None:
     many = [task("much") for _ in range(30)]
     tasks = [*many, task("much", payload=1, **same), task("one"), task("much", payload=2, **same)]
     results = small.push_batch(tasks, now=NOW)
@@ -140,7 +140,7 @@ def test_a_full_backlog_refuses_the_last_of_the_users_tasks(make_queue: MakeQueu
     tasks = [task(f"u{i % 4}") for i in range(40)]
     with pytest.raises(BacklogFullError) as full:
         queue.push_batch(tasks, now=NOW)
-    assert full.value.refused == tuple(each.task_id for each in tasks[20:])
+    assert full.value.refused == tuple(task.task_id for task in tasks[20:])
     assert [getattr(result, "status", None) for result in full.value.results] == ["accepted"] * 20 + [
         "backlog_full"
     ] * 20
@@ -149,5 +149,5 @@ def test_a_full_backlog_refuses_the_last_of_the_users_tasks(make_queue: MakeQueu
 def test_several_shards(redis: Redis) -> None:
     queue = FairQueue(redis, config=QueueConfig(shards=3, pipeline_batch_size=5))
     tasks = [task(f"u{i % 20}") for i in range(200)]
-    assert [result.task_id for result in queue.push_batch(tasks, now=NOW)] == [each.task_id for each in tasks]
+    assert [result.task_id for result in queue.push_batch(tasks, now=NOW)] == [task.task_id for task in tasks]
     assert queue.check_invariants() == []

@@ -43,7 +43,7 @@ class TestOutbox:
         assert deliver(queue, made) == ["accepted"]
         assert queue.pop("w", now=NOW) is None
 
-    def test_not_even_when_its_task_was_forgotten(self, make_queue: MakeQueue) -> None:
+    def test_a_row_that_is_read_again_adds_nothing_after_its_task_was_forgotten(self, make_queue: MakeQueue) -> None:
         queue = make_queue(result_ttl=60)
         made = task(task_id="mine")
         deliver(queue, made)
@@ -56,7 +56,9 @@ class TestOutbox:
         with pytest.raises(TaskNotFoundError):
             queue.get_task("mine")
 
-    def test_it_is_remembered_for_long_and_forgotten_soon_after_the_row(self, queue: FairQueue, redis: Redis) -> None:
+    def test_a_delivery_is_recorded_for_long_and_forgotten_soon_after_its_row(
+        self, queue: FairQueue, redis: Redis
+    ) -> None:
         made = task()
         deliver(queue, made)
         key = queue._shards.home.keys(f"delivered:{made.task_id}")
@@ -73,7 +75,7 @@ class TestOutbox:
         end(queue)
         assert queue.push(made, now=NOW).accepted
 
-    def test_what_a_full_backlog_refuses_may_come_again(self, make_queue: MakeQueue) -> None:
+    def test_a_row_that_a_full_backlog_refused_may_come_again(self, make_queue: MakeQueue) -> None:
         queue = make_queue(max_backlog=1)
         first, second = task(), task()
         assert deliver(queue, first, second) == ["accepted", "backlog_full"]
@@ -87,7 +89,7 @@ class TestOutbox:
 
 
 class TestGraph:
-    def test_it_is_delivered_once(self, queue: FairQueue) -> None:
+    def test_a_graph_is_delivered_once(self, queue: FairQueue) -> None:
         first = task(task_id="a", run_id="r")
         second = task(task_id="b", run_id="r", depends_on=["a"])
         for _ in range(2):
@@ -114,7 +116,7 @@ class TestGraph:
 
 
 class TestCounts:
-    def test_they_add_up(self, queue: FairQueue) -> None:
+    def test_counts_of_events_add_up(self, queue: FairQueue) -> None:
         queue.deliver([task()], {"a": EventCount(3, 2), "b:c": EventCount(1)}, now=NOW)
         queue.deliver([], {"a": EventCount(1), "b:c": EventCount(failed=7, error="down")}, now=NOW + 1)
         assert queue.event_counts() == {
@@ -145,10 +147,10 @@ def test_too_much_for_one_call_is_refused(queue: FairQueue, redis: Redis) -> Non
     assert redis.dbsize() == 0
 
 
-def test_what_it_costs(queue: FairQueue, redis: Redis) -> None:
+def test_a_delivery_takes_few_commands(queue: FairQueue, redis: Redis) -> None:
     counts = {"e": EventCount(100, 99)}
     made = [task() for _ in range(100)]
     deliver(queue, task(), counts=counts)
     assert commands(redis, lambda: deliver(queue, *made)) <= 2.2 * 100 + 20
-    assert commands(redis, lambda: queue.forget_delivered([each.task_id for each in made])) <= 102
+    assert commands(redis, lambda: queue.forget_delivered([task.task_id for task in made])) <= 102
     assert commands(redis, lambda: queue.deliver([task()], counts, now=NOW)) <= 14 + 7

@@ -23,17 +23,17 @@ from tests.engine.graphs import die, node, states, take
 
 
 class TestCycles:
-    def test_of_one(self, queue: FairQueue) -> None:
+    def test_a_task_that_depends_on_itself_is_refused(self, queue: FairQueue) -> None:
         with pytest.raises(DependencyCycleError, match="a → a"):
             queue.push(node("a", "a"), now=NOW)
 
-    def test_within_a_graph(self, queue: FairQueue, redis: Redis) -> None:
+    def test_a_cycle_within_a_graph_is_refused(self, queue: FairQueue, redis: Redis) -> None:
         with pytest.raises(DependencyCycleError, match="a → b → c → a") as caught:
             queue.push_batch([node("a", "b"), node("b", "c"), node("c", "a"), node("d", "a")], now=NOW)
         assert caught.value.cycle == ("a", "b", "c", "a")
         assert not redis.keys("*task:*") + redis.keys("*payload:*")
 
-    def test_that_closes_through_tasks_in_redis(self, queue: FairQueue) -> None:
+    def test_a_cycle_through_stored_tasks_is_refused(self, queue: FairQueue) -> None:
         queue.push(node("a"), now=NOW)
         queue.push_batch([node("b", "a"), node("c", "b")], now=NOW)
         die(queue, take(queue, "a")[0])
@@ -44,7 +44,7 @@ class TestCycles:
         assert queue.push_batch([node("x"), node("a", "x")], now=NOW)[1].accepted  # no cycle: a lives again
         assert states(queue, *"abcx") == "a:deferred b:deferred c:deferred x:queued"
 
-    def test_that_closes_through_a_task_that_is_known_already(self, queue: FairQueue, redis: Redis) -> None:
+    def test_a_cycle_through_a_known_task_is_refused(self, queue: FairQueue, redis: Redis) -> None:
         """A dependency that is the same work as its own dependent: that would wait for itself."""
         same: dict[str, Any] = {"unique_key": "k", "unique_for": 60}
         with pytest.raises(DependencyCycleError, match="a → a"):
@@ -99,7 +99,7 @@ def test_a_graph_pushed_again_after_a_lost_reply_is_there_once(queue: FairQueue)
     from django_fairque.engine.pushing import push as pushing
 
     tasks = [task() for _ in range(3)]
-    graph = [*tasks, task(depends_on=[each.task_id for each in tasks])]
+    graph = [*tasks, task(depends_on=[task.task_id for task in tasks])]
     queue._shards.home.has_written_fingerprint = True  # else the first push writes it before its call
     steps = pushing.push_graph(queue._shards, graph, "r", NOW)
     request = next(steps)
@@ -125,7 +125,7 @@ class TestRuns:
         queue.dlq.requeue(entry, now=NOW)
         assert queue.run("r").state == "running"
 
-    def test_it_is_forgotten_with_its_last_task(self, queue: FairQueue, redis: Redis) -> None:
+    def test_a_run_is_forgotten_with_its_last_task(self, queue: FairQueue, redis: Redis) -> None:
         queue.push_graph([node("a")], "r", now=NOW)
         queue.finish(take(queue, "a")[0], now=NOW)
         queue.sweep(now=NOW + 90_000)
@@ -138,7 +138,7 @@ def test_the_graph_around_a_task_has_as_many_steps_as_are_wanted(queue: FairQueu
     queue.push_graph([task(task_id=f"t{n}", depends_on=[f"t{n - 1}"] if n else []) for n in range(9)], "r", now=NOW)
     for layers, ids in ((1, "345"), (2, "23456"), (None, "012345678")):
         graph = queue.dependencies("t4", layers=layers).graph
-        assert sorted(graph.nodes) == [f"t{each}" for each in ids]
+        assert sorted(graph.nodes) == [f"t{number}" for number in ids]
         assert graph.is_whole is (layers is None)
     assert queue.dependencies("t4", layers=9).graph.is_whole
     with pytest.raises(TaskValidationError, match="layers"):

@@ -65,7 +65,7 @@ def test_tasks_that_have_records_from_the_start(queue: FairQueue, redis: Redis, 
     assert (found.user_id, found.name, found.priority) == (made.user_id, made.name, made.priority)
 
 
-def test_of_a_run_and_with_a_limit_on_bytes(queue: FairQueue, redis: Redis) -> None:
+def test_tasks_of_runs_and_with_a_limit_on_bytes_have_records_from_the_start(queue: FairQueue, redis: Redis) -> None:
     queue.push_graph([task(task_id="a")], "run", now=NOW)
     queue.user("b").set_max_backlog_bytes(10_000, now=NOW)
     queue.push(task("b", task_id="b"), now=NOW)
@@ -91,7 +91,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
         },
     ),
 )
-def test_what_is_pushed_is_what_is_read_and_handed_out(
+def test_a_task_is_read_and_handed_out_as_it_was_pushed(
     queue: FairQueue, redis: Redis, user: str, name: str, payload: Any, trace: str, more: dict[str, Any]
 ) -> None:
     redis.flushdb()
@@ -180,7 +180,7 @@ def remove_record(redis: Redis, task_id: str) -> None:
 
 @pytest.mark.parametrize("state", ["queued", "started", "scheduled", "finished", "failed"])
 @pytest.mark.parametrize("damage", [remove_payload, remove_record])
-def test_of_a_task_whose_half_is_lost_a_repair_removes_the_rest(
+def test_a_repair_removes_the_rest_of_a_task_whose_half_is_lost(
     queue: FairQueue, redis: Redis, state: str, damage: Callable[[Redis, str], None]
 ) -> None:
     """Nobody knows whose it was, or whether it had ended. One that has not ended is known by its head. Other tasks go on."""
@@ -202,7 +202,7 @@ def test_of_a_task_whose_half_is_lost_a_repair_removes_the_rest(
     assert sorted(lease.task_id for lease in leases) == ["it", "other"][not is_whole :]
 
 
-def test_what_changes_while_it_waits_counts(queue: FairQueue) -> None:
+def test_a_priority_that_changes_during_the_wait_counts(queue: FairQueue) -> None:
     """Here its priority, as it is starving."""
     (task_id,) = push_many(queue, "u", 1, priority=1, name="n")
     queue.sweep(now=NOW + 40 * 86_400)

@@ -127,7 +127,7 @@ def lease(queue: FairQueue) -> Lease:
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_what_can_not_be_is_a_validation_error(queue: FairQueue, what: str) -> None:
+def test_a_wrong_value_is_a_validation_error(queue: FairQueue, what: str) -> None:
     call, words = WRONG[what]
     with pytest.raises(TaskValidationError, match=words):
         call(queue)
@@ -163,7 +163,7 @@ def test_a_single_outcome_is_no_list_of_outcomes(queue: FairQueue, lease: Lease)
 @pytest.mark.parametrize("name", ["queued", "QUEUED", "Queued", TaskState.QUEUED])
 def test_the_name_of_a_state_may_be_written_in_capitals(queue: FairQueue, name: str) -> None:
     queue.push(task("ann"), now=NOW)
-    assert [each.user_id for each in queue.tasks(name)] == ["ann"]
+    assert [task.user_id for task in queue.tasks(name)] == ["ann"]
 
 
 def test_a_priority_that_is_none() -> None:

@@ -86,7 +86,7 @@ async def test_a_task_goes_all_the_way(aredis: AsyncRedis) -> None:
     lease = await queue.pop("w", now=NOW)
     assert lease is not None
     settled = await queue.settle([Outcome.release(lease)], fetch=1, now=NOW)
-    assert (settled.statuses, [each.task_id for each in settled.leases]) == (["released"], [lease.task_id])
+    assert (settled.statuses, [lease.task_id for lease in settled.leases]) == (["released"], [lease.task_id])
     assert (await queue.settle([Outcome.release(settled.leases[0])], now=NOW)).statuses == ["released"]
     assert await queue.user("a").purge(now=NOW) == 2
     assert (await queue.get_stats()).states["canceled"] == 2

@@ -21,7 +21,7 @@ def queue(request: pytest.FixtureRequest, redis: Redis) -> Iterator[FairQueue]:
     assert made.check_invariants() == []
 
 
-def test_those_that_had_not_ended_are_noted(queue: FairQueue) -> None:
+def test_canceled_tasks_are_noted_and_ended_tasks_are_not(queue: FairQueue) -> None:
     noted: list[str] = []
     ids = [*push_many(queue, "ann", 250), *push_many(queue, "bob", 3), *push_many(queue, "cem", 3)]
     queue.cancel(ids[0], now=NOW)
@@ -35,7 +35,7 @@ def test_those_that_had_not_ended_are_noted(queue: FairQueue) -> None:
         queue.cancel_many("abc", now=NOW)
 
 
-def test_a_run_notes_what_it_has_counted(queue: FairQueue) -> None:
+def test_a_canceled_run_notes_each_task_it_counts(queue: FairQueue) -> None:
     noted: list[str] = []
     parent = task("ann", task_id="parent")
     children = [task("ann", depends_on=["parent"]) for _ in range(3)]
@@ -53,7 +53,7 @@ def test_a_large_run_notes_each_task_once(queue: FairQueue) -> None:
     late = task("ann", task_id="0000", depends_on=["1200"])
     queue.push_graph([*tasks, late], "r", now=NOW)
     assert queue.cancel_run("r", note=noted.extend, now=NOW) == 1201
-    assert sorted(noted) == sorted(each.task_id for each in [*tasks, late])
+    assert sorted(noted) == sorted(task.task_id for task in [*tasks, late])
 
 
 def test_a_purge_notes_what_it_cancels(queue: FairQueue) -> None:

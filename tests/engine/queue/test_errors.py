@@ -153,12 +153,12 @@ def test_a_server_that_is_not_there() -> None:
         ({"redis_version": "7.2.4", "maxmemory_policy": "allkeys-lru", "maxmemory": 10}, "must be noeviction"),
     ],
 )
-def test_a_server_that_can_not_be_trusted(info: dict[str, Any], expected: str) -> None:
+def test_unsupported_servers_fail_the_check(info: dict[str, Any], expected: str) -> None:
     with pytest.raises(UnsupportedServerError, match=expected):
         check_server(info)
 
 
-def test_servers_that_can() -> None:
+def test_supported_servers_pass_the_check() -> None:
     check_server({"redis_version": "7.2.4", "valkey_version": "9.1.2", "maxmemory_policy": "noeviction"})
     check_server({"redis_version": "7.2.5", "maxmemory_policy": "allkeys-lru", "maxmemory": 0})
 
@@ -235,7 +235,7 @@ LEASED = object()
         ("fail", [LEASED, b"x"], "an error must be an exception or a string, got b'x'"),
     ],
 )
-def test_what_is_given_in_a_wrong_kind_is_refused(
+def test_an_argument_of_a_wrong_kind_is_refused(
     queue: FairQueue, redis: Redis, call: str, arguments: list[Any], expected: str
 ) -> None:
     push_many(queue, "a", 1)

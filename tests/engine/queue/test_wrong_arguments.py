@@ -148,13 +148,26 @@ def calls(
     function: Callable[..., Any], values: dict[str, Any]
 ) -> Iterator[tuple[str, tuple[Any, ...], dict[str, Any]]]:
     """A description, positional and named arguments."""
-    parameters = [each for each in inspect.signature(function).parameters.values() if each.name != "self"]
-    fixed = [each for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
-    needed = {each.name: values[each.name] for each in fixed if each.default is each.empty if each.name in values}
+    parameters = [
+        parameter for parameter in inspect.signature(function).parameters.values() if parameter.name != "self"
+    ]
+    fixed = [
+        parameter for parameter in parameters if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+    needed = {
+        parameter.name: values[parameter.name]
+        for parameter in fixed
+        if parameter.default is parameter.empty
+        if parameter.name in values
+    }
     for parameter in fixed:
         for what, wrong in WRONG.items():
             given = {**needed, parameter.name: wrong}
-            args = [given.pop(each.name) for each in fixed if each.kind is each.POSITIONAL_ONLY and each.name in given]
+            args = [
+                given.pop(parameter.name)
+                for parameter in fixed
+                if parameter.kind is parameter.POSITIONAL_ONLY and parameter.name in given
+            ]
             yield f"{parameter.name}: {what}", tuple(args), given
 
 

@@ -107,7 +107,7 @@ def test_only_errors_of_the_package_come_out_and_they_are_short(queue: FairQueue
     assert found == []
 
 
-async def test_neither_does_another_one_from_the_queue_for_coroutines() -> None:
+async def test_a_wrong_name_of_an_asynchronous_queue_is_an_error_of_the_package() -> None:
     for wrong in WRONG:
         with pytest.raises(FairQueueError):
             await aget_queue(wrong)

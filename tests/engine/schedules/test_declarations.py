@@ -133,10 +133,12 @@ def test_a_rollback_restores_what_an_operator_had_changed(queue: FairQueue) -> N
     queue.schedules.disable("a", now=NOW + 61)
     queue.schedules.disable("b", now=NOW + 61)
     new.run(70)
-    assert [each.enabled for each in queue.schedules.list()] == [True], "another declaration is another schedule"
+    assert [schedule.enabled for schedule in queue.schedules.list()] == [True], (
+        "another declaration is another schedule"
+    )
     queue.schedules.disable("b", now=NOW + 71)
     assert old.run(75, "adopt")
-    assert [(each.name, each.every, each.enabled) for each in queue.schedules.list()] == [
+    assert [(schedule.name, schedule.every, schedule.enabled) for schedule in queue.schedules.list()] == [
         ("a", 60, False),
         ("b", 60, False),
         ("c", 60, True),
@@ -144,7 +146,9 @@ def test_a_rollback_restores_what_an_operator_had_changed(queue: FairQueue) -> N
     assert queue.schedules.get("c").last == fired is not None
     assert queue.schedules.get("c").next_at == NOW + 120
     assert new.run(76, "adopt")
-    assert [(each.name, each.every, each.enabled) for each in queue.schedules.list()] == [("b", 90, False)]
+    assert [(schedule.name, schedule.every, schedule.enabled) for schedule in queue.schedules.list()] == [
+        ("b", 90, False)
+    ]
 
 
 def test_other_schedules_stay(queue: FairQueue) -> None:
@@ -154,7 +158,7 @@ def test_other_schedules_stay(queue: FairQueue) -> None:
     assert names(queue) == ["mine"]
 
 
-def test_what_is_kept_is_bounded(queue: FairQueue, redis: Redis) -> None:
+def test_records_of_declared_schedules_are_bounded(queue: FairQueue, redis: Redis) -> None:
     for number in range(70):
         assert Code(queue, str(number), **{f"s{number % 30}": 60}).run(number * 60, worker=f"w{number}")
     assert redis.hlen(P + "schedules:versions") <= 51

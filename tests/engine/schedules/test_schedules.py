@@ -187,7 +187,7 @@ class TestFiring:
         queue.schedules.add("s", task=task(), every=60, now=NOW + 100)
         assert queue.schedules.get("s").expires is None
 
-    def test_what_is_fired_too_late_does_not_run(self, queue: FairQueue) -> None:
+    def test_a_task_that_is_fired_too_late_does_not_run(self, queue: FairQueue) -> None:
         queue.schedules.add("s", task=task(), every=3600, expires=600, missed="one", now=NOW)
         (fired,) = queue.schedules.fire_due(now=NOW + 3600 + 1200)
         assert queue.pop("w", now=NOW + 3600 + 1200) is None
@@ -248,7 +248,7 @@ class TestFiring:
     def test_many_missed_run_times_delay_no_other_schedule(self, queue: FairQueue) -> None:
         queue.schedules.add("missed", task=task("u"), every=1, missed="all", now=NOW)
         queue.schedules.add("s", task=task("u"), every=3600, now=NOW)
-        names = [each.name for each in queue.schedules.fire_due(limit=10, now=NOW + 3600)]
+        names = [fired.name for fired in queue.schedules.fire_due(limit=10, now=NOW + 3600)]
         assert names == ["missed", "s", *["missed"] * 8]
 
     def test_a_task_that_became_invalid_is_skipped_with_its_reason(self, queue: FairQueue, redis: Redis) -> None:
@@ -285,7 +285,7 @@ class TestFiring:
         assert [queue._transport.send(request) for _ in range(3)] == [1, 0, 0]
         assert pushed(queue) == [60]
 
-    def test_what_was_changed_meanwhile_is_not_fired_as_it_was(self, queue: FairQueue) -> None:
+    def test_a_schedule_that_was_changed_is_not_fired_as_before(self, queue: FairQueue) -> None:
 
         for change in (
             lambda: queue.schedules.add("s", task=task(payload="new"), every=60, now=NOW),
@@ -393,7 +393,7 @@ class TestKeeping:
     def test_listing_and_removing(self, queue: FairQueue, redis: Redis) -> None:
         for name in ("b", "a", "*{x}:\n"):
             queue.schedules.add(name, task=task(), cron="0 3 * * *", timezone="Asia/Tokyo", now=NOW)
-        assert [each.name for each in queue.schedules.list()] == ["*{x}:\n", "a", "b"]
+        assert [schedule.name for schedule in queue.schedules.list()] == ["*{x}:\n", "a", "b"]
         assert queue.schedules.get("a").when == "0 3 * * * (Asia/Tokyo)"
         assert [queue.schedules.remove(name) for name in ("a", "a", "b", "*{x}:\n")] == [True, False, True, True]
         assert not redis.keys("*schedules*")
@@ -401,7 +401,7 @@ class TestKeeping:
             with pytest.raises(TaskNotFoundError, match="no schedule 'a'"):
                 call("a")
 
-    def test_what_a_later_version_wrote_is_read_and_fired(self, queue: FairQueue, redis: Redis) -> None:
+    def test_a_schedule_that_a_later_version_wrote_is_read_and_fired(self, queue: FairQueue, redis: Redis) -> None:
         queue.schedules.add("s", task=task(), every=60, now=NOW)
         key = queue._shards.home.keys("schedules")
         written = json.loads(redis.hget(key, "s") or "")

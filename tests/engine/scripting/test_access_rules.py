@@ -123,7 +123,7 @@ def test_a_viewer_sees_everything_and_changes_nothing(redis: Redis, become: Beco
     assert viewer.get_task("t").task_id == "t"
     assert viewer.health().server["name"]
     assert viewer.wait_reason("t").position == 0
-    assert [each.task_id for each in viewer.tasks("queued").items] == ["t"]
+    assert [task.task_id for task in viewer.tasks("queued").items] == ["t"]
     assert viewer.dlq.count() == 0
     viewer.get_activity()
     viewer.longest_waits()

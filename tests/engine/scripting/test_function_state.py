@@ -79,7 +79,7 @@ def test_a_name_of_any_size_and_form_is_itself(make_queue: MakeQueue) -> None:
     made = [task("a", name=name) for name in names for _ in range(2)]
     for each in made:
         queue.push(each, now=NOW)
-    assert [queue.get_task(each.task_id).name for each in made] == [name for name in names for _ in range(2)]
+    assert [queue.get_task(task.task_id).name for task in made] == [name for name in names for _ in range(2)]
 
 
 def test_counters_that_were_restored_are_noticed(make_queue: MakeQueue, redis: Redis) -> None:

@@ -34,7 +34,7 @@ class TestLeases:
             THREE: "retried",
         }
 
-    def test_who_reports_fetches_for_the_worker_that_had_the_leases(self, queue: FairQueue) -> None:
+    def test_a_settle_fetches_for_the_worker_that_had_the_leases(self, queue: FairQueue) -> None:
         queue.push_batch([task(user) for user in (ONE, TWO, THREE)], now=NOW)
         leases = queue.pop_batch(2, "w", now=NOW)
         settled = queue.settle([Outcome.finish(lease) for lease in leases], fetch=3, now=NOW)
@@ -93,11 +93,13 @@ class TestSchedules:
     def test_one_lives_with_its_user(self, queue: FairQueue) -> None:
         for user in (ONE, TWO):
             queue.schedules.add(f"of {user}", task=task(user), every=60, now=NOW)
-        assert [each.name for each in queue.schedules.list()] == sorted([f"of {ONE}", f"of {TWO}"])
+        assert [schedule.name for schedule in queue.schedules.list()] == sorted([f"of {ONE}", f"of {TWO}"])
         assert len(queue.schedules.fire_due(now=NOW + 61)) == 2
-        assert {each.user_id for each in queue.pop_batch(5, "w", now=NOW + 61)} == {ONE, TWO}
+        assert {lease.user_id for lease in queue.pop_batch(5, "w", now=NOW + 61)} == {ONE, TWO}
         queue.schedules.add(f"of {ONE}", task=task(THREE), every=60, now=NOW + 61)
-        assert [each.task["user_id"] for each in queue.schedules.list() if each.name == f"of {ONE}"] == [THREE]
+        assert [schedule.task["user_id"] for schedule in queue.schedules.list() if schedule.name == f"of {ONE}"] == [
+            THREE
+        ]
         queue.schedules.disable(f"of {TWO}", now=NOW + 61)
         assert queue.schedules.run_now(f"of {TWO}", now=NOW + 61)
         assert queue.schedules.remove(f"of {TWO}", now=NOW + 61)

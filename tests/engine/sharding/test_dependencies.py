@@ -25,7 +25,7 @@ class TestDependencies:
         assert queue.blockers([second])[second].orphans == ()
         assert finish_all(queue) == [ONE, TWO]
 
-    def test_what_has_ended_does_not_block(self, queue: FairQueue) -> None:
+    def test_an_ended_dependency_on_another_shard_does_not_block(self, queue: FairQueue) -> None:
         first = queue.push(task(ONE), now=NOW).task_id
         finish_all(queue)
         queue.push(task(TWO, depends_on=[first]), now=NOW)
@@ -51,7 +51,7 @@ class TestDependencies:
         assert queue.get_task(second).state is (TaskState.CANCELED if policy == "cancel" else TaskState.FINISHED)
 
     @pytest.mark.parametrize("how", ["cancel", "discard", "forget"])
-    def test_what_will_never_finish_cancels(self, queue: FairQueue, how: str) -> None:
+    def test_a_dependency_that_will_never_finish_cancels_its_dependents(self, queue: FairQueue, how: str) -> None:
         first = queue.push(task(ONE), now=NOW).task_id
         second = queue.push(task(TWO, depends_on=[first]), now=NOW).task_id
         if how == "cancel":
@@ -67,7 +67,7 @@ class TestDependencies:
             queue.carry_messages(now=later)
         assert queue.get_task(second).state is TaskState.CANCELED
 
-    def test_news_that_nobody_carried_are_carried_later(self, queue: FairQueue, redis: Redis) -> None:
+    def test_messages_that_nobody_carried_are_carried_later(self, queue: FairQueue, redis: Redis) -> None:
         first = queue.push(task(ONE), now=NOW).task_id
         queue.push(task(TWO, depends_on=[first]), now=NOW)
         here, there = queue.shards[0], queue.shards[1]

@@ -89,8 +89,8 @@ class TestFairness:
 
     def test_lists_of_users(self, queue: FairQueue) -> None:
         queue.push_batch([task(user) for user in (ONE, TWO, THREE)], now=NOW)
-        assert [each.user_id for each in queue.pop_batch(5, "w", [TWO], now=NOW)] == [TWO]
-        assert {each.user_id for each in queue.pop_batch(5, "w", [TWO], [ONE], now=NOW)} == {ONE}
+        assert [lease.user_id for lease in queue.pop_batch(5, "w", [TWO], now=NOW)] == [TWO]
+        assert {lease.user_id for lease in queue.pop_batch(5, "w", [TWO], [ONE], now=NOW)} == {ONE}
 
 
 SHORT, LONG = 0.01, 2.0
@@ -149,7 +149,7 @@ class TestBesideAUserOfLongTasks:
         assert site.run_until(BESIDE_A[0]) == 1
 
     @pytest.mark.parametrize("passed", [0, 100, 400])
-    def test_and_then_has_its_share_and_no_more(self, site: Site, passed: int) -> None:
+    def test_a_newcomer_gets_its_share_and_no_more(self, site: Site, passed: int) -> None:
         for _ in range(passed):
             site.run_one()
         site.push(BESIDE_A[0], 300)
@@ -159,7 +159,7 @@ class TestBesideAUserOfLongTasks:
         shares = [site.got[user] for user in (BESIDE_A[0], *ELSEWHERE)]
         assert max(shares) - min(shares) <= 2
 
-    def test_who_comes_back_is_not_owed_what_it_did_not_use(self, site: Site) -> None:
+    def test_a_returning_user_is_not_owed_its_unused_share(self, site: Site) -> None:
         """It was a little ahead of its shard's virtual time, which has not moved since."""
         back = BESIDE_A[0]
         site.push(back, 3)
@@ -172,7 +172,7 @@ class TestBesideAUserOfLongTasks:
         shares = [site.got[user] for user in (back, *ELSEWHERE)]
         assert max(shares) - min(shares) <= 2
 
-    def test_who_comes_one_task_at_a_time_gains_nothing(self, site: Site) -> None:
+    def test_a_user_who_pushes_one_task_at_a_time_gains_nothing(self, site: Site) -> None:
         comes = BESIDE_A[0]
         site.got.clear()
         for _ in range(400):
@@ -229,7 +229,7 @@ def test_a_shard_that_was_away_is_not_owed_its_absence() -> None:
     assert turns.turn(1) == pytest.approx(901, abs=1)
 
 
-def test_what_is_far_ahead_waits_until_others_were_served(redis: Redis) -> None:
+def test_a_shard_far_ahead_waits_until_others_were_served(redis: Redis) -> None:
     queue = FairQueue(redis, config=QueueConfig(shards=3, fair_by="time"))
     queue.push_batch([task(A) for _ in range(5)], now=NOW)
     (lease,) = queue.pop_batch(1, "w", now=NOW)

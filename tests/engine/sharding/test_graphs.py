@@ -32,7 +32,7 @@ class TestGraphs:
     def test_a_chain_over_shards_runs_in_order(self, queue: FairQueue) -> None:
         tasks = self.chain()
         results = queue.push_graph(tasks, "run-1", now=NOW)
-        assert [result.task_id for result in results] == [each.task_id for each in tasks]
+        assert [result.task_id for result in results] == [task.task_id for task in tasks]
         assert len(queue.run("run-1").tasks) == 5
         assert len(queue.run_graph("run-1").edges) == 4
         assert finish_all(queue) == [ONE, TWO, THREE, ONE, TWO]
@@ -46,7 +46,7 @@ class TestGraphs:
         found = queue.get_task("b")
         assert (found.execute_after, found.expires_at) == (NOW + 60, NOW + 300)
 
-    def test_how_far_runs_are(self, queue: FairQueue) -> None:
+    def test_recent_runs_have_their_progress(self, queue: FairQueue) -> None:
         queue.push_graph(self.chain(), "run-1", now=NOW)
         queue.push_graph([task(TWO, task_id="alone")], "run-2", now=NOW + 1)
         new, old = queue.recent_runs()
@@ -61,7 +61,7 @@ class TestGraphs:
     def test_all_states_together(self, queue: FairQueue) -> None:
         queue.push_graph(self.chain(), "run-1", now=NOW)
         found = queue.find(Search(None, payload_bytes=100))
-        assert sorted(each.task_id for each in found.tasks) == ["first", *(f"step-{index}" for index in range(4))]
+        assert sorted(task.task_id for task in found.tasks) == ["first", *(f"step-{index}" for index in range(4))]
 
     def test_generated_ids_and_a_tail_that_begins_it(self, queue: FairQueue) -> None:
         parents = [task(user) for user in (TWO, THREE)]
@@ -70,13 +70,13 @@ class TestGraphs:
         assert sorted(finish_all(queue)[:2]) == sorted([TWO, THREE])
         assert queue.get_task(last.task_id).state is TaskState.FINISHED
 
-    def test_none_of_it_when_a_part_is_refused(self, queue: FairQueue) -> None:
+    def test_a_graph_of_which_a_part_is_refused_is_not_pushed(self, queue: FairQueue) -> None:
         queue.user(TWO).set_max_backlog(1, now=NOW)
         with pytest.raises(BacklogFullError, match="nothing of this graph was accepted"):
             queue.push_graph(self.chain(), now=NOW)
         assert names_of(queue) == {}
 
-    def test_none_of_it_without_signatures_where_workers_require_them(self, queue: FairQueue) -> None:
+    def test_an_unsigned_graph_is_refused_where_workers_require_signatures(self, queue: FairQueue) -> None:
         queue.heartbeat("w", {}, requires_signatures=True, now=NOW)
         with patch.object(DEFAULT_KEY, "read", lambda: None), pytest.raises(UnsignedTaskError):
             queue.push_graph(self.chain(), now=NOW)

@@ -27,7 +27,7 @@ class TestPages:
         for lease in queue.pop_batch(30, "w", now=NOW):
             queue.fail(lease, "boom", retry=False, now=NOW)
         letters = read_pages(lambda cursor: queue.dlq.letters(7, cursor))
-        assert sorted(each.user_id for each in letters) == sorted(users)
+        assert sorted(letter.user_id for letter in letters) == sorted(users)
         assert sorted(e.original_task.user_id for e in read_pages(lambda c: queue.dlq.list(7, c))) == sorted(users)
         assert (queue.dlq.count(), queue.dlq.counts()["failed"], queue.dlq.matching().count) == (30, 30, 30)
         (group,) = queue.dlq.groups().groups
@@ -46,7 +46,7 @@ class TestPages:
         queue.push_batch([task(user) for user in (ONE, ONE, TWO, THREE)])
         finish_all(queue, None)  # type: ignore[arg-type]
         stats = queue.get_stats()
-        assert (stats.totals["finished"], sum(each.finished for each in stats.minutes)) == (4, 4)
+        assert (stats.totals["finished"], sum(minute.finished for minute in stats.minutes)) == (4, 4)
         assert stats.wait.count == 4
         activity = queue.get_activity(2)
         assert sum(span.finished for span in activity.spans) == 4

@@ -16,7 +16,9 @@ class TestResharding:
         return FairQueue(redis, config=CONFIG.model_copy(update={"shards": number}))
 
     @pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 1), (4, 7), (7, 2)])
-    def test_what_outlives_tasks_moves(self, redis: Redis, before: int, after: int) -> None:
+    def test_settings_and_schedules_move_to_another_number_of_shards(
+        self, redis: Redis, before: int, after: int
+    ) -> None:
         queue = self.on(redis, before)
         users = [f"user-{number}" for number in range(25)]
         for number, user in enumerate(users, 2):
@@ -28,12 +30,12 @@ class TestResharding:
         queue.schedules.disable("of user-1", now=NOW)
         queue.push_batch([task(user) for user in users], now=NOW)
         finish_all(queue)
-        due = {each.name: each.next_at for each in queue.schedules.list()}
+        due = {schedule.name: schedule.next_at for schedule in queue.schedules.list()}
         assert queue.reshard(after, now=NOW)[0] == before
         moved = self.on(redis, after)
-        assert [each.weight for each in moved.user_stats(users)] == list(range(2, 27))
+        assert [user.weight for user in moved.user_stats(users)] == list(range(2, 27))
         assert moved.user("paused").stats().paused
-        assert {each.name: each.next_at for each in moved.schedules.list()} == due
+        assert {schedule.name: schedule.next_at for schedule in moved.schedules.list()} == due
         assert moved.check_invariants() == []
         shards = {key.split("}")[0] for key in keys_of(redis, "fq:*")}
         assert len(shards) <= after

@@ -35,12 +35,12 @@ def served(queue: FairQueue, number: int, users: Users, steal: Users, *, at_once
 class TestTheFirstListComesFirst:
     @pytest.mark.parametrize("at_once", [1, 7])
     @pytest.mark.parametrize("steal", ["*", [ONE, THREE]])
-    def test_whatever_others_have_on_other_shards(self, queue: FairQueue, steal: Users, at_once: int) -> None:
+    def test_the_list_comes_before_users_of_other_shards(self, queue: FairQueue, steal: Users, at_once: int) -> None:
         push(queue, [ONE, TWO, THREE], 28)
         assert served(queue, 28 // at_once, [TWO], steal, at_once=at_once) == [TWO] * 28
         assert Counter(served(queue, 8, [TWO], steal)) == {ONE: 4, THREE: 4}
 
-    def test_also_what_comes_later(self, queue: FairQueue) -> None:
+    def test_tasks_of_the_list_that_come_later_are_started_first(self, queue: FairQueue) -> None:
         push(queue, [ONE, THREE], 30)
         served(queue, 10, [TWO], "*")
         push(queue, [TWO], 2)
@@ -53,7 +53,7 @@ class TestTheFirstListComesFirst:
         here = users_of(0, 1)
         assert Counter(served(queue, 1, [*here, TWO], "*", at_once=6)) == {here[0]: 1, TWO: 5}
 
-    def test_those_stolen_from_are_served_in_turn(self, queue: FairQueue) -> None:
+    def test_users_who_are_stolen_from_are_served_in_turn(self, queue: FairQueue) -> None:
         """Also beside the one of the list, whose shard is asked for it first, and no longer than they were before."""
         beside = users_of(1, 3)
         push(queue, [ONE, *beside[1:]], 30)
@@ -102,7 +102,7 @@ def test_a_list_costs_nobody_a_turn(redis: Redis, fair_by: str, part: int, seed:
 @by_either
 @seeds
 @runs
-def test_those_of_a_list_share_it(redis: Redis, fair_by: str, part: int, seed: int) -> None:
+def test_users_of_a_list_share_its_workers(redis: Redis, fair_by: str, part: int, seed: int) -> None:
     world = World(redis, seed, fair_by, SHARDS)
     world.run_for(world.users[:3], STEPS)
     assert world.worst(ahead=A_QUARTER) <= NEAR

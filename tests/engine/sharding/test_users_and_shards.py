@@ -56,14 +56,14 @@ class TestPlaces:
             queue.push(task(user), now=NOW)
         queue.user(TWO).pause(now=NOW)
         assert [lease.user_id for lease in queue.pop_batch(5, "w", now=NOW)] == [ONE]
-        assert [each.paused for each in queue.user_stats([ONE, TWO])] == [False, True]
+        assert [user.paused for user in queue.user_stats([ONE, TWO])] == [False, True]
         assert queue.user(TWO).purge(now=NOW) == 1
 
     def test_backlogs_are_full_for_some_only(self, redis: Redis) -> None:
         queue = FairQueue(redis, config=CONFIG.model_copy(update={"max_backlog": 1}))
         with pytest.raises(BacklogFullError) as caught:
             queue.push_batch([task(ONE), task(TWO), task(TWO), task(THREE)], now=NOW)
-        assert [getattr(each, "status", None) for each in caught.value.results] == [
+        assert [getattr(result, "status", None) for result in caught.value.results] == [
             "accepted",
             "accepted",
             "backlog_full",
@@ -72,7 +72,7 @@ class TestPlaces:
 
 
 class TestNumber:
-    def test_it_does_not_change_by_itself(self, queue: FairQueue, redis: Redis) -> None:
+    def test_the_number_of_shards_does_not_change_by_itself(self, queue: FairQueue, redis: Redis) -> None:
         queue.push(task("a"), now=NOW)
         for number in (1, 2, 8):
             other = FairQueue(redis, config=QueueConfig(shards=number))

@@ -29,7 +29,7 @@ def test_a_sweep_records_a_sample_once_a_minute(queue: FairQueue) -> None:
     queue.push(task("b"), now=now + 5)
     queue.sweep(now=now + 10)
     queue.sweep(now=now + 60)
-    minutes = {each.minute: each for each in queue.get_stats().minutes}
+    minutes = {minute.minute: minute for minute in queue.get_stats().minutes}
     first, second, none = (minutes[int(now) // 60 + index] for index in (0, 1, 2))
     assert (first.ready, second.ready) == (7, 8)
     assert first.oldest_wait == pytest.approx(30, abs=0.01)
@@ -43,7 +43,7 @@ def test_a_sweep_records_a_sample_once_a_minute(queue: FairQueue) -> None:
 def test_an_empty_backlog_is_a_sample_too(queue: FairQueue) -> None:
     now = this_minute()
     queue.sweep(now=now)
-    found = next(each for each in queue.get_stats().minutes if each.minute == int(now) // 60)
+    found = next(minute for minute in queue.get_stats().minutes if minute.minute == int(now) // 60)
     assert (found.ready, found.oldest_wait) == (0, 0)
 
 
@@ -53,7 +53,7 @@ def test_tasks_that_are_held_back_are_ready_but_not_the_oldest_wait(queue: FairQ
     queue.user("paused").pause(now=now - 500)
     queue.push(task("b"), now=now - 10)
     queue.sweep(now=now)
-    found = next(each for each in queue.get_stats().minutes if each.minute == int(now) // 60)
+    found = next(minute for minute in queue.get_stats().minutes if minute.minute == int(now) // 60)
     assert found.ready == 4
     assert found.oldest_wait == pytest.approx(10, abs=0.01)
 
@@ -64,7 +64,7 @@ def test_samples_of_shards_are_added_up_and_the_oldest_wait_is_the_longest(redis
     for number in range(40):
         queue.push(task(f"u{number}"), now=now - 40 + number)
     queue.sweep(now=now)
-    found = next(each for each in queue.get_stats().minutes if each.minute == int(now) // 60)
+    found = next(minute for minute in queue.get_stats().minutes if minute.minute == int(now) // 60)
     assert found.ready == 40
     assert found.oldest_wait == pytest.approx(40, abs=0.01)
     week = queue.get_activity(10_080, 60)

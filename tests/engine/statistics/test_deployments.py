@@ -22,7 +22,7 @@ def beat(queue: FairQueue, version: str, at: float = 0.0, worker: str = "", **op
 
 
 def deployed(queue: FairQueue) -> list[tuple[str, float]]:
-    return [(each.code_version, each.at - NOW) for each in queue.get_stats().deployments]
+    return [(deployment.code_version, deployment.at - NOW) for deployment in queue.get_stats().deployments]
 
 
 def test_a_version_is_deployed_when_a_worker_reports_it_first(queue: FairQueue) -> None:
@@ -79,7 +79,7 @@ def test_a_worker_that_reports_another_version_each_time_has_one(queue: FairQueu
     assert deployed(queue) == [("v0", 0), ("v199", 200)]
 
 
-def test_they_are_bounded(queue: FairQueue, redis: Redis) -> None:
+def test_the_records_of_deployments_are_bounded(queue: FairQueue, redis: Redis) -> None:
     for number in range(120):
         beat(queue, f"{number} " + "é\n" * 5000, number, worker=f"w{number}")
     found = queue.get_stats().deployments

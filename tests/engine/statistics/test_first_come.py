@@ -27,7 +27,7 @@ def waits(runs: list[ServedTask], slots: int, opened: float = 0.0) -> list[float
     return [wait for _, wait in replay(runs, slots, opened)]
 
 
-def test_what_a_run_waited_and_took() -> None:
+def test_a_served_task_knows_its_wait_and_its_length() -> None:
     one = ServedTask("acme", arrived=10.0, started=12.0, ended=15.0)
     assert (one.waited, one.took) == (2.0, 3.0)
 
@@ -92,7 +92,7 @@ CONTENDED = [
 
 
 def by_user(tasks: list[ServedTask], begin: float = 0, slots: int = 1) -> dict[str, tuple[float, float]]:
-    return {each.user_id: (each.waited, each.first_come) for each in compare_waits(tasks, begin, slots)}
+    return {user.user_id: (user.waited, user.first_come) for user in compare_waits(tasks, begin, slots)}
 
 
 def fair_minute(seed: int, slots: int = 16) -> list[ServedTask]:
@@ -115,17 +115,17 @@ def fair_minute(seed: int, slots: int = 16) -> list[ServedTask]:
         ran.append(ServedTask(user, some.pop(0), now, free_at[slot]))
         if some:
             waiting[user] = some  # behind all others
-    return sorted((each for each in ran if 10 <= each.ended <= 70), key=lambda each: each.ended)
+    return sorted((run for run in ran if 10 <= run.ended <= 70), key=lambda each: each.ended)
 
 
 def test_a_sample_saves_nearly_as_much_as_all_tasks_do() -> None:
     def saved(tasks: list[ServedTask]) -> float:
-        return sum(each.saved * each.tasks for each in compare_waits(tasks, 10, 16) if each.user_id != "noisy")
+        return sum(user.saved * user.tasks for user in compare_waits(tasks, 10, 16) if user.user_id != "noisy")
 
     parts = []
     for seed in range(8):
         tasks = fair_minute(seed)
-        sample = [each for first in range(seed, len(tasks), 75) for each in tasks[first : first + 5]]
+        sample = [task for first in range(seed, len(tasks), 75) for task in tasks[first : first + 5]]
         count = len(tasks) / len(sample)
         parts.append(saved([replace(each, count=count) for each in sample]) / saved(tasks))
     assert 0.7 < sum(parts) / len(parts) < 1.3
@@ -147,12 +147,12 @@ class TestComparison:
 
     def test_nothing_differs_if_tasks_started_in_the_order_of_their_arrival(self) -> None:
         tasks = [ServedTask("ann", 0, 0, 5), ServedTask("bob", 1, 5, 7), ServedTask("ann", 2, 7, 8)]
-        assert all(each.saved == 0 for each in compare_waits(tasks, 0, 1))
+        assert all(user.saved == 0 for user in compare_waits(tasks, 0, 1))
 
     def test_a_limit_of_a_user_while_slots_are_free_delays_nobody(self) -> None:
         limited = [ServedTask("limited", 0, start, start + 1) for start in range(5)]
         others = [ServedTask("other", start + 0.5, start + 0.5, start + 1) for start in range(5)]
-        assert all(each.saved == 0 for each in compare_waits([*limited, *others], 0, 4))
+        assert all(user.saved == 0 for user in compare_waits([*limited, *others], 0, 4))
 
     def test_tasks_that_started_before_occupy_a_slot_until_they_end(self) -> None:
         running = ServedTask("earlier", -50, -10, 3)
@@ -175,13 +175,13 @@ class TestComparison:
         ranks=st.permutations("abc"),
         slots=st.integers(1, 3),
     )
-    def test_what_some_save_others_wait_if_all_tasks_take_equally_long(
+    def test_saved_and_added_waits_are_equal_if_all_tasks_take_equally_long(
         self, tasks: list[tuple[int, str]], ranks: list[str], slots: int
     ) -> None:
         ran = serve(tasks, ranks, slots, took=4)
         found = compare_waits(ran, 0, slots)
         assert sum(each.tasks * each.saved for each in found) == pytest.approx(0, abs=1e-6)
-        waited = {user: [each.waited for each in ran if each.user == user] for user in "abc"}
+        waited = {user: [run.waited for run in ran if run.user == user] for user in "abc"}
         assert all(each.waited == pytest.approx(sum(waited[each.user_id]) / each.tasks) for each in found)
         # The replay in the order of the starts is what really happened, so the comparison is exact.
         first = replay(ran, slots)
@@ -215,7 +215,7 @@ class TestQueue:
         return queue.first_come_waits()
 
     @pytest.mark.parametrize("shards", [1, 3])
-    def test_what_finished_in_the_last_minute_is_replayed(self, redis: Redis, shards: int) -> None:
+    def test_tasks_that_finished_in_the_last_minute_are_replayed(self, redis: Redis, shards: int) -> None:
         queue = FairQueue(redis, config=QueueConfig(shards=shards))
         found = self.contend(queue, time.time())
         (quiet,), (noisy,) = found.helped, found.delayed
@@ -234,7 +234,7 @@ class TestQueue:
             if at < -10:
                 queue.finish(lease, took=10, now=now + at + 10)
         found = queue.first_come_waits()
-        assert [each.user_id for each in found.helped] == ["quiet"]
+        assert [user.user_id for user in found.helped] == ["quiet"]
         assert found.helped[0].saved == pytest.approx(10, abs=2)
 
     def test_with_slots_for_all_nobody_contends(self, queue: FairQueue) -> None:
@@ -242,7 +242,7 @@ class TestQueue:
         found = queue.first_come_waits(slots=8)
         assert (found.helped, found.delayed) == ([], [])
 
-    def test_what_started_earlier_is_left_out(self, queue: FairQueue) -> None:
+    def test_tasks_that_started_earlier_are_left_out(self, queue: FairQueue) -> None:
         found = self.contend(queue, time.time() - 300)
         assert (found.tasks, found.users) == (0, [])
         assert FairQueue(queue.client, "empty").first_come_waits().users == []

@@ -23,7 +23,7 @@ def attempts(number: int, failed: int = 0, took: float | None = None) -> Attempt
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_what_workers_record_is_added_up(redis: Redis, shards: int) -> None:
+def test_figures_that_workers_record_are_added_up(redis: Redis, shards: int) -> None:
     queue = FairQueue(redis, config=QueueConfig(shards=shards))
     assert queue.task_names() == []
     queue.record_task_names({"shop.mail": attempts(3, 1, 0.2), "shop.pdf": attempts(1, took=8)})
@@ -35,7 +35,7 @@ def test_what_workers_record_is_added_up(redis: Redis, shards: int) -> None:
     assert pdf.run.p50 == pytest.approx(8, rel=0.2)
 
 
-def test_of_the_oldest_hour_a_part_counts(queue: FairQueue) -> None:
+def test_a_part_of_the_oldest_hour_counts(queue: FairQueue) -> None:
     now = time.time()
     begin, passed = now // 3600 * 3600, now % 3600
     queue.record_task_names({"a": attempts(1000)}, now=begin - 3 * 3600 + 1)
@@ -85,7 +85,7 @@ def test_many_scheduled_tasks_are_sampled(queue: FairQueue, redis: Redis) -> Non
 def test_a_user_of_hostile_names_harms_no_other(queue: FairQueue, redis: Redis) -> None:
     names = ["a:b", "run:1", "\x00\n", "é" * 50, "{x}", "names"]
     queue.record_task_names({name: attempts(1, took=1) for name in names})
-    assert sorted(each.name for each in queue.task_names()) == sorted(names)
+    assert sorted(figures.name for figures in queue.task_names()) == sorted(names)
     (key,) = redis.scan_iter("*stats:names:*")
     redis.set(key, "damaged")
     assert queue.task_names() == []

@@ -39,7 +39,7 @@ def test_one_hour_by_the_clock(queue: FairQueue) -> None:
     assert found.wait.count == 10
 
 
-def test_of_the_hour_before_counts_what_the_last_sixty_minutes_reach_into(queue: FairQueue) -> None:
+def test_the_hour_before_counts_in_proportion_to_the_last_sixty_minutes(queue: FairQueue) -> None:
     for second in range(8):
         work(queue, second, took=3)
     assert had(queue, HOUR - 1).busy_seconds == 24
@@ -101,7 +101,7 @@ def test_percentiles(queue: FairQueue) -> None:
     )
 
 
-def test_those_of_the_hour_before_weigh_less(queue: FairQueue) -> None:
+def test_waits_of_the_hour_before_weigh_less(queue: FairQueue) -> None:
     """Four starts after 5 minutes' wait weigh less than three without one when half of their hour is gone."""
     for second in range(4):
         work(queue, 600 + 400 * second, waited=300)
@@ -113,7 +113,7 @@ def test_those_of_the_hour_before_weigh_less(queue: FairQueue) -> None:
     )
 
 
-def test_what_is_given_back_was_no_work(queue: FairQueue) -> None:
+def test_a_released_task_counts_no_worker_time(queue: FairQueue) -> None:
     queue.push(task("ann"), now=NINE)
     queue.release(pop(queue, NINE), now=NINE + 60)
     assert had(queue, 60).busy_seconds == 0

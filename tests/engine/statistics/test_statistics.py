@@ -25,12 +25,12 @@ def test_what_happened_in_the_last_hour(queue: FairQueue) -> None:
     assert stats.wait.count == stats.run.count == 4
     assert stats.run.p50 == pytest.approx(0.5, rel=0.1)
     assert set(stats.wait_by_priority) == {"LOW", "NORMAL", "VERY_HIGH"}
-    assert sum(each.pushed for each in stats.minutes) == 4
-    assert sum(each.finished for each in stats.minutes) == 3
-    assert sum(each.dead for each in stats.minutes) == sum(each.failed for each in stats.minutes) == 1
-    assert max(each.wait_p95 for each in stats.minutes) > 0.9
+    assert sum(minute.pushed for minute in stats.minutes) == 4
+    assert sum(minute.finished for minute in stats.minutes) == 3
+    assert sum(minute.dead for minute in stats.minutes) == sum(minute.failed for minute in stats.minutes) == 1
+    assert max(minute.wait_p95 for minute in stats.minutes) > 0.9
     assert stats.dead == {"failed": 1, "expired": 0, "poisoned": 0}
-    assert stats.sla.violated == sum(each.violated for each in stats.minutes) >= 1
+    assert stats.sla.violated == sum(minute.violated for minute in stats.minutes) >= 1
 
 
 def test_dependencies(queue: FairQueue) -> None:
@@ -67,8 +67,8 @@ def test_promises_and_promotions(queue: FairQueue) -> None:
     assert len(queue.pop_batch(9, "w", now=now + 86_401)) == 4
     stats = queue.get_stats()
     assert replace(stats.sla, by_priority={}) == SlaStats(4, 4, 4, 3, {"VERY_LOW": 1, "LOW": 1, "NORMAL": 1})
-    assert sum(each.promoted for each in stats.minutes) == 3
-    assert sum(each.violated for each in stats.minutes) == 4
+    assert sum(minute.promoted for minute in stats.minutes) == 3
+    assert sum(minute.violated for minute in stats.minutes) == 4
 
 
 def test_depth_by_priority(queue: FairQueue) -> None:
@@ -104,7 +104,7 @@ def test_workers_that_have_died_are_not_counted(queue: FairQueue) -> None:
     assert queue.get_stats().workers == 1
 
 
-def test_what_is_due_waits_for_a_worker(queue: FairQueue) -> None:
+def test_due_tasks_are_counted(queue: FairQueue) -> None:
     now = time.time() - 100
     queue.user("fast").set_rate("1/m", now=now)
     queue.push_batch([task("fast"), task("fast"), task("late", execute_after=now + 99)], now=now)
@@ -138,7 +138,7 @@ def test_percentiles_are_right_to_9_percent(queue: FairQueue, seconds: float) ->
 def test_percentiles_of_many() -> None:
     figures = percentiles({0: 90, 40: 8, 80: 2})
     assert figures.count == 100
-    assert [round(each * 1e6) for each in (figures.p50, figures.p95, figures.p99)] == [1, 1117, 1143480]
+    assert [round(figure * 1e6) for figure in (figures.p50, figures.p95, figures.p99)] == [1, 1117, 1143480]
 
 
 def test_reading_them_costs_the_same_however_much_there_is(queue: FairQueue, redis: Redis) -> None:

@@ -57,7 +57,7 @@ def test_the_longest_waits_come_first(queue: FairQueue, redis: Redis) -> None:
     assert counted(redis, lambda: queue.longest_waits(20))["hmget"]["calls"] <= 40
 
 
-def test_whose_most_of_what_waits_is_comes_first_among_any_number_of_users(queue: FairQueue, redis: Redis) -> None:
+def test_the_users_with_most_waiting_tasks_come_first(queue: FairQueue, redis: Redis) -> None:
     assert queue.busiest_users() == []
     queue.push_batch([task(f"u{number}") for number in range(500)], now=NOW)
     queue.push_batch([task("loud") for _ in range(500)], now=NOW)

@@ -35,13 +35,13 @@ def test_the_longest_waits_of_each_half_hour_are_kept(redis: Redis, shards: int)
     queue.sweep(now=now + HALF_HOUR + 60)
     history = queue.wait_history()
     assert (len(history.begins), history.begins[-5]) == (48, now)
-    waits = {each.user_id: each.waits[-6:] for each in history.users}
+    waits = {user.user_id: user.waits[-6:] for user in history.users}
     assert waits == {
         "ann": (None, 300, 1860, None, None, None),
         "bob": (None, 300, 0, None, None, None),
         "carol": (None, 100, 1660, None, None, None),
     }
-    assert [each.user_id for each in history.users] == ["ann", "carol", "bob"]
+    assert [user.user_id for user in history.users] == ["ann", "carol", "bob"]
     assert history.users[0].ready[-5:-3] == (2, 2)
     assert history.users[0].longest == 1860
 
@@ -53,10 +53,10 @@ def test_the_median_is_of_all_who_wait(queue: FairQueue) -> None:
     queue.sweep(now=now + 100)
     history = queue.wait_history()
     assert history.medians[-4:] == (None, 80, None, None)
-    assert [each.user_id for each in history.users] == [f"u{number:02}" for number in range(KEPT_USERS)]
+    assert [user.user_id for user in history.users] == [f"u{number:02}" for number in range(KEPT_USERS)]
 
 
-def test_what_is_held_back_is_no_wait(queue: FairQueue) -> None:
+def test_tasks_that_are_held_back_count_as_no_wait(queue: FairQueue) -> None:
     now = begin_of(1)
     queue.push_batch([task("paused"), task("member")], now=now)
     queue.user("member").set_organization("acme", now=now)
@@ -99,7 +99,7 @@ def test_a_damaged_record_counts_as_absent(queue: FairQueue, redis: Redis, value
     assert queue.wait_history().users == []
     queue.push(task("ann"), now=now - 50)
     queue.sweep(now=now)
-    assert [each.user_id for each in queue.wait_history().users] == ["ann"]
+    assert [user.user_id for user in queue.wait_history().users] == ["ann"]
 
 
 def test_a_key_of_another_type_costs_only_the_history(queue: FairQueue, redis: Redis) -> None:

@@ -26,7 +26,7 @@ NO_CLIENTS = [
 
 
 @pytest.mark.parametrize("given", NO_CLIENTS, ids=lambda given: type(given).__name__)
-def test_what_is_no_client_is_told_how_to_have_one(given: Any) -> None:
+def test_an_object_that_is_no_client_is_refused_with_advice(given: Any) -> None:
     with pytest.raises(
         ConfigurationError, match=rf"redis client, as create_redis_client\(\).*got [\w.]*{type(given).__name__};"
     ):
@@ -53,7 +53,7 @@ def test_a_client_of_the_other_kind_is_told_from_ones_own() -> None:
 
 
 @pytest.mark.parametrize("given", [{}, {"cluster": True}], ids=["a server", "a cluster"])
-def test_what_the_configuration_makes_is_taken(given: dict[str, Any]) -> None:
+def test_clients_that_the_configuration_makes_are_accepted(given: dict[str, Any]) -> None:
     config = FairQueueConfig(redis=RedisConfig(url="redis://127.0.0.1:1/0", **given))
     FairQueue(config.create_redis_client())
     AsyncFairQueue(config.create_async_redis_client())

@@ -63,7 +63,9 @@ def test_a_tracer_that_replaces_the_method_sees_every_call(redis: Redis, monkeyp
 
 
 @pytest.mark.parametrize("options", [{"decode_responses": True}, {"protocol": 3}, {"single_connection_client": True}])
-def test_whatever_the_client_was_told_payloads_are_bytes(server: Server, redis: Redis, options: dict[str, Any]) -> None:
+def test_payloads_are_bytes_with_any_options_of_the_client(
+    server: Server, redis: Redis, options: dict[str, Any]
+) -> None:
     assert redis.dbsize() == 0
     with server.client(**options) as client:
         queue = FairQueue(client)
@@ -113,7 +115,7 @@ def test_threads_share_a_client(redis: Redis) -> None:
     made = [task(f"u{i % 5}") for i in range(200)]
     with ThreadPoolExecutor(4) as threads:
         results = list(threads.map(queue.push, made))
-    assert [result.task_id for result in results] == [each.task_id for each in made]
+    assert [result.task_id for result in results] == [task.task_id for task in made]
     assert queue.check_invariants() == []
 
 
@@ -151,7 +153,7 @@ def test_a_connection_that_breaks_among_slices_costs_none_and_doubles_none(
     assert queue.get_stats().totals["pushed"] == 1001
 
 
-def test_what_can_not_be_pushed_is_said_before_anything_is(redis: Redis) -> None:
+def test_a_task_that_can_not_be_pushed_is_reported_before_any_push(redis: Redis) -> None:
     queue = FairQueue(redis, config=QueueConfig(pipeline_batch_size=10, max_payload_bytes=20))
     with pytest.raises(TaskValidationError, match="the limit"):
         queue.push_batch([*many(500), task(payload="x" * 50)], now=NOW)

@@ -30,13 +30,13 @@ def client(server: Server, redis: Redis) -> Iterator[Any]:
 
 
 def test_calls_one_after_the_other_use_one_connection(client: Any, redis: Redis) -> None:
-    others = {each["id"] for each in redis.client_list()}
+    others = {connection["id"] for connection in redis.client_list()}
     queue = FairQueue(client)
     queue.push(task())
     ids = {client.client_id() for _ in range(3)}
     queue.push(task())
     assert {client.client_id()} == ids
-    assert {each["id"] for each in client.client_list()} - others == {str(each) for each in ids}
+    assert {connection["id"] for connection in client.client_list()} - others == {str(number) for number in ids}
 
 
 def test_a_connection_that_the_server_closed_is_replaced(client: Any, redis: Redis) -> None:
@@ -59,13 +59,13 @@ def test_every_connection_can_be_used_at_once_and_no_more(client: Any) -> None:
     pool, names = client.connection_pool, FairQueue(client)._transport._connection._names
     for _ in range(2):
         taken = [pool.get_connection(*names) for _ in range(4)]
-        assert len({id(each) for each in taken}) == 4
+        assert len({id(connection) for connection in taken}) == 4
         with ThreadPoolExecutor(1) as threads:
             waits = threads.submit(client.client_id)
             pool.release(taken.pop())
             assert waits.result(timeout=10)
-        for each in taken:
-            pool.release(each)
+        for connection in taken:
+            pool.release(connection)
 
 
 def test_threads_share_the_pool(client: Any) -> None:
@@ -108,12 +108,14 @@ async def async_client(server: Server, redis: Redis) -> AsyncIterator[Any]:
 
 
 async def test_a_coroutines_calls_one_after_the_other_use_one_connection(async_client: Any, redis: Redis) -> None:
-    others = {each["id"] for each in redis.client_list()}
+    others = {connection["id"] for connection in redis.client_list()}
     queue = AsyncFairQueue(async_client)
     await queue.push(task())
     ids = {await async_client.client_id() for _ in range(3)}
     await queue.push(task())
-    assert {each["id"] for each in await async_client.client_list()} - others == {str(each) for each in ids}
+    assert {connection["id"] for connection in await async_client.client_list()} - others == {
+        str(number) for number in ids
+    }
 
 
 async def test_a_coroutines_connection_that_the_server_closed_is_replaced(async_client: Any, redis: Redis) -> None:
@@ -126,7 +128,7 @@ async def test_a_coroutines_connection_that_the_server_closed_is_replaced(async_
 async def test_a_closed_asynchronous_client_connects_again(async_client: Any, redis: Redis) -> None:
     before = await async_client.client_id()
     await async_client.connection_pool.disconnect(inuse_connections=False)
-    assert str(before) not in {each["id"] for each in redis.client_list()}
+    assert str(before) not in {connection["id"] for connection in redis.client_list()}
     between = await async_client.client_id()
     await async_client.aclose()
     assert len({before, between, await async_client.client_id()}) == 3
@@ -136,14 +138,14 @@ async def test_coroutines_can_use_every_connection_at_once_and_no_more(async_cli
     pool, names = async_client.connection_pool, AsyncFairQueue(async_client)._transport._connection._names
     for _ in range(2):
         taken = [await pool.get_connection(*names) for _ in range(4)]
-        assert len({id(each) for each in taken}) == 4
+        assert len({id(connection) for connection in taken}) == 4
         waiting = asyncio.create_task(async_client.client_id())
         await asyncio.sleep(0)
         assert not pool.can_get_connection()
         await pool.release(taken.pop())
         assert await waiting
-        for each in taken:
-            await pool.release(each)
+        for connection in taken:
+            await pool.release(connection)
 
 
 async def test_coroutines_share_the_pool(async_client: Any) -> None:

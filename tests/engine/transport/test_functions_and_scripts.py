@@ -63,7 +63,7 @@ def test_functions_are_loaded_once_and_together(redis: Redis) -> None:
     assert called(redis, "evalsha") == called(redis, "eval") == 0
 
 
-def test_what_belongs_to_one_call_is_gone_in_the_next(queue: FairQueue) -> None:
+def test_state_of_one_call_is_gone_in_the_next(queue: FairQueue) -> None:
     """The server keeps functions with their variables: users, buffers and counters of a call must not."""
     queue.push_batch([task(f"u{i}") for i in range(5)], now=NOW)
     queue.user("u1").pause(now=NOW)

@@ -43,9 +43,12 @@ def replica(primary: Server, make_server: MakeServer) -> Server:
     return make_replica(make_server, primary)
 
 
-def test_what_is_acknowledged_is_on_a_replica(client: Redis, replica: Server) -> None:
+def test_an_acknowledged_push_is_on_a_replica(client: Redis, replica: Server) -> None:
     queue = FairQueue(client, config=PATIENT)
-    ids = [queue.push(task(), now=NOW).task_id, *(each.task_id for each in queue.push_batch([task(), task()], now=NOW))]
+    ids = [
+        queue.push(task(), now=NOW).task_id,
+        *(result.task_id for result in queue.push_batch([task(), task()], now=NOW)),
+    ]
     with replica.client() as there:
         assert all(there.exists(f"fq:{{default:0}}:payload:{task_id}") for task_id in ids)
     assert queue.check_invariants() == []
@@ -86,7 +89,7 @@ def test_nobody_is_asked_unless_it_is_wanted(client: Redis) -> None:
     assert "cmdstat_wait" not in client.info("commandstats")
 
 
-def test_what_the_primary_refuses_stays_what_it_is(client: Redis, replica: Server) -> None:
+def test_an_error_of_the_primary_is_raised_unchanged(client: Redis, replica: Server) -> None:
     client.set("fq:{default:0}:users", "squatter")
     with pytest.raises(Exception, match="WRONGTYPE"):
         FairQueue(client, config=SAFE).push(task(), now=NOW)

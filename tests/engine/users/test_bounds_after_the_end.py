@@ -45,7 +45,7 @@ def fail(queue: FairQueue, user: str, at: float, error: str = "it failed", **opt
 
 
 def kept_results(queue: FairQueue, ids: list[str]) -> list[bool]:
-    return [queue.get_task(each).result is not None for each in ids]
+    return [queue.get_task(task_id).result is not None for task_id in ids]
 
 
 def test_the_oldest_results_of_a_user_go_first_and_no_others(make_queue: MakeQueue) -> None:
@@ -112,7 +112,7 @@ def test_further_dead_letters_are_kept_in_a_short_form(make_queue: MakeQueue, re
     assert [queue.get_task(each).payload_bytes_removed for each in (*complete, large, small)] == [0, 0, 5026, 0]
     assert queue.get_task(small).payload == "p" * 500
     assert redis.strlen(P + "payload:" + large) < 600
-    letter = next(each for each in queue.dlq.list() if each.original_task.task_id == large)
+    letter = next(entry for entry in queue.dlq.list() if entry.original_task.task_id == large)
     assert letter.reason.startswith("ValueError: éé")
     assert "complete dead letters, as many as max_dead_letters" in letter.reason
     assert len(letter.reason) < 500
@@ -139,7 +139,7 @@ def test_requeuing_all_leaves_those_without_a_payload(make_queue: MakeQueue) -> 
     queue = make_queue(max_dead_letters=1)
     ids = [fail(queue, "a", at, payload="p" * 5000) for at in range(3)]
     assert queue.dlq.requeue_all(now=NOW + 5) == 1
-    assert [queue.get_task(each).state.value for each in ids] == ["queued", "failed", "failed"]
+    assert [queue.get_task(task_id).state.value for task_id in ids] == ["queued", "failed", "failed"]
 
 
 def test_a_limit_of_0_is_none(make_queue: MakeQueue) -> None:

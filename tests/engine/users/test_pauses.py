@@ -184,8 +184,8 @@ class TestRepair:
             redis.zrem(f"{P}throttled", entry)
         if score is not None or not is_known:
             redis.zadd(f"{P}throttled", {entry: 9e15})
-        assert {each.invariant for each in queue.check_invariants()} == {"throttled"}
-        assert all(each.is_fixed for each in queue.repair(now=NOW))
+        assert {violation.invariant for violation in queue.check_invariants()} == {"throttled"}
+        assert all(repair.is_fixed for repair in queue.repair(now=NOW))
         assert queue.check_invariants() == []
         assert len(queue.pop_batch(9, "w", now=NOW + 60)) == 2
 
@@ -198,7 +198,7 @@ def test_a_pause_moves_to_other_shards_with_its_note_and_end(redis: Redis) -> No
     queue.reshard(4, now=NOW + 1)
     expected = Pause("moves", NOW + 60)
     assert moved.get_stats(0).pause == expected
-    assert {each.pause for each in moved.user_stats([f"user-{number}" for number in range(9)])} == {expected}
+    assert {user.pause for user in moved.user_stats([f"user-{number}" for number in range(9)])} == {expected}
     assert moved.organization("acme").stats().pause == expected
     assert moved.check_invariants() == []
     moved.push_batch([task(f"user-{number}") for number in range(9)], now=NOW + 2)

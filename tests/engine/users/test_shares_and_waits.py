@@ -22,7 +22,7 @@ def run(queue: FairQueue, user: str, took: float, *, at: float = 0) -> None:
 
 
 def by_user(queue: FairQueue) -> dict[str, UserFairness]:
-    return {each.user_id: each for each in queue.fairness().examined}
+    return {user.user_id: user for user in queue.fairness().examined}
 
 
 def hold(queue: FairQueue) -> dict[str, str | None]:
@@ -61,16 +61,16 @@ class TestWaiting:
         queue.push_graph([blocker, task("deferred", depends_on=[blocker.task_id])], now=NOW)
         push(queue, "ready", 3)
         users = ["later", "tomorrow", "retrying", "deferred", "blocker", "ready"]
-        assert [each.waiting for each in queue.user_stats(users)] == [0, 0, 0, 0, 1, 3]
+        assert [user.waiting for user in queue.user_stats(users)] == [0, 0, 0, 0, 1, 3]
         found = by_user(queue)
         assert {user: found[user].waiting for user in users} == dict(zip(users, [0, 0, 0, 0, 1, 3], strict=True))
         assert queue.fairness().noisy_users == ()
 
-    def test_what_is_held_back_has_a_reason_and_does_not_wait(self, queue: FairQueue) -> None:
+    def test_tasks_that_are_held_back_have_a_reason_and_do_not_wait(self, queue: FairQueue) -> None:
         expected = hold(queue)
         found = by_user(queue)
         assert {user: found[user].held_by for user in expected} == expected
-        stats = {each.user_id: each for each in queue.user_stats(list(expected))}
+        stats = {user.user_id: user for user in queue.user_stats(list(expected))}
         assert {user: each.held_by for user, each in stats.items()} == expected
         assert [user for user, each in stats.items() if each.waiting] == ["free"]
         assert [user for user in expected if found[user].waiting] == ["free"]
@@ -93,21 +93,21 @@ class TestWaiting:
         push(queue, "new", at=20)
         push(queue, "tomorrow", due=86_400, at=20)
         fairness = queue.fairness()
-        ranked = [(each.user_id, round(each.wait_seconds)) for each in fairness.examined]
+        ranked = [(user.user_id, round(user.wait_seconds)) for user in fairness.examined]
         # The engine's time does not go back: what was pushed for an earlier moment was pushed at the latest one.
         assert ranked == [("bulk", 20), ("patient", 20), ("urgent", 5), ("new", 0), ("tomorrow", 0)]
         assert fairness.examined[-1].since is None
 
 
 class TestShares:
-    def test_they_are_of_all_active_users(self, queue: FairQueue) -> None:
+    def test_shares_are_of_all_active_users(self, queue: FairQueue) -> None:
         for n in range(70):
             push(queue, f"u{n:02}")
         queue.user("u00").set_weight(4, now=NOW)
         queue.user("u01").pause(now=NOW)
         push(queue, "later", due=3600)
         fairness = queue.fairness(1, user_ids=["u00", "u01", "u02", "later"])
-        shares = {each.user_id: each.share_if_busy for each in fairness.examined}
+        shares = {user.user_id: user.share_if_busy for user in fairness.examined}
         assert (fairness.active_users, fairness.weights, fairness.users) == (69, 72, 71)
         assert shares["u00"] == pytest.approx(4 / 72)
         assert shares["u02"] == pytest.approx(1 / 72)
@@ -123,7 +123,7 @@ class TestShares:
         push(queue, "carol")
         fairness = queue.fairness()
         assert (fairness.active_users, fairness.weights) == (3, 5)
-        shares = {each.user_id: each.share_if_busy for each in fairness.examined}
+        shares = {user.user_id: user.share_if_busy for user in fairness.examined}
         assert shares == pytest.approx({"ann": 0.2, "bob": 0.2, "carol": 0.6})
 
     def test_a_user_that_only_runs_is_active_until_it_ends(self, queue: FairQueue) -> None:
@@ -166,16 +166,16 @@ class TestNoisyAndQuiet:
         push(queue, "newer", at=1.1)
         assert queue.fairness().late_users == []
         queue.heartbeat("w", {}, now=NOW + 60)
-        assert [each.user_id for each in queue.fairness().late_users] == ["quiet", "newer"]
+        assert [user.user_id for user in queue.fairness().late_users] == ["quiet", "newer"]
         assert queue.fairness().oldest_quiet_wait_seconds == pytest.approx(59)
 
-    def test_who_has_had_its_share_is_not_late(self, queue: FairQueue) -> None:
+    def test_a_user_who_has_had_its_share_is_not_late(self, queue: FairQueue) -> None:
         run(queue, "steady", 300)
         push(queue, "steady", 2, at=1)
         push(queue, "other", 2, at=1)
         assert len(queue.pop_batch(2, "w", ["steady", "other"], lease=3600, now=NOW + 1)) == 2
         queue.heartbeat("w", {}, now=NOW + 501)
-        assert [each.user_id for each in queue.fairness().late_users] == ["other"]
+        assert [user.user_id for user in queue.fairness().late_users] == ["other"]
 
     def test_jain_s_index_is_of_worker_time_by_weight(self, queue: FairQueue) -> None:
         for user, weight, took in (("a", 1, 10), ("b", 3, 30)):
@@ -219,8 +219,8 @@ class TestBounds:
         run(queue, "u3", 30)
         fairness = queue.fairness(2000, user_ids=names[:3])
         assert (fairness.active_users, fairness.weights, fairness.users) == (20, 20, 20)
-        assert {each.user_id for each in fairness.examined} == set(names)
-        assert all(each.share_if_busy == pytest.approx(0.05) for each in fairness.examined)
+        assert {user.user_id for user in fairness.examined} == set(names)
+        assert all(user.share_if_busy == pytest.approx(0.05) for user in fairness.examined)
         assert fairness.busy_seconds == pytest.approx(30, rel=0.01)
 
 
@@ -234,7 +234,7 @@ def test_by_tasks_the_expected_wait_counts_tasks(make_queue: MakeQueue) -> None:
         push(queue, user)
     push(queue, "runs", at=60)
     pop(queue, NOW + 60, users=["runs"])
-    expected = {each.user_id: each.expected_wait_seconds for each in queue.fairness().examined}
+    expected = {user.user_id: user.expected_wait_seconds for user in queue.fairness().examined}
     mean, share = 120 / 21, 1 / 3
     assert expected["long"] == pytest.approx(2 * mean / share, rel=0.05)
     assert expected["short"] == pytest.approx(21 * mean / share, rel=0.05)
@@ -267,6 +267,6 @@ def test_a_wrong_number_of_active_users_is_found_and_repaired(queue: FairQueue, 
     push(queue, "a")
     redis.hincrby("fq:{default:0}:stats", "active_users", 3)
     redis.hdel("fq:{default:0}:stats", "revision")
-    assert [each.detail for each in queue.check_invariants()] == ["active_users is 4, must be 1"]
+    assert [violation.detail for violation in queue.check_invariants()] == ["active_users is 4, must be 1"]
     queue.repair(now=NOW)
     assert queue.fairness().active_users == 1

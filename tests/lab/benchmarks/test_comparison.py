@@ -28,7 +28,7 @@ def test_figures_are_written_with_machine_versions_and_commit(tmp_path: Path) ->
     assert set(written["versions"]) >= {"python", "django", "redis", "server"}
     figures = written["parts"]["imports"]
     assert figures
-    assert all(min(each["values"]) <= each["median"] <= max(each["values"]) for each in figures)
+    assert all(min(figure["values"]) <= figure["median"] <= max(figure["values"]) for figure in figures)
 
 
 @pytest.mark.slow
@@ -59,4 +59,4 @@ def test_an_indented_row_is_named_with_the_row_it_belongs_to() -> None:
     table = Table("engine")
     table.add("a push", [1.0, 3.0, 2.0], "µs")
     table.add("  server", 5.0, "µs")
-    assert [(each.name, each.median) for each in table.figures] == [("a push", 2.0), ("a push: server", 5.0)]
+    assert [(figure.name, figure.median) for figure in table.figures] == [("a push", 2.0), ("a push: server", 5.0)]

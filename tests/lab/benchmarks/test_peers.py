@@ -33,7 +33,7 @@ def test_each_run_of_each_task_is_counted_over_all_processes(tmp_path: Path) -> 
     assert counted(tmp_path, [0] * 300) == [255, 0, 0]
 
 
-def test_it_is_written_when_tasks_that_do_something_end(tmp_path: Path) -> None:
+def test_the_end_of_a_task_that_works_is_recorded(tmp_path: Path) -> None:
     file = tmp_path / "runs"
     Runs.create(file, 3)
     variables = {"PYTHONPATH": str(HERE), "BENCH_TASKS": "3", "BENCH_RUNS": str(file), "BENCH_WORK": "sleep 0.02"}

@@ -39,7 +39,7 @@ def verdict(
     return [line.split(":")[0] for line in judge(pushes, runs_of(effects), tasks, attempts).violations]
 
 
-def test_what_ran_once_is_fine() -> None:
+def test_a_task_that_ran_once_is_fine() -> None:
     assert verdict(start(1), end(1), tasks=ended()) == []
 
 

@@ -36,7 +36,7 @@ def impossible(world: World) -> Outcome:
     raise SkippedError(f"nothing runs {world.queue.name} here")
 
 
-def test_what_is_not_as_expected_fails_and_what_cannot_be_tried_does_not(
+def test_an_unexpected_outcome_fails_and_an_impossible_case_is_skipped(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     known = [Case(function.__name__, "all of it", function) for function in (good, bad, broken, impossible)]

@@ -14,7 +14,7 @@ ROWS = page.read(page.PAGE.read_text())
 
 def test_the_page_has_the_cases_and_no_others() -> None:
     """If not: ``python -m tests.lab.neighbors --page``, with the names of new cases to run only those."""
-    assert sorted(row[:3] for row in ROWS) == sorted(page.declared(each) for each in all_cases())
+    assert sorted(row[:3] for row in ROWS) == sorted(page.declared(case) for case in all_cases())
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.neighbor)

@@ -89,7 +89,7 @@ class Explorer:
     def is_new(self, state: State) -> bool:
         tasks = state.oracle.tasks
         leases = tuple(
-            sorted((each.task_id, each.token == tasks[each.task_id].token, each.worker) for each in state.leases)
+            sorted((lease.task_id, lease.token == tasks[lease.task_id].token, lease.worker) for lease in state.leases)
         )
         key = (state.outline, state.now, leases)
         if key in self.known:

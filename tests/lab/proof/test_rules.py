@@ -55,17 +55,17 @@ def test_every_name_is_local(name: str) -> None:
     text = bare(scripts.load(name).source.split("\n", 1)[1])
     declared = set(re.findall(r"\bfunction ([a-z_A-Z]\w*)\b(?!\.)", text))
     for names in re.findall(r"\blocal ([\w, ]+?)(?:\s*=|\n|$)", text, re.MULTILINE):
-        declared |= {each.strip() for each in names.split(",")}
+        declared |= {name.strip() for name in names.split(",")}
     declared |= set(re.findall(r"\blocal function (\w+)", text))
     for names in re.findall(r"\bfunction [\w.]*\s*\(([\w, .]*)\)|\bfunction\s*\(([\w, .]*)\)", text):
-        declared |= {each.strip() for each in ",".join(names).split(",")}
+        declared |= {name.strip() for name in ",".join(names).split(",")}
     for names in re.findall(r"\bfor ([\w, ]+?) in\b|\bfor (\w+) =", text):
-        declared |= {each.strip() for each in ",".join(names).split(",")}
+        declared |= {name.strip() for name in ",".join(names).split(",")}
     assigned: set[str] = set()
     for names in re.findall(
         r"(?:^|\bthen\b|\belse\b|\bdo\b)\s*([a-zA-Z_]\w*(?:, *[a-zA-Z_]\w*)*) = ", text, re.MULTILINE
     ):
-        assigned |= {each.strip() for each in names.split(",")}
+        assigned |= {name.strip() for name in names.split(",")}
     in_tables = set(re.findall(r"^\s*(\w+) = [^\n]*,$", text, re.MULTILINE))
     unknown = assigned - declared - in_tables
     assert not unknown, f"{name} assigns to globals: {unknown}"
@@ -134,9 +134,9 @@ def test_what_a_call_notes_at_a_user_is_removed_before_the_next_call() -> None:
 @pytest.mark.parametrize("name", FILES)
 def test_commands_are_named_by_a_constant(name: str) -> None:
     """So that what a script may do can be read: the exceptions are three, and choose between constants."""
-    odd = [each for each in calls((LUA / name).read_text()) if not re.match(r"'[A-Z]+'", each)]
-    for each in odd:
-        assert each.startswith("command,") or re.match(r"\w+ and '[A-Z]+' or '[A-Z]+',", each), each
+    odd = [call for call in calls((LUA / name).read_text()) if not re.match(r"'[A-Z]+'", call)]
+    for call in odd:
+        assert call.startswith("command,") or re.match(r"\w+ and '[A-Z]+' or '[A-Z]+',", call), call
 
 
 @pytest.mark.parametrize("name", scripts.names())

@@ -100,7 +100,7 @@ def test_deploys_cost_no_attempt_however_many_there_are(queue: FairQueue) -> Non
 
 
 @pytest.mark.parametrize("name", ["300000000", "1e5", "9007199254740993", "0x10", "nan", "-0", "00"])
-def test_what_looks_like_a_number_is_a_text(queue: FairQueue, name: str) -> None:
+def test_a_name_that_looks_like_a_number_is_a_text(queue: FairQueue, name: str) -> None:
     """106, 108: scripts wrote 300000000 as 3e+8, and half of a task's keys had another name."""
     payload: Any = {"n": [300_000_000, 9_007_199_254_740_993, 2**63, 0.1, 1e22], "empty": [[], {}]}
     queue.push(task(name, task_id=name, payload=payload), now=NOW)

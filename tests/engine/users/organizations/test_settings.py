@@ -67,7 +67,7 @@ class TestMembers:
         join(queue, name, name, "b")
         assert sorted(queue.organization(name).members().items) == sorted([name, "b"])
 
-    def test_who_leaves_is_no_member(self, queue: FairQueue) -> None:
+    def test_a_user_who_leaves_an_organization_is_no_member(self, queue: FairQueue) -> None:
         join(queue, "g", "a", "b")
         queue.user("a").set_organization(None, now=NOW)
         assert queue.organization("g").members().items == ["b"]
@@ -82,7 +82,7 @@ class TestLists:
         assert served(leases) == ["b", "d", "c", "d", "b", "c", "a", "a", "e"]
         assert served(queue.pop_batch(9, "w", users=["b"], steal="*", now=NOW)) == ["e"]
 
-    def test_what_a_list_gave_a_member_costs_its_organization_no_turn(self, queue: FairQueue) -> None:
+    def test_a_task_that_a_list_gave_a_member_costs_its_organization_no_turn(self, queue: FairQueue) -> None:
         join(queue, "g", "a", "b")
         for name in ("a", "b", "x"):
             push_many(queue, name, 2)
@@ -129,7 +129,10 @@ class TestLooking:
         for name in names:
             queue.organization(name).set_weight(2, now=NOW)
         assert read_pages(lambda cursor: queue.organizations(cursor, 10), 10) == names
-        assert [each.organization for each in queue.organization_stats(["g001", "none"])] == ["g001", "none"]
+        assert [organization.organization for organization in queue.organization_stats(["g001", "none"])] == [
+            "g001",
+            "none",
+        ]
 
     def test_a_task_of_a_member_says_how_it_stands(self, queue: FairQueue) -> None:
         join(queue, "g", "a", "b")
@@ -170,7 +173,7 @@ class TestWhatIsKept:
         join(queue, None, "a")
         assert queue.organization("g").stats().weight == 3
 
-    def test_whoever_has_left_an_organization_that_was_never_there_has_no_record(self, queue: FairQueue) -> None:
+    def test_leaving_no_organization_makes_no_record(self, queue: FairQueue) -> None:
         join(queue, None, "a")
         assert queue.users().items == []
 

@@ -150,9 +150,7 @@ class TestBesideOthers:
 
 
 class TestMembers:
-    def test_what_blocks_a_member_takes_it_out_of_its_organization_s_ring_only(
-        self, queue: FairQueue, redis: Redis
-    ) -> None:
+    def test_a_blocked_member_leaves_only_the_ring_of_its_organization(self, queue: FairQueue, redis: Redis) -> None:
         join(queue, "g", "paused", "capped", "rated", "free")
         queue.user("paused").pause(now=NOW)
         queue.user("capped").set_max_running(1, now=NOW)
