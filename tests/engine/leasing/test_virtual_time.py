@@ -50,10 +50,10 @@ def test_a_released_task_is_no_head_start(make_queue: MakeQueue) -> None:
 def test_workers_that_prefer_one_user_leave_the_others_their_weights(make_queue: MakeQueue, dedicated: int) -> None:
     queue = make_queue(fair_by="tasks")
     for user in "abc":
-        queue.push_batch([task(user) for _ in range(2000)], now=NOW)
+        queue.push_batch([task(user) for _ in range(1300)], now=NOW)
     queue.user("b").set_weight(4, now=NOW)
     got = dict.fromkeys("abc", 0)
-    for number in range(200):
+    for number in range(120):
         lease = pop(queue, NOW + number, worker="shared")
         got[lease.user_id] += 1
         queue.finish(lease, took=1, now=NOW + number)
@@ -71,9 +71,9 @@ def test_a_user_with_dedicated_workers_gets_its_share_of_the_others(
     """However few of its tasks wait at once: what a list gives is no turn, and no right to one."""
     queue, now, has = make_queue(fair_by=fair_by), NOW, 0
     for user in "bc":
-        queue.push_batch([task(user) for _ in range(450)], now=NOW)
+        queue.push_batch([task(user) for _ in range(240)], now=NOW)
     got, running = Counter[str](), list[Any]()
-    while got.total() < 450:
+    while got.total() < 240:
         queue.push_batch([task("a") for _ in range(waiting - has)], now=now)
         has = waiting
         for kind, slots, users in (("own", dedicated, ["a"]), ("shared", 2, "*")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -62,6 +63,14 @@ def declare() -> Any:
     return work
 
 
+SCHEDULE_OPTIONS = ("every", "cron", "timezone", "start", "expires")
+
+
+def add_schedule(option: str, queue: FairQueue, wrong: Any) -> None:
+    interval = {} if option == "cron" else {"every": 60}
+    queue.schedules.add("s", task=Task.create("u", 3, 1), **{**interval, option: wrong})
+
+
 CALLS: dict[str, Callable[[FairQueue, Any], object]] = {
     "Task.create(name)": lambda _, wrong: Task.create("u", 3, 1, name=wrong),
     "Task.create(user_id)": lambda _, wrong: Task.create(wrong, 3, 1),
@@ -78,6 +87,7 @@ CALLS: dict[str, Callable[[FairQueue, Any], object]] = {
     "Task.from_lua_result": lambda _, wrong: Task.from_lua_result(wrong),
     "get_queue": lambda _, wrong: get_queue(wrong),
     "settle": lambda queue, wrong: queue.settle(wrong),
+    **{f"schedules.add({option})": partial(add_schedule, option) for option in SCHEDULE_OPTIONS},
     "enqueue": lambda _, wrong: declare().enqueue(wrong),
     "enqueue_many": lambda _, wrong: declare().enqueue_many(wrong),
     "enqueue_many of one": lambda _, wrong: declare().enqueue_many([wrong]),

@@ -141,19 +141,13 @@ def site(redis: Redis) -> Site:
 class TestBesideAUserOfLongTasks:
     """Its shard's virtual time stands still while the others', and their users, go on."""
 
-    @pytest.mark.parametrize("passed", [0, 100, 400])
-    def test_a_newcomer_is_next(self, site: Site, passed: int) -> None:
-        for _ in range(passed):
-            site.run_one()
-        site.push(BESIDE_A[0])
-        assert site.run_until(BESIDE_A[0]) == 1
-
-    @pytest.mark.parametrize("passed", [0, 100, 400])
-    def test_a_newcomer_gets_its_share_and_no_more(self, site: Site, passed: int) -> None:
+    @pytest.mark.parametrize("passed", [0, 400])
+    def test_a_newcomer_is_next_and_gets_its_share_and_no_more(self, site: Site, passed: int) -> None:
         for _ in range(passed):
             site.run_one()
         site.push(BESIDE_A[0], 300)
         site.got.clear()
+        assert site.run_until(BESIDE_A[0]) == 1
         for _ in range(200):
             site.run_one()
         shares = [site.got[user] for user in (BESIDE_A[0], *ELSEWHERE)]
