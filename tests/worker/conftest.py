@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -10,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import psutil
@@ -20,16 +21,19 @@ from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
+from tests.worker import preloaded
+from tests.worker.preloaded import WARNINGS, Copies, Copy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+    from pathlib import Path
 
     from redis import Redis
     from typing_extensions import Self
 
     from tests.servers import Server
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = preloaded.ROOT
 STARTED, ENDED = "tests:started", "tests:ended"
 """The lists in which the project's tasks record that they begin and end."""
 DEADLINE = 60.0
@@ -53,6 +57,19 @@ def is_alive(process: psutil.Process) -> bool:
         return False
 
 
+@functools.cache
+def _copies() -> Copies:
+    copies = Copies()
+    atexit.register(copies.close)
+    return copies
+
+
+def _may_be_copied(environment: Mapping[str, str]) -> bool:
+    """Return whether a copy does as a new interpreter: not with options for Python of its own, nor if coverage is measured."""
+    is_measured = any(name.startswith("COV") for name in os.environ)
+    return sys.platform == "linux" and not is_measured and not any(name.startswith("PYTHON") for name in environment)
+
+
 class WorkerProcess:
     """`manage.py fairque_worker` on the tests' own project, of the package that is here, or in another `PYTHONPATH`.
 
@@ -65,18 +82,24 @@ class WorkerProcess:
         }
         self.health_file = directory / f"health-{time.monotonic_ns()}.json"
         self._log = directory / f"log-{time.monotonic_ns()}"
+        variables = {
+            **os.environ,
+            **WARNINGS,
+            "DJANGO_SETTINGS_MODULE": "tests.worker.project.settings",
+            "PYTHONPATH": str(ROOT),
+            "TEST_SERVER": server if isinstance(server, str) else server.url,
+            **environment,
+        }
+        command = [*self._command(), *arguments]
+        self._process: subprocess.Popen[bytes] | Copy
+        if command[:2] == ["-m", "django"] and _may_be_copied(environment):
+            self._process = Copy(_copies(), command[2:], variables, self._log)
+            return
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, *self._command(), *arguments],
+                [sys.executable, *command],
                 cwd=environment.get("PYTHONPATH", str(ROOT)).split(os.pathsep)[0],
-                env={
-                    **os.environ,
-                    "DJANGO_SETTINGS_MODULE": "tests.worker.project.settings",
-                    "PYTHONPATH": str(ROOT),
-                    "PYTHONWARNINGS": "always::ResourceWarning",  # what it leaves open is seen without Python's development mode
-                    "TEST_SERVER": server if isinstance(server, str) else server.url,
-                    **environment,
-                },
+                env=variables,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
