@@ -48,7 +48,7 @@ def test_a_null_is_another_payload_too(queue: FairQueue, run: Run, bury: Bury) -
     entry, kept = bury(payload={"n": 1}), bury(payload={"n": 2})
     assert run("requeue", entry, "--payload", "null") == "1 requeued\n"
     assert run("requeue", kept) == "1 requeued\n"
-    assert [queue.get_task(each[:-2]).payload for each in (entry, kept)] == [None, {"n": 2}]
+    assert [queue.get_task(entry_id[:-2]).payload for entry_id in (entry, kept)] == [None, {"n": 2}]
 
 
 def test_what_is_shown_of_an_entry(run: Run, bury: Bury) -> None:
@@ -68,10 +68,7 @@ def test_what_is_shown_of_an_entry(run: Run, bury: Bury) -> None:
 def test_a_list_of_at_most_so_many(queue: FairQueue, run: Run, bury: Bury) -> None:
     entries = [bury() for _ in range(3)]
     assert [json.loads(line)["entry"] for line in run("list", "--json", "--limit", "2").splitlines()] == entries[:2]
-    assert run("list", "--limit", "2").splitlines()[-2:] == [
-        "2 shown; there are more",
-        "3 dead letters in queue 'default'",
-    ]
+    assert run("list", "--limit", "2").endswith("\n2 shown; there are more\n3 dead letters in queue 'default'\n")
 
 
 def test_a_list_goes_on_over_pages_that_hold_nothing_of_what_is_asked_for(run: Run, bury: Bury) -> None:
@@ -85,9 +82,12 @@ def test_groups_say_how_many_were_looked_at(run: Run, bury: Bury) -> None:
     bury("no order 17")
     newest = bury("no order 4711")
     bury("timeout", user="bolt")
+    assert run("count") == "failed 3  expired 0  poisoned 0\n"
     lines = run("groups").splitlines()
-    assert lines[1].split()[0] == "2"
+    assert lines[1].split()[:1] + lines[1].split()[2:4] == ["2", "failed", "mail.send"]
     assert "no order <n>" in lines[1]
+    letter = json.loads(run("list", "--json", "--user", "acme", "--newer-than", "1h", "--limit", "1"))
+    assert letter["fingerprint"] == lines[1].split()[1]
     assert newest in lines[1]
     assert lines[-1] == "2 groups of 3 dead letters"
     assert run("groups", "--user", "bolt").splitlines()[-1] == "1 group of 1 dead letter, of 3 looked at"
@@ -123,6 +123,7 @@ def test_at_most_so_many_of_all(queue: FairQueue, run: Run, bury: Bury) -> None:
 
 def test_those_that_are_not_there_any_more_are_told_of(queue: FairQueue, run: Run, bury: Bury) -> None:
     first, second = bury(), bury()
+    assert run("discard", "--all", "--yes", "--older-than", "1d") == "0 discarded\n"
     queue.dlq.discard(first)
     with pytest.raises(CommandError, match=r"^1 requeued; the other 1 were not there \(any more\)$"):
         run("requeue", first, second, second)

@@ -77,8 +77,8 @@ def test_a_long_topic_takes_no_longer(run: Run) -> None:
 @pytest.mark.slow  # 7 seconds
 def test_every_message_is_found_by_its_text() -> None:
     lost = []
-    for each in messages():
-        text = each.text.splitlines()[0]
+    for message in messages():
+        text = message.text.splitlines()[0]
         if sum(len(part.strip()) for part in text.split("…")) >= documentation.MIN_MATCHED_LETTERS:
             found = documentation.find(text.replace("…", "'17'"))
             if not found:

@@ -48,29 +48,23 @@ def test_a_healthy_worker_is_good(file: Path) -> None:
     assert (code, json.loads(out)["server"]["worker"]["worker"]) == (0, "w1-7")
 
 
-def test_one_that_is_not_well_is_degraded_and_says_why(file: Path) -> None:
+def test_a_worker_that_starts_or_is_unhealthy_is_degraded_and_says_why(file: Path) -> None:
     file.write_text(written("unhealthy", "no worker process is ready"))
     assert health(file) == (1, "degraded\n- no worker process is ready\n")
-
-
-def test_one_that_starts_is_degraded(file: Path) -> None:
     file.write_text(written("starting"))
     assert health(file) == (1, "degraded\n- the worker is starting\n")
 
 
-def test_one_that_hangs_is_down_whatever_it_said_last(file: Path) -> None:
+def test_a_worker_that_hangs_or_has_no_file_is_down(file: Path) -> None:
+    code, out = health(file)
+    assert code == 2
+    assert f"--health-file {file}?" in out
     file.write_text(written(age=STATUS_FILE_MAX_AGE_SECONDS + 5))
     code, out = health(file)
     assert code == 2
     assert "for 15 s: it hangs" in out
     file.write_text(written(age=STATUS_FILE_MAX_AGE_SECONDS - 2))
     assert health(file)[0] == 0
-
-
-def test_no_file_is_down(file: Path) -> None:
-    code, out = health(file)
-    assert code == 2
-    assert f"--health-file {file}?" in out
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '"x"', '{"time": "x", "status": "healthy", "reasons": []}'])

@@ -29,8 +29,11 @@ def with_json() -> Iterator[str]:
     """Each command, with its action if it has several, that has the option."""
     for name in (name for name, app in get_commands().items() if app == "django_fairque"):
         parser = load_command_class("django_fairque", name).create_parser("manage.py", name)
-        parts = [(name, parser), *((f"{name} {action}", each) for action, _, each in commands.actions(parser))]
-        yield from (words for words, each in parts if "--json" in each.format_help())
+        parts = [
+            (name, parser),
+            *((f"{name} {action}", action_parser) for action, _, action_parser in commands.actions(parser)),
+        ]
+        yield from (words for words, parser in parts if "--json" in parser.format_help())
 
 
 def test_the_page_has_them_all() -> None:
@@ -52,7 +55,7 @@ def test_a_line_for_each(words: str, queue: FairQueue, run: Run, bury: Bury) -> 
         queue.user(user).set_organization(user)
         queue.schedules.add(user, every=60, task=queue.dlq.list()[0].original_task)
     found = [json.loads(line) for line in run(*command).splitlines()]
-    assert [type(each) for each in found] == [dict, dict]
+    assert [type(line) for line in found] == [dict, dict]
 
 
 @pytest.mark.parametrize("words", [words for words, said in SAID.items() if said.startswith("one line")])
@@ -69,10 +72,10 @@ def test_a_user_is_what_stats_say_of_it(queue: FairQueue, run: Run, push: Push) 
     push("b\u00f6b\n")
     queue.user("ann").set_rate("100/m")
     queue.user("ann").set_organization("acme")
-    listed = {each["user_id"]: each for each in map(json.loads, run("fairque_user", "list", "--json").splitlines())}
+    listed = {user["user_id"]: user for user in map(json.loads, run("fairque_user", "list", "--json").splitlines())}
     assert listed.keys() == {"ann", "b\u00f6b\n"}
-    for user_id, each in listed.items():
-        assert each == json.loads(run("fairque_stats", "--user", user_id, "--json"))
+    for user_id, user in listed.items():
+        assert user == json.loads(run("fairque_stats", "--user", user_id, "--json"))
     (member,) = run("fairque_user", "list", "--organization", "acme", "--json").splitlines()
     assert json.loads(member)["rate"] == "100/60s"
 

@@ -25,10 +25,10 @@ def test_every_list_has_the_options() -> None:
     lists = []
     for name in NAMES:
         parser = load_command_class("django_fairque", name).create_parser("manage.py", name)
-        for action, _, each in commands.actions(parser):
+        for action, _, action_parser in commands.actions(parser):
             if (name != "fairque_keys" and action in ("list", "groups")) or (name, action) == ("fairque_task", "run"):
                 lists.append(f"{name} {action}")
-                options = each.format_help()
+                options = action_parser.format_help()
                 assert all(f"--{option}" in options for option in ("limit", "sort", "reverse", "json")), lists[-1]
     assert len(lists) == 7
 
@@ -63,9 +63,7 @@ def test_no_more_rows_are_sorted_than_the_limit(run: Run, push: Push, monkeypatc
     monkeypatch.setattr(listing, "MAX_SORTED_ROWS", 2)
     for user in ("ann", "bob", "cid"):
         push(user)
-    assert (
-        run("fairque_user", "list", "--sort", "user").splitlines()[-1] == "there are more than the 2 that were sorted"
-    )
+    assert run("fairque_user", "list", "--sort", "user").endswith("\nthere are more than the 2 that were sorted\n")
 
 
 @pytest.mark.usefixtures("queue")
@@ -76,6 +74,7 @@ def test_no_more_rows_are_sorted_than_the_limit(run: Run, push: Push, monkeypatc
         (("fairque_user", "list", "--reverse"), "--reverse belongs to --sort"),
         (("fairque_task", "list", "--since", "yesterday"), "expected an age such as 90s"),
         (("fairque_organization", "list", "--limit", "0"), "at least 1, got '0'"),
+        (("fairque_task", "list", "--limit", "many"), "expected a whole number of at least 1, got 'many'"),
     ],
 )
 def test_mistakes_in_options_end_it_with_one_line(run: Run, words: tuple[str, ...], said: str) -> None:

@@ -52,8 +52,10 @@ def unread(server: Server, *words: str, unbuffered: str = "") -> tuple[int, str]
         os.close(writing)
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
-@pytest.mark.parametrize("words", [["fairque_stats"], ["fairque_worker", "--burst"]])
+@pytest.mark.parametrize(
+    ("closed", "words"),
+    [(">&-", ["fairque_stats"]), ("2>&-", ["fairque_stats"]), ("<&- >&- 2>&-", ["fairque_worker", "--burst"])],
+)
 def test_an_output_that_is_closed_is_none(server: Server, queue: FairQueue, closed: str, words: list[str]) -> None:
     done = subprocess.run(
         ["/bin/sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, str(MANAGE), *words],

@@ -12,6 +12,8 @@ from django_fairque.monitoring.redaction import HIDDEN
 from tests.stored_tasks import replace_payload
 
 if TYPE_CHECKING:
+    from redis import Redis
+
     from django_fairque.engine.queue.queue import FairQueue
 
     from .conftest import Bury, Run
@@ -62,10 +64,7 @@ def test_a_payload_with_something_hidden_is_not_taken_back(run: Run, queue: Fair
     assert queue.dlq.count() == 1
 
 
-def test_of_a_payload_that_is_no_json(run: Run, queue: FairQueue, entry: str, redis: object) -> None:
-    from redis import Redis
-
-    assert isinstance(redis, Redis)
+def test_of_a_payload_that_is_no_json(run: Run, queue: FairQueue, entry: str, redis: Redis) -> None:
     replace_payload(redis, entry[:-2], b'{"token": "swordfish')
     for words in (("fairque_dlq", "show", entry), ("fairque_task", "show", entry[:-2])):
         shown = run(*words)

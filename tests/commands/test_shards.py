@@ -37,14 +37,9 @@ def test_stats_say_what_lies_on_each(queue: FairQueue, run: Run) -> None:
     assert [shard["shard"] for shard in figures["shards"]] == [0, 1, 2, 3]
     assert sum(shard["states"]["queued"] for shard in figures["shards"]) == 30
     assert {shard["node"] for shard in figures["shards"]} == {""}
-    assert [shard.depth for shard in queue.get_shard_stats()] == [
-        each.get_stats().depth["NORMAL"] for each in queue.shards
-    ]
-
-
-def test_so_do_the_lines(queue: FairQueue, run: Run) -> None:
-    said = run("fairque_stats")
-    lines = re.findall(r"^(\d) +- +(\d+) +(\d+)", said, re.MULTILINE)
+    depths = [shard.get_stats().depth["NORMAL"] for shard in queue.shards]
+    assert [shard.depth for shard in queue.get_shard_stats()] == depths
+    lines = re.findall(r"^(\d) +- +(\d+) +(\d+)", run("fairque_stats"), re.MULTILINE)
     assert [number for number, *_ in lines] == ["0", "1", "2", "3"]
     assert sum(int(queued) for *_, queued in lines) == 30
 

@@ -94,12 +94,6 @@ def test_what_is_not_there_is_one_clear_line(run: Run, words: tuple[str, str]) -
         run("fairque_task", *words)
 
 
-@pytest.mark.parametrize("limit", ["0", "-1", "many"])
-def test_a_limit_is_a_positive_number(run: Run, limit: str) -> None:
-    with pytest.raises(CommandError, match=f"expected a whole number of at least 1, got '{limit}'"):
-        run("fairque_task", "list", "--limit", limit)
-
-
 def test_log_lines_are_printed_on_request(queue: FairQueue, run: Run) -> None:
     queue.push(Task.create("ann", 3, 1, task_id="t"))
     lease = queue.pop("w:1")

@@ -40,7 +40,7 @@ def cells(app: QueueApp, table: str) -> list[list[str]]:
 
 
 def notified(app: QueueApp) -> str:
-    return "\n".join(each.message for each in app._notifications)
+    return "\n".join(notification.message for notification in app._notifications)
 
 
 async def test_shows_running_tasks_and_users(queue: FairQueue, push: Push) -> None:

@@ -19,14 +19,10 @@ from django_fairque.engine.model.task import Task
 from .conftest import TOKEN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from django.http import HttpResponse
     from pytest_django import Settings
 
     from django_fairque.engine.queue.queue import FairQueue
     from tests.conftest import MakeServer
-    from tests.servers import Server
 
 PAGES = ("live", "ready", "metrics")
 WITHIN = 2.0
@@ -96,22 +92,14 @@ def test_a_full_server_is_not_ready_until_it_has_room(make_server: MakeServer, s
     assert get("ready").status_code == 200
 
 
-def down(server: Server) -> None:
-    server.kill()
-
-
-def hung(server: Server) -> None:
-    os.kill(server.pid, signal.SIGSTOP)
-
-
-@pytest.mark.parametrize("happens", [down, hung])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_server_that_is_gone_is_told_in_time_and_without_its_name(
-    make_server: MakeServer, settings: Settings, happens: Callable[[Server], None]
+    make_server: MakeServer, settings: Settings, number: signal.Signals
 ) -> None:
     server = make_server()
     settings.FAIRQUE = {"REDIS": {"URL": server.url}, "QUEUES": {"mail": {}}, "MONITOR": {"TOKEN": TOKEN}}
     assert get("ready").status_code == 200
-    happens(server)
+    os.kill(server.pid, number)
     answers = {}
     for page in PAGES:
         began = time.monotonic()
@@ -120,11 +108,8 @@ def test_a_server_that_is_gone_is_told_in_time_and_without_its_name(
         assert server.socket not in answers[page].content.decode()
     assert {page: answer.status_code for page, answer in answers.items()} == {"live": 200, "ready": 503, "metrics": 200}
     reason = {"status": "down", "reasons": ["the server can't be reached"]}
-    assert answers["ready"].json() == {
-        "status": "not ready",
-        "queues": {"default": reason, "mail": reason},
-        "server": {},
-    }
+    queues = {"default": reason, "mail": reason}
+    assert answers["ready"].json() == {"status": "not ready", "queues": queues, "server": {}}
     figures = samples(answers["metrics"])
     assert (figures["fairque_server_up", ""], figures["fairque_scrape_errors", ""]) == (0, 2)
     assert figures["fairque_queue_up", "mail"] == 0
@@ -155,70 +140,55 @@ class TestTokens:
         assert "fairque_" not in answer.content.decode()
         assert TOKEN not in answer.content.decode()
 
-    @pytest.mark.parametrize("header", [f"Bearer {TOKEN}", f"bearer  {TOKEN}"])
-    def test_the_scheme_may_be_written_in_any_case(self, queue: FairQueue, header: str) -> None:
-        assert get("metrics", Authorization=header).status_code == 200
-
-    def test_a_wrong_one_is_told_to_whoever_asks_whether_it_is_ready(self, queue: FairQueue) -> None:
+    def test_ready_refuses_a_wrong_token_and_ignores_other_schemes(self, queue: FairQueue) -> None:
         assert get("ready", "wrong").status_code == 401
-
-    def test_another_scheme_is_not_meant_for_us(self, queue: FairQueue) -> None:
         answer = get("ready", Authorization="Basic dTpw")
         assert (answer.status_code, answer.json()) == (200, {"status": "ready"})
+        assert get("metrics", Authorization=f"bearer  {TOKEN}").status_code == 200
 
-    def test_two_count_while_one_replaces_the_other(self, queue: FairQueue, settings: Settings) -> None:
+    def test_two_tokens_count_while_one_replaces_the_other(self, queue: FairQueue, settings: Settings) -> None:
         settings.FAIRQUE = {**settings.FAIRQUE, "MONITOR": {"TOKEN": [TOKEN, TOKEN[::-1]]}}
-        assert {get("metrics", each).status_code for each in (TOKEN, TOKEN[::-1])} == {200}
+        assert {get("metrics", token).status_code for token in (TOKEN, TOKEN[::-1])} == {200}
         assert get("metrics", TOKEN + TOKEN[::-1]).status_code == 401
 
 
-class TestHttp:
-    @pytest.mark.parametrize("page", PAGES)
-    def test_no_answer_is_kept(self, queue: FairQueue, page: str) -> None:
-        for answer in (get(page), get(page, TOKEN), Client().post(f"/fairque/{page}/")):
-            assert answer["Cache-Control"] == "no-store"
-
-    @pytest.mark.parametrize("page", PAGES)
-    def test_it_can_only_be_read(self, queue: FairQueue, page: str) -> None:
+@pytest.mark.parametrize("page", PAGES)
+class TestEveryPage:
+    def test_no_answer_is_cached_and_only_get_and_head_are_allowed(self, queue: FairQueue, page: str) -> None:
         client = Client(enforce_csrf_checks=True)
+        for answer in (get(page), get(page, TOKEN), client.post(f"/fairque/{page}/")):
+            assert answer["Cache-Control"] == "no-store"
         for method in ("post", "put", "patch", "delete", "options"):
-            answer: HttpResponse = getattr(client, method)(f"/fairque/{page}/")
+            answer = getattr(client, method)(f"/fairque/{page}/")
             assert (answer.status_code, answer["Allow"]) == (405, "GET, HEAD")
         head = client.head(f"/fairque/{page}/", headers={"Authorization": f"Bearer {TOKEN}"})
         assert (head.status_code, head.content) == (200, b"")
 
-    @pytest.mark.parametrize("page", PAGES)
-    def test_without_any_middleware_and_without_a_login(self, queue: FairQueue, page: str) -> None:
-        with override_settings(MIDDLEWARE=[]):
-            assert get(page, TOKEN).status_code == 200
-        login = [
-            "django.contrib.sessions.middleware.SessionMiddleware",
-            "django.contrib.auth.middleware.AuthenticationMiddleware",
-            "django.contrib.auth.middleware.LoginRequiredMiddleware",
-        ]
-        with override_settings(MIDDLEWARE=login):
-            assert get(page, TOKEN).status_code == 200
-
-    @pytest.mark.parametrize("page", PAGES)
-    def test_without_the_database(self, queue: FairQueue, page: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Which this test may not use: a transaction around the view would fail."""
+    def test_neither_middleware_nor_login_nor_database_is_needed(
+        self, queue: FairQueue, page: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """This test may not use the database: a transaction around the view would fail."""
         monkeypatch.setitem(
             connections.settings, "default", {**connections.settings["default"], "ATOMIC_REQUESTS": True}
         )
-        assert get(page, TOKEN).status_code == 200
+        auth = "django.contrib.auth.middleware"
+        login = ["django.contrib.sessions.middleware.SessionMiddleware"]
+        login += [f"{auth}.AuthenticationMiddleware", f"{auth}.LoginRequiredMiddleware"]
+        for middleware in ([], login):
+            with override_settings(MIDDLEWARE=middleware):
+                assert get(page, TOKEN).status_code == 200
 
-    @pytest.mark.parametrize("page", PAGES)
-    async def test_under_asgi(self, queue: FairQueue, page: str) -> None:
+    async def test_pages_are_served_under_asgi(self, queue: FairQueue, page: str) -> None:
         answer = await AsyncClient().get(f"/fairque/{page}/", headers={"Authorization": f"Bearer {TOKEN}"})
         assert answer.status_code == 200
 
+
+class TestFormats:
     def test_the_older_format_unless_openmetrics_is_asked_for(self, queue: FairQueue) -> None:
         assert get("metrics", TOKEN)["Content-Type"].startswith("text/plain; version=0.0.4")
         answer = get("metrics", TOKEN, Accept="application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
         assert answer["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
         assert answer.content.endswith(b"# EOF\n")
-
-    def test_a_strange_wish_is_answered_as_any(self, queue: FairQueue) -> None:
         assert get("metrics", TOKEN, Accept="text/plain; version=; q=é, */*;;").status_code == 200
 
 

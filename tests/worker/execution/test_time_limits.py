@@ -31,11 +31,7 @@ def test_a_task_can_tidy_up_at_its_soft_limit(workers: Workers) -> None:
 def test_a_queue_has_a_limit_for_tasks_that_bring_none(workers: Workers) -> None:
     limited = [workers.push(name, 60.0, max_retries=0) for name in ("nap", "nap_async", "nap_together", "deaf")]
     own = workers.push("nap", 1.0, timeout=60.0)
-    workers.start(
-        FAIRQUE_QUEUE__DEFAULT_TASK_TIMEOUT="0.3",
-        hard_timeout_grace="0.3",
-        lease_seconds="5",
-    )
+    workers.start(FAIRQUE_QUEUE__DEFAULT_TASK_TIMEOUT="0.3", hard_timeout_grace="0.3", lease_seconds="5")
     workers.wait_for(*limited, state=TaskState.FAILED)
     errors = [workers.queue.dlq.get(f"{task_id}~1").reason for task_id in limited]
     assert all("SoftTimeLimitExceeded" in error for error in errors[:3]), errors

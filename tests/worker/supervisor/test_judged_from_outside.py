@@ -100,9 +100,7 @@ def test_a_process_whose_interpreter_is_kept_is_reported_and_keeps_the_limit_of_
     workers: Workers,
 ) -> None:
     worker = workers.start(
-        *("--processes", "1", "--concurrency", "2"),
-        lease_seconds="3",
-        hard_timeout_grace="0.5",
+        *("--processes", "1", "--concurrency", "2"), lease_seconds="3", hard_timeout_grace="0.5"
     ).wait_ready()
     short = workers.push("nap", 2.0, user="ann", timeout=3, max_retries=0)
     workers.wait_started(1)

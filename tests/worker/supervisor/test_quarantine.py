@@ -71,9 +71,7 @@ def test_suspects_run_at_the_same_time_in_separate_processes(workers: Workers, t
 def test_the_death_of_the_fork_server_is_charged_to_one_task(workers: Workers) -> None:
     """It ends all processes, also those of suspects, so these run one after the other from then on."""
     worker = workers.start(
-        *("--processes", "1", "--concurrency", "4"),
-        FAIRQUE_QUEUE__MAX_DELIVERIES="2",
-        start_method="forkserver",
+        *("--processes", "1", "--concurrency", "4"), FAIRQUE_QUEUE__MAX_DELIVERIES="2", start_method="forkserver"
     ).wait_ready()
     innocents = [workers.push("nap", 2.0, user=f"user{number}") for number in range(2)]
     workers.wait_started(2)
