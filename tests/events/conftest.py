@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from redis import Redis
 
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.tasks.definition import AnyDefinition
+    from django_fairque.tasks.definition import AnyDefinition as Work
     from tests.servers import Server
 
 
@@ -39,7 +39,7 @@ def queue(server: Server, redis: Redis, settings: Settings) -> FairQueue:
 
 
 @pytest.fixture
-def work() -> AnyDefinition:
+def work() -> Work:
     """A task that takes anything."""
 
     @task(name="work")

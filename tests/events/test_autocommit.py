@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pytest_django import Settings
 
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.tasks.definition import AnyDefinition
+    from django_fairque.tasks.definition import AnyDefinition as Work
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -38,7 +38,7 @@ def _off(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_a_save_outside_of_a_transaction_succeeds_and_sends_its_task_at_once(
-    queue: FairQueue, work: AnyDefinition, caplog: pytest.LogCaptureFixture
+    queue: FairQueue, work: Work, caplog: pytest.LogCaptureFixture
 ) -> None:
     on_save(Order, when=changed("total")).enqueue(work, "total")
     order = Order.objects.create(total=1)
@@ -47,11 +47,11 @@ def test_a_save_outside_of_a_transaction_succeeds_and_sends_its_task_at_once(
     transaction.commit()
     assert arrived(queue) == [[1], [2]]
     assert Order.objects.get().total == 2
-    (line,) = [each for each in caplog.records if each.levelno == logging.WARNING]
+    (line,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert "autocommit of database 'default' is off: what model events ask for is sent at once" in line.getMessage()
 
 
-def test_so_does_deleting_which_django_does_in_a_block_of_its_own(queue: FairQueue, work: AnyDefinition) -> None:
+def test_so_does_deleting_which_django_does_in_a_block_of_its_own(queue: FairQueue, work: Work) -> None:
     on_delete(Order).enqueue(work, "total")
     Order.objects.create(total=1).delete()
     transaction.commit()
@@ -59,7 +59,7 @@ def test_so_does_deleting_which_django_does_in_a_block_of_its_own(queue: FairQue
 
 
 def test_the_outbox_waits_for_the_commit(
-    queue: FairQueue, work: AnyDefinition, settings: Settings, caplog: pytest.LogCaptureFixture
+    queue: FairQueue, work: Work, settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings.FAIRQUE = {**settings.FAIRQUE, "OUTBOX": True}
     on_save(Order).enqueue(work, "total")
@@ -71,8 +71,8 @@ def test_the_outbox_waits_for_the_commit(
     assert not caplog.records
 
 
-def test_tests_capture_it(queue: FairQueue, work: AnyDefinition) -> None:
+def test_tests_capture_it(queue: FairQueue, work: Work) -> None:
     on_save(Order).enqueue(work, "total")
     with capture_tasks() as captured:
         Order.objects.create(total=1)
-    assert [each.args for each in captured] == [[1]]
+    assert [task.args for task in captured] == [[1]]

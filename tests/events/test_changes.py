@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.events import Condition
-    from django_fairque.tasks.definition import AnyDefinition
+    from django_fairque.tasks.definition import AnyDefinition as Work
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -46,7 +46,7 @@ def fires(queue: FairQueue) -> int:
 
 
 class TestChanged:
-    def test_only_if_it_did(self, queue: FairQueue, work: AnyDefinition, order: Order) -> None:
+    def test_only_if_it_did(self, queue: FairQueue, work: Work, order: Order) -> None:
         on_update(Order, when=changed("status")).enqueue(work, "status")
         order = Order.objects.get()
         order.save()
@@ -70,13 +70,7 @@ class TestChanged:
         ],
     )
     def test_from_and_to(
-        self,
-        queue: FairQueue,
-        work: AnyDefinition,
-        order: Order,
-        condition: Condition,
-        path: list[str],
-        expected: int,
+        self, queue: FairQueue, work: Work, order: Order, condition: Condition, path: list[str], expected: int
     ) -> None:
         on_update(Order, when=condition).enqueue(work, "pk")
         order = Order.objects.get()
@@ -85,7 +79,7 @@ class TestChanged:
             order.save()
         assert fires(queue) == expected
 
-    def test_creating_changes_from_nothing(self, queue: FairQueue, work: AnyDefinition) -> None:
+    def test_creating_changes_from_nothing(self, queue: FairQueue, work: Work) -> None:
         on_save(Order, when=changed("status", to="paid")).enqueue(work, lambda _: "to")
         on_save(Order, when=changed("status", was="new", to="paid")).enqueue(work, lambda _: "was")
         on_create(Order, when=changed("status")).enqueue(work, lambda _: "any")
@@ -93,7 +87,7 @@ class TestChanged:
         Order.objects.create()
         assert sorted(arrived(queue)) == [["any"], ["any"], ["to"]]
 
-    def test_a_foreign_key_by_object_or_key(self, queue: FairQueue, work: AnyDefinition, order: Order) -> None:
+    def test_a_foreign_key_by_object_or_key(self, queue: FairQueue, work: Work, order: Order) -> None:
         acme = Customer.objects.create(slug="acme")
         for to in (acme, acme.pk):
             on_update(Order, when=changed("customer", was=None, to=to)).enqueue(work, "pk")
@@ -103,7 +97,7 @@ class TestChanged:
         order.save()
         assert fires(queue) == 3
 
-    def test_a_foreign_key_to_another_field_than_the_primary_key(self, queue: FairQueue, work: AnyDefinition) -> None:
+    def test_a_foreign_key_to_another_field_than_the_primary_key(self, queue: FairQueue, work: Work) -> None:
         france, spain = (Country.objects.create(code=code) for code in ("fr", "es"))
         on_update(City, when=changed("country", was=france, to=spain)).enqueue(work, lambda _: "objects")
         on_update(City, when=changed("country", was="fr", to="es")).enqueue(work, lambda _: "keys")
@@ -112,9 +106,7 @@ class TestChanged:
         city.save()
         assert arrived(queue) == [["objects"], ["keys"]]
 
-    def test_values_are_compared_as_the_field_takes_them(
-        self, queue: FairQueue, work: AnyDefinition, order: Order
-    ) -> None:
+    def test_values_are_compared_as_the_field_takes_them(self, queue: FairQueue, work: Work, order: Order) -> None:
         on_update(Order, when=changed("total")).enqueue(work, "pk")
         on_update(Order, when=changed("token")).enqueue(work, "pk")
         order = Order.objects.get()
@@ -123,7 +115,7 @@ class TestChanged:
         order.save()
         assert fires(queue) == 0
 
-    def test_what_is_changed_in_place(self, queue: FairQueue, work: AnyDefinition, order: Order) -> None:
+    def test_what_is_changed_in_place(self, queue: FairQueue, work: Work, order: Order) -> None:
         on_update(Order, when=changed("data")).enqueue(work, "data")
         order = Order.objects.get()
         order.data["a"] = 1
@@ -131,9 +123,7 @@ class TestChanged:
         order.save()
         assert arrived(queue) == [[{"a": 1}]]
 
-    def test_a_file_that_is_saved_or_deleted_by_its_field(
-        self, queue: FairQueue, work: AnyDefinition, media: None
-    ) -> None:
+    def test_a_file_that_is_saved_or_deleted_by_its_field(self, queue: FairQueue, work: Work, media: None) -> None:
         on_update(Document, when=changed("file")).enqueue(work, "file__name")
         Document.objects.create(pk=1, file="documents/a.txt")
         document = Document.objects.get()
@@ -147,7 +137,7 @@ class TestChanged:
         document.save()
         assert arrived(queue) == [[None]]
 
-    def test_a_file_is_known_by_its_name(self, queue: FairQueue, work: AnyDefinition, media: None) -> None:
+    def test_a_file_is_known_by_its_name(self, queue: FairQueue, work: Work, media: None) -> None:
         on_update(Document, when=changed("file", was="documents/a.txt")).enqueue(work, lambda _: "was")
         for nothing in ("", None):
             on_update(Document, when=changed("file", to=nothing)).enqueue(work, lambda _: "to nothing")
@@ -157,9 +147,7 @@ class TestChanged:
         document.file.delete()
         assert arrived(queue) == [["to nothing"]] * 2
 
-    def test_an_expression_is_a_change_to_nobody_knows_what(
-        self, queue: FairQueue, work: AnyDefinition, order: Order
-    ) -> None:
+    def test_an_expression_is_a_change_to_nobody_knows_what(self, queue: FairQueue, work: Work, order: Order) -> None:
         on_update(Order, when=changed("total")).enqueue(work, lambda _: "any")
         on_update(Order, when=changed("total", to=1)).enqueue(work, lambda _: "to")
         order = Order.objects.get()
@@ -167,7 +155,7 @@ class TestChanged:
         order.save()
         assert ["any"] in arrived(queue)
 
-    def test_of_a_child(self, queue: FairQueue, work: AnyDefinition) -> None:
+    def test_of_a_child(self, queue: FairQueue, work: Work) -> None:
         on_update(Order, when=changed("status")).enqueue(work, "pk")
         gift = GiftOrder.objects.create()
         gift = GiftOrder.objects.get()
@@ -180,7 +168,7 @@ class TestChanged:
 
 
 class TestUpdateFields:
-    def test_what_is_not_saved_has_not_changed(self, queue: FairQueue, work: AnyDefinition, order: Order) -> None:
+    def test_what_is_not_saved_has_not_changed(self, queue: FairQueue, work: Work, order: Order) -> None:
         on_update(Order, when=changed("status")).enqueue(work, "pk")
         order = Order.objects.get()
         order.status = "paid"
@@ -191,7 +179,7 @@ class TestUpdateFields:
         order.save()
         assert fires(queue) == 0
 
-    def test_a_foreign_key_under_both_its_names(self, queue: FairQueue, work: AnyDefinition, order: Order) -> None:
+    def test_a_foreign_key_under_both_its_names(self, queue: FairQueue, work: Work, order: Order) -> None:
         on_update(Order, when=changed("customer")).enqueue(work, "pk")
         order = Order.objects.get()
         for name in ("customer", "customer_id"):
@@ -202,7 +190,7 @@ class TestUpdateFields:
 
 class TestDeferred:
     def test_nothing_is_loaded(
-        self, queue: FairQueue, work: AnyDefinition, order: Order, django_assert_num_queries: Any
+        self, queue: FairQueue, work: Work, order: Order, django_assert_num_queries: Any
     ) -> None:
         on_update(Order, when=changed("note")).enqueue(work, "pk")
         order = Order.objects.defer("note").get()
@@ -211,7 +199,7 @@ class TestDeferred:
         assert "note" in order.get_deferred_fields()
         assert fires(queue) == 0
 
-    def test_what_was_never_loaded_counts_as_changed(self, queue: FairQueue, work: AnyDefinition, order: Order) -> None:
+    def test_what_was_never_loaded_counts_as_changed(self, queue: FairQueue, work: Work, order: Order) -> None:
         on_update(Order, when=changed("note")).enqueue(work, lambda _: "any")
         on_update(Order, when=changed("note", was="")).enqueue(work, lambda _: "was")
         order = Order.objects.defer("note").get()
@@ -219,7 +207,7 @@ class TestDeferred:
         order.save()
         assert arrived(queue) == [["any"]]
 
-    def test_what_is_loaded_later_is_known(self, queue: FairQueue, work: AnyDefinition, order: Order) -> None:
+    def test_what_is_loaded_later_is_known(self, queue: FairQueue, work: Work, order: Order) -> None:
         on_update(Order, when=changed("note", was="")).enqueue(work, "pk")
         order = Order.objects.defer("note").get()
         order.note = order.note + "!"
@@ -228,7 +216,7 @@ class TestDeferred:
 
 
 class TestMemory:
-    def test_refreshing_is_no_change(self, queue: FairQueue, work: AnyDefinition, order: Order) -> None:
+    def test_refreshing_is_no_change(self, queue: FairQueue, work: Work, order: Order) -> None:
         on_update(Order, when=changed("status")).enqueue(work, "pk")
         order = Order.objects.get()
         with connection.cursor() as cursor:
@@ -240,7 +228,7 @@ class TestMemory:
         order.save()
         assert fires(queue) == 1
 
-    def test_refreshing_some_fields(self, queue: FairQueue, work: AnyDefinition, order: Order) -> None:
+    def test_refreshing_some_fields(self, queue: FairQueue, work: Work, order: Order) -> None:
         on_update(Order, when=changed("status")).enqueue(work, "pk")
         order = Order.objects.get()
         order.status = "paid"
@@ -248,7 +236,7 @@ class TestMemory:
         order.save()
         assert fires(queue) == 1
 
-    def test_what_was_rolled_back_did_not_happen(self, queue: FairQueue, work: AnyDefinition, order: Order) -> None:
+    def test_what_was_rolled_back_did_not_happen(self, queue: FairQueue, work: Work, order: Order) -> None:
         on_update(Order, when=changed("status", to="paid")).enqueue(work, "status")
         order = Order.objects.get()
         order.status = "paid"
@@ -260,7 +248,7 @@ class TestMemory:
         order.save()
         assert arrived(queue) == [["paid"]]
 
-    def test_nor_what_was_rolled_back_to_a_savepoint(self, queue: FairQueue, work: AnyDefinition, order: Order) -> None:
+    def test_nor_what_was_rolled_back_to_a_savepoint(self, queue: FairQueue, work: Work, order: Order) -> None:
         on_update(Order, when=changed("status")).enqueue(work, "status")
         order = Order.objects.get()
         with transaction.atomic():
@@ -276,7 +264,7 @@ class TestMemory:
             order.save()
         assert arrived(queue) == [["a"], ["c"]]
 
-    def test_what_committed_stays_known(self, queue: FairQueue, work: AnyDefinition, order: Order) -> None:
+    def test_what_committed_stays_known(self, queue: FairQueue, work: Work, order: Order) -> None:
         on_update(Order, when=changed("status")).enqueue(work, "status")
         order = Order.objects.get()
         for status in ("a", "b"):
@@ -287,17 +275,13 @@ class TestMemory:
         order.save()
         assert arrived(queue) == [["a"], ["b"]]
 
-    def test_what_was_made_by_hand_is_known_to_nobody(
-        self, queue: FairQueue, work: AnyDefinition, order: Order
-    ) -> None:
+    def test_what_was_made_by_hand_is_known_to_nobody(self, queue: FairQueue, work: Work, order: Order) -> None:
         on_update(Order, when=changed("status")).enqueue(work, "status")
         Order(pk=order.pk, status="paid").save()
         assert arrived(queue) == [["paid"]]
 
     @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda order: pickle.loads(pickle.dumps(order))])
-    def test_copies_remember_for_themselves(
-        self, queue: FairQueue, work: AnyDefinition, order: Order, copied: Any
-    ) -> None:
+    def test_copies_remember_for_themselves(self, queue: FairQueue, work: Work, order: Order, copied: Any) -> None:
         on_update(Order, when=changed("status")).enqueue(work, "status")
         order = Order.objects.get()
         with transaction.atomic():
@@ -327,9 +311,7 @@ class TestCombined:
             (field_is("customer__slug", "other"), [False, False]),
         ],
     )
-    def test_conditions(
-        self, queue: FairQueue, work: AnyDefinition, condition: Condition, expected: list[bool]
-    ) -> None:
+    def test_conditions(self, queue: FairQueue, work: Work, condition: Condition, expected: list[bool]) -> None:
         on_update(Order, when=condition).enqueue(work, "pk")
         order = Order.objects.create(customer=Customer.objects.create(slug="acme"))
         found = []
@@ -339,7 +321,7 @@ class TestCombined:
             found.append(bool(fires(queue)))
         assert found == expected
 
-    def test_a_relation_may_be_missing_or_an_object(self, queue: FairQueue, work: AnyDefinition) -> None:
+    def test_a_relation_may_be_missing_or_an_object(self, queue: FairQueue, work: Work) -> None:
         acme = Customer.objects.create(slug="acme")
         on_create(Order, when=field_is("customer__slug", None)).enqueue(work, lambda _: "nobody")
         on_create(Order, when=field_is("customer", acme)).enqueue(work, lambda _: "acme")
@@ -349,7 +331,7 @@ class TestCombined:
         Order.objects.create(customer=acme)
         assert sorted(arrived(queue)) == [["acme"], ["its key"]]
 
-    def test_an_object_is_compared_with_what_the_column_holds(self, queue: FairQueue, work: AnyDefinition) -> None:
+    def test_an_object_is_compared_with_what_the_column_holds(self, queue: FairQueue, work: Work) -> None:
         spain = Country.objects.create(pk=5, code="es")
         for path in ("country", "country_id", "country__id"):
             on_create(City, when=field_is(path, spain)).enqueue(work, path=path)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_django import Settings
 
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.tasks.definition import AnyDefinition
+    from django_fairque.tasks.definition import AnyDefinition as Work
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -33,7 +33,7 @@ def run(*arguments: str, fails: bool = False) -> str:
     return out.getvalue() + err.getvalue()
 
 
-def test_what_is_declared_and_when_it_fired(queue: FairQueue, work: AnyDefinition) -> None:
+def test_what_is_declared_and_when_it_fired(queue: FairQueue, work: Work) -> None:
     on_save(Order, when=changed("status")).enqueue(work, "pk")
     on_save(Order, name="audit").enqueue(work, "pk")
     with transaction.atomic():
@@ -53,12 +53,12 @@ def test_nothing_is_declared(queue: FairQueue) -> None:
     assert "No model events are declared" in run()
 
 
-def test_a_mistake_is_shown(queue: FairQueue, work: AnyDefinition) -> None:
+def test_a_mistake_is_shown(queue: FairQueue, work: Work) -> None:
     on_save(Order).enqueue(work, "pkk")
     assert "switched off: argument 1: shop.Order has no field or attribute 'pkk'" in run(fails=True)
 
 
-def test_a_server_that_is_down_is_said(settings: Settings, work: AnyDefinition) -> None:
+def test_a_server_that_is_down_is_said(settings: Settings, work: Work) -> None:
     settings.FAIRQUE = {"REDIS": {"URL": "unix:///nowhere/at/all.sock"}, "QUEUE": {"REQUEST_TIMEOUT": 0.05}}
     on_save(Order).enqueue(work, "pk")
     text = run(fails=True)

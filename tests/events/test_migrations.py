@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.tasks.definition import AnyDefinition
+    from django_fairque.tasks.definition import AnyDefinition as Work
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -45,7 +45,7 @@ def historical(state: ProjectState) -> Any:
     return state.apps.get_model("shop", "Order")
 
 
-def test_what_they_save_fires_until_they_end(queue: FairQueue, work: AnyDefinition, historical: Any) -> None:
+def test_what_they_save_fires_until_they_end(queue: FairQueue, work: Work, historical: Any) -> None:
     on_save(Order, user="status", when=changed("total")).enqueue(work, "total")
     with migrating():
         historical(total=4, token=uuid.uuid4()).save()
@@ -53,7 +53,7 @@ def test_what_they_save_fires_until_they_end(queue: FairQueue, work: AnyDefiniti
     assert arrived(queue) == [[4]]
 
 
-def test_only_what_they_change_has_changed(queue: FairQueue, work: AnyDefinition, historical: Any) -> None:
+def test_only_what_they_change_has_changed(queue: FairQueue, work: Work, historical: Any) -> None:
     Order.objects.bulk_create([Order(pk=pk, total=pk) for pk in (1, 2, 3)])
     on_update(Order, when=changed("total", was=2)).enqueue(work, "pk", "total")
     on_update(Order, when=changed("status")).enqueue(work, lambda _: "no")
@@ -65,7 +65,7 @@ def test_only_what_they_change_has_changed(queue: FairQueue, work: AnyDefinition
     assert arrived(queue) == [[2, 7]]
 
 
-def test_what_they_read_again_is_no_change(queue: FairQueue, work: AnyDefinition, historical: Any) -> None:
+def test_what_they_read_again_is_no_change(queue: FairQueue, work: Work, historical: Any) -> None:
     Order.objects.bulk_create([Order(pk=1)])
     on_update(Order, when=changed("status")).enqueue(work, lambda _: "no")
     with migrating():
@@ -79,9 +79,7 @@ def test_what_they_read_again_is_no_change(queue: FairQueue, work: AnyDefinition
     assert arrived(queue) == []
 
 
-def test_a_field_that_is_not_there_yet_has_not_changed(
-    queue: FairQueue, work: AnyDefinition, state: ProjectState
-) -> None:
+def test_a_field_that_is_not_there_yet_has_not_changed(queue: FairQueue, work: Work, state: ProjectState) -> None:
     Order.objects.bulk_create([Order(pk=1)])
     on_save(Order, when=changed("total") | changed("status")).enqueue(work, "status")
     state.remove_field("shop", "order", "total")
@@ -94,7 +92,7 @@ def test_a_field_that_is_not_there_yet_has_not_changed(
 
 
 @pytest.mark.parametrize("name", ["tags", "helpers"])
-def test_relations_that_they_change(queue: FairQueue, work: AnyDefinition, historical: Any, name: str) -> None:
+def test_relations_that_they_change(queue: FairQueue, work: Work, historical: Any, name: str) -> None:
     on_m2m(Order, name).enqueue(work, told, "status")
     Order.objects.create(pk=1)
     order = historical.objects.get()
@@ -107,4 +105,4 @@ def test_relations_that_they_change(queue: FairQueue, work: AnyDefinition, histo
         field.clear()
     field.add(other)
     last = "clear" if name == "tags" else "remove"
-    assert arrived(queue) == [[[each, 1, [11]], "new"] for each in ("add", "remove", "add", last)]
+    assert arrived(queue) == [[[action, 1, [11]], "new"] for action in ("add", "remove", "add", last)]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_django import Settings
 
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.tasks.definition import AnyDefinition
+    from django_fairque.tasks.definition import AnyDefinition as Work
 
 MIDDLEWARE = "django_fairque.middleware.ModelEventCheckMiddleware"
 FIRST = (
@@ -34,7 +34,7 @@ SECOND = "the model event shop.Order:create:wrok is switched off: no task named 
 
 
 @pytest.fixture
-def mistakes(queue: FairQueue, work: AnyDefinition) -> None:
+def mistakes(queue: FairQueue, work: Work) -> None:
     """Two events, each with a mistake."""
     on_save(Order).enqueue(work, "changed")
     on_create(Order).enqueue("wrok")
@@ -99,9 +99,7 @@ class TestMistakes:
 
 
 @pytest.mark.parametrize("handler", [WSGIHandler, ASGIHandler])
-def test_without_mistakes_the_middleware_is_gone(
-    handler: Callable[[], Any], settings: Settings, work: AnyDefinition
-) -> None:
+def test_without_mistakes_the_middleware_is_gone(handler: Callable[[], Any], settings: Settings, work: Work) -> None:
     on_save(Order).enqueue(work, "pk")
     settings.MIDDLEWARE = [MIDDLEWARE]
     made = handler()
@@ -120,7 +118,7 @@ def test_an_event_whose_task_comes_later_is_no_mistake_any_more(queue: FairQueue
 
 
 class TestUnseenBulkOperations:
-    def test_a_manager_that_hides_them_is_named(self, work: AnyDefinition) -> None:
+    def test_a_manager_that_hides_them_is_named(self, work: Work) -> None:
         on_update(Customer).enqueue(work, "pk")
         on_update(Order).enqueue(work, "pk")
         (warning,) = found("W021", deploy=True)
@@ -129,14 +127,12 @@ class TestUnseenBulkOperations:
         assert "EventQuerySet.as_manager(), or list EventQuerySetMixin before" in str(warning.hint)
 
     @pytest.mark.parametrize("declare", [on_delete, lambda model: on_m2m(model, "tags")])
-    def test_only_where_an_event_is_about_saving(self, work: AnyDefinition, declare: Any) -> None:
+    def test_only_where_an_event_is_about_saving(self, work: Work, declare: Any) -> None:
         declare(Order).enqueue(work, "pk")
         on_delete(Customer).enqueue(work, "pk")
         assert found("W021", deploy=True) == []
 
-    def test_each_manager_of_all_that_derives_from_it(
-        self, work: AnyDefinition, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_each_manager_of_all_that_derives_from_it(self, work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
         on_create(Order).enqueue(work, "pk")
         assert found("W021", deploy=True) == []
         hidden = models.Manager[Any]()

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from redis import Redis
 
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.tasks.definition import AnyDefinition
+    from django_fairque.tasks.definition import AnyDefinition as Work
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -48,7 +48,7 @@ def told(event: Event) -> list[Any]:
 
 
 @pytest.fixture
-def tags(work: AnyDefinition) -> list[Tag]:
+def tags(work: Work) -> list[Tag]:
     on_m2m("shop.Order", "tags").enqueue(work, told)
     return [Tag.objects.create(pk=pk, name=f"t{pk}") for pk in (11, 12, 13)]
 
@@ -99,14 +99,14 @@ class TestPlain:
         order.tags.add(tags[0])
         assert arrived(queue) == [[["add", 5, [11]]]]
 
-    def test_only_some_actions(self, queue: FairQueue, work: AnyDefinition, order: Order) -> None:
+    def test_only_some_actions(self, queue: FairQueue, work: Work, order: Order) -> None:
         on_m2m(Order, "tags", actions="remove").enqueue(work, told)
         tag = Tag.objects.create(pk=11)
         order.tags.add(tag)
         order.tags.remove(tag)
         assert arrived(queue) == [[["remove", 1, [11]]]]
 
-    def test_the_object_is_there_from_either_side(self, queue: FairQueue, work: AnyDefinition, order: Order) -> None:
+    def test_the_object_is_there_from_either_side(self, queue: FairQueue, work: Work, order: Order) -> None:
         on_m2m(Order, "tags", user="status", when=lambda e: e.instance.total == 0).enqueue(work, "pk", "status")
         tag = Tag.objects.create(pk=11)
         order.tags.add(tag)
@@ -124,7 +124,7 @@ class TestFixtures:
         return file
 
     def test_loading_one_fires_nothing(
-        self, queue: FairQueue, work: AnyDefinition, order: Order, tags: list[Tag], fixture: Path
+        self, queue: FairQueue, work: Work, order: Order, tags: list[Tag], fixture: Path
     ) -> None:
         with suppress_events():
             order.tags.add(*tags[:2])
@@ -132,9 +132,7 @@ class TestFixtures:
         assert sorted(order.tags.values_list("pk", flat=True)) == [12, 13]
         assert arrived(queue) == []
 
-    def test_nor_does_the_signal_itself(
-        self, queue: FairQueue, work: AnyDefinition, tags: list[Tag], fixture: Path
-    ) -> None:
+    def test_nor_does_the_signal_itself(self, queue: FairQueue, work: Work, tags: list[Tag], fixture: Path) -> None:
         on_signal(m2m_changed, sender=Order.tags.through, name="any change").enqueue(work, "pk")
         try:
             call_command("loaddata", fixture, verbosity=0)
@@ -158,7 +156,7 @@ class TestFixtures:
 
 class TestOwnThrough:
     @pytest.fixture(autouse=True)
-    def _rule(self, work: AnyDefinition) -> None:
+    def _rule(self, work: Work) -> None:
         on_m2m(Order, "helpers").enqueue(work, told)
 
     def test_through_the_manager(self, queue: FairQueue, order: Order) -> None:
@@ -185,12 +183,12 @@ class TestOwnThrough:
 
 class TestSymmetrical:
     @pytest.fixture
-    def people(self, queue: FairQueue, work: AnyDefinition) -> list[Person]:
+    def people(self, queue: FairQueue, work: Work) -> list[Person]:
         return [Person.objects.create(pk=pk) for pk in (1, 2, 3)]
 
     @pytest.mark.parametrize(("name", "clear"), [("friends", "clear"), ("partners", "remove")])
     def test_both_sides_hear_of_it(
-        self, queue: FairQueue, work: AnyDefinition, people: list[Person], name: str, clear: str
+        self, queue: FairQueue, work: Work, people: list[Person], name: str, clear: str
     ) -> None:
         on_m2m(Person, name).enqueue(work, told)
         one, two, three = people
@@ -204,24 +202,15 @@ class TestSymmetrical:
         others.clear()
         assert arrived(queue) == [[[clear, 1, [3]]], [[clear, 3, [1]]]]
 
-    def test_a_friend_of_its_own_hears_of_it_once(
-        self, queue: FairQueue, work: AnyDefinition, people: list[Person]
-    ) -> None:
+    def test_a_friend_of_its_own_hears_of_it_once(self, queue: FairQueue, work: Work, people: list[Person]) -> None:
         on_m2m(Person, "friends").enqueue(work, told)
         one, two, _ = people
         one.friends.add(one, two)
         one.friends.clear()
         assert queue.event_counts()["shop.Person:m2m.friends:work"].fired == 4
-        assert arrived(queue) == [
-            [["add", 1, [1, 2]]],
-            [["add", 2, [1]]],
-            [["clear", 1, [1, 2]]],
-            [["clear", 2, [1]]],
-        ]
+        assert arrived(queue) == [[["add", 1, [1, 2]]], [["add", 2, [1]]], [["clear", 1, [1, 2]]], [["clear", 2, [1]]]]
 
-    def test_a_child_may_have_a_key_of_its_own(
-        self, queue: FairQueue, work: AnyDefinition, people: list[Person]
-    ) -> None:
+    def test_a_child_may_have_a_key_of_its_own(self, queue: FairQueue, work: Work, people: list[Person]) -> None:
         on_m2m(Employee, "friends").enqueue(work, told)
         boss = Employee.objects.create(staff_id=90, person_id=9)
         boss.friends.add(people[0], boss.person)
@@ -238,15 +227,15 @@ class TestInheritance:
 
     @pytest.mark.parametrize("actions", [("add", "remove", "clear"), "clear"])
     def test_an_abstract_model_stands_for_its_children(
-        self, queue: FairQueue, work: AnyDefinition, tag: Tag, actions: Any
+        self, queue: FairQueue, work: Work, tag: Tag, actions: Any
     ) -> None:
         on_m2m(Labelled, "labels", actions=actions).enqueue(work, told)
         album = Album.objects.create(pk=3)
         album.labels.add(tag)
         tag.albums.clear()
-        assert arrived(queue) == [[[each, 3, [11]]] for each in ("add", "clear") if each in actions]
+        assert arrived(queue) == [[[action, 3, [11]]] for action in ("add", "clear") if action in actions]
 
-    def test_from_the_other_side_only_children_count(self, queue: FairQueue, work: AnyDefinition, tag: Tag) -> None:
+    def test_from_the_other_side_only_children_count(self, queue: FairQueue, work: Work, tag: Tag) -> None:
         on_m2m(GiftOrder, "tags").enqueue(work, told, "card")
         plain, gift = Order.objects.create(pk=1), GiftOrder.objects.create(pk=2, card="red")
         tag.orders.add(plain)
@@ -255,7 +244,7 @@ class TestInheritance:
         tag.orders.clear()
         assert arrived(queue) == [[["add", 2, [11]], "red"], [["clear", 2, [11]], "red"]]
 
-    def test_of_through_rows_only_those_of_children(self, queue: FairQueue, work: AnyDefinition) -> None:
+    def test_of_through_rows_only_those_of_children(self, queue: FairQueue, work: Work) -> None:
         on_m2m(GiftOrder, "helpers").enqueue(work, told, "card")
         ann = Customer.objects.create(pk=21)
         Help.objects.create(order=Order.objects.create(pk=1), customer=ann)
@@ -263,9 +252,7 @@ class TestInheritance:
         row.delete()
         assert arrived(queue) == [[["add", 2, [21]], "red"], [["remove", 2, [21]], "red"]]
 
-    def test_of_several_parents_each_has_a_key_of_its_own(
-        self, queue: FairQueue, work: AnyDefinition, tag: Tag
-    ) -> None:
+    def test_of_several_parents_each_has_a_key_of_its_own(self, queue: FairQueue, work: Work, tag: Tag) -> None:
         on_m2m(Letter, "signers").enqueue(work, told)
         for key in (5, 7):
             Signed.objects.create(signed_id=key).signers.add(tag)
@@ -274,18 +261,18 @@ class TestInheritance:
         tag.signed.remove(letter.signed_ptr)
         letter.signers.add(tag)
         letter.signers.clear()
-        assert arrived(queue) == [[[each, 5, [11]]] for each in ("add", "remove", "add", "clear")]
+        assert arrived(queue) == [[[action, 5, [11]]] for action in ("add", "remove", "add", "clear")]
 
-    def test_each_rule_hears_of_it_once(self, queue: FairQueue, work: AnyDefinition, tag: Tag) -> None:
+    def test_each_rule_hears_of_it_once(self, queue: FairQueue, work: Work, tag: Tag) -> None:
         for model in (Order, GiftOrder):
             on_m2m(model, "tags").enqueue(work, told)
         GiftOrder.objects.create(pk=2).tags.add(tag)
-        assert {name: each.fired for name, each in queue.event_counts().items()} == {
+        assert {name: item.fired for name, item in queue.event_counts().items()} == {
             "shop.Order:m2m.tags:work": 1,
             "shop.GiftOrder:m2m.tags:work": 1,
         }
 
-    def test_a_proxy_is_the_same_object(self, queue: FairQueue, work: AnyDefinition, tag: Tag) -> None:
+    def test_a_proxy_is_the_same_object(self, queue: FairQueue, work: Work, tag: Tag) -> None:
         on_m2m(RushOrder, "tags").enqueue(work, told)
         tag.orders.add(Order.objects.create(pk=1))
         assert arrived(queue) == [[["add", 1, [11]]]]

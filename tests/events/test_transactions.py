@@ -9,10 +9,7 @@ from asgiref.sync import async_to_sync
 from django.db import transaction
 
 from django_fairque.conf import aclose_queues
-from django_fairque.events import (
-    on_create,
-    on_save,
-)
+from django_fairque.events import on_create, on_save
 from tests.shop.models import Order
 
 from .conftest import arrived
@@ -21,7 +18,7 @@ if TYPE_CHECKING:
     from redis import Redis
 
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.tasks.definition import AnyDefinition
+    from django_fairque.tasks.definition import AnyDefinition as Work
     from tests.conftest import MakeServer
     from tests.servers import Server
 
@@ -29,21 +26,21 @@ pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "othe
 
 
 class TestTransactions:
-    def test_nothing_before_the_commit(self, queue: FairQueue, work: AnyDefinition) -> None:
+    def test_nothing_before_the_commit(self, queue: FairQueue, work: Work) -> None:
         on_create(Order).enqueue(work, "total")
         with transaction.atomic():
             Order.objects.create(total=1)
             assert queue.pop("w") is None
         assert arrived(queue) == [[1]]
 
-    def test_a_rollback_leaves_no_trace(self, queue: FairQueue, work: AnyDefinition, redis: Redis) -> None:
+    def test_a_rollback_leaves_no_trace(self, queue: FairQueue, work: Work, redis: Redis) -> None:
         on_save(Order).enqueue(work, "total")
         with pytest.raises(ZeroDivisionError), transaction.atomic():  # noqa: PT012
             Order.objects.create(total=1)
             raise ZeroDivisionError
         assert redis.dbsize() == 0
 
-    def test_a_savepoint_takes_only_its_own(self, queue: FairQueue, work: AnyDefinition) -> None:
+    def test_a_savepoint_takes_only_its_own(self, queue: FairQueue, work: Work) -> None:
         on_create(Order).enqueue(work, "total")
         with transaction.atomic():
             Order.objects.create(total=1)
@@ -53,9 +50,7 @@ class TestTransactions:
             Order.objects.create(total=3)
         assert arrived(queue) == [[1], [3]]
 
-    def test_what_was_asked_for_in_a_lost_savepoint_is_asked_for_again(
-        self, queue: FairQueue, work: AnyDefinition
-    ) -> None:
+    def test_what_was_asked_for_in_a_lost_savepoint_is_asked_for_again(self, queue: FairQueue, work: Work) -> None:
         on_save(Order).enqueue(work, "pk")
         with transaction.atomic():
             order = Order(pk=5)
@@ -65,7 +60,7 @@ class TestTransactions:
             order.save(force_insert=True)
         assert arrived(queue) == [[5]]
 
-    def test_the_commit_of_the_database_that_it_happened_in(self, queue: FairQueue, work: AnyDefinition) -> None:
+    def test_the_commit_of_the_database_that_it_happened_in(self, queue: FairQueue, work: Work) -> None:
         on_create(Order).enqueue(work, lambda event: event.using)
         with transaction.atomic(using="default"):
             with transaction.atomic(using="other"):
@@ -75,7 +70,7 @@ class TestTransactions:
             assert arrived(queue) == [["other"]]
         assert arrived(queue) == [["default"]]
 
-    def test_from_a_coroutine(self, queue: FairQueue, work: AnyDefinition) -> None:
+    def test_from_a_coroutine(self, queue: FairQueue, work: Work) -> None:
         on_save(Order).enqueue(work, "total")
 
         async def view() -> None:
@@ -94,9 +89,7 @@ class TestCalls:
         """One that nobody else calls."""
         return make_server()
 
-    def test_a_hundred_saves_are_one_task_and_one_call(
-        self, queue: FairQueue, work: AnyDefinition, redis: Redis
-    ) -> None:
+    def test_a_hundred_saves_are_one_task_and_one_call(self, queue: FairQueue, work: Work, redis: Redis) -> None:
         on_save(Order).enqueue(work, "pk")
         order = Order.objects.create()
         arrived(queue)
@@ -110,7 +103,7 @@ class TestCalls:
         count = queue.event_counts()["shop.Order:save:work"]
         assert (count.fired, count.coalesced) == (101, 99)
 
-    def test_and_a_hundred_objects_one_call(self, queue: FairQueue, work: AnyDefinition, redis: Redis) -> None:
+    def test_and_a_hundred_objects_one_call(self, queue: FairQueue, work: Work, redis: Redis) -> None:
         on_save(Order).enqueue(work, "total")
         Order.objects.create(total=-1)
         arrived(queue)
@@ -121,7 +114,7 @@ class TestCalls:
         assert redis.info("commandstats")["cmdstat_fcall"]["calls"] == 1
         assert arrived(queue) == [[total] for total in range(100)]
 
-    def test_tasks_and_events_travel_together(self, queue: FairQueue, work: AnyDefinition, redis: Redis) -> None:
+    def test_tasks_and_events_travel_together(self, queue: FairQueue, work: Work, redis: Redis) -> None:
         on_save(Order).enqueue(work, "total")
         Order.objects.create(total=-1)
         arrived(queue)
