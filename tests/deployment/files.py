@@ -36,9 +36,9 @@ class Command:
             if word == "manage.py":
                 rest = list(self.words[index + 2 :])
                 end = next(
-                    (place for place, each in enumerate(rest) if each in {"&&", "||", ";", "manage.py"}), len(rest)
+                    (place for place, part in enumerate(rest) if part in {"&&", "||", ";", "manage.py"}), len(rest)
                 )
-                found.append((self.words[index + 1], [each.removesuffix(";") for each in rest[:end]]))
+                found.append((self.words[index + 1], [part.removesuffix(";") for part in rest[:end]]))
         return found
 
 
@@ -61,15 +61,15 @@ def resources() -> Iterator[dict[str, Any]]:
 
 
 def resource(kind: str, name: str) -> dict[str, Any]:
-    (found,) = (each for each in resources() if (each["kind"], each["metadata"]["name"]) == (kind, name))
+    (found,) = (item for item in resources() if (item["kind"], item["metadata"]["name"]) == (kind, name))
     return found
 
 
 def pods() -> Iterator[tuple[str, dict[str, Any]]]:
     """The name of each Deployment and Job, and the specification of its pods."""
-    for each in resources():
-        if each["kind"] in {"Deployment", "Job"}:
-            yield each["metadata"]["name"], each["spec"]["template"]["spec"]
+    for item in resources():
+        if item["kind"] in {"Deployment", "Job"}:
+            yield item["metadata"]["name"], item["spec"]["template"]["spec"]
 
 
 def words(command: list[str]) -> tuple[str, ...]:

@@ -26,13 +26,13 @@ DOCS = files.FOLDER.parent
 
 
 def manage_commands() -> list[Any]:
-    found = [(each.where, name, arguments) for each in ALL for name, arguments in each.names]
+    found = [(command.where, name, arguments) for command in ALL for name, arguments in command.names]
     return [pytest.param(name, arguments, id=f"{where}-{name}") for where, name, arguments in found]
 
 
 def option(where: str, name: str) -> str:
     """The value of a worker's option in the file of that name."""
-    (found,) = (each.words for each in ALL if each.where == where and "fairque_worker" in each.words)
+    (found,) = (command.words for command in ALL if command.where == where and "fairque_worker" in command.words)
     return found[found.index(name) + 1]
 
 
@@ -53,9 +53,9 @@ def test_commands_and_their_options_exist(name: str, arguments: list[str]) -> No
 
 
 def test_each_way_runs_a_worker_and_asks_for_its_health() -> None:
-    of_worker = {each.where for each in ALL for name, _ in each.names if name == "fairque_worker"}
+    of_worker = {command.where for command in ALL for name, _ in command.names if name == "fairque_worker"}
     assert of_worker == {"shop-worker.service", "compose.yaml worker", "shop-worker"}
-    of_health = {each.where for each in ALL for name, _ in each.names if name == "fairque_health"}
+    of_health = {command.where for command in ALL for name, _ in command.names if name == "fairque_health"}
     assert {"compose.yaml worker", "compose.yaml release", "shop-release", "shop-worker livenessProbe"} <= of_health
 
 
@@ -63,15 +63,15 @@ def test_probes_read_the_file_that_the_worker_writes() -> None:
     for where in ("compose.yaml worker", "shop-worker"):
         written = option(where, "--health-file")
         asked = [
-            each.words[each.words.index("--worker-file") + 1]
-            for each in ALL
-            if each.where.startswith(where) and "--worker-file" in each.words
+            command.words[command.words.index("--worker-file") + 1]
+            for command in ALL
+            if command.where.startswith(where) and "--worker-file" in command.words
         ]
         assert asked
         assert set(asked) == {written}
-    mounts = {each["mountPath"] for each in container("shop-worker")["volumeMounts"]}
+    mounts = {mount["mountPath"] for mount in container("shop-worker")["volumeMounts"]}
     assert "/run/fairque" in mounts
-    assert any(each.startswith("/run/fairque") for each in files.compose()["services"]["worker"]["tmpfs"])
+    assert any(mount.startswith("/run/fairque") for mount in files.compose()["services"]["worker"]["tmpfs"])
     service = files.unit(files.FOLDER / "systemd" / "shop-worker.service")["Service"]
     assert option("shop-worker.service", "--health-file").startswith(f"/run/{service['RuntimeDirectory']}/")
 
@@ -90,14 +90,14 @@ def test_systemd_tells_the_supervisor_alone() -> None:
 
 
 def test_ports_agree() -> None:
-    assert {each["name"]: each["containerPort"] for each in container("shop-web")["ports"]} == {"http": HTTP}
-    assert {each["name"]: each["containerPort"] for each in container("shop-worker")["ports"]} == {"metrics": METRICS}
+    assert {port["name"]: port["containerPort"] for port in container("shop-web")["ports"]} == {"http": HTTP}
+    assert {port["name"]: port["containerPort"] for port in container("shop-worker")["ports"]} == {"metrics": METRICS}
     assert option("shop-worker", "--metrics-port") == option("shop-worker.service", "--metrics-port") == str(METRICS)
     assert option("shop-worker", "--metrics-host") == "0.0.0.0"
     allowed = {
-        each["metadata"]["name"]: [rule["port"] for entry in each["spec"]["ingress"] for rule in entry["ports"]]
-        for each in files.resources()
-        if each["kind"] == "NetworkPolicy" and "ingress" in each["spec"]
+        resource["metadata"]["name"]: [rule["port"] for entry in resource["spec"]["ingress"] for rule in entry["ports"]]
+        for resource in files.resources()
+        if resource["kind"] == "NetworkPolicy" and "ingress" in resource["spec"]
     }
     assert allowed == {"shop-web": [HTTP], "shop-worker": [METRICS]}
     dockerfile = files.DOCKERFILE.read_text()
@@ -108,18 +108,18 @@ def test_ports_agree() -> None:
 
 @pytest.mark.urls(__name__)
 def test_pages_that_are_probed_exist() -> None:
-    text = "".join(each.read_text() for each in (files.COMPOSE, *files.MANIFESTS))
+    text = "".join(path.read_text() for path in (files.COMPOSE, *files.MANIFESTS))
     asked = set(re.findall(r"/fairque/[a-z]+/", text)) - {"/fairque/health/"}
     assert asked == {"/fairque/live/", "/fairque/ready/"}
-    for each in asked:
-        assert resolve(each).url_name
+    for url in asked:
+        assert resolve(url).url_name
 
 
 def test_probes_name_a_host_that_is_allowed() -> None:
     hosts = files.resource("ConfigMap", "shop")["data"]["ALLOWED_HOSTS"].split(",")
     for name in ("livenessProbe", "readinessProbe"):
         probe = container("shop-web")[name]
-        assert next(each["value"] for each in probe["httpGet"]["httpHeaders"] if each["name"] == "Host") in hosts
+        assert next(header["value"] for header in probe["httpGet"]["httpHeaders"] if header["name"] == "Host") in hosts
         assert probe["timeoutSeconds"] > 2  # a page's own limit
     assert "localhost" in files.compose()["services"]["web"]["environment"]["ALLOWED_HOSTS"].split(",")
 
@@ -129,15 +129,15 @@ def test_selectors_choose_what_is_there() -> None:
         name: files.resource("Deployment", name)["spec"]["template"]["metadata"]["labels"]
         for name in ("shop-web", "shop-worker")
     }
-    for each in files.resources():
-        name, spec = each["metadata"]["name"], each.get("spec", {})
-        if each["kind"] in {"Deployment", "PodDisruptionBudget"}:
+    for resource in files.resources():
+        name, spec = resource["metadata"]["name"], resource.get("spec", {})
+        if resource["kind"] in {"Deployment", "PodDisruptionBudget"}:
             assert spec["selector"]["matchLabels"] == labels[name]
-        elif each["kind"] == "Service":
+        elif resource["kind"] == "Service":
             assert spec["selector"] == labels[name]
-        elif each["kind"] == "NetworkPolicy":
+        elif resource["kind"] == "NetworkPolicy":
             chosen = spec["podSelector"]["matchLabels"].items()
-            assert any(chosen <= each.items() for each in labels.values())
+            assert any(chosen <= label.items() for label in labels.values())
     target = files.resource("HorizontalPodAutoscaler", "shop-worker")["spec"]["scaleTargetRef"]
     assert files.resource(target["kind"], target["name"])["spec"].get("replicas") is None  # two would argue about it
 
@@ -159,7 +159,7 @@ def test_secrets_have_the_names_that_the_settings_read() -> None:
 
 def test_kustomize_has_all_but_what_is_applied_by_itself() -> None:
     listed = yaml.safe_load((files.FOLDER / "kubernetes" / "kustomization.yaml").read_text())["resources"]
-    assert {*listed, "release.yaml", "secret.yaml"} == {each.name for each in files.MANIFESTS}
+    assert {*listed, "release.yaml", "secret.yaml"} == {manifest.name for manifest in files.MANIFESTS}
 
 
 def test_the_metric_that_scales_is_one_that_is_told() -> None:

@@ -35,8 +35,8 @@ def is_of_newer(redis: Redis, task_id: str) -> bool:
 def test_a_rollout_and_a_step_back_under_load_lose_nothing(
     queue: FairQueue, redis: Redis, older: Version, newer: Version
 ) -> None:
-    for each in redis.execute_command("FUNCTION", "LIST"):
-        redis.execute_command("FUNCTION", "DELETE", each[1])
+    for library in redis.execute_command("FUNCTION", "LIST"):
+        redis.execute_command("FUNCTION", "DELETE", library[1])
     ids: list[str] = []
     workers = [older.worker().wait_ready()]
     for version in (newer, older):  # the step forward, and the step back

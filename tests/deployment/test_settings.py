@@ -97,9 +97,4 @@ def test_the_settings_of_each_server_are_valid(
 
 
 def test_each_kind_of_server_has_its_settings() -> None:
-    assert [title for title, _ in SNIPPETS] == [
-        "One machine",
-        "Another machine",
-        "Sentinel",
-        "Cluster",
-    ]
+    assert [title for title, _ in SNIPPETS] == ["One machine", "Another machine", "Sentinel", "Cluster"]

@@ -59,10 +59,10 @@ def test_manifests_follow_their_schemas(path: Path) -> None:
 def test_kustomize_renders_each_resource_in_its_namespace() -> None:
     rendered = list(yaml.safe_load_all(run(str(kubectl), "kustomize", str(files.FOLDER / "kubernetes"))))
     listed = yaml.safe_load((files.FOLDER / "kubernetes" / "kustomization.yaml").read_text())["resources"]
-    written = [each for name in listed for each in yaml.safe_load_all((files.FOLDER / "kubernetes" / name).read_text())]
-    names = [sorted((each["kind"], each["metadata"]["name"]) for each in some) for some in (rendered, written)]
+    written = [item for name in listed for item in yaml.safe_load_all((files.FOLDER / "kubernetes" / name).read_text())]
+    names = [sorted((item["kind"], item["metadata"]["name"]) for item in some) for some in (rendered, written)]
     assert names[0] == names[1]
-    assert {each["metadata"]["namespace"] for each in rendered} == {"shop"}
+    assert {manifest["metadata"]["namespace"] for manifest in rendered} == {"shop"}
 
 
 @pytest.mark.skipif(systemd_analyze is None, reason="systemd is not installed")
@@ -83,6 +83,6 @@ def test_compose_waits_for_what_it_needs() -> None:
                 assert "healthcheck" in services[needed], f"{name} waits for the health of {needed}, which has none"
             else:
                 assert services[needed]["restart"] == "no"
-    mounted = {each.partition(":")[0] for service in services.values() for each in service.get("volumes", [])}
-    assert {each for each in mounted if not each.startswith(".")} == set(files.compose()["volumes"])
-    assert all((files.COMPOSE.parent / each).is_file() for each in mounted if each.startswith("."))
+    mounted = {volume.partition(":")[0] for service in services.values() for volume in service.get("volumes", [])}
+    assert {mount for mount in mounted if not mount.startswith(".")} == set(files.compose()["volumes"])
+    assert all((files.COMPOSE.parent / mount).is_file() for mount in mounted if mount.startswith("."))

@@ -53,7 +53,7 @@ class TestExistingDirectories:
         ):
             getattr(embedded, action)()
         assert mode(embedded.directory) == 0o755
-        assert sorted(each.name for each in embedded.directory.iterdir()) == sorted(names)
+        assert sorted(path.name for path in embedded.directory.iterdir()) == sorted(names)
 
     def test_the_root_directory_is_refused_unchanged(self, make_embedded: MakeEmbedded) -> None:
         before = mode(Path("/")), sorted(Path("/").iterdir())

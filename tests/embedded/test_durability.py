@@ -53,9 +53,9 @@ while not select.select([sys.stdin], [], [], 0)[0]:
     acknowledged.append(number)
 kept = set(map(int, client.lrange(name, 0, -1)))
 missing, kills, holes, at_end = sorted(set(acknowledged) - kept), 0, 0, False
-for each in reversed(missing):
-    at_end = each + 1 in cut or (at_end and each + 1 in missing)
-    kills += each + 1 in cut
+for key in reversed(missing):
+    at_end = key + 1 in cut or (at_end and key + 1 in missing)
+    kills += key + 1 in cut
     holes += not at_end
 print(json.dumps([len(acknowledged), len(missing), kills, holes]))
 """

@@ -102,7 +102,7 @@ def test_one_server_may_be_killed_and_nothing_is_lost(
         eventually(lambda: finished(queue) == 2 * len(USERS))
         assert only_server_of(directories[0]) == before[0]
         assert only_server_of(directories[1]) != before[1]
-    assert [each.states["finished"] for each in queue.get_shard_stats()] == [
+    assert [stats.states["finished"] for stats in queue.get_shard_stats()] == [
         2 * len(users_on(queue, shard)) for shard in (0, 1)
     ]
 
@@ -122,7 +122,7 @@ def test_users_of_other_shards_are_served_while_a_server_is_frozen(
             began = time.monotonic()
             for _ in range(3):
                 ids = [living.push(noop(user)).task_id for user in here]
-                eventually(lambda ids=ids: all(living.get_task(each).state.is_ended for each in ids), 8)  # type: ignore[misc]
+                eventually(lambda ids=ids: all(living.get_task(task_id).state.is_ended for task_id in ids), 8)  # type: ignore[misc]
             assert time.monotonic() - began < 10, "they waited for the server that is frozen"
             eventually(lambda: "queue default/1" in worker.log)
             assert worker.health()["status"] != "down"
@@ -153,7 +153,9 @@ def test_tasks_are_kept_when_the_servers_are_stopped_and_started(
         run("status")
     assert raised.value.returncode == 3
     assert queue.get_stats(0).states["queued"] == len(USERS)  # whatever needs a server starts it
-    assert run("start") == "".join(f"was running already, listening on {each / 's.sock'}\n" for each in directories)
+    assert run("start") == "".join(
+        f"was running already, listening on {directory / 's.sock'}\n" for directory in directories
+    )
     assert run("restart").count("restarted, listening on") == 2
     assert queue.get_stats(0).states["queued"] == len(USERS)
 
@@ -161,4 +163,4 @@ def test_tasks_are_kept_when_the_servers_are_stopped_and_started(
 def test_the_number_of_shards_follows_the_setting(url: str, place: Path) -> None:
     config = FairQueueConfig.model_validate({"redis": {"url": url}, "queues": {"small": {"shards": 1}}})
     assert (config.queue_config().shards, config.queue_config("small").shards) == (2, 1)
-    assert [each.url for each in config.redis.servers] == [f"embedded://{place}/q", f"embedded://{place}/q-1"]
+    assert [server.url for server in config.redis.servers] == [f"embedded://{place}/q", f"embedded://{place}/q-1"]

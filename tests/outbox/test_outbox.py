@@ -39,11 +39,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def down(server: Server, settings: Settings, redis: Redis) -> dict[str, Any]:
     """The settings of a server that can't be reached; `up` of it is those of one that can."""
     up = {"REDIS": {"URL": server.url}, "OUTBOX": True}
-    settings.FAIRQUE = {
-        **up,
-        "REDIS": {"URL": "unix:///nowhere/at/all.sock"},
-        "QUEUE": {"REQUEST_TIMEOUT": 0.05},
-    }
+    settings.FAIRQUE = {**up, "REDIS": {"URL": "unix:///nowhere/at/all.sock"}, "QUEUE": {"REQUEST_TIMEOUT": 0.05}}
     return up
 
 
@@ -131,7 +127,7 @@ class TestCost:
         redis.config_resetstat()
         with CaptureQueriesContext(connection) as statements, transaction.atomic():
             many.enqueue_many([(("acme", n), {}) for n in range(50)])
-        kinds = [each["sql"].split()[0] for each in statements.captured_queries]
+        kinds = [query["sql"].split()[0] for query in statements.captured_queries]
         assert [kind for kind in kinds if kind not in ("BEGIN", "COMMIT")] == ["INSERT", "SELECT", "DELETE"]
         assert redis.info("commandstats")["cmdstat_fcall"]["calls"] == 2
         assert [lease.payload["args"][1] for lease in queue.pop_batch(100, "w")] == list(range(-1, 50))

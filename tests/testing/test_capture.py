@@ -120,7 +120,7 @@ def test_tasks_that_enqueue_tasks(fairque: Capture, fairque_run: Callable[..., i
 
     count_down.enqueue(3)
     assert fairque_run() == 4
-    assert [each.args for each in fairque.of(count_down)] == [[3], [2], [1], [0]]
+    assert [entry.args for entry in fairque.of(count_down)] == [[3], [2], [1], [0]]
 
 
 def test_endless_ones_end(fairque: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,7 +234,7 @@ def test_eager_raises_the_own_error_of_a_task_where_it_is_enqueued() -> None:
         for enqueue in (fail.enqueue, (fail >> after).enqueue, async_to_sync(fail.aenqueue)):
             with pytest.raises(ZeroDivisionError, match="its own"):
                 enqueue()
-        assert [each.state for each in capture.of("fail")] == [TaskState.FAILED] * 3
+        assert [entry.state for entry in capture.of("fail")] == [TaskState.FAILED] * 3
     assert ran == []
 
 
@@ -273,7 +273,7 @@ class TestTransactions(FairqueTestMixin, TestCase):
                 raise ValueError  # noqa: TRY301
         except ValueError:
             self.noted.using(on_commit=False).enqueue(2)
-        assert [each.args for each in self.tasks] == [[2]]
+        assert [entry.args for entry in self.tasks] == [[2]]
 
     def test_nothing(self) -> None:
         self.assertNothingEnqueued()
@@ -300,4 +300,4 @@ def test_captures_nest(greet: Any) -> None:
         with capture_tasks() as inner:
             greet.enqueue("b")
         greet.enqueue("c")
-    assert ([each.user_id for each in outer], [each.user_id for each in inner]) == (["a", "b", "c"], ["b"])
+    assert ([entry.user_id for entry in outer], [entry.user_id for entry in inner]) == (["a", "b", "c"], ["b"])

@@ -80,4 +80,4 @@ def test_events_of_what_is_rolled_back_are_never_sent(work: Any, settings: Setti
             Customer.objects.create(pk=2)
             work.enqueue(3)
             raise ZeroDivisionError
-    assert [each.args for each in captured] == ([[1]] if on_commit else [[1], [3]])
+    assert [entry.args for entry in captured] == ([[1]] if on_commit else [[1], [3]])

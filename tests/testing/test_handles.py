@@ -79,7 +79,7 @@ def answer(handle: Any, name: str) -> Any:
 
 def comparable(value: Any) -> Any:
     if isinstance(value, list):
-        return [comparable(each) for each in value]
+        return [comparable(item) for item in value]
     if isinstance(value, TaskResult):
         return value.id
     if isinstance(value, Task):
@@ -233,8 +233,7 @@ def sent(work: Any, how: str) -> PipelineResult:
 
 
 @pytest.mark.parametrize(
-    ("how", "state", "canceled"),
-    [("returns", "finished", 0), ("raises", "failed", 1), ("discards", "canceled", 0)],
+    ("how", "state", "canceled"), [("returns", "finished", 0), ("raises", "failed", 1), ("discards", "canceled", 0)]
 )
 def test_a_pipeline_that_has_run(work: Any, how: str, state: str, canceled: int) -> None:
     def make() -> PipelineResult:
@@ -289,8 +288,7 @@ def test_a_step_waits_for_the_one_before(fairque: Capture, work: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "state"),
-    [("wait", TaskState.DEFERRED), ("cancel", TaskState.CANCELED), ("run", TaskState.FINISHED)],
+    ("policy", "state"), [("wait", TaskState.DEFERRED), ("cancel", TaskState.CANCELED), ("run", TaskState.FINISHED)]
 )
 def test_a_failure_does_to_the_next_what_that_says(fairque: Capture, work: Any, policy: Any, state: TaskState) -> None:
     failing = work.enqueue("raises")

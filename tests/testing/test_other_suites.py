@@ -133,7 +133,7 @@ class Orders:
     def test_one(self):
         self.assertEqual(len(enqueued), 0)
         order = Order.objects.create(customer="acme")
-        self.assertEqual([(each.name, each.args) for each in enqueued], [(receipt.name, ["acme", order.pk])])
+        self.assertEqual([(entry.name, entry.args) for entry in enqueued], [(receipt.name, ["acme", order.pk])])
 
     def test_two(self):
         self.assertEqual(len(enqueued), 0)
@@ -144,7 +144,7 @@ class Orders:
         with self.assertRaises(ZeroDivisionError), transaction.atomic():
             receipt.enqueue("acme", 8)
             1 / 0
-        self.assertEqual([each.args[1] for each in enqueued][1:], [7])
+        self.assertEqual([entry.args[1] for entry in enqueued][1:], [7])
         self.assertEqual(enqueued.run(), 2)
         self.assertEqual(enqueued[1].result, "acme has paid for 7")
 
@@ -153,7 +153,7 @@ class Orders:
         receipt.enqueue_many([(("b", 2), {}), (("c", 3), {})])
         result = greet.enqueue("d")
         get_queue("mail").push(RAW)
-        self.assertEqual([each.args[-1] for each in enqueued], [1, 2, 3, "d", [5]])
+        self.assertEqual([entry.args[-1] for entry in enqueued], [1, 2, 3, "d", [5]])
         self.assertEqual(enqueued[4].queue, "mail")
         self.assertEqual(result.status.name, "READY")
 
@@ -251,7 +251,7 @@ def order(db):
 
 @pytest.mark.parametrize("n", range(3))
 def test_captured(order, n):
-    assert [each.args for each in enqueued] == [["acme", order.pk]]
+    assert [entry.args for entry in enqueued] == [["acme", order.pk]]
     assert run_tasks() == 1
 
 

@@ -62,13 +62,13 @@ def test_a_batch_task_is_called_with_what_a_worker_would_give_it(
     elsewhere = many(index.using(queue="mail"), 5)
     assert fairque.run() == 6
     assert calls == [[1, 2, 3], [], [4], [5]]
-    assert [each.result() for each in results] == [f"{each.id} {n}" for n, each in enumerate(results, 1)]
-    assert [each.progress.current for each in results + elsewhere] == [1, 2, 3, 4, 5]
+    assert [result.result() for result in results] == [f"{result.id} {n}" for n, result in enumerate(results, 1)]
+    assert [result.progress.current for result in results + elsewhere] == [1, 2, 3, 4, 5]
 
 
 def test_at_once_too(index: Any, calls: list[list[int]]) -> None:
     with eager():
-        assert [each.state for each in many(index, 1, 2, 3, 4)] == [TaskState.FINISHED] * 4
+        assert [result.state for result in many(index, 1, 2, 3, 4)] == [TaskState.FINISHED] * 4
     assert calls == [[1, 2, 3], [4]]
 
 
@@ -91,7 +91,7 @@ def test_each_item_has_its_own_outcome(fairque: Capture, is_async: bool) -> None
     with pytest.raises(RuntimeError, match="boom"):
         fairque.run()
     states = [TaskState.FINISHED, TaskState.FAILED, TaskState.SCHEDULED, TaskState.CANCELED, TaskState.FAILED]
-    assert [each.state for each in results] == states
+    assert [result.state for result in results] == states
     assert results[0].result() == "boom"
     assert "says nothing of this item" in results[4].errors[0].error
 
@@ -112,7 +112,7 @@ def test_whatever_it_answers(fairque: Capture, answer: Callable[..., Any], state
     whole: Any = task(name="whole", batch=4)(answer)
     results = many(whole, 1, 2, 3, 4)
     assert fairque.run(raise_errors=False) == 4
-    assert [each.state for each in results] == states
+    assert [result.state for result in results] == states
 
 
 def test_a_wrong_answer_is_raised(fairque: Capture) -> None:
@@ -156,7 +156,7 @@ class TestRunTasks:
         assert run_tasks("mail") == 1
         assert run_tasks() == 2
         assert calls == [[3], [1, 2]]
-        assert [each.state for each in fairque] == [TaskState.FINISHED] * 3
+        assert [entry.state for entry in fairque] == [TaskState.FINISHED] * 3
 
     def test_errors_are_raised(self, fairque: Capture) -> None:
         @task(name="bad")
@@ -180,5 +180,5 @@ class TestRunTasks:
             sends.enqueue()
             with capture_tasks() as capture:
                 assert run_tasks() == 1
-                assert [each.args for each in capture] == [[1]]
+                assert [entry.args for entry in capture] == [[1]]
         assert calls == []

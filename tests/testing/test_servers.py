@@ -71,8 +71,8 @@ def test_threads_that_still_use_it_start_no_other(fairque_server: FairQueue) -> 
         for _ in range(3):
             with private_server() as queue:
                 calls += [threading.Thread(target=use, args=(queue,)) for _ in range(3)]
-                for each in calls[-3:]:
-                    each.start()
+                for call in calls[-3:]:
+                    call.start()
                 pool: Any = queue.client.connection_pool  # type: ignore[attr-defined]
                 directory = Path(pool.connection_kwargs["embedded_directory"])
             with pytest.raises(RedisConnectionError, match="has been ended for good"):
@@ -81,5 +81,5 @@ def test_threads_that_still_use_it_start_no_other(fairque_server: FairQueue) -> 
             assert locks.find_orphans(directory) == []
     finally:
         over.set()
-        for each in calls:
-            each.join()
+        for call in calls:
+            call.join()

@@ -56,17 +56,17 @@ def told(result: TaskResult) -> list[Any]:
         said = result.result()
     except TaskFailedError as error:
         said = error.error
-    return [result.state, said, [(each.kind, each.error) for each in result.errors]]
+    return [result.state, said, [(error.kind, error.error) for error in result.errors]]
 
 
 @pytest.mark.parametrize("which", [*REFUSED, *CHANGED])
 def test_they_end_as_with_a_worker(returning: Any, passing: Any, which: str) -> None:
     with private_server():
-        real = [each.enqueue(which) for each in (returning, passing)]
+        real = [function.enqueue(which) for function in (returning, passing)]
         run_tasks()
         expected = [told(result) for result in real]
     with capture_tasks() as capture:
-        captured = [each.enqueue(which) for each in (returning, passing)]
+        captured = [function.enqueue(which) for function in (returning, passing)]
         assert capture.run(raise_errors=False) == 2
     assert [told(result) for result in captured] == expected
     assert {state for state, *_ in expected} == {TaskState.FAILED if which in REFUSED else TaskState.FINISHED}

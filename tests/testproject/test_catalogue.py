@@ -41,6 +41,6 @@ def test_everybody_gets_a_catalogue_in_a_task_of_their_own() -> None:
         catalogue_everybody.enqueue(most=1)
         assert captured.run() == 3
     everybody, *made = captured.tasks
-    assert [each.user_id for each in captured.tasks] == ["default", "ann", "ben"]
-    assert everybody.result == [each.id for each in made]
-    assert [each.result["largest"] for each in made] == [[["3.py", 3]], [["7.py", 7]]]
+    assert [task.user_id for task in captured.tasks] == ["default", "ann", "ben"]
+    assert everybody.result == [made_task.id for made_task in made]
+    assert [made_task.result["largest"] for made_task in made] == [[["3.py", 3]], [["7.py", 7]]]

@@ -87,7 +87,7 @@ class TestCutShort:
     @pytest.fixture
     def worker(self, process: subprocess.Popen[str]) -> psutil.Process:
         (supervisor,) = [
-            each for each in psutil.Process(process.pid).children() if "fairque_worker" in " ".join(each.cmdline())
+            child for child in psutil.Process(process.pid).children() if "fairque_worker" in " ".join(child.cmdline())
         ]
         return supervisor
 

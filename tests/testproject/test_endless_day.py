@@ -50,7 +50,7 @@ def test_a_quarter_of_a_minute_has_everything(queue: FairQueue, day: EndlessDay)
     names = Counter(task.name.rpartition(".")[2] for task in queue.tasks("queued", limit=1000))
     assert {"serve_customer", "parse_document", "rebuild_search_index", "fetch_rates", "send_reminder"} <= names.keys()
     assert queue.get_stats().states["deferred"] > 0
-    stats = {each.user_id: each for each in queue.user_stats([*WEIGHTS, LIMITED, PAUSED])}
+    stats = {stats.user_id: stats for stats in queue.user_stats([*WEIGHTS, LIMITED, PAUSED])}
     assert [stats[name].weight for name in WEIGHTS] == list(WEIGHTS.values())
     assert [stats[name].organization for name in MEMBERS] == [ORGANIZATION, ORGANIZATION]
     assert stats[LIMITED].max_running == 1

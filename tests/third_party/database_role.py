@@ -67,7 +67,7 @@ def run(read_only: Any) -> dict[str, Any]:
     def other() -> int:
         return int(Group.objects.create(name="third").pk)
 
-    results = [each.enqueue() for each in (counts, acounts, writes, other)]
+    results = [function.enqueue() for function in (counts, acounts, writes, other)]
     Worker(burst=True, concurrency=1).run()
     return {
         "counted": [results[0].result(), results[1].result()],

@@ -79,7 +79,9 @@ def test_spans_and_metrics_arrive(
     url, received = receiver
     shop = tmp_path / "shop"
     shop.mkdir()
-    (apps,) = [each for each in examples(DOCS / "guides" / "observability.md", "python") if "shop/apps.py" in each]
+    (apps,) = [
+        example for example in examples(DOCS / "guides" / "observability.md", "python") if "shop/apps.py" in example
+    ]
     for name, text in {"__init__": "", "apps": apps, "settings": SETTINGS, "tasks": TASKS}.items():
         (shop / f"{name}.py").write_text(text)
     environment = {

@@ -45,7 +45,7 @@ def test_what_docs_events_md_says_of_them(found: dict[str, Any]) -> None:
         assert found[f"{model}: move_to the root"] == [["moved", "child", None], ["update", "child"]]
     assert found["Page: update"] == found["Page: rebuild"] == []
     assert found["WatchedPage: update"] == [["update", "leaf"]]
-    rebuilt = [each for each in found["WatchedPage: rebuild"] if each[0] == "update"]
+    rebuilt = [task for task in found["WatchedPage: rebuild"] if task[0] == "update"]
     assert rebuilt == [["update", title] for title in ("child", "leaf", "one", "two")]
 
     for model in ("Product", "WatchedProduct"):

@@ -22,7 +22,7 @@ def test_pyright_finds_the_types_and_the_mistakes_that_mypy_finds(tmp_path: Path
     options = {
         "typeCheckingMode": "strict",
         "reportUnnecessaryTypeIgnoreComment": "error",
-        "include": [each.name for each in SAMPLES],
+        "include": [sample.name for sample in SAMPLES],
     }
     project.write_text(json.dumps({**options, "pythonVersion": "3.10"}))
     command = [sys.executable, "-m", "basedpyright", "--outputjson", "--project", str(project)]
@@ -30,5 +30,7 @@ def test_pyright_finds_the_types_and_the_mistakes_that_mypy_finds(tmp_path: Path
         [*command, "--pythonpath", sys.executable], capture_output=True, text=True, timeout=120, check=False
     )
     found = json.loads(done.stdout)
-    assert [f"{each['range']['start']['line'] + 1}: {each['message']}" for each in found["generalDiagnostics"]] == []
+    assert [
+        f"{problem['range']['start']['line'] + 1}: {problem['message']}" for problem in found["generalDiagnostics"]
+    ] == []
     assert found["summary"]["filesAnalyzed"] == len(SAMPLES)

@@ -78,7 +78,7 @@ for line in sys.stdin:
     elif kind == "leave out the options":
         override_settings(TASKS={"default": {"BACKEND": "django_fairque.backends.FairqueBackend"}}).enable()
     found = Page.objects.live().search(words[0]) if kind == "search" else []
-    print(json.dumps([each.title for each in found]), flush=True)
+    print(json.dumps([page.title for page in found]), flush=True)
 """
 
 
@@ -140,7 +140,7 @@ def worker(site: Site, server: Server, tmp_path: Path) -> Iterator[WorkerProcess
 
 
 def names_of(queue: FairQueue, state: Any) -> list[str]:
-    return sorted(each.name for each in queue.tasks(state).items)
+    return sorted(task.name for task in queue.tasks(state).items)
 
 
 # One test: making a site takes longer than everything else here.

@@ -203,4 +203,6 @@ def test_without_the_package_metrics_say_what_to_install(queue: FairQueue, monke
 def samples(answer: Any) -> dict[tuple[str, str], float]:
     """Values by name and queue."""
     families = text_string_to_metric_families(answer.content.decode())
-    return {(each.name, each.labels.get("queue", "")): each.value for family in families for each in family.samples}
+    return {
+        (sample.name, sample.labels.get("queue", "")): sample.value for family in families for sample in family.samples
+    }

@@ -41,7 +41,7 @@ def run() -> dict[str, Any]:
             get_queue().finish(lease)
         return sorted([lease.payload["args"] for lease in leases], key=json.dumps)
 
-    found: dict[str, Any] = {"warned": [each.msg for each in check_bulk_operations()]}
+    found: dict[str, Any] = {"warned": [problem.msg for problem in check_bulk_operations()]}
     for model in trees:
         one, two = model.objects.create(title="one"), model.objects.create(title="two")
         child = model.objects.create(title="child", parent=two)

@@ -77,7 +77,7 @@ def run() -> dict[str, Any]:
     @task(name="coroutine")
     async def coroutine() -> list[str]:
         found = await sync_to_async(numbers)()
-        return [*found, *[each.number async for each in Order.objects.all()]] if found != ["public"] else found
+        return [*found, *[order.number async for order in Order.objects.all()]] if found != ["public"] else found
 
     @task(name="many", batch=10, max_retries=0)
     def many(items: list[int]) -> list[Any]:
@@ -106,16 +106,16 @@ def run() -> dict[str, Any]:
     for name in TENANTS:
         found[f"{name} nested"] = get_queue().get_task(found[f"{name} nested"]).result
     found["invoices"] = sorted(
-        (each.user_id, each.payload["about"]["headers"]["schema"])
-        for each in get_queue().tasks("finished").items
-        if each.name.endswith("invoices_of_tenant")
+        (task.user_id, task.payload["about"]["headers"]["schema"])
+        for task in get_queue().tasks("finished").items
+        if task.name.endswith("invoices_of_tenant")
     )
     mixed = []
     for name in TENANTS:
         with schema_context(name):
             mixed.append(many.using(user_id="both").enqueue(1))
     Worker(burst=True, concurrency=1).run()
-    found["mixed"] = [each.errors[-1].error for each in mixed]
+    found["mixed"] = [document.errors[-1].error for document in mixed]
     return found
 
 
