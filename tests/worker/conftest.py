@@ -93,6 +93,7 @@ class WorkerProcess:
         command = [*self._command(), *arguments]
         self._process: subprocess.Popen[bytes] | Copy
         if command[:2] == ["-m", "django"] and _may_be_copied(environment):
+            self._log.touch()
             self._process = Copy(_copies(), command[2:], variables, self._log)
             return
         with self._log.open("wb") as log:
