@@ -85,9 +85,9 @@ class Sendable(Composable, Generic[P, R_co]):
     """Data (JSON) that is sent with the arguments and that the function does not receive."""
     types: CallTypes | None = field(init=False, default=None)
     """The types of arguments and the result that are not JSON types; None if there are none."""
-    _made_before: tuple[TaskOptions, QueueConfig, Task | None] | None = field(init=False, default=None)
+    _made_before: tuple[TaskOptions, QueueConfig, Task | None, dict[str, Any]] | None = field(init=False, default=None)
     """The options and configuration of the last call. From the second call on also a task to copy, if options and
-    configuration decide everything except user and payload."""
+    configuration decide everything except user and payload. At the end, the `ENGINE_OPTIONS` that are given."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "is_async", inspect.iscoroutinefunction(self.function))
@@ -317,6 +317,11 @@ class Sendable(Composable, Generic[P, R_co]):
                 return pattern.repeated(user, payload, config.max_payload_bytes)
             from django_fairque.engine.model.task import Task
 
+            if before is not None and is_known:
+                given = before[3]
+            else:
+                given = {name: getattr(options, name) for name in ENGINE_OPTIONS}
+                given = {name: value for name, value in given.items() if value != getattr(TaskOptions, name)}
             window = options.unique_for if options.unique_for is not None else options.debounce
             task = Task.create(
                 user,
@@ -326,7 +331,7 @@ class Sendable(Composable, Generic[P, R_co]):
                 max_retries=config.default_max_retries if options.max_retries is None else options.max_retries,
                 unique_key="" if window is None else self._unique_key(user, bound, stored[0]),
                 max_payload_bytes=config.max_payload_bytes,
-                **{name: getattr(options, name) for name in ENGINE_OPTIONS},
+                **given,
             )
         except TaskSerializationError as error:
             raise TaskSerializationError(f"{self.name}.enqueue(): {self._explained(error, bound, *stored)}") from error
@@ -334,7 +339,7 @@ class Sendable(Composable, Generic[P, R_co]):
             raise type(error)(f"{self.name}.enqueue(): {error}") from error
         # Not at the first call: many copies that `using` returns are sent once.
         pattern = task.repeated(user, None, config.max_payload_bytes) if is_known and options.is_constant else None
-        object.__setattr__(self, "_made_before", (options, config, pattern))
+        object.__setattr__(self, "_made_before", (options, config, pattern, given))
         return task
 
     def _dump(

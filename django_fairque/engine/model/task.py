@@ -20,7 +20,6 @@ from django_fairque.engine.model import trace_context as traces
 from django_fairque.engine.model.durations import (
     check_integer,
     duration,
-    is_integer,
     moment_or_span,
     positive_us,
     rounded,
@@ -107,7 +106,7 @@ def _check_name(value: Any, name: str) -> str:
 
 
 def _check_max_retries(value: Any, name: str) -> int:
-    if not is_integer(value, 0, 1000):
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 1000:
         raise TaskValidationError(f"{name} must be an integer from 0 to 1000, got {short(value)}")
     return value
 
@@ -325,21 +324,8 @@ class Task(BaseModel):
         fields["task_id"] = check_id(task_id, "task_id") if task_id is not None else new_task_id(user_id)
         fields["payload"] = payload
         fields["created_at"] = rounded(time.time())
-        for name, value in options.items():
-            if name not in _OPTIONS:
-                raise TypeError(f"Task.create() got an unexpected keyword argument {name!r}")
-            check, absent = _OPTIONS[name]
-            if value is not absent:
-                fields[name] = value if check is None else check(value, name)
-        for at, span in SPAN_OF.items():
-            if fields[at] is not None or fields[span] is not None:
-                fields[at], fields[span] = moment_or_span(fields[at], fields[span], at, span)
-        _check_repetition(
-            **{name: fields[name] for name in ("unique_key", "unique_for", "debounce", "debounce_max_wait")}
-        )
-        if fields["traceparent"] or fields["tracestate"]:
-            trace = _check_trace(fields["traceparent"], fields["tracestate"])
-            fields["traceparent"], fields["tracestate"] = trace.parent, trace.state
+        if options:
+            _check_options(options, fields)
         return cls._made(fields, json_payload.dumps(payload, limit=limit), is_chosen=task_id is not None)
 
     def repeated(self, user_id: str, payload: Any, max_payload_bytes: int) -> Task:
@@ -694,11 +680,34 @@ def check_tasks(tasks: Iterable[Task]) -> list[Task]:
     return found
 
 
-def _check_repetition(
-    unique_key: str, unique_for: float | None, debounce: float | None, debounce_max_wait: float | None
-) -> None:
+def _check_options(options: Mapping[str, Any], fields: dict[str, Any]) -> None:
+    """Check the options of `Task.create`, and add them to the fields of the task."""
+    given = False
+    for name, value in options.items():
+        try:
+            check, absent = _OPTIONS[name]
+        except KeyError:
+            raise TypeError(f"Task.create() got an unexpected keyword argument {name!r}") from None
+        if value is not absent:
+            fields[name] = value if check is None else check(value, name)
+            given = True
+    if not given:
+        return
+    for at, span in SPAN_OF.items():
+        if fields[at] is not None or fields[span] is not None:
+            fields[at], fields[span] = moment_or_span(fields[at], fields[span], at, span)
+    _check_repetition(fields)
+    if fields["traceparent"] or fields["tracestate"]:
+        trace = _check_trace(fields["traceparent"], fields["tracestate"])
+        fields["traceparent"], fields["tracestate"] = trace.parent, trace.state
+
+
+def _check_repetition(fields: Mapping[str, Any]) -> None:
     """Check the options that decide which pushes are the same task; each by itself is checked already."""
-    if (unique_for is not None or debounce is not None) and not unique_key:
+    unique_for, debounce, debounce_max_wait = fields["unique_for"], fields["debounce"], fields["debounce_max_wait"]
+    if unique_for is debounce is debounce_max_wait is None:
+        return
+    if (unique_for is not None or debounce is not None) and not fields["unique_key"]:
         raise TaskValidationError("unique_for and debounce need a unique_key: what makes two tasks the same?")
     if unique_for is not None and debounce is not None:
         raise TaskValidationError("unique_for keeps the first task and debounce the last one: give only one of them")
