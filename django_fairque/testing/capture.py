@@ -357,7 +357,7 @@ _keeping = threading.RLock()
 
 class Capture:
     """The tasks that were enqueued. Indexes and loops give the tasks that would be sent, in the order of their calls.
-    `capture_tasks` and `eager` make one for a block; `enqueued` is the capture of the whole test.
+    A capture is made by `capture_tasks` and `eager` for a block; `enqueued` is the capture of the whole test.
     """
 
     def __init__(

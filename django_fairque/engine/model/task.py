@@ -85,6 +85,7 @@ class Stored(NamedTuple):
 
     field: str = ""
     kind: Kind = Kind(str, bytes.decode)
+    """The form of the value in a record; text by default."""
     check: Callable[[Any, str], Any] | None = None
 
 
@@ -142,6 +143,7 @@ def _check_policy(value: Any, name: str) -> str:
 
 COUNT = Kind(int, lambda text: int(text or 0))
 TIME = Kind(to_us, _read_time)
+PAST = Kind(to_us, lambda text: _read_time(text) or 0.0)
 PRIORITY = Kind(int, lambda text: Priority(int(text)))
 OPTIONAL_PRIORITY = Kind(int, lambda text: Priority(int(text)) if text else None)
 STATE = Kind(lambda state: state.value, lambda text: TaskState(text.decode()))
@@ -205,7 +207,7 @@ class Task(BaseModel):
     """The total number of retries."""
     max_deliveries: Annotated[int, Stored("max_deliveries", COUNT, _check_max_deliveries)] = 0
     """The largest number of starts without an outcome; 0 for the value of the queue."""
-    created_at: Annotated[float, Stored("created", TIME)] = Field(default_factory=lambda: rounded(time.time()))
+    created_at: Annotated[float, Stored("created", PAST)] = Field(default_factory=lambda: rounded(time.time()))
     execute_after: Annotated[float | None, Stored("due", TIME)] = None
     """The moment before which the task does not start; None for at once."""
     delay: Annotated[float | None, Stored("delay", TIME)] = None
@@ -275,8 +277,8 @@ class Task(BaseModel):
     ) -> Task:
         """Check the values and make a task. Nothing is sent.
 
-        Lengths of time are seconds or a timedelta; moments are Unix times or an aware datetime. A timedelta in place of a
-        moment is a length of time.
+        ``options`` are the names from ``task_id`` on. Lengths of time are seconds or a timedelta; moments are Unix times
+        or an aware datetime. A timedelta in place of a moment is a length of time.
 
         - ``user_id``: the user that must be treated fairly; a non-empty string of at most 256 bytes.
         - ``priority``: from 1 (very low) to 6 (critical).
