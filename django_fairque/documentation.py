@@ -61,7 +61,7 @@ def page_address(page: str) -> str:
     return f"{documentation_url()}/{page}.html" if documentation_url() else f"docs/{page}.md"
 
 
-def explanation_of(number: str) -> str:
+def get_explanation(number: str) -> str:
     """Return the last sentence of a system check's hint: the address of its explanation, or the command that prints it.
 
     Args:
@@ -130,7 +130,7 @@ def find(query: str) -> list[Explanation]:
     for found in (
         [entry for entry in entries if entry.title.lower().removeprefix("fairque.") == wanted],
         [entry for entry in entries if entry.section.lower() == wanted],
-        _messages_in(wanted, entries),
+        _match_messages(wanted, entries),
         [entry for entry in entries if _has_words(entry.title, wanted)],
         [entry for entry in entries if _has_words(entry.text, wanted)],
     ):
@@ -147,7 +147,7 @@ def nearest_titles(query: str) -> list[str]:
     return [known[match] for match in difflib.get_close_matches(wanted[:100], known, n=5, cutoff=0.5)]
 
 
-def _messages_in(line: str, entries: Sequence[Explanation]) -> list[Explanation]:
+def _match_messages(line: str, entries: Sequence[Explanation]) -> list[Explanation]:
     matched = [(entry.matched_letters(line), entry) for entry in entries]
     matched.sort(key=lambda found: -found[0])
     # A part of a longer message is often a message as well.

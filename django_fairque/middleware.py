@@ -53,12 +53,12 @@ class CurrentUserMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
         if self._is_async:
             return self._acall(request)
-        with _answering(request):
+        with _serve_request(request):
             response: HttpResponseBase = self._get_response(request)
         return response
 
     async def _acall(self, request: HttpRequest) -> HttpResponseBase:
-        with _answering(request):
+        with _serve_request(request):
             response: HttpResponseBase = await self._get_response(request)
         return response
 
@@ -79,7 +79,7 @@ class ModelEventCheckMiddleware:
 
 
 @contextmanager
-def _answering(request: HttpRequest) -> Iterator[None]:
+def _serve_request(request: HttpRequest) -> Iterator[None]:
     trace = read(request.META.get("HTTP_TRACEPARENT"), request.META.get("HTTP_TRACESTATE"))
     with as_user_of(RequestUser(request)), in_trace(trace):
         yield

@@ -64,7 +64,7 @@ def type_name(error: object) -> str:
         return "an exception"
 
 
-def message_of(error: BaseException) -> str:
+def get_message(error: BaseException) -> str:
     """Return ``str(error)`` or, if that raises, a note with the type of the raised exception."""
     try:
         return str.__str__(str(error))
@@ -72,7 +72,7 @@ def message_of(error: BaseException) -> str:
         return f"<its message can't be shown: its class raised {type_name(broken)}>"
 
 
-def traceback_of(error: BaseException) -> TracebackType | None:
+def get_traceback(error: BaseException) -> TracebackType | None:
     """Return the traceback of an error."""
     trace: TracebackType | None = _traceback_of(error)
     return trace
@@ -80,7 +80,7 @@ def traceback_of(error: BaseException) -> TracebackType | None:
 
 def traceback_text(error: BaseException) -> str:
     """Return the traceback of an error and of its causes, as Python prints it; empty if it was never raised."""
-    trace = traceback_of(error)
+    trace = get_traceback(error)
     if trace is None:
         return ""
     try:
@@ -95,7 +95,7 @@ def _plain_traceback(error: BaseException) -> str:
     for cause in reversed(list(_chain(error))):
         frames = [f"  File {name!r}, line {line}, in {function}\n" for name, line, function in _frames(cause)]
         parts.append(
-            "".join(["Traceback (most recent call last):\n", *frames, f"{type_name(cause)}: {message_of(cause)}\n"])
+            "".join(["Traceback (most recent call last):\n", *frames, f"{type_name(cause)}: {get_message(cause)}\n"])
         )
     return "\nThe error above led to this one:\n\n".join(parts)
 
@@ -112,7 +112,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 def _frames(error: BaseException) -> list[tuple[str, int, str]]:
     found = []
-    trace = traceback_of(error)
+    trace = get_traceback(error)
     while trace is not None:
         code = trace.tb_frame.f_code
         found.append((code.co_filename, trace.tb_lineno, code.co_name))
@@ -169,7 +169,7 @@ def _with_error(msg: object, args: tuple[object, ...], kwargs: dict[str, Any]) -
     error = given if is_a(given, BaseException) else given[1] if isinstance(given, tuple) else sys.exc_info()[1]
     if error is None:
         return msg, args
-    kwargs["exc_info"] = (type(error), error, traceback_of(error))
+    kwargs["exc_info"] = (type(error), error, get_traceback(error))
     try:
         traceback.format_exception(*kwargs["exc_info"])
     except BaseException as broken:
@@ -201,6 +201,6 @@ def report_lost_line(name: str, msg: object, args: tuple[object, ...], error: Ba
         msg, args = _formattable(msg, args)
         line = str(msg) % args if args else str(msg)
         sys.stderr.write(
-            f"{name}: the project's logging raised {type_name(error)}: {message_of(error)}. Check the handlers, filters and "
+            f"{name}: the project's logging raised {type_name(error)}: {get_message(error)}. Check the handlers, filters and "
             f"formatters of LOGGING. The line was: {line}\n"
         )

@@ -83,14 +83,14 @@ class NamedSignal(Signal):
         super().connect(receiver, sender, weak, dispatch_uid)
 
     def disconnect(self, receiver: Any = None, sender: Any = None, dispatch_uid: Any = None) -> bool:
-        return bool(super().disconnect(receiver, _known(sender), dispatch_uid))
+        return bool(super().disconnect(receiver, _resolve_sender(sender), dispatch_uid))
 
     def may_have_receivers(self, name: str) -> bool:
         """Return False if no receiver was ever connected that is called for this ``name``. `has_listeners` takes longer."""
         return not self._senders.isdisjoint((name, None))
 
     def has_listeners(self, sender: Any = None) -> bool:
-        return bool(super().has_listeners(_known(sender)))
+        return bool(super().has_listeners(_resolve_sender(sender)))
 
     def _log_robust_failure(self, receiver: Any, err: Exception) -> None:
         """Log a receiver that failed, as Django does; that may raise, and the other receivers must be called all the same."""
@@ -102,19 +102,19 @@ class NamedSignal(Signal):
             report_lost_line("django.dispatch", "a receiver of a signal failed: %s", (type_name(err),), error)
 
     def send(self, sender: Any, **named: Any) -> list[tuple[Any, Any]]:
-        return super().send(_known(sender), **named)
+        return super().send(_resolve_sender(sender), **named)
 
     async def asend(self, sender: Any, **named: Any) -> list[tuple[Any, Any]]:
-        return await super().asend(_known(sender), **named)
+        return await super().asend(_resolve_sender(sender), **named)
 
     def send_robust(self, sender: Any, **named: Any) -> list[tuple[Any, Any]]:
-        return super().send_robust(_known(sender), **named)
+        return super().send_robust(_resolve_sender(sender), **named)
 
     async def asend_robust(self, sender: Any, **named: Any) -> list[tuple[Any, Any]]:
-        return await super().asend_robust(_known(sender), **named)
+        return await super().asend_robust(_resolve_sender(sender), **named)
 
 
-def _known(sender: Any) -> Any:
+def _resolve_sender(sender: Any) -> Any:
     return _names.get(sender, sender) if isinstance(sender, str) else sender
 
 

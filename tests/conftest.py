@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import hypothesis
 import pytest
 
-from django_fairque.conf.current import intercepting
+from django_fairque.conf.current import intercept_tasks
 from tests import open_connections
 from tests.servers import Server, server_binary
 
@@ -66,7 +66,7 @@ def pytest_report_header() -> str:
 @pytest.fixture(scope="session", autouse=True)
 def use_servers() -> Iterator[None]:
     """Let these tests use the servers that they name: nothing is captured by itself."""
-    with intercepting(None):
+    with intercept_tasks(None):
         yield
 
 

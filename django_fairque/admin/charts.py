@@ -63,7 +63,7 @@ class LineChart:
     @property
     def gaps(self) -> str:
         """The sentence about moments without a value; empty if there are none, or if they need none."""
-        has_gaps = bool(self.series) and any(_known(value) is None for value in self.series[0].values)
+        has_gaps = bool(self.series) and any(_clamp(value) is None for value in self.series[0].values)
         return self.gap_text if has_gaps else ""
 
     @property
@@ -75,12 +75,12 @@ class LineChart:
     def top(self) -> float:
         """The value of the upper edge."""
         most = max((value for series in self.series for value in _all_known(series.values)), default=0.0)
-        return ceiling(most, is_time=self.say is formatting.duration)
+        return find_round_maximum(most, is_time=self.say is formatting.duration)
 
     @property
     def data(self) -> str:
         """The data that the script ``charts.js`` draws, as JSON."""
-        values = [list(map(_known, series.values)) for series in self.series]
+        values = [list(map(_clamp, series.values)) for series in self.series]
         series = [
             {
                 "label": printable(series.label),
@@ -97,7 +97,7 @@ class LineChart:
                 "dated": self._is_dated,
                 "top": top,
                 "levels": [(top * part, self.say(top * part)) for part in (0.0, 0.5, 1.0)],
-                "marks": [(self._within(deployment.at), text) for deployment, text in self.drawn_deployments],
+                "marks": [(self._clip(deployment.at), text) for deployment, text in self.drawn_deployments],
                 "series": series,
             }
         )
@@ -119,7 +119,7 @@ class LineChart:
     def levels(self) -> list[tuple[str, str]]:
         """Height of each horizontal line (``0`` is the upper edge), and its label."""
         top = self.top
-        return [(_at(CHART_HEIGHT * (1 - part)), self.say(top * part)) for part in (1.0, 0.5, 0.0)]
+        return [(_trim(CHART_HEIGHT * (1 - part)), self.say(top * part)) for part in (1.0, 0.5, 0.0)]
 
     @property
     def drawn_deployments(self) -> list[tuple[Deployment, str]]:
@@ -139,11 +139,11 @@ class LineChart:
         """The position and the text of each drawn deployment. At the right edge, the position leaves room for the whole line."""
         first, last = (self.times[0], self.times[-1]) if self.times else (0.0, 0.0)
         return [
-            (_at(min(CHART_WIDTH - 2, CHART_WIDTH * (self._within(deployment.at) - first) / (last - first or 1))), text)
+            (_trim(min(CHART_WIDTH - 2, CHART_WIDTH * (self._clip(deployment.at) - first) / (last - first or 1))), text)
             for deployment, text in self.drawn_deployments
         ]
 
-    def _within(self, at: float) -> float:
+    def _clip(self, at: float) -> float:
         """Move a moment after the begin of the last span to the right edge."""
         return min(at, self.times[-1])
 
@@ -157,16 +157,18 @@ class LineChart:
         if last == 0:
             return [("50%", "middle", _clock(self.times[0], form))]
         parts = [(0.0, "start"), (0.5, "middle"), (1.0, "end")]
-        return [(f"{_at(100 * part)}%", anchor, _clock(self.times[round(last * part)], form)) for part, anchor in parts]
+        return [
+            (f"{_trim(100 * part)}%", anchor, _clock(self.times[round(last * part)], form)) for part, anchor in parts
+        ]
 
     @property
     def description(self) -> str:
         """A sentence for screen readers that describes the lines."""
         if self.is_empty:
             return gettext("Nothing happened in this time.")
-        return "; ".join(map(self._described, self.series))
+        return "; ".join(map(self._describe_series, self.series))
 
-    def _described(self, series: Series) -> str:
+    def _describe_series(self, series: Series) -> str:
         values, label = _all_known(series.values), printable(series.label)
         if not values:
             return gettext("%(label)s: nothing") % {"label": label}
@@ -176,7 +178,7 @@ class LineChart:
     @property
     def rows(self) -> list[tuple[float, list[str | None]]]:
         """The figures as a table, the latest first: a moment, and the text of each series (None for no value)."""
-        known = [list(map(_known, series.values)) for series in self.series]
+        known = [list(map(_clamp, series.values)) for series in self.series]
         texts = [[None if value is None else self.say(value) for value in values] for values in known]
         table = list(zip(self.times, zip(*texts, strict=True), strict=True)) if texts else []
         return [(when, list(values)) for when, values in reversed(table)]
@@ -226,13 +228,13 @@ class Bars:
     @property
     def drawn(self) -> list[dict[str, str]]:
         """The bars as they are drawn; ``width`` is of `CHART_WIDTH`."""
-        values = [_known(bar.value) or 0.0 for bar in self.bars]
+        values = [_clamp(bar.value) or 0.0 for bar in self.bars]
         full, labels = max(values, default=0.0) or 1.0, [printable(bar.label) for bar in self.bars]
         return [
             {
                 "label": label,
                 "url": bar.url,
-                "width": _at(CHART_WIDTH * value / full),
+                "width": _trim(CHART_WIDTH * value / full),
                 "value": self.say(value),
                 "description": gettext("%(label)s: %(value)s") % {"label": label, "value": self.say(value)},
             }
@@ -247,15 +249,15 @@ def path(values: Sequence[float | None], top: float, margin: float = 0.0) -> str
     room = CHART_HEIGHT - 2 * margin
 
     def points() -> Iterator[tuple[bool, str]]:
-        for index, value in enumerate(map(_known, values)):
+        for index, value in enumerate(map(_clamp, values)):
             height = min(1.0, (value or 0.0) / top) if top else 0.0
-            yield value is not None, f"{_at(start + index * step)} {_at(CHART_HEIGHT - margin - room * height)}"
+            yield value is not None, f"{_trim(start + index * step)} {_trim(CHART_HEIGHT - margin - room * height)}"
 
     runs = ([point for _, point in run] for is_known, run in groupby(points(), key=itemgetter(0)) if is_known)
     return " ".join(f"M{run[0]}" + ("".join(f"L{point}" for point in run[1:]) or "h0") for run in runs)
 
 
-def ceiling(value: float, *, is_time: bool = False) -> float:
+def find_round_maximum(value: float, *, is_time: bool = False) -> float:
     """The next round number, so that its half is round too: 1, 2, 4 or 10 times a power of ten; of long times, minutes."""
     if value <= 0:
         return 1.0
@@ -271,17 +273,17 @@ def printable(label: str) -> str:
     return text if len(text) <= 60 else f"{text[:59]}…"
 
 
-def _known(value: float | None) -> float | None:
+def _clamp(value: float | None) -> float | None:
     if value is None or not math.isfinite(value):
         return None
     return min(max(0.0, value), LARGEST_DRAWN_VALUE)
 
 
 def _all_known(values: Sequence[float | None]) -> list[float]:
-    return [known for value in values if (known := _known(value)) is not None]
+    return [known for value in values if (known := _clamp(value)) is not None]
 
 
-def _at(position: float) -> str:
+def _trim(position: float) -> str:
     return f"{position:.2f}".rstrip("0").rstrip(".")
 
 

@@ -33,7 +33,7 @@ class HeatRow:
     paths: Sequence[tuple[str, str]]
 
 
-def drawn(history: WaitHistory) -> dict[str, Any]:
+def draw_heat_map(history: WaitHistory) -> dict[str, Any]:
     """The variables of the template ``heat_map.html``; ``heat_rows`` is empty if nobody waited."""
     users = history.users[:HEAT_ROWS]
     rows = [_row("", history.medians), *(_row(user.user_id, user.waits) for user in users)] if users else []

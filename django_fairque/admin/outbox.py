@@ -15,7 +15,7 @@ from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.task import Undecodable
 from django_fairque.models import OutboxEntry
 from django_fairque.monitoring.formatting import number
-from django_fairque.monitoring.redaction import as_text, redacted, redacted_text
+from django_fairque.monitoring.redaction import as_text, redact_value, redacted_text
 from django_fairque.outbox.relay import relay
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class OutboxEntryAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # no generi
             ]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             return as_text(Undecodable(entry.tasks.encode(), str(error)))
-        return as_text(redacted(tasks))
+        return as_text(redact_value(tasks))
 
     @admin.action(description=_("Try again now"), permissions=["relay"])
     def try_again(self, request: HttpRequest, queryset: QuerySet[OutboxEntry]) -> None:

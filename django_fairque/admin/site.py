@@ -38,7 +38,7 @@ PAGES: tuple[type[AdminPage], ...] = (
 """All pages, in the menu's order. The admin's index leads to the first one that the user may see."""
 
 
-def _seen_by(request: HttpRequest) -> list[type[AdminPage]]:
+def _list_visible_pages(request: HttpRequest) -> list[type[AdminPage]]:
     return [page for page in PAGES if request.user.has_perm(f"{APP}.{page.permission}")]
 
 
@@ -59,7 +59,7 @@ class QueueAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # no generic at r
 
     def _first_page(self, request: HttpRequest) -> HttpResponseBase:
         """Redirect to the first page that the user may see, unless this is the first page of all."""
-        first = next((page for page in _seen_by(request) if page.in_menu), None)
+        first = next((page for page in _list_visible_pages(request) if page.in_menu), None)
         if first is None:
             raise PermissionDenied
         if first is PAGES[0]:
@@ -68,7 +68,7 @@ class QueueAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # no generic at r
         return HttpResponseRedirect(f"{url}?{query}" if query else url)
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return bool(_seen_by(request))
+        return bool(_list_visible_pages(request))
 
     has_module_permission = has_view_permission
 

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 
 from django_fairque.admin.page_queues import page_client
 from django_fairque.engine.statistics.health import NO_WORKER_RUNS, Health
-from django_fairque.monitoring.health import judged, judged_together
+from django_fairque.monitoring.health import judge_health, judged_together
 from django_fairque.monitoring.probe import Probe, ProbeResult
 from django_fairque.monitoring.redaction import redacted_text
 from django_fairque.monitoring.translations import sentence
@@ -23,7 +23,7 @@ REASONS_SHOWN = 8
 HEALTH_STATUSES = ("good", "degraded", "down")
 """All statuses, from the best to the worst."""
 
-status_probe = Probe(judged, STATUS_MAX_AGE_SECONDS, judged_together, page_client)
+status_probe = Probe(judge_health, STATUS_MAX_AGE_SECONDS, judged_together, page_client)
 
 _REMEDIES = (
     (re.compile("dead letters?|failed attempts"), "dead_letters"),

@@ -47,10 +47,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _user_of(task: AnyTask, args: list[Any], kwargs: dict[str, Any]) -> object:
+def _resolve_schedule_user(task: AnyTask, args: list[Any], kwargs: dict[str, Any]) -> object:
     """Return the user of a call that a schedule has made, and not the backend."""
     backend = task.get_backend()
-    return backend.user_of(task, args, kwargs) if isinstance(backend, FairqueBackend) else None
+    return backend.resolve_user(task, args, kwargs) if isinstance(backend, FairqueBackend) else None
 
 
 def _check_queue(name: str) -> None:
@@ -94,7 +94,7 @@ class FairqueBackend(BaseTaskBackend):
 
         Raises `InvalidTask` if the task can't be used.
         """
-        super().validate_task(self._routed(task))
+        super().validate_task(self._apply_task_options(task))
         self._definition(task)
 
     def enqueue(self, task: Task[P, R], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[P, R]:
@@ -105,7 +105,7 @@ class FairqueBackend(BaseTaskBackend):
         """
         sent, definition, given, named, now = self._call(task, args, kwargs)
         handle = definition.enqueue(*given, **named)
-        result: TaskResult[P, R] = results.enqueued(sent, handle, given, named, now)
+        result: TaskResult[P, R] = results.build_enqueued_result(sent, handle, given, named, now)
         if current_interceptor() is not None:  # in a test, which may have run the task
             result.refresh()
         return result
@@ -117,7 +117,7 @@ class FairqueBackend(BaseTaskBackend):
         """
         sent, definition, given, named, now = self._call(task, args, kwargs)
         handle = await definition.aenqueue(*given, **named)
-        result: TaskResult[P, R] = results.enqueued(sent, handle, given, named, now)
+        result: TaskResult[P, R] = results.build_enqueued_result(sent, handle, given, named, now)
         if current_interceptor() is not None:
             await result.arefresh()
         return result
@@ -128,24 +128,24 @@ class FairqueBackend(BaseTaskBackend):
         ``result_id`` is its id. Raises `TaskResultDoesNotExist` if no queue knows it, or its function is not declared
         in this process.
         """
-        for name in self._queues_of(result_id):
+        for name in self._list_queues(result_id):
             queue = queue_for(name, current_interceptor())
             try:
                 record = queue.get_task(result_id)
             except TaskNotFoundError:
                 continue
-            return self._stored(record, name, queue.history(result_id))
+            return self._build_result(record, name, queue.history(result_id))
         raise TaskResultDoesNotExist(result_id)
 
     async def aget_result(self, result_id: str) -> AnyResult:
         """Return a result, from a coroutine. ``result_id`` is its id. Raises `TaskResultDoesNotExist` as `get_result` does."""
-        for name in self._queues_of(result_id):
+        for name in self._list_queues(result_id):
             queue = await aqueue_for(name, current_interceptor())
             try:
                 record = await queue.get_task(result_id)
             except TaskNotFoundError:
                 continue
-            return self._stored(record, name, await queue.history(result_id))
+            return self._build_result(record, name, await queue.history(result_id))
         raise TaskResultDoesNotExist(result_id)
 
     def check(self, **kwargs: Any) -> list[checks.CheckMessage]:
@@ -160,7 +160,7 @@ class FairqueBackend(BaseTaskBackend):
             text = f"{where} sends tasks to django_fairque, which is not in INSTALLED_APPS"
             hint = 'Add "django_fairque": without it there is no manage.py fairque_worker, and no task runs.'
             found.append(checks.Error(text, hint=hint, id="fairque.E042"))
-        for pattern in self.settings.unmatched(paths):
+        for pattern in self.settings.list_unmatched_patterns(paths):
             near = nearest(pattern, paths)
             text = (
                 f"OPTIONS of {where}: TASK_OPTIONS[{pattern!r}] matches no task of django.tasks that is declared here"
@@ -183,18 +183,18 @@ class FairqueBackend(BaseTaskBackend):
 
     def option_mistakes(self) -> list[str]:
         """Return the mistakes in ``OPTIONS``, including patterns that together give a task contradictory options."""
-        found = [(path, self.settings.of(path).problem) for path in definitions.known_paths()]
+        found = [(path, self.settings.get_options(path).problem) for path in definitions.known_paths()]
         contradictions = [f"{path}: {problem}" for path, problem in found if problem]
         return [
             f"OPTIONS of TASKS[{self.alias!r}]: {problem}" for problem in [*self.settings.problems, *contradictions]
         ]
 
     def _definition(self, task: AnyTask) -> DjangoDefinition:
-        return definitions.register(task, self.settings.of(task.module_path), _user_of)
+        return definitions.register(task, self.settings.get_options(task.module_path), _resolve_schedule_user)
 
-    def _routed(self, task: AnyTask) -> AnyTask:
+    def _apply_task_options(self, task: AnyTask) -> AnyTask:
         """Set the queue and the priority of ``TASK_OPTIONS`` on the task, unless ``using`` has changed them."""
-        options = self.settings.of(task.module_path)
+        options = self.settings.get_options(task.module_path)
         if options.queue is None and options.priority is None:
             return task
         known = definitions.find(task.module_path)
@@ -212,28 +212,28 @@ class FairqueBackend(BaseTaskBackend):
         """Return the task as it is sent, its definition, its arguments as JSON, and the time."""
         options = self._path_options(task)
         self.validate_task(task)
-        task = self._routed(task)
+        task = self._apply_task_options(task)
         _check_queue(task.queue_name)
         given, named = list(map(normalize_json, args)), {name: normalize_json(value) for name, value in kwargs.items()}
         now = timezone.now()
-        user_id = self.user_of(task, given, named)
-        return task, self._definition(task).sending(task, options, user_id, now), given, named, now
+        user_id = self.resolve_user(task, given, named)
+        return task, self._definition(task).copy_with_task(task, options, user_id, now), given, named, now
 
     def _path_options(self, task: AnyTask) -> PathOptions:
-        options = self.settings.of(task.module_path)
+        options = self.settings.get_options(task.module_path)
         if problems := [*self.settings.problems, *filter(None, [options.problem])]:
             raise InvalidTaskBackend(f"OPTIONS of TASKS[{self.alias!r}]: {'; '.join(problems)}")
         return options
 
-    def user_of(self, task: AnyTask, args: list[Any], kwargs: dict[str, Any]) -> object:
+    def resolve_user(self, task: AnyTask, args: list[Any], kwargs: dict[str, Any]) -> object:
         """Return the user of a call: the user of the ``task``, else the result of the option ``USER`` for the task,
         ``args`` and ``kwargs``; None for none.
         """
         user_id = getattr(task, "user_id", None)
-        user_of = self.settings.of(task.module_path).user_of
+        user_of = self.settings.get_options(task.module_path).user_of
         return user_id if user_id is not None or user_of is None else user_of(task, args, kwargs)
 
-    def _queues_of(self, result_id: object) -> Sequence[str]:
+    def _list_queues(self, result_id: object) -> Sequence[str]:
         """Return all declared queues, the likely ones first: an id does not name its queue, and schedules send to any
         declared queue."""
         try:
@@ -245,8 +245,8 @@ class FairqueBackend(BaseTaskBackend):
     def _is_ours(self, queue: str) -> bool:
         return not self.queues or queue in self.queues
 
-    def _stored(self, record: Record, queue: str, attempts: Sequence[Attempt]) -> AnyResult:
+    def _build_result(self, record: Record, queue: str, attempts: Sequence[Attempt]) -> AnyResult:
         known = definitions.find(record.name)
-        if known is None or not (self._is_ours(queue) or results.alias_of(known.task, record) == self.alias):
+        if known is None or not (self._is_ours(queue) or results.find_alias(known.task, record) == self.alias):
             raise TaskResultDoesNotExist(record.task_id)
-        return results.stored(known.task, record, queue, attempts, self.alias)
+        return results.build_result(known.task, record, queue, attempts, self.alias)

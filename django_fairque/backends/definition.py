@@ -14,7 +14,7 @@ from django_fairque import signals
 from django_fairque.backends import results
 from django_fairque.backends.compat import AnyTask, GenericTask, InvalidTask, TaskContext, task_enqueued
 from django_fairque.backends.compat import task as django_task
-from django_fairque.backends.results import TaskMetadata, class_of
+from django_fairque.backends.results import TaskMetadata, get_priority_class
 from django_fairque.backends.running import runner
 from django_fairque.engine.model.durations import duration
 from django_fairque.engine.model.errors import TaskValidationError
@@ -127,7 +127,7 @@ class DjangoDefinition(Sendable[Any, Any]):
 
     task: AnyTask
 
-    def sending(self, task: AnyTask, given: PathOptions, user_id: object, now: datetime) -> Self:
+    def copy_with_task(self, task: AnyTask, given: PathOptions, user_id: object, now: datetime) -> Self:
         """Return a copy that sends ``task``, which ``using`` may have changed. A ``user_id`` of None names no user."""
         about = TaskMetadata(now, task.backend, int(task.priority), task.run_after, getattr(task, "user_id", None))
         call = copy.copy(self)
@@ -137,7 +137,7 @@ class DjangoDefinition(Sendable[Any, Any]):
 
 
 def _options_of_call(task: AnyTask, given: PathOptions, user_id: object) -> TaskOptions:
-    changes: dict[str, Any] = {"queue": task.queue_name, "priority": class_of(task.priority)}
+    changes: dict[str, Any] = {"queue": task.queue_name, "priority": get_priority_class(task.priority)}
     if user_id is not None:
         changes["user_id"] = checked_user_id(user_id, "user_id")
     if (run_in := getattr(task, "run_in", None)) is not None:
@@ -182,9 +182,9 @@ def register(task: AnyTask, given: PathOptions, user_of: UserOf) -> DjangoDefini
         return DEFAULT_USER if found is None else found
 
     queue, priority = given.queue or task.queue_name, task.priority if given.priority is None else given.priority
-    options = replace(given.options, priority=class_of(priority), queue=queue, user=user)
+    options = replace(given.options, priority=get_priority_class(priority), queue=queue, user=user)
     definition = DjangoDefinition(runner(task), name, options, task)
-    _ = definition.signature  # computed once, for all copies that `sending` makes
+    _ = definition.signature  # computed once, for all copies that `copy_with_task` makes
     registry.register(definition)
     signals.task_pushed.connect(announce, sender=name, dispatch_uid="django_fairque.backends")
     return definition
@@ -195,5 +195,5 @@ def announce(sender: str, task: Record, queue: str, **_: Any) -> None:
     known = find(sender)
     if known is None:
         return
-    result = results.stored(known.task, task, queue, (), results.alias_of(known.task, task))
+    result = results.build_result(known.task, task, queue, (), results.find_alias(known.task, task))
     task_enqueued.send(type(result.task.get_backend()), task_result=result)

@@ -67,7 +67,7 @@ class BackendOptions:
         self._imports: list[tuple[str, Callable[[str], object], str]] = []
         """For each dotted path: the place of the option, the function that imports and checks it, and the path."""
         for_all = {name: value for name, value in given.items() if name != BY_TASK}
-        self._entries = [("", self._checked("", for_all, OF_BACKEND))]
+        self._entries = [("", self._check_options("", for_all, OF_BACKEND))]
         by_task = given.get(BY_TASK, {})
         if not isinstance(by_task, Mapping):
             self._mistakes.append(f"{BY_TASK} must be a mapping of task paths to options, got {short(by_task)}")
@@ -79,17 +79,17 @@ class BackendOptions:
             elif not isinstance(options, Mapping):
                 self._mistakes.append(f"{BY_TASK}[{pattern!r}] must be a mapping of options, got {short(options)}")
             else:
-                entries.append((pattern, self._checked(f"{BY_TASK}[{pattern!r}]: ", options, OF_TASKS)))
+                entries.append((pattern, self._check_options(f"{BY_TASK}[{pattern!r}]: ", options, OF_TASKS)))
         self._entries += sorted(entries, key=lambda entry: _specificity(entry[0]))
         self._found: dict[str, PathOptions] = {}
 
     @cached_property
     def problems(self) -> list[str]:
         """One sentence for each mistake. Reading this property imports the dotted paths in the options."""
-        found = [(where, _problem_of(check, path)) for where, check, path in self._imports]
+        found = [(where, _find_problem(check, path)) for where, check, path in self._imports]
         return [*self._mistakes, *(f"{where}{problem}" for where, problem in found if problem)]
 
-    def of(self, path: str) -> PathOptions:
+    def get_options(self, path: str) -> PathOptions:
         """Return the options of a task. The most specific pattern with an option wins. ``path`` is the task's module path."""
         found = self._found.get(path)
         if found is None:
@@ -100,13 +100,13 @@ class BackendOptions:
             found = self._found[path] = _path_options(merged)
         return found
 
-    def unmatched(self, paths: Iterable[str]) -> list[str]:
+    def list_unmatched_patterns(self, paths: Iterable[str]) -> list[str]:
         """Return the patterns that match no task. ``paths`` are the module paths of all tasks."""
         known = list(paths)
         patterns = [pattern for pattern, _ in self._entries if pattern]
         return [pattern for pattern in patterns if not any(fnmatchcase(path, pattern) for path in known)]
 
-    def _checked(self, where: str, given: Mapping[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
+    def _check_options(self, where: str, given: Mapping[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
         checked: dict[str, Any] = {}
         for name, value in given.items():
             if name not in known:
@@ -117,7 +117,7 @@ class BackendOptions:
             except ValueError as error:
                 self._mistakes.append(f"{where}{error}")
             else:
-                self._imports += [(where, *path) for path in _paths_in(name, value)]
+                self._imports += [(where, *path) for path in _list_paths(name, value)]
         if problem := _path_options(checked).problem:
             self._mistakes.append(f"{where}{problem}")
             return {}
@@ -153,14 +153,14 @@ def _checked_value(name: str, value: Any) -> Any:
     return checked_option(name.lower(), value, name)
 
 
-def _paths_in(name: str, value: Any) -> list[tuple[Callable[[str], object], str]]:
+def _list_paths(name: str, value: Any) -> list[tuple[Callable[[str], object], str]]:
     """Return the dotted paths in the value of an option, each with the function that imports and checks it."""
     several = value if isinstance(value, (tuple, list)) else (value,)
     check = {"USER": _imported_user, "RETRY_ON": _imported_error, "MIDDLEWARE": middleware.load}.get(name)
     return [(check, path) for path in several if isinstance(path, str)] if check else []
 
 
-def _problem_of(check: Callable[[str], object], path: str) -> str:
+def _find_problem(check: Callable[[str], object], path: str) -> str:
     try:
         check(path)
     except (ValueError, ConfigurationError) as error:

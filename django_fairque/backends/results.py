@@ -38,12 +38,12 @@ PRIORITY_BANDS = {
 """The least number of each class, the highest first."""
 
 
-def class_of(number: int) -> Priority:
+def get_priority_class(number: int) -> Priority:
     """Return the class of a task with priority ``number`` (-100 to 100)."""
     return next(priority for priority, least in PRIORITY_BANDS.items() if number >= least)
 
 
-def number_of(priority: Priority) -> int:
+def get_priority_number(priority: Priority) -> int:
     """Return a number of that class, for tasks that were sent without a number: 0 for NORMAL, else the least one."""
     return 0 if priority is Priority.NORMAL else PRIORITY_BANDS[priority]
 
@@ -59,7 +59,7 @@ class TaskMetadata:
     user_id: str | None = None
 
     @classmethod
-    def of(cls, record: Record) -> TaskMetadata:
+    def from_record(cls, record: Record) -> TaskMetadata:
         """Return the metadata in a record's payload. Payloads can be edited, so invalid values count as missing."""
         recorded = record.payload.get("about") if isinstance(record.payload, dict) else None
         if not isinstance(recorded, dict):
@@ -130,15 +130,15 @@ class StoredError(TaskError):
         return found
 
 
-def enqueued(task: AnyTask, handle: Handle, args: list[Any], kwargs: dict[str, Any], now: datetime) -> Any:
+def build_enqueued_result(task: AnyTask, handle: Handle, args: list[Any], kwargs: dict[str, Any], now: datetime) -> Any:
     """Return the result of a call that was sent ``now`` or waits for a commit, according to its ``handle``."""
     return _result(task, handle.id, args, kwargs, None if handle.is_waiting else now)
 
 
-def stored(task: AnyTask, record: Record, queue: str, attempts: Sequence[Attempt], alias: str) -> AnyResult:
+def build_result(task: AnyTask, record: Record, queue: str, attempts: Sequence[Attempt], alias: str) -> AnyResult:
     """Return the result of a task as the queue knows it. ``task`` is the declared one."""
     payload = record.payload if isinstance(record.payload, dict) else {}
-    about = TaskMetadata.of(record)
+    about = TaskMetadata.from_record(record)
     if record.state is TaskState.STARTED and record.started_at is not None:
         attempts = [
             attempt for attempt in attempts if attempt.at <= record.started_at
@@ -167,15 +167,15 @@ def stored(task: AnyTask, record: Record, queue: str, attempts: Sequence[Attempt
     return result
 
 
-def running(task: AnyTask, lease: Lease, queue: str, attempts: Sequence[Attempt]) -> AnyResult:
+def build_running_result(task: AnyTask, lease: Lease, queue: str, attempts: Sequence[Attempt]) -> AnyResult:
     """Return the result of a task that starts now in this process."""
     record = lease.task.model_copy(update={"started_at": lease.started_at, "worker": lease.worker})
-    return stored(task, record, queue, attempts, alias_of(task, record))
+    return build_result(task, record, queue, attempts, find_alias(task, record))
 
 
-def alias_of(task: AnyTask, record: Record) -> str:
+def find_alias(task: AnyTask, record: Record) -> str:
     """Return the backend that sent a task, if this process has it; else the backend of its declaration."""
-    alias = TaskMetadata.of(record).backend
+    alias = TaskMetadata.from_record(record).backend
     return alias if alias in task_backends.settings else task.backend
 
 
@@ -200,8 +200,8 @@ def _as_sent(task: AnyTask, record: Record, queue: str, about: TaskMetadata, ali
     sent: dict[str, Any] = {"queue_name": queue, "backend": alias, "run_after": about.run_after}
     if about.priority is not None:
         sent["priority"] = about.priority
-    elif class_of(task.priority) is not record.priority:
-        sent["priority"] = number_of(record.priority)
+    elif get_priority_class(task.priority) is not record.priority:
+        sent["priority"] = get_priority_number(record.priority)
     if hasattr(task, "user_id"):
         sent["user_id"] = about.user_id
     if all(getattr(task, name) == value for name, value in sent.items()):
@@ -219,12 +219,12 @@ def unvalidated_copy(task: AnyTask, changes: Mapping[str, Any]) -> AnyTask:
 
 def _is_run(attempt: Attempt) -> bool:
     """Return whether the function ran: a worker without the function has only postponed the task."""
-    return attempt.kind in ATTEMPT_KINDS and bool(attempt.worker) and _raised(attempt) != NOT_REGISTERED
+    return attempt.kind in ATTEMPT_KINDS and bool(attempt.worker) and _parse_exception_class(attempt) != NOT_REGISTERED
 
 
 def _is_error(attempt: Attempt) -> bool:
     """Return whether an exception ended the attempt. A task that raised `Retry` has a reason but no exception."""
-    return attempt.kind in ERROR_KINDS and (attempt.kind != "failed" or _raised(attempt) is not None)
+    return attempt.kind in ERROR_KINDS and (attempt.kind != "failed" or _parse_exception_class(attempt) is not None)
 
 
 def _class_path(attempt: Attempt) -> str:
@@ -233,10 +233,10 @@ def _class_path(attempt: Attempt) -> str:
         return DISCARD
     if attempt.kind in ("canceled", "discarded"):
         return CANCELED
-    return _raised(attempt) or FAILED
+    return _parse_exception_class(attempt) or FAILED
 
 
-def _raised(attempt: Attempt) -> str | None:
+def _parse_exception_class(attempt: Attempt) -> str | None:
     """Return the exception class at the beginning of the text; None if the text has none."""
     path = attempt.error.partition(":")[0]
     if attempt.kind not in ("failed", "poisoned") or not CLASS_PATH.fullmatch(path):

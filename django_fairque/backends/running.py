@@ -54,9 +54,9 @@ def _sync_runner(task: AnyTask) -> Callable[..., Any]:
         attempt = _Attempt(task, _earlier())
         _announce(task_started, attempt)
         try:
-            value = attempt.returned(task.func(*attempt.before(args), **kwargs))
+            value = attempt.record_result(task.func(*attempt.add_context(args), **kwargs))
         except BaseException as error:
-            if attempt.ended_with(error):
+            if attempt.record_error(error):
                 _announce(task_finished, attempt)
             raise
         _announce(task_finished, attempt)
@@ -70,9 +70,9 @@ def _async_runner(task: AnyTask) -> Callable[..., Any]:
         attempt = _Attempt(task, await _aearlier())
         await _aannounce(task_started, attempt)
         try:
-            value = attempt.returned(await _limited(task.func(*attempt.before(args), **kwargs)))
+            value = attempt.record_result(await _await_call(task.func(*attempt.add_context(args), **kwargs)))
         except BaseException as error:
-            if attempt.ended_with(error):
+            if attempt.record_error(error):
                 # Not asend_robust: the tasks that it makes for receivers don't know of the error that is handled here.
                 await sync_to_async(_announce)(task_finished, attempt)
             raise
@@ -102,7 +102,7 @@ async def _aannounce(signal: Signal, attempt: _Attempt) -> None:
         logger.exception("the receivers of a signal about task %s could not be called", attempt.result.id)
 
 
-async def _limited(call: Awaitable[Any]) -> Any:
+async def _await_call(call: Awaitable[Any]) -> Any:
     """Await the call. Turn the cancellation by a time limit into the exception that a thread would get."""
     try:
         return await call
@@ -117,25 +117,25 @@ class _Attempt:
     """One run, and the result that receivers and the context see of it."""
 
     def __init__(self, task: AnyTask, earlier: Sequence[Attempt]) -> None:
-        lease = _running().lease
+        lease = _get_running_task().lease
         self._task = task
-        self.result: AnyResult = results.running(task, lease, _running().queue, earlier)
+        self.result: AnyResult = results.build_running_result(task, lease, _get_running_task().queue, earlier)
         self.sender = type(self.result.task.get_backend())
 
-    def before(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def add_context(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         return (TaskContext(task_result=self.result), *args) if self._task.takes_context else args
 
-    def returned(self, value: Any) -> Any:
+    def record_result(self, value: Any) -> Any:
         """The value as JSON; `TypeError` or `ValueError` when it is none."""
         value = normalize_json(value)
         self._end(TaskResultStatus.SUCCESSFUL, _return_value=value)
         return value
 
-    def ended_with(self, error: BaseException) -> bool:
+    def record_error(self, error: BaseException) -> bool:
         """Record the error if it ends the task, and return whether it does. Otherwise the task is retried, or another worker has
         it."""
         definition = registry.find(self._task.module_path)
-        step = decide_next_step(replace_cancellation(error), definition, _running().retries_left)
+        step = decide_next_step(replace_cancellation(error), definition, _get_running_task().retries_left)
         if step not in (NextStep.FAIL, NextStep.CANCEL):
             return False
         kind = type_name(error)
@@ -148,7 +148,7 @@ class _Attempt:
         results.update(self.result, status=status, finished_at=timezone.now(), **fields)
 
 
-def _running() -> RunningTask:
+def _get_running_task() -> RunningTask:
     context = current_task()
     if not isinstance(context, RunningTask):
         raise RuntimeError("only a worker runs this; call the task with task.call() or task.acall()")  # noqa: TRY004
@@ -157,7 +157,7 @@ def _running() -> RunningTask:
 
 def _earlier() -> Sequence[Attempt]:
     """Read the task's earlier attempts, if there were any."""
-    context = _running()
+    context = _get_running_task()
     try:
         return () if _is_first(context) else queue_for(context.queue, current_interceptor()).history(context.id)
     except RedisConnectionError as error:
@@ -165,7 +165,7 @@ def _earlier() -> Sequence[Attempt]:
 
 
 async def _aearlier() -> Sequence[Attempt]:
-    context = _running()
+    context = _get_running_task()
     try:
         if _is_first(context):
             return ()

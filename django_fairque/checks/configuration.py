@@ -15,7 +15,7 @@ from django.core import checks
 from django.utils.module_loading import import_string
 from pydantic import TypeAdapter
 
-from django_fairque.documentation import explanation_of, page_address
+from django_fairque.documentation import get_explanation, page_address
 from django_fairque.engine.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ def message(number: str, text: str, hint: str, *, is_error: bool | None = None) 
     """Return an error (E) or a warning (W), by the letter of its number unless ``is_error`` is given. The hint ends with a
     reference."""
     kind = checks.Error if (".E" in number if is_error is None else is_error) else checks.Warning
-    return kind(text, hint=f"{hint} {explanation_of(number.rpartition('.')[2])}", id=number)
+    return kind(text, hint=f"{hint} {get_explanation(number.rpartition('.')[2])}", id=number)
 
 
-def configured() -> FairQueueConfig | None:
+def load_config() -> FairQueueConfig | None:
     """Return the configuration; None if it has mistakes, which `check_configuration` reports."""
     from django_fairque.conf import get_config
 
@@ -40,7 +40,7 @@ def configured() -> FairQueueConfig | None:
         return None
 
 
-def resolved(redis: RedisConfig) -> RedisConfig:
+def resolve_alias(redis: RedisConfig) -> RedisConfig:
     """Return the configuration of the server to which a cache alias refers; unchanged without an alias."""
     from django_fairque.conf.redis import resolve_cache
 
@@ -74,7 +74,7 @@ def check_configuration(**_: Any) -> list[checks.CheckMessage]:
         config = get_config()
     except InvalidOptionsError as invalid:
         return [*_mistakes(invalid.mistakes), *_overlooked_variables()]
-    return [*_overlooked_variables(), *_unused_values(), *_credentials(resolved(config.redis))]
+    return [*_overlooked_variables(), *_unused_values(), *_credentials(resolve_alias(config.redis))]
 
 
 def _mistakes(mistakes: Sequence[Mistake]) -> Iterator[checks.CheckMessage]:
@@ -121,7 +121,7 @@ def _credentials(redis: RedisConfig) -> Iterator[checks.CheckMessage]:
 
 def check_attribution(**_: Any) -> list[checks.CheckMessage]:
     """Check ``REQUEST_USER`` and the middleware that calls it. Returns the messages."""
-    config = configured()
+    config = load_config()
     return [] if config is None else [*_request_user(config.request_user), *_middleware(config.request_user)]
 
 
@@ -137,7 +137,7 @@ def _request_user(path: str | None) -> Iterator[checks.CheckMessage]:
 
 
 def _middleware(path: str | None) -> Iterator[checks.CheckMessage]:
-    installed = {name for path in settings.MIDDLEWARE for name in _names_of(path)}
+    installed = {name for path in settings.MIDDLEWARE for name in _list_base_paths(path)}
     has_ours = "django_fairque.middleware.CurrentUserMiddleware" in installed
     if path and not has_ours:
         text = f"REQUEST_USER names {path!r}, and nobody calls it"
@@ -149,7 +149,7 @@ def _middleware(path: str | None) -> Iterator[checks.CheckMessage]:
         yield message("fairque.W031", text, hint)
 
 
-def _names_of(path: str) -> set[str]:
+def _list_base_paths(path: str) -> set[str]:
     """Return the dotted paths of a middleware and of its base classes."""
     try:
         bases = getattr(import_string(path), "__mro__", ())
@@ -162,11 +162,11 @@ def check_workers(**_: Any) -> list[checks.CheckMessage]:
     """Check for handlers that can't be called, leases that a worker can't hold, and queues that no worker serves.
     Returns the messages.
     """
-    config = configured()
+    config = load_config()
     if config is None:
         return []
     workers = (config.worker, *config.workers.values())
-    return [*_handlers(workers), *_short_leases(config, workers), *_unserved(config)]
+    return [*_handlers(workers), *_short_leases(config, workers), *_check_unserved_queues(config)]
 
 
 def _handlers(workers: tuple[WorkerConfig, ...]) -> Iterator[checks.CheckMessage]:
@@ -196,7 +196,7 @@ def _short_leases(config: FairQueueConfig, workers: tuple[WorkerConfig, ...]) ->
         )
 
 
-def _unserved(config: FairQueueConfig) -> Iterator[checks.CheckMessage]:
+def _check_unserved_queues(config: FairQueueConfig) -> Iterator[checks.CheckMessage]:
     """Report queues that no worker serves. Only a project that lists its workers declares that there are no others."""
     served = {name for worker in config.workers.values() for name in worker.queues}
     for name in config.queues if config.workers else ():
@@ -210,10 +210,10 @@ def check_deployment(**_: Any) -> list[checks.CheckMessage]:
     """Check for connections without encryption, tasks without signatures, settings that are meant for development, and
     kept connections to databases. Returns the messages.
     """
-    config = configured()
+    config = load_config()
     if config is None:
         return []
-    redis = resolved(config.redis)
+    redis = resolve_alias(config.redis)
     return [
         *_encryption(redis),
         *_settings_of_development(config, redis),

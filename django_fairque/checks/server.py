@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.conf import settings
 
-from django_fairque.checks.configuration import configured, message, resolved
+from django_fairque.checks.configuration import load_config, message, resolve_alias
 from django_fairque.conf.layers import NO_SERVER_URL
 from django_fairque.engine.model import errors
 
@@ -62,8 +62,8 @@ def check_server(**_: Any) -> list[CheckMessage]:
     """Check whether the server can be reached, takes tasks, and keeps them. The embedded server is not checked, and in a
     test run none. Returns the messages.
     """
-    config = configured()
-    if config is None or config.redis.url == NO_SERVER_URL or (mine := resolved(config.redis)).is_embedded:
+    config = load_config()
+    if config is None or config.redis.url == NO_SERVER_URL or (mine := resolve_alias(config.redis)).is_embedded:
         return []
     until = time.monotonic() + DEADLINE
     try:
@@ -113,7 +113,7 @@ def _findings(redis: RedisConfig, infos: Infos) -> Iterator[CheckMessage]:
 
     where: dict[tuple[str, str], list[str]] = {}
     for node, info in infos.items():
-        for finding in (*check_server_info(info), *_unlimited(info)):
+        for finding in (*check_server_info(info), *_check_maxmemory(info)):
             where.setdefault(finding, []).append(node)
     has_log = durable_log(redis) is not None
     for (kind, text), nodes in where.items():
@@ -126,7 +126,7 @@ def _findings(redis: RedisConfig, infos: Infos) -> Iterator[CheckMessage]:
             yield message(number, f"{redis.address}{of_cluster}: {text}", hint)
 
 
-def _unlimited(info: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _check_maxmemory(info: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Report a server without maxmemory. `fairque_health` does not: nothing is wrong yet, and it may be intended on a
     developer's machine."""
     if info.get("maxmemory") == 0:
@@ -145,7 +145,7 @@ def _hidden_caches(queue_alias: str | None, mine: RedisConfig, infos: Infos, unt
         except errors.FairQueueError:  # a cache that is down or refuses access is no mistake here
             continue
         if runs & mine_run and cache.db == mine.db:
-            yield shared(cache, alias)
+            yield warn(cache, alias)
         elif runs & mine_run:
             yield message(
                 "fairque.W053",
@@ -204,11 +204,11 @@ _CACHE_MIDDLEWARE = {
 
 def check_caches(**_: Any) -> list[CheckMessage]:
     """Check for caches that are, by their settings, in the queues' database. Returns the messages."""
-    config = configured()
+    config = load_config()
     if config is None:
         return []
-    mine = resolved(config.redis)
-    return [shared(cache, alias) for alias, cache in redis_caches(config.redis.cache) if shares_database(mine, cache)]
+    mine = resolve_alias(config.redis)
+    return [warn(cache, alias) for alias, cache in redis_caches(config.redis.cache) if shares_database(mine, cache)]
 
 
 def shares_database(mine: RedisConfig, cache: RedisConfig) -> bool:
@@ -216,7 +216,7 @@ def shares_database(mine: RedisConfig, cache: RedisConfig) -> bool:
     return any(cache.database == server.database for server in mine.servers)
 
 
-def shared(cache: RedisConfig, alias: str) -> CheckMessage:
+def warn(cache: RedisConfig, alias: str) -> CheckMessage:
     return message(
         "fairque.W002",
         f"the queues share the database {cache.database} with the cache {alias!r}",

@@ -9,7 +9,7 @@ from django.apps import apps
 from django.conf import settings
 from django.db import models
 
-from django_fairque.checks.configuration import configured, message
+from django_fairque.checks.configuration import load_config, message
 from django_fairque.engine.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def check_tasks(**_: Any) -> list[CheckMessage]:
     """Check the registered tasks among each other, and against the settings. Returns the messages."""
-    config = configured()
+    config = load_config()
     of_config = () if config is None else (*_queues(config), *_schedules(config), *_early_sending(config))
     return [*_duplicates(), *_middleware(config), *of_config]
 

@@ -59,7 +59,7 @@ def read_cache_options(
     kind = _kind(alias, str(cache.get("BACKEND")))
     location, options = _primary(cache.get("LOCATION"), alias, kind), dict(cache.get("OPTIONS") or {})
     if kind == DJANGO:
-        return _at(alias, location, options)
+        return _build_server_options(alias, location, options)
     credentials = {name.lower(): options[name] for name in ("USERNAME", "PASSWORD") if options.get(name)}
     own = {**credentials, **(options.get("CONNECTION_POOL_KWARGS") or {})}
     if options.get("SENTINELS"):
@@ -67,7 +67,7 @@ def read_cache_options(
     if not is_cluster:  # a cluster's nodes are found by name alone
         classes = {"CONNECTION_FACTORY": factory, **options}
         _refuse(alias, {name: classes[name] for name in _CLASSES if classes.get(name) not in (None, *_USUAL)})
-    return _at(alias, location, own)
+    return _build_server_options(alias, location, own)
 
 
 def _kind(alias: str, backend: str) -> str:
@@ -97,18 +97,18 @@ def _primary(location: Any, alias: str, kind: str) -> str:
     return str(servers[0]).strip()
 
 
-def _at(alias: str, location: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def _build_server_options(alias: str, location: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the server's options. Options in the URL win over others, as in redis-py."""
     parts = urlsplit(location)
     _refuse(alias, dict(parse_qsl(parts.query)))
     query = [(name, value) for name, value in parse_qsl(parts.query) if name in urls.ACCESS_OPTIONS]
     base = location.partition("?")[0]
     from_url = urls.split_url(location)[1]
-    taken = {name: value for name, value in _taken(alias, options).items() if name not in from_url}
+    taken = {name: value for name, value in _copy_access_options(alias, options).items() if name not in from_url}
     return {**taken, "url": f"{base}?{urlencode(query)}" if query else base}
 
 
-def _taken(alias: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def _copy_access_options(alias: str, options: Mapping[str, Any]) -> dict[str, Any]:
     _refuse(alias, options)
     names = (*urls.ACCESS_OPTIONS, "credential_provider")
     taken = {name: options[name] for name in names if options.get(name) is not None}
@@ -143,4 +143,4 @@ def _sentinel(alias: str, location: str, options: Mapping[str, Any], own: Mappin
     sentinel = {name: ask[name] for name in ("username", "password") if ask.get(name)}
     sentinel |= {"service": urlsplit(location).hostname or "", "nodes": options["SENTINELS"]}
     from_url = {name: found[name] for name in urls.ACCESS_OPTIONS if name in found}
-    return {**_taken(alias, own), **from_url, "ssl": secure, "sentinel": sentinel}
+    return {**_copy_access_options(alias, own), **from_url, "ssl": secure, "sentinel": sentinel}

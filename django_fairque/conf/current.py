@@ -90,7 +90,7 @@ def set_overrides(overrides: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def overriding(overrides: Mapping[str, Any]) -> Iterator[None]:
+def override_options(overrides: Mapping[str, Any]) -> Iterator[None]:
     """Give more options precedence over all sources, for a block."""
     before = _current.overrides
     set_overrides({**before, **overrides})
@@ -162,7 +162,7 @@ interceptors: list[Interceptor | None] = []
 
 
 @contextmanager
-def intercepting(interceptor: Interceptor | None) -> Iterator[None]:
+def intercept_tasks(interceptor: Interceptor | None) -> Iterator[None]:
     """Send tasks to this ``interceptor`` in a block, in all threads. With None, a test may use the configured server."""
     interceptors.append(interceptor)
     _forget_config(interceptor)
@@ -211,7 +211,7 @@ def _test_interceptor() -> Interceptor | None:
     return _current.test_interceptor if get_config().capture_in_tests else None
 
 
-def _stand_in(name: str) -> Interceptor | None:
+def _find_test_interceptor(name: str) -> Interceptor | None:
     """Return the interceptor that replaces this queue in a test run; None if its tests may use the configured server."""
     if None in interceptors or (found := _test_interceptor()) is None:
         return None
@@ -264,7 +264,7 @@ def get_queue(name: str = "default") -> FairQueue:
     ``name`` is its name, "default" by default. Raises `ConfigurationError` if it is not declared (with the nearest
     match), or the configuration has mistakes. In a test run the result only captures the tasks that are pushed.
     """
-    if is_test_run() and (stand_in := _stand_in(name)) is not None:
+    if is_test_run() and (stand_in := _find_test_interceptor(name)) is not None:
         return stand_in.queue(name)
     config, opened = get_config(), _open_clients.get().opened
     if opened is None or opened.config is not config:
@@ -288,17 +288,17 @@ async def aget_queue(name: str = "default") -> AsyncFairQueue:
 
     ``name`` is its name, "default" by default. Raises `ConfigurationError` as `get_queue` does.
     """
-    if is_test_run() and (stand_in := _stand_in(name)) is not None:
+    if is_test_run() and (stand_in := _find_test_interceptor(name)) is not None:
         return stand_in.aqueue(name)
     config, loop = get_config(), asyncio.get_running_loop()
     opened = _open_clients.get().on_loops.get(loop)
     if opened is None or opened.config is not config:
-        opened = await _open_on(loop, config)
+        opened = await _open_client(loop, config)
     queue: AsyncFairQueue = opened.queue(name)
     return queue
 
 
-async def _open_on(loop: asyncio.AbstractEventLoop, config: FairQueueConfig) -> _OpenClient:
+async def _open_client(loop: asyncio.AbstractEventLoop, config: FairQueueConfig) -> _OpenClient:
     from django_fairque.engine.queue.async_queue import AsyncFairQueue
 
     opened = _OpenClient(config, config.redis.create_async_redis_client(), AsyncFairQueue)

@@ -166,13 +166,13 @@ def nest_entries(entries: Mapping[KeyPath, Entry]) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for path, entry in entries.items():
         if nests(path):
-            _at(tree, path)
+            _descend(tree, path)
         else:
-            _at(tree, path[:-1])[path[-1]] = entry.value
+            _descend(tree, path[:-1])[path[-1]] = entry.value
     return tree
 
 
-def _at(tree: dict[str, Any], path: KeyPath) -> dict[str, Any]:
+def _descend(tree: dict[str, Any], path: KeyPath) -> dict[str, Any]:
     for name in path:
         tree = tree.setdefault(name, {})
     return tree
@@ -200,7 +200,7 @@ def assemble(
         if verify:
             verify(config)
     except InvalidOptionsError as error:
-        mistakes += [_named(mistake, entries) for mistake in error.mistakes]
+        mistakes += [_add_key(mistake, entries) for mistake in error.mistakes]
     if mistakes:
         # The chosen worker is checked twice, so a mistake may occur twice.
         raise InvalidOptionsError({(mistake.key, mistake.problem): mistake for mistake in mistakes}.values())
@@ -214,7 +214,7 @@ def _choose_worker(layers: Sequence[Layer], entries: dict[KeyPath, Entry]) -> It
     the environment and the command line belong to one process.
     """
     names = {path[1]: entry for path, entry in entries.items() if path[:1] == ("workers",) and len(path) > 1}
-    options = {name: _options_of(name, layers) for name in names}
+    options = {name: _merge_worker_options(name, layers) for name in names}
     for name, own in options.items():
         entries.update({("workers", name, option): entry for option, entry in own.items()})
     chosen = entries.get(("worker", "id"))
@@ -231,7 +231,7 @@ def _choose_worker(layers: Sequence[Layer], entries: dict[KeyPath, Entry]) -> It
     return []
 
 
-def _options_of(name: str, layers: Iterable[Layer]) -> dict[str, Entry]:
+def _merge_worker_options(name: str, layers: Iterable[Layer]) -> dict[str, Entry]:
     options: dict[str, Entry] = {}
     for layer in layers:
         for prefix in (("worker",), ("workers", name)):
@@ -242,7 +242,7 @@ def _options_of(name: str, layers: Iterable[Layer]) -> dict[str, Entry]:
     return options
 
 
-def _named(mistake: Mistake, entries: Mapping[KeyPath, Entry]) -> Mistake:
+def _add_key(mistake: Mistake, entries: Mapping[KeyPath, Entry]) -> Mistake:
     """Add the key in the user's spelling to the mistake, and change its suggestion to the same case."""
     entry, rest = _origin(mistake.path, entries)
     if entry is None:

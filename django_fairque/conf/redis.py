@@ -68,13 +68,13 @@ Secret = Annotated[SecretStr, WrapSerializer(_reveal)]
 """A secret. A dump hides it unless its context is `REVEAL`."""
 Provider = Annotated[
     Any,
-    PlainSerializer(lambda given: given if given is None or isinstance(given, str) else _path_of(given)),
+    PlainSerializer(lambda given: given if given is None or isinstance(given, str) else _get_dotted_path(given)),
 ]
 """A dotted path, or the object at that path. A dump contains the path."""
 File = Annotated[str, BeforeValidator(lambda value: os.fspath(value) if isinstance(value, os.PathLike) else value)]
 
 
-def _path_of(given: Any) -> str:
+def _get_dotted_path(given: Any) -> str:
     kind = given if hasattr(given, "__qualname__") else type(given)
     return f"{kind.__module__}.{kind.__qualname__}"
 

@@ -148,7 +148,7 @@ def _format_users(users: list[str]) -> str:
     return ", ".join(map(repr, users[:MAX_NAMED_USERS])) + (f" and {more} more" if more > 0 else "")
 
 
-def _switched(value: Any) -> Any:
+def _convert_switch(value: Any) -> Any:
     """Convert true and false to on and off: YAML reads on and off without quotation marks as these."""
     return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
 
@@ -174,7 +174,7 @@ class TopLevelOptions(Options):
     """The dotted paths of the middleware around sending and running tasks, the outermost first; none by default."""
     tracing: bool = Field(default=False, description="true or false")
     """Whether to make spans and metrics of OpenTelemetry. Default: False."""
-    signing: Annotated[Literal["on", "off", "verify-only"], BeforeValidator(_switched)] = Field(
+    signing: Annotated[Literal["on", "off", "verify-only"], BeforeValidator(_convert_switch)] = Field(
         default="on", description='"on", "off" or "verify-only"'
     )
     """Whether tasks are signed: "on" (the default), "off" or "verify-only"."""

@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from django_fairque import conf
-from django_fairque.safely import message_of
+from django_fairque.safely import get_message
 from django_fairque.tasks.errors import Discard, Retry
 from django_fairque.tasks.tracing import BAGGAGE_HEADER, current_trace, put_in, trace_of_span
 
@@ -208,7 +208,7 @@ def _open_span(
         with suppress(Exception):  # attributes of the error may raise
             span.record_exception(error)
         span.set_attribute("error.type", failure)
-        span.set_status(otel.Status(otel.StatusCode.ERROR, f"{failure}: {message_of(error)}"))
+        span.set_status(otel.Status(otel.StatusCode.ERROR, f"{failure}: {get_message(error)}"))
         raise
     finally:
         on_end(perf_counter() - started, failure)
@@ -222,7 +222,7 @@ def send_span(queue: str, tasks: Sequence[Task]) -> Iterator[None]:
     from opentelemetry import context as contexts
     from opentelemetry import trace as otel
 
-    attributes = _about(SEND, queue, [(task.name, task.user_id, task.task_id) for task in tasks])
+    attributes = _build_attributes(SEND, queue, [(task.name, task.user_id, task.task_id) for task in tasks])
     here, trace = contexts.get_current(), current_trace()
     if trace.parent and not otel.get_current_span(here).get_span_context().is_valid:
         here = otel.set_span_in_context(_remote(trace), here)
@@ -239,7 +239,7 @@ def run_span(queue: str, task_name: str, leases: Sequence[Lease], baggage: str =
     from opentelemetry.context import Context
 
     first = leases[0]
-    attributes = _about(RUN, queue, [(task_name, lease.user_id, lease.task_id) for lease in leases])
+    attributes = _build_attributes(RUN, queue, [(task_name, lease.user_id, lease.task_id) for lease in leases])
     parent, links = Context(), []
     if baggage:
         parent = propagate.extract({BAGGAGE_HEADER: baggage}, parent)
@@ -257,7 +257,9 @@ def run_span(queue: str, task_name: str, leases: Sequence[Lease], baggage: str =
     return _open_span(f"run {queue}", otel.SpanKind.CONSUMER, parent, attributes, links, on_end)
 
 
-def _about(operation: Operation, queue: str, tasks: Sequence[tuple[str, str, str]]) -> dict[str, AttributeValue]:
+def _build_attributes(
+    operation: Operation, queue: str, tasks: Sequence[tuple[str, str, str]]
+) -> dict[str, AttributeValue]:
     """Return the attributes that all ``tasks`` share. Each task is given by name, user and id."""
     about: dict[str, AttributeValue] = {
         "messaging.system": SYSTEM,

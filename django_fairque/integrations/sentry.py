@@ -24,7 +24,7 @@ from sentry_sdk.utils import capture_internal_exceptions, event_from_exception
 
 from django_fairque import signals
 from django_fairque.conf.current import install_middleware
-from django_fairque.safely import is_a, traceback_of
+from django_fairque.safely import get_traceback, is_a
 from django_fairque.tasks.errors import Discard, Retry, TaskRevoked, TaskTimeoutError
 from django_fairque.tasks.middleware import NO_MIDDLEWARE, TaskMiddleware, TaskRun, TaskSend
 from django_fairque.tasks.retries import NextStep, decide_next_step, replace_cancellation
@@ -158,7 +158,7 @@ class SentryMiddleware(TaskMiddleware):
 
     def around_send(self, send: TaskSend) -> AbstractContextManager[object]:
         """Return a ``queue.publish`` span. ``send`` has the tasks, which get the headers of the trace."""
-        return NO_MIDDLEWARE if _integration() is None else _sending(send)
+        return NO_MIDDLEWARE if _integration() is None else _open_send_span(send)
 
     def around_run(self, run: TaskRun) -> AbstractContextManager[object]:
         """Return a scope for the run with a ``queue.process`` span. ``run`` has the facts."""
@@ -167,7 +167,7 @@ class SentryMiddleware(TaskMiddleware):
 
 
 @contextmanager
-def _sending(send: TaskSend) -> Iterator[None]:
+def _open_send_span(send: TaskSend) -> Iterator[None]:
     names = {task.name for task in send.tasks}
     attributes: dict[str, Any] = {"messaging.system": "fairque", "messaging.destination.name": send.queue}
     with _open_span("queue.publish", names.pop() if len(names) == 1 else send.queue, attributes) as added:
@@ -235,7 +235,7 @@ class _Running:
         if is_retried and not self._integration.report_retried:
             return
         event, hint = event_from_exception(
-            (type(error), error, _own_frames(traceback_of(error), self._run.name)),
+            (type(error), error, _own_frames(get_traceback(error), self._run.name)),
             client_options=sentry_sdk.get_client().options,
             mechanism={"type": "fairque", "handled": False},
         )

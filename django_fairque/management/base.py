@@ -87,7 +87,7 @@ def pause_options(options: Mapping[str, Any]) -> dict[str, Any]:
 NO_LIMIT = "none"
 
 
-def limit_of(text: str) -> int | None:
+def parse_limit(text: str) -> int | None:
     """Parse a limit: a whole number, or `NO_LIMIT`. Anything else raises `ValueError`."""
     if text == NO_LIMIT:
         return None

@@ -107,12 +107,12 @@ class Listing(Generic[T]):
             raise ValueError("--reverse belongs to --sort: give both")
         rows, limit = iter(items), options["limit"]
         if self.moment and options["since"] is not None:
-            rows = self._since(rows, time.time() - options["since"])
+            rows = self._filter_recent(rows, time.time() - options["since"])
         is_cut = False
         if options["sort"] is not None:
             read = list(islice(rows, MAX_SORTED_ROWS))
             is_cut = next(rows, None) is not None
-            rows = iter(self._sorted(read, options["sort"], reverse=options["reverse"]))
+            rows = iter(self._sort_rows(read, options["sort"], reverse=options["reverse"]))
         shown = rows if limit is None else islice(rows, limit)
         if options["json"]:
             yield from (json.dumps(self.fields(row)) for row in shown)
@@ -123,14 +123,14 @@ class Listing(Generic[T]):
         elif limit is not None and next(rows, None) is not None:
             yield f"{limit:,} shown; there are more"
 
-    def _since(self, rows: Iterator[T], begin: float) -> Iterator[T]:
+    def _filter_recent(self, rows: Iterator[T], begin: float) -> Iterator[T]:
         assert self.moment is not None  # noqa: S101 - the caller looked
         for row in rows:
             moment = self.moment(row)
             if moment is not None and moment >= begin:
                 yield row
 
-    def _sorted(self, rows: list[T], name: str, *, reverse: bool) -> list[T]:
+    def _sort_rows(self, rows: list[T], name: str, *, reverse: bool) -> list[T]:
         (key,) = (column.key for column in self.columns if column.name == name and column.key)
         known = sorted((row for row in rows if key(row) is not None), key=key, reverse=reverse)
         return known + [row for row in rows if key(row) is None]

@@ -60,7 +60,7 @@ def read_figures(queue: FairQueue, rows: int, search: str = "", selected: str = 
         names.append(selected)
     running = queue.tasks(TaskState.STARTED, limit=rows).items
     users = queue.user_stats(names) if names else []
-    return TerminalFigures(list(_heading(stats, queue.workers())), running, users, search, time.time())
+    return TerminalFigures(list(_build_heading(stats, queue.workers())), running, users, search, time.time())
 
 
 def _is_known(queue: FairQueue, text: str) -> bool:
@@ -70,7 +70,7 @@ def _is_known(queue: FairQueue, text: str) -> bool:
         return False
 
 
-def _heading(stats: QueueStats, workers: Iterable[WorkerRecord]) -> Iterator[str]:
+def _build_heading(stats: QueueStats, workers: Iterable[WorkerRecord]) -> Iterator[str]:
     yield next(queue_lines(stats))
     if stats.missing_shards:
         yield f"! {missing_words(stats.missing_shards)}"

@@ -16,7 +16,7 @@ _SIZES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 def duration(seconds: float) -> str:
     """``0.00123`` -> ``1.23 ms``, ``73`` -> ``1 min 13 s``: three digits below a minute, from there on the two largest units."""
     if not 59.95 <= abs(seconds) < math.inf:
-        return _scaled(seconds, _TIMES) or "0 s"
+        return _scale(seconds, _TIMES) or "0 s"
     sign, whole = "-" if seconds < 0 else "", round(abs(seconds))
     (large, small), length = ("min", "s"), 60
     if whole >= 3600:
@@ -54,14 +54,14 @@ def approximate(seconds: float) -> str:
     return duration(round(seconds / step) * step)
 
 
-def counted(count: int, one: str, many: str = "") -> str:
+def pluralize(count: int, one: str, many: str = "") -> str:
     """``1 task``, ``1,234 tasks``: in English, for commands and logs. ``many`` is by default ``one`` with an s."""
     return f"{count:,} {one if count == 1 else many or f'{one}s'}"
 
 
 def size(number: float) -> str:
     """Bytes: ``2048`` -> ``2 KiB``."""
-    return _scaled(number, _SIZES) or f"{number:.0f} B"
+    return _scale(number, _SIZES) or f"{number:.0f} B"
 
 
 def number(value: float) -> str:
@@ -86,7 +86,7 @@ def share(fraction: float) -> str:
     return f"{_digits(fraction * 100)} %"
 
 
-def _scaled(value: float, units: Iterable[tuple[float, str]]) -> str:
+def _scale(value: float, units: Iterable[tuple[float, str]]) -> str:
     """Write the value in the largest unit that it reaches; empty if it reaches none."""
     return next((f"{_digits(value / unit)} {name}" for unit, name in units if abs(value) >= unit), "")
 

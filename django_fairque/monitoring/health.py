@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
 
 
-def judged(queue: FairQueue) -> Health:
+def judge_health(queue: FairQueue) -> Health:
     """Return the health of the queue. In addition to the engine's rules, the health is degraded if a figure is over its limit
     in ``MONITOR``, or if a model event is switched off in this process.
 
@@ -37,7 +37,7 @@ def judged(queue: FairQueue) -> Health:
 
 
 def judged_together(queues: Sequence[FairQueue]) -> Iterator[Health]:
-    """Yield the `judged` health of several queues on one server, in the round trips of one queue.
+    """Yield the health (`judge_health`) of several queues on one server, in the round trips of one queue.
 
     If one of them can't be read, the health of the queues before it is yielded first.
     """
@@ -46,7 +46,7 @@ def judged_together(queues: Sequence[FairQueue]) -> Iterator[Health]:
     except RedisConnectionError:
         raise
     except FairQueueError:
-        yield from map(judged, queues)
+        yield from map(judge_health, queues)
     else:
         yield from found
 
@@ -68,8 +68,8 @@ def _judge(queues: Sequence[FairQueue]) -> list[Health]:
     return judgments
 
 
-def examined(queue: FairQueue) -> Health:
-    """Return the `judged` health with more about the server. The health is down if the server refuses an operation that the
+def examine_health(queue: FairQueue) -> Health:
+    """Do as `judge_health`, with more about the server. The health is down if the server refuses an operation that the
     queue needs.
 
     To test the server, write a key that expires after ten seconds.
@@ -77,7 +77,7 @@ def examined(queue: FairQueue) -> Health:
     Raises:
         RedisConnectionError: the server can't be reached, or can't be used.
     """
-    health, redis = judged(queue), get_config().redis
+    health, redis = judge_health(queue), get_config().redis
     if redis.sentinel:
         health.server["mode"] = "sentinel"
     if health.server["role"] != "primary":

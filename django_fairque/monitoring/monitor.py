@@ -124,7 +124,7 @@ class StatsMonitor:
         on_alert: Callable[[MonitorAlert], object] | None = None,
     ) -> None:
         self._queue = queue
-        self.rules = tuple(_configured() if rules is None else rules)
+        self.rules = tuple(_load_configured_rules() if rules is None else rules)
         self._on_alert = on_alert or _log
         self._since: dict[AlertRule, float] = {}
         self._raised: set[AlertRule] = set()
@@ -171,13 +171,13 @@ class StatsMonitor:
 
 def exceeded_limits(queue: FairQueue, stats: QueueStats | None = None) -> list[str]:
     """Return a sentence for each figure that is over its configured limit now, regardless of ``for_seconds``."""
-    rules = [AlertRule(rule.metric, rule.over) for rule in _configured()]
+    rules = [AlertRule(rule.metric, rule.over) for rule in _load_configured_rules()]
     if not rules:
         return []
     return [str(alert) for alert in StatsMonitor(queue, rules, on_alert=lambda _: None).check(stats)]
 
 
-def _configured() -> list[AlertRule]:
+def _load_configured_rules() -> list[AlertRule]:
     limits = get_config().monitor.limits
     return [AlertRule(name, limits[name], CONFIGURED_RULE_SECONDS) for name in METRICS if name in limits]
 

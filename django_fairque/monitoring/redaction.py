@@ -31,17 +31,17 @@ _VALUE = r"""(?x: \\(["']).*?\\\2                                 # a text withi
     | [^\s,;&"'<>()\[\]{}]+ )"""
 
 
-def redacted(value: Any, patterns: Iterable[str] | None = None) -> Any:
+def redact_value(value: Any, patterns: Iterable[str] | None = None) -> Any:
     """Return a JSON value in which `HIDDEN` replaces the value of each key that contains one of the words.
 
     Args:
         patterns: the words, in any case; None (the default) for the words of ``FAIRQUE["REDACT"]``.
     """
-    words = _configured() if patterns is None else patterns
-    return _redacted(value, tuple(word.casefold() for word in words), REDACTION_MAX_DEPTH)
+    words = _load_configured_words() if patterns is None else patterns
+    return _redact_nested(value, tuple(word.casefold() for word in words), REDACTION_MAX_DEPTH)
 
 
-def _configured() -> Iterable[str]:
+def _load_configured_words() -> Iterable[str]:
     """Return the words of ``FAIRQUE["REDACT"]``. While the configuration has mistakes, return the default words, because
     pages must report the mistakes."""
     try:
@@ -52,15 +52,17 @@ def _configured() -> Iterable[str]:
         return TopLevelOptions().redact
 
 
-def _redacted(value: Any, words: tuple[str, ...], levels: int) -> Any:
+def _redact_nested(value: Any, words: tuple[str, ...], levels: int) -> Any:
     if not isinstance(value, (Mapping, list, tuple)):
         return value
     if not levels:
         return HIDDEN
     if isinstance(value, Mapping):
         secret = {key for key in value if any(word in str(key).casefold() for word in words)}
-        return {key: HIDDEN if key in secret else _redacted(nested, words, levels - 1) for key, nested in value.items()}
-    return [_redacted(nested, words, levels - 1) for nested in value]
+        return {
+            key: HIDDEN if key in secret else _redact_nested(nested, words, levels - 1) for key, nested in value.items()
+        }
+    return [_redact_nested(nested, words, levels - 1) for nested in value]
 
 
 def redacted_text(text: str, patterns: Iterable[str] | None = None) -> str:
@@ -68,17 +70,17 @@ def redacted_text(text: str, patterns: Iterable[str] | None = None) -> str:
     (``password=…``, ``"api_key": "…"``, ``Authorization: Bearer …``), the login in a URL, a bearer's token.
 
     Args:
-        patterns: as for `redacted`; with none, nothing is hidden.
+        patterns: as for `redact_value`; with none, nothing is hidden.
     """
-    words = tuple(_configured() if patterns is None else patterns)
+    words = tuple(_load_configured_words() if patterns is None else patterns)
     if not words:
         return text
-    text = _named(words).sub(rf"\1{HIDDEN}", text)
+    text = _build_pattern(words).sub(rf"\1{HIDDEN}", text)
     return _BEARER.sub(rf"\1{HIDDEN}", _LOGIN.sub(HIDDEN, text))
 
 
 @lru_cache(maxsize=8)
-def _named(words: tuple[str, ...]) -> re.Pattern[str]:
+def _build_pattern(words: tuple[str, ...]) -> re.Pattern[str]:
     """Match a name and its value. With a colon, the word must end the name: ``KeyError: 'size'`` is no secret."""
     any_word = "|".join(map(re.escape, words))
     name = r"""(?:[\w.-]{0,40}\\?["'][ \t]{0,3}[:=]|[\w.-]{0,40}[ \t]{0,3}=(?!=)|s?[ \t]{0,3}:(?!:))>?[ \t]{0,3}"""
@@ -87,7 +89,7 @@ def _named(words: tuple[str, ...]) -> re.Pattern[str]:
 
 def as_line(task: Task) -> str:
     """A task's payload on one line: as it was sent, unless something in it is hidden or it is no JSON."""
-    shown = redacted(task.payload)
+    shown = redact_value(task.payload)
     if isinstance(shown, Undecodable):
         return as_text(shown)
     if shown == task.payload:

@@ -14,7 +14,7 @@ from django_fairque.engine.schedules.declarations import display_version, have_e
 from django_fairque.engine.sharding.shards import describe_shards
 from django_fairque.engine.users.users import HOLD_REASONS
 
-from .formatting import approximate, counted, duration, number, rate, share, table
+from .formatting import approximate, duration, number, pluralize, rate, share, table
 
 if TYPE_CHECKING:
     from django_fairque.engine.model.pauses import Pause
@@ -30,7 +30,7 @@ def differing_declarations(queue: FairQueue) -> list[str]:
     if all(have_equal_declarations(running[0].version, other.version) for other in running):
         return []
     versions = (
-        f"version {display_version(release.version)} ({counted(release.workers, 'worker')}"
+        f"version {display_version(release.version)} ({pluralize(release.workers, 'worker')}"
         f"{', in force' if release.is_in_force else ''})"
         for release in running
     )
@@ -64,15 +64,15 @@ def queue_lines(stats: QueueStats) -> Iterator[str]:
     held = stats.held_back_wait_seconds
     held_back = f" (held back by a pause or a limit: {duration(held)})" if held else ""
     yield (
-        f"queue {stats.queue!r}{paused}: {counted(stats.users_ready, 'user')} ready of {number(stats.users)}, "
-        f"{counted(stats.workers, 'worker')}, oldest wait {duration(stats.oldest_wait_seconds)}{held_back}"
+        f"queue {stats.queue!r}{paused}: {pluralize(stats.users_ready, 'user')} ready of {number(stats.users)}, "
+        f"{pluralize(stats.workers, 'worker')}, oldest wait {duration(stats.oldest_wait_seconds)}{held_back}"
     )
     if stats.missing_shards:
         yield f"! {missing_words(stats.missing_shards)}"
     yield ""
-    yield _listed("states", stats.states)
-    yield _listed("ready", stats.depth)
-    yield _listed("dead", stats.dead)
+    yield _format_numbers("states", stats.states)
+    yield _format_numbers("ready", stats.depth)
+    yield _format_numbers("dead", stats.dead)
     yield _recent_rates(stats)
     if trend := trend_words(stats.trend):
         yield f"{'backlog':8} {trend}"
@@ -102,7 +102,7 @@ def queue_lines(stats: QueueStats) -> Iterator[str]:
         f"{'depends':8} deferred {number(dependencies.deferred)}  edges {number(dependencies.edges)}  released "
         f"{number(dependencies.resolved)}  to be notified {number(dependencies.resolving)}"
     )
-    yield _listed("totals", {name: value for name, value in stats.totals.items() if ":" not in name})
+    yield _format_numbers("totals", {name: value for name, value in stats.totals.items() if ":" not in name})
 
 
 def pause_suffix(pause: Pause | None) -> str:
@@ -163,10 +163,10 @@ def user_lines(user: UserStats) -> Iterator[str]:
     ]
     yield f"user {user.user_id!a}: {', '.join(filter(None, limits))}"
     counted = {"scheduled": sizes.scheduled, "deferred": sizes.deferred, "running": sizes.running}
-    yield _listed("now", {**sizes.by_priority, **counted})
+    yield _format_numbers("now", {**sizes.by_priority, **counted})
     if user.held_by and sizes.ready:
         yield f"{'held':8} ready tasks can't start: {HOLD_REASONS[user.held_by]}"
-    yield _listed("ended", {"started": user.started, "finished": user.finished, "dead": user.dead})
+    yield _format_numbers("ended", {"started": user.started, "finished": user.finished, "dead": user.dead})
     started = max(1, user.started)
     yield (
         f"{'times':8} {duration(user.busy_seconds)} of worker time, {duration(user.waited_seconds / started)} waited and "
@@ -186,7 +186,7 @@ def top_lines(top: TopUsers) -> Iterator[str]:
     ]
     yield from table([("user", "ready", "running", "scheduled", "deferred"), *rows])
     if top.looked_at < top.users:
-        yield f"of {counted(top.looked_at, 'user')} looked at; there are {number(top.users)}"
+        yield f"of {pluralize(top.looked_at, 'user')} looked at; there are {number(top.users)}"
 
 
 def _recent_rates(stats: QueueStats) -> str:
@@ -200,7 +200,7 @@ def _recent_rates(stats: QueueStats) -> str:
     )
 
 
-def _listed(title: str, numbers: Mapping[str, int]) -> str:
+def _format_numbers(title: str, numbers: Mapping[str, int]) -> str:
     return f"{title:8} " + "  ".join(f"{name} {number(value)}" for name, value in numbers.items())
 
 

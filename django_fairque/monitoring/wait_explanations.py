@@ -54,10 +54,10 @@ def reasons(queue: FairQueue, task_id: str) -> list[Reason]:
         TaskNotFoundError: the queue does not know the task.
     """
     task, standing = queue.get_task(task_id), queue.wait_reason(task_id)
-    return list(_ANSWERS.get(standing.state, _ended)(queue, task, standing))
+    return list(_ANSWERS.get(standing.state, _explain_ended)(queue, task, standing))
 
 
-def _ended(_queue: FairQueue, _task: Task, standing: WaitReason) -> Iterator[Reason]:
+def _explain_ended(_queue: FairQueue, _task: Task, standing: WaitReason) -> Iterator[Reason]:
     yield Reason("ended", _("It waits for nothing: it is %(state)s.") % {"state": word(standing.state.value)})
 
 
@@ -71,7 +71,7 @@ def _dead(queue: FairQueue, task: Task, _standing: WaitReason) -> Iterator[Reaso
     yield Reason("dead", text % {"error": redacted_text(error) or word(kind)})
 
 
-def _scheduled(queue: FairQueue, task: Task, standing: WaitReason) -> Iterator[Reason]:
+def _explain_scheduled(queue: FairQueue, task: Task, standing: WaitReason) -> Iterator[Reason]:
     due, alive = task.execute_after or standing.now, queue.workers()
     left, attempt, count = duration(due - standing.now), task.retry_count, task.delivery
     kind, text = "scheduled", _("It is scheduled for %(when)s, in %(left)s.")
@@ -87,7 +87,7 @@ def _scheduled(queue: FairQueue, task: Task, standing: WaitReason) -> Iterator[R
     yield from _workers(alive, task)
 
 
-def _deferred(queue: FairQueue, task: Task, standing: WaitReason) -> Iterator[Reason]:
+def _explain_deferred(queue: FairQueue, task: Task, standing: WaitReason) -> Iterator[Reason]:
     view = queue.dependencies(task.task_id, BLOCKERS_NAMED + 1, layers=1)
     nodes = [view.graph.nodes.get(blocker) for blocker in view.blocked]
     if all(node and node.state in (TaskState.FINISHED, TaskState.CANCELED) for node in nodes):
@@ -111,7 +111,7 @@ def _deferred(queue: FairQueue, task: Task, standing: WaitReason) -> Iterator[Re
         yield Reason("scheduled", _("After that it is scheduled for %(when)s.") % {"when": _when(task.execute_after)})
 
 
-def _started(queue: FairQueue, task: Task, standing: WaitReason) -> Iterator[Reason]:
+def _explain_started(queue: FairQueue, task: Task, standing: WaitReason) -> Iterator[Reason]:
     ends = standing.lease_ends_at or standing.now
     words = {"worker": task.worker, "when": _when(ends)}
     if ends > standing.now:
@@ -124,7 +124,7 @@ def _started(queue: FairQueue, task: Task, standing: WaitReason) -> Iterator[Rea
         yield from _workers(queue.workers(), task)
 
 
-def _queued(queue: FairQueue, task: Task, standing: WaitReason) -> Iterator[Reason]:
+def _explain_queued(queue: FairQueue, task: Task, standing: WaitReason) -> Iterator[Reason]:
     alive = queue.workers()
     found = [*_unknown_name(alive, task), *_limits(task, standing), *_workers(alive, task)]
     yield from found
@@ -168,13 +168,13 @@ def _limits(task: Task, standing: WaitReason) -> Iterator[Reason]:
         )
         yield Reason("capped", text % words)
     if organization is not None:
-        yield from _limits_of(organization)
+        yield from _explain_organization_limits(organization)
     if standing.user_free_at is not None:
         text = _("User %(user)s has used up the rate of %(rate)s: the next task may start at %(when)s.")
         yield Reason("throttled", text % {**words, "when": _when(standing.user_free_at)})
 
 
-def _limits_of(organization: OrganizationStats) -> Iterator[Reason]:
+def _explain_organization_limits(organization: OrganizationStats) -> Iterator[Reason]:
     name, running, most = organization.organization, organization.running, organization.max_running
     if organization.paused:
         text = _("Organization %(organization)s, to which its user belongs, is paused.")
@@ -250,9 +250,9 @@ def _when(moment: float) -> str:
 
 
 _ANSWERS: dict[TaskState, Callable[[FairQueue, Task, WaitReason], Iterator[Reason]]] = {
-    TaskState.SCHEDULED: _scheduled,
-    TaskState.DEFERRED: _deferred,
-    TaskState.QUEUED: _queued,
-    TaskState.STARTED: _started,
+    TaskState.SCHEDULED: _explain_scheduled,
+    TaskState.DEFERRED: _explain_deferred,
+    TaskState.QUEUED: _explain_queued,
+    TaskState.STARTED: _explain_started,
     TaskState.FAILED: _dead,
 }

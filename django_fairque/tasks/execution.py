@@ -27,7 +27,7 @@ from django_fairque import conf, hooks, signals
 from django_fairque.conf.current import signing_mode
 from django_fairque.engine.model.errors import TaskSerializationError, short
 from django_fairque.engine.model.outcome import Outcome
-from django_fairque.safely import Interruption, get_logger, is_a, message_of, traceback_of, type_name
+from django_fairque.safely import Interruption, get_logger, get_message, get_traceback, is_a, type_name
 from django_fairque.tasks import registry, signing
 
 from .context import CapturesLogs, RunningTask, running
@@ -229,7 +229,7 @@ def _outcome(run: Run, value: Any, took: float) -> Outcome:
 
 def _from_the_task(error: BaseException, frames: int) -> BaseException:
     """Return the error without the first ``frames`` of its traceback, so that it begins in the task's own code."""
-    trace = traceback_of(error)
+    trace = get_traceback(error)
     while frames and trace and trace.tb_next:
         frames, trace = frames - 1, trace.tb_next
     return BaseException.with_traceback(error, trace)
@@ -521,7 +521,7 @@ def finished_outcome(run: Run, value: Any, took: float) -> Outcome:
         if is_a(error, Interruption):
             raise
         reason = TaskSerializationError(
-            f"the result is not JSON: converting it raised {type_name(error)}: {message_of(error)}"
+            f"the result is not JSON: converting it raised {type_name(error)}: {get_message(error)}"
         )
         return Outcome.fail(run.lease, reason, delay=None, took=took)
 
@@ -536,11 +536,11 @@ def failed_outcome(run: Run, error: BaseException, took: float | None = None) ->
     if step is NextStep.GIVE_BACK:
         return Outcome.release(run.lease, took=took)  # with its time: the task has begun
     if step is NextStep.CANCEL:
-        return Outcome.discard(run.lease, message_of(error), took=took)
+        return Outcome.discard(run.lease, get_message(error), took=took)
     is_final = step is NextStep.FAIL
     delay, limits = (None, "") if is_final else plan_retry(error, run.lease, run.definition, run.services.config)
     if step is NextStep.POSTPONE and delay is not None:
-        outcome = Outcome.retry(run.lease, message_of(error), delay=delay, took=took)
+        outcome = Outcome.retry(run.lease, get_message(error), delay=delay, took=took)
     else:
         outcome = Outcome.fail(run.lease, error, delay=delay, took=took)
     outcome.limits = limits

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.model.durations import duration, moment, retry_delay, to_us
-from django_fairque.safely import get_logger, is_a, traceback_of
+from django_fairque.safely import get_logger, get_traceback, is_a
 
 from .errors import Discard, Retry, TaskRevoked, TaskTimeoutError
 
@@ -57,7 +57,7 @@ def replace_cancellation(error: BaseException) -> BaseException:
     other error is returned as it is.
     """
     kind = stopped.get().kind if is_a(error, asyncio.CancelledError) else None
-    return error if kind is None else kind().with_traceback(traceback_of(error))
+    return error if kind is None else kind().with_traceback(get_traceback(error))
 
 
 def decide_next_step(error: BaseException, definition: AnyDefinition | None, retries_left: int) -> NextStep:

@@ -22,7 +22,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 from django_fairque.engine.model.errors import TaskSerializationError, short, short_text
-from django_fairque.safely import Interruption, is_a, message_of
+from django_fairque.safely import Interruption, get_message, is_a
 
 from .errors import TaskUsageError
 
@@ -192,7 +192,7 @@ def _reason(error: Exception) -> str:
     if isinstance(error, TaskSerializationError):
         return str(error)
     if not isinstance(error, ValidationError):
-        return short_text(f"{type(error).__name__}: {' '.join(message_of(error).split())}")
+        return short_text(f"{type(error).__name__}: {' '.join(get_message(error).split())}")
     found = error.errors(include_url=False, include_context=False, include_input=False)
     place = ".".join(map(str, found[0]["loc"]))
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.tasks import registry
-from django_fairque.testing.capture import Captured, name_of
+from django_fairque.testing.capture import Captured, get_task_name
 
 from .capture import Capture, as_kept, capture_tasks, innermost
 
@@ -39,7 +39,7 @@ def assert_enqueued(
         raise AssertionError(
             "no tasks are captured here: use capture_tasks(), eager(), FairqueTestMixin or the fixture `fairque`"
         )
-    definition = registry.find(name_of(task))
+    definition = registry.find(get_task_name(task))
     if definition is not None and definition.types is not None:
         known = definition.types.dump_known(args or (), kwargs or {})
         args, kwargs = (None if args is None else known[0]), (None if kwargs is None else known[1])
@@ -58,7 +58,7 @@ def assert_enqueued(
     ]
     if len(found) == count or (count is None and found):
         return found
-    name = name_of(task)
+    name = get_task_name(task)
     what = ", ".join(f"{key}={value!r}" for key, value in wanted.items())
     expected = "at least once" if count is None else f"{count} times"
     lines = [f"expected {name} to be enqueued {expected}" + (f" with {what}" if what else "") + f", found {len(found)}"]

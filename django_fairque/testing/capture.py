@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import async_to_sync
 
 from django_fairque import conf
-from django_fairque.conf.current import current_interceptor, intercepting
+from django_fairque.conf.current import current_interceptor, intercept_tasks
 from django_fairque.engine.dependencies.dependencies import XCOM_VALUE_MISSING
 from django_fairque.engine.inspection.task_lookup import Note, Progress, RunView
 from django_fairque.engine.model import payload as json_payload
@@ -149,7 +149,7 @@ def _likeness(queue: str, task: Task) -> list[tuple[str, str, str]]:
     return [by_id, (queue, "key", f"{task.user_id}:{task.unique_key}")] if task.unique_key else [by_id]
 
 
-def name_of(task: Any) -> str:
+def get_task_name(task: Any) -> str:
     """Return the task's name in the queue. ``task`` may be the name already. The ``name`` of Django's tasks is that of the
     function, so their module path is used."""
     return task if isinstance(task, str) else getattr(task, "module_path", None) or task.name
@@ -177,7 +177,7 @@ class Store:
         self.tasks.clear()
         self._alike.clear()
 
-    def kept(self) -> list[Captured]:
+    def list_kept_tasks(self) -> list[Captured]:
         """Return the tasks that would be sent."""
         hooks = commit_buffer.alive_buffers(captured.hook for captured in self.tasks if captured.hook is not None)
         return [
@@ -191,13 +191,13 @@ class Store:
         found = {candidate for key in _likeness(queue, task) for candidate in self._alike.get(key, ())}
         return [captured for _, captured in sorted(found, key=itemgetter(0)) if captured.is_kept]
 
-    def known(self, queue: str) -> Iterator[tuple[Store, Captured]]:
+    def iterate_known_tasks(self, queue: str) -> Iterator[tuple[Store, Captured]]:
         """Yield the captured tasks of a queue, each with its store: this one, or that of a capture around this one."""
         for (name, _), captured in [*self._known.items()]:
             if name == queue and not captured.is_rolled_back:
                 yield self, captured
         if self._around is not None:
-            yield from self._around.known(queue)
+            yield from self._around.iterate_known_tasks(queue)
 
     def find(self, queue: str, task_id: str) -> tuple[Store, Captured] | None:
         captured = self._known.get((queue, task_id))
@@ -215,16 +215,16 @@ class Store:
         for key in TopologicalSorter(graph).static_order():
             if key in newest:
                 parents = [found[newest[parent]] for parent in graph[key] if parent in newest]
-                found[newest[key]] = _state_after(newest[key], parents)
+                found[newest[key]] = _compute_state(newest[key], parents)
         return found
 
-    def state_of(self, captured: Captured) -> TaskState:
+    def get_state(self, captured: Captured) -> TaskState:
         if captured.state is not TaskState.QUEUED or not captured.task.depends_on:
             return captured.state
         return self.states().get(captured, captured.state)
 
 
-def _state_after(captured: Captured, parents: Sequence[TaskState]) -> TaskState:
+def _compute_state(captured: Captured, parents: Sequence[TaskState]) -> TaskState:
     """Return the state of a task, given the states of the captured tasks that it depends on."""
     policy = captured.task.on_dependency_failure
     if captured.state is not TaskState.QUEUED:
@@ -311,7 +311,7 @@ class CapturedQueue:
         return found
 
     def _members(self, run_id: str) -> list[tuple[Store, Captured]]:
-        members = [member for member in self._store.known(self.name) if member[1].task.run_id == run_id]
+        members = [member for member in self._store.iterate_known_tasks(self.name) if member[1].task.run_id == run_id]
         if not members:
             raise TaskNotFoundError(f"no task of run {run_id!r} in queue {self.name!r} was captured")
         return members
@@ -336,11 +336,11 @@ class AsyncCapturedQueue:
 
 def _record(store: Store, captured: Captured) -> Task:
     found = {name: getattr(captured, name) for name in ("result", "started_at", "ended_at", "worker")}
-    return captured.task.model_copy(update={"state": store.state_of(captured), **found})
+    return captured.task.model_copy(update={"state": store.get_state(captured), **found})
 
 
 def _cancel(store: Store, captured: Captured, *, reason: str) -> bool:
-    if store.state_of(captured).is_ended:
+    if store.get_state(captured).is_ended:
         return False
     captured.become(TaskState.CANCELED)
     captured.attempts.append(Attempt(time.time(), "canceled", "", reason))
@@ -393,11 +393,11 @@ class Capture:
     @property
     def tasks(self) -> list[Captured]:
         """The tasks that were enqueued, in their order, without those that were canceled or rolled back."""
-        return self.store.kept()
+        return self.store.list_kept_tasks()
 
     def of(self, task: Any) -> list[Captured]:
         """Return the calls of one ``task``, which is the task or its name."""
-        name = name_of(task)
+        name = get_task_name(task)
         return [captured for captured in self if captured.name == name]
 
     def clear(self) -> None:
@@ -482,7 +482,7 @@ class Capture:
         ready = [captured for captured, state in self.store.states().items() if state is TaskState.QUEUED]
         return [captured for captured in ready if (not queues or captured.queue in queues) and _is_waiting(captured)]
 
-    def results_of(self, ids: Sequence[str]) -> dict[str, Any]:
+    def read_results(self, ids: Sequence[str]) -> dict[str, Any]:
         """Return the results of those of these tasks that have finished, by id, as their functions returned them; a copy,
         as each reader of a queue has.
 
@@ -523,7 +523,7 @@ def capture_tasks() -> Iterator[Capture]:
     never commits) unless its savepoint is rolled back.
     """
     capture = Capture(innermost())
-    with intercepting(capture):
+    with intercept_tasks(capture):
         yield capture
 
 
@@ -536,7 +536,7 @@ def eager(*, raise_errors: bool = True, retries: bool = False) -> Iterator[Captu
     by default: nothing is tried again.
     """
     capture = Capture(innermost(), runs_at_once=True, raise_errors=raise_errors, retries=retries)
-    with intercepting(capture):
+    with intercept_tasks(capture):
         yield capture
 
 
@@ -610,7 +610,7 @@ class CapturedServices(Services):
     captured: Any = None
 
     def parent_results(self, task_id: str) -> dict[str, Any]:  # noqa: ARG002 - there is only this one
-        found: dict[str, Any] = self.capture.results_of(self.captured.task.depends_on)
+        found: dict[str, Any] = self.capture.read_results(self.captured.task.depends_on)
         return found
 
     def xcom(self, namespace: str, user: str) -> Any:  # noqa: ARG002 - captured values have no limit
@@ -620,11 +620,11 @@ class CapturedServices(Services):
 def run_captured(capture: Capture, together: Sequence[Captured], *, raise_errors: bool, retries: bool) -> None:
     """Call the function once, for one task or for several of a batch task. With ``raise_errors``, raise the first error."""
     definition = registry.get(together[0].name)
-    runs = [_run_of(capture, captured, definition) for captured in together]
+    runs = [_build_run(capture, captured, definition) for captured in together]
     for captured, run in zip(together, runs, strict=True):
         captured.worker = run.lease.worker
         captured.become(TaskState.STARTED)
-    for captured, run, value in zip(together, runs, _called(runs), strict=True):
+    for captured, run, value in zip(together, runs, _call_function(runs), strict=True):
         if captured.state is TaskState.STARTED:  # else it was canceled while it ran: its outcome does not count
             _end_task(captured, run, value, retries=retries)
     errors = [captured.error for captured in together if captured.state is TaskState.FAILED]
@@ -632,7 +632,7 @@ def run_captured(capture: Capture, together: Sequence[Captured], *, raise_errors
         raise errors[0]
 
 
-def _run_of(capture: Capture, captured: Captured, definition: AnyDefinition) -> Run:
+def _build_run(capture: Capture, captured: Captured, definition: AnyDefinition) -> Run:
     def progress(_: Lease, current: float, total: float, message: str) -> None:
         captured.progress = (current, total, message)
 
@@ -649,10 +649,10 @@ def _run_of(capture: Capture, captured: Captured, definition: AnyDefinition) -> 
     )
     limit = limit_of(captured.task.timeout, definition, services)
     args, kwargs = load_arguments(definition, captured.args, captured.kwargs)
-    return Run(lease_of(captured.task, services.config.max_retry_attempts), definition, services, args, kwargs, limit)
+    return Run(make_lease(captured.task, services.config.max_retry_attempts), definition, services, args, kwargs, limit)
 
 
-def _called(runs: Sequence[Run]) -> Sequence[Any]:
+def _call_function(runs: Sequence[Run]) -> Sequence[Any]:
     """Call the function. Return a result or an exception for each run."""
     call = Call(runs, errors=Exception)  # others end the test, and are no failure of the task
     function = async_to_sync(call.function) if runs[0].definition.is_async else call.function
@@ -694,7 +694,7 @@ def _end_task(captured: Captured, run: Run, value: Any, *, retries: bool) -> Non
     captured.attempts.append(Attempt(time.time(), kind, run.lease.worker, reason, trace))
 
 
-def lease_of(task: Task, most_retries: int) -> Lease:
+def make_lease(task: Task, most_retries: int) -> Lease:
     """Return a lease as a worker would hold it."""
     now = time.time()
     known = {

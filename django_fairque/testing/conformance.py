@@ -76,7 +76,7 @@ def find_tests(source: Path) -> Path:
     )
 
 
-def settings_for(alias_options: dict[str, Any], backend: str) -> dict[str, Any]:
+def build_task_settings(alias_options: dict[str, Any], backend: str) -> dict[str, Any]:
     """Return ``TASKS`` with the aliases that Django's tests expect."""
     return {
         "default": {"BACKEND": backend, **alias_options},
@@ -95,8 +95,8 @@ def cases(source: Path, backend: str = BACKEND) -> list[type[SimpleTestCase]]:
     if tests not in sys.path:
         sys.path.insert(0, tests)
     return [
-        _on_backend("tasks.test_tasks", "TaskTestCase", settings_for({"QUEUES": QUEUES}, backend)),
-        _on_backend("tasks.test_dummy_backend", "DummyBackendTestCase", settings_for({"QUEUES": []}, backend)),
+        _on_backend("tasks.test_tasks", "TaskTestCase", build_task_settings({"QUEUES": QUEUES}, backend)),
+        _on_backend("tasks.test_dummy_backend", "DummyBackendTestCase", build_task_settings({"QUEUES": []}, backend)),
     ]
 
 
@@ -106,12 +106,12 @@ def _on_backend(module: str, name: str, tasks: dict[str, Any]) -> type[SimpleTes
     missing = [test for test in hidden if not hasattr(base, test)]
     if missing:
         raise LookupError(f"{module}.{name} has no {', '.join(missing)} any more: bring LEFT_OUT up to date")
-    closing = {test: _closing(method) for test, method in vars(base).items() if inspect.iscoroutinefunction(method)}
+    closing = {test: _wrap_test(method) for test, method in vars(base).items() if inspect.iscoroutinefunction(method)}
     case: type[SimpleTestCase] = type(name, (base,), {"__module__": __name__, **closing, **hidden})
     return override_settings(TASKS=tasks, USE_TZ=True)(case)
 
 
-def _closing(test: Callable[[Any], Awaitable[None]]) -> Callable[[Any], Awaitable[None]]:
+def _wrap_test(test: Callable[[Any], Awaitable[None]]) -> Callable[[Any], Awaitable[None]]:
     """Close the queues after a coroutine test: each has a separate event loop, and so separate connections."""
 
     @functools.wraps(test)

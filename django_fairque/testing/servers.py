@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from django.test import override_settings
 
 from django_fairque.conf import close_queues, get_queue
-from django_fairque.conf.current import intercepting, overriding
+from django_fairque.conf.current import intercept_tasks, override_options
 from django_fairque.embedded import EmbeddedServer
 from django_fairque.engine.scripting.commands import skipped_time
 
@@ -44,7 +44,7 @@ def private_server(**fairque: Any) -> Iterator[FairQueue]:
     named = {"redis": {"url": url}}  # wins over a server in the environment
     _running.append(server)
     try:
-        with intercepting(None), override_settings(FAIRQUE=sections), overriding(named):
+        with intercept_tasks(None), override_settings(FAIRQUE=sections), override_options(named):
             yield get_queue()
             close_queues()
     finally:
@@ -82,7 +82,7 @@ def run_tasks(*queues: str, skip_delays: bool = False) -> int:
     from django_fairque.worker import Worker
 
     names = list(queues) or ["default"]
-    before = sum(_ended(name) for name in names)
+    before = sum(_count_ended_tasks(name) for name in names)
     Worker(names, burst=True, concurrency=1).run()
     rounds = 1
     while skip_delays and _skip_to_next(names):
@@ -92,7 +92,7 @@ def run_tasks(*queues: str, skip_delays: bool = False) -> int:
             )
         Worker(names, burst=True, concurrency=1).run()
         rounds += 1
-    return sum(_ended(name) for name in names) - before
+    return sum(_count_ended_tasks(name) for name in names) - before
 
 
 def _skip_to_next(names: list[str]) -> bool:
@@ -104,6 +104,6 @@ def _skip_to_next(names: list[str]) -> bool:
     return due is not None
 
 
-def _ended(name: str) -> int:
+def _count_ended_tasks(name: str) -> int:
     totals = get_queue(name).get_stats().totals
     return sum(totals.get(kind, 0) for kind in ("finished", "retried", "canceled", "dead:failed"))

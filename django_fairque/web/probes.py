@@ -19,11 +19,11 @@ from django.views.decorators.http import require_safe
 
 from django_fairque.conf import MonitorConfig, get_config
 from django_fairque.engine.model.errors import ConfigurationError
-from django_fairque.monitoring.health import judged, judged_together
+from django_fairque.monitoring.health import judge_health, judged_together
 from django_fairque.monitoring.probe import Probe
 from django_fairque.web import metrics as access
 
-health_probe = Probe(judged, read_together=judged_together)
+health_probe = Probe(judge_health, read_together=judged_together)
 
 
 def probe(view: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:

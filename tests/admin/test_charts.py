@@ -12,7 +12,7 @@ import pytest
 from django.template import Context, Template
 from django.utils import translation
 
-from django_fairque.admin.charts import Bar, Bars, LineChart, Series, Sparkline, ceiling, path, printable
+from django_fairque.admin.charts import Bar, Bars, LineChart, Series, Sparkline, find_round_maximum, path, printable
 from django_fairque.engine.statistics.deployments import Deployment
 from django_fairque.monitoring import formatting
 
@@ -164,12 +164,12 @@ EDGES_OF_TIMES = [(0.0011, 0.002), (41, 60), (3000, 3600), (86_401, 100_000)]
 
 @pytest.mark.parametrize(("value", "edge"), EDGES)
 def test_the_upper_edge_is_a_round_number(value: float, edge: float) -> None:
-    assert ceiling(value) == pytest.approx(edge)
+    assert find_round_maximum(value) == pytest.approx(edge)
 
 
 @pytest.mark.parametrize(("value", "edge"), EDGES_OF_TIMES)
 def test_the_upper_edge_of_times_is_a_round_time(value: float, edge: float) -> None:
-    assert ceiling(value, is_time=True) == pytest.approx(edge)
+    assert find_round_maximum(value, is_time=True) == pytest.approx(edge)
 
 
 @pytest.mark.parametrize("text", HOSTILE)

@@ -293,7 +293,7 @@ def test_wagtail_and_django_tenants(project: Project, settings: Settings) -> Non
     project.read("wagtail-and-django-tenants.md")
     given = BackendOptions(settings.TASKS["default"]["OPTIONS"])
     assert given.problems == []
-    found = given.of("modelsearch.tasks.insert_or_update_object_task")
+    found = given.get_options("modelsearch.tasks.insert_or_update_object_task")
     assert (found.options.debounce, found.options.max_retries, found.queue, found.priority) == (2, 3, "index", -50)
 
 

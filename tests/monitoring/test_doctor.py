@@ -18,7 +18,7 @@ from django_fairque.engine.transport.server_checks import (
     find_vulnerabilities,
     probe_server,
 )
-from django_fairque.monitoring.health import durable_log, examined, judged
+from django_fairque.monitoring.health import durable_log, examine_health, judge_health
 from tests.topologies import free_port, make_cluster, make_replica
 
 if TYPE_CHECKING:
@@ -196,10 +196,10 @@ def test_what_is_known_by_its_name_only() -> None:
 def test_a_declared_log_is_instead_of_the_file(make_server: MakeServer, settings: Settings, durability: str) -> None:
     """As on ElastiCache, whose servers have no append-only file."""
     settings.FAIRQUE = {"REDIS": {"URL": make_server("--appendonly", "no").url}}
-    assert APPEND_ONLY_FILE_IS_OFF in judged(get_queue()).reasons
+    assert APPEND_ONLY_FILE_IS_OFF in judge_health(get_queue()).reasons
     settings.FAIRQUE = {"REDIS": {**settings.FAIRQUE["REDIS"], "DURABILITY": durability}}
     # An old server has other reasons.
-    assert APPEND_ONLY_FILE_IS_OFF not in judged(get_queue()).reasons
-    found = examined(get_queue())
+    assert APPEND_ONLY_FILE_IS_OFF not in judge_health(get_queue()).reasons
+    found = examine_health(get_queue())
     assert APPEND_ONLY_FILE_IS_OFF not in found.reasons
     assert found.server["durability"] == durability

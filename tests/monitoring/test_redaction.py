@@ -13,7 +13,7 @@ from django_fairque.monitoring.redaction import (
     REDACTION_MAX_DEPTH,
     TEXT_MAX_CHARACTERS,
     as_text,
-    redacted,
+    redact_value,
     redacted_text,
 )
 
@@ -29,7 +29,7 @@ def default(settings: Settings) -> None:
 
 def test_secrets_are_hidden_wherever_they_are_nested() -> None:
     value = {"user": "ann", "Api_TOKEN": "t", "args": [{"password": {"old": 1}}, [{"x-Authorization": None}]], "n": 1}
-    assert redacted(value) == {
+    assert redact_value(value) == {
         "user": "ann",
         "Api_TOKEN": HIDDEN,
         "args": [{"password": HIDDEN}, [{"x-Authorization": HIDDEN}]],
@@ -46,19 +46,19 @@ def test_secrets_are_hidden_wherever_they_are_nested() -> None:
     ],
 )
 def test_the_words_that_are_looked_for(key: str) -> None:
-    assert redacted({key: "x"}) == {key: HIDDEN}
+    assert redact_value({key: "x"}) == {key: HIDDEN}
 
 
 @pytest.mark.parametrize("value", [None, 1, 1.5, True, "password", [], {}, ["password", "x"]])
 def test_what_has_no_secret_key_is_kept(value: Any) -> None:
-    assert redacted(value) == value
+    assert redact_value(value) == value
 
 
 def test_own_words(settings: Settings) -> None:
     settings.FAIRQUE = {"REDIS": "redis://127.0.0.1:1/0", "REDACT": ["Iban"]}
-    assert redacted({"iban_of": 1, "password": 2}) == {"iban_of": HIDDEN, "password": 2}
-    assert redacted({"iban": 1, "pin": 2}, ["PIN"]) == {"iban": 1, "pin": HIDDEN}
-    assert redacted({"password": 2}, []) == {"password": 2}
+    assert redact_value({"iban_of": 1, "password": 2}) == {"iban_of": HIDDEN, "password": 2}
+    assert redact_value({"iban": 1, "pin": 2}, ["PIN"]) == {"iban": 1, "pin": HIDDEN}
+    assert redact_value({"password": 2}, []) == {"password": 2}
 
 
 def test_words_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +77,7 @@ def test_what_is_too_deep_to_look_through_is_hidden() -> None:
     value: Any = {"password": "deep"}
     for _level in range(2000):
         value = [value]
-    shown = redacted(value)
+    shown = redact_value(value)
     for _level in range(REDACTION_MAX_DEPTH):
         (shown,) = shown
     assert shown == HIDDEN
@@ -91,7 +91,7 @@ def test_text_is_readable_and_cut() -> None:
 
 
 def test_of_what_is_no_json_nothing_is_shown() -> None:
-    text = as_text(redacted(Undecodable(b'{"password": "x', "payload can't be decoded: no end")))
+    text = as_text(redact_value(Undecodable(b'{"password": "x', "payload can't be decoded: no end")))
     assert text == "15 bytes that are not shown: payload can't be decoded: no end"
 
 
@@ -167,5 +167,5 @@ def test_long_texts_take_no_longer_than_their_length(part: str) -> None:
 
 def test_while_the_configuration_has_mistakes_the_usual_words_are_looked_for(settings: Settings) -> None:
     settings.FAIRQUE = {"REDIS": {"URI": "redis://127.0.0.1:1/0"}, "REDACT": []}
-    assert redacted({"password": "x", "n": 1}) == {"password": HIDDEN, "n": 1}
+    assert redact_value({"password": "x", "n": 1}) == {"password": HIDDEN, "n": 1}
     assert redacted_text("password=x, n=1") == f"password={HIDDEN}, n=1"

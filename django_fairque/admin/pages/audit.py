@@ -30,7 +30,7 @@ class AuditPage(AdminPage):
     permission = "view_queue"
 
     def template_context(self) -> dict[str, Any]:
-        operator, text = self._typed("operator"), self._typed("text")
+        operator, text = self._clean_parameter("operator"), self._clean_parameter("text")
         entries = self._entries()
         limit = None
         if operator:
@@ -60,12 +60,12 @@ class AuditPage(AdminPage):
                 }
                 for entry in shown
             ],
-            **self.paging(
+            **self.build_page_links(
                 str(shown[-1].pk) if len(found) > len(shown) else None, "after", operator=operator, text=text
             ),
         }
 
-    def _typed(self, name: str) -> str:
+    def _clean_parameter(self, name: str) -> str:
         """PostgreSQL refuses texts with a zero byte."""
         return self.request.GET.get(name, "").replace("\0", "")[:256]
 

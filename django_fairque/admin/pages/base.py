@@ -260,7 +260,7 @@ class AdminPage(View):
             own = ("csrfmiddlewaretoken", "action", "confirm", *question.fields)
             pairs = [(name, value) for name, values in request.POST.lists() if name not in own for value in values]
             pairs += question.fields.items()
-            facts = {"queues": [self.queue_name], "question": question, "pairs": pairs, "back": self.back_to()}
+            facts = {"queues": [self.queue_name], "question": question, "pairs": pairs, "back": self.get_return_url()}
             return self._respond("confirm", action=request.POST["action"], **facts)
         except InvalidForm as invalid:
             self.form, self.refreshes = invalid.form, False
@@ -273,12 +273,12 @@ class AdminPage(View):
         else:
             self.log(done)
             messages.success(request, done)
-        return HttpResponseRedirect(self.back_to())
+        return HttpResponseRedirect(self.get_return_url())
 
     def report_failure(self, error: Exception) -> None:
         """Called if an action ended in this error, which is shown."""
 
-    def back_to(self) -> str:
+    def get_return_url(self) -> str:
         """Return the URL of the page after an action: this page, with its query."""
         return self.request.get_full_path()
 
@@ -334,7 +334,7 @@ class AdminPage(View):
         (permission,) = (page.permission for page in self.model_admin.pages if page.name == name)
         return self.url(name, *args, **query) if self.may(permission) else ""
 
-    def paging(self, following: str | None, parameter: str = "cursor", **query: str) -> dict[str, str]:
+    def build_page_links(self, following: str | None, parameter: str = "cursor", **query: str) -> dict[str, str]:
         """The links to a list's next page, which begins at ``following``, and from any but the first page to that."""
         return {
             "next": self.url(self.name, **query, **{parameter: following}) if following else "",
@@ -360,7 +360,7 @@ def refusal(error: errors.FairQueueError) -> forms.ValidationError:
     return forms.ValidationError(_("This can't be used: %(error)s") % {"error": error})
 
 
-def accepted(check: Callable[..., T], *values: Any) -> T:
+def run_form_check(check: Callable[..., T], *values: Any) -> T:
     """Return the result of the check. If the check refuses the values, raise a form error."""
     try:
         return check(*values)

@@ -18,7 +18,7 @@ from django_fairque.engine.model.errors import FairQueueError, TaskNotFoundError
 from django_fairque.engine.model.records import FailureType
 from django_fairque.engine.model.task import Task, Undecodable
 from django_fairque.monitoring.formatting import number, read_age
-from django_fairque.monitoring.redaction import as_text, redacted, redacted_text
+from django_fairque.monitoring.redaction import as_text, redact_value, redacted_text
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
@@ -111,10 +111,10 @@ class DeadLettersPage(AdminPage):
         is_all = self.request.POST["action"].endswith("_all")
         return self.filters_in_words if is_all else ", ".join(self.selected_ids)
 
-    def back_to(self) -> str:
+    def get_return_url(self) -> str:
         """Return the URL of the groups if the action was started there: their forms post to the address of one group."""
         if self.request.POST.get("from") != "groups":
-            return super().back_to()
+            return super().get_return_url()
         query = {key: text for key, text in self.written.items() if key != "fingerprint"}
         return self.url(self.name, **query)
 
@@ -171,7 +171,7 @@ class DeadLettersPage(AdminPage):
             }
             for letter in page.items
         ]
-        return {"letters": rows, **self.paging(page.cursor, **self.written, show="letters")}
+        return {"letters": rows, **self.build_page_links(page.cursor, **self.written, show="letters")}
 
     @Action("change_deadletter")
     def requeue(self) -> str:
@@ -290,13 +290,13 @@ class DeadLetterPage(AdminPage):
         if isinstance(error, TaskNotFoundError):  # somebody else has moved it
             self.edits, self.is_gone = False, True
 
-    def back_to(self) -> str:
-        return self.url("dead_letters") if self.is_gone else super().back_to()
+    def get_return_url(self) -> str:
+        return self.url("dead_letters") if self.is_gone else super().get_return_url()
 
     def template_context(self) -> dict[str, Any]:
         entry = self.queue.dlq.get(self.key)
         task = entry.original_task
-        shown = redacted(task.payload)
+        shown = redact_value(task.payload)
         return {
             "entry": entry,
             "task": task,

@@ -48,7 +48,7 @@ class DependenciesPage(AdminPage):
                 return {**found, **self._of_task(task_id)}
             if run_id:
                 return {**found, **self._graph(self.queue.run_graph(run_id, GRAPH_MAX_TASKS))}
-            return {**found, **self._waiting()}
+            return {**found, **self._read_waiting_tasks()}
         except (TaskNotFoundError, ValueError) as error:
             if FRAGMENT_HEADER in self.request.headers:
                 raise  # each live update would leave a message for the next page
@@ -67,7 +67,7 @@ class DependenciesPage(AdminPage):
         }
 
     def _graph(self, graph: DependencyGraph) -> dict[str, Any]:
-        states = sorted({state_of(node) for node in graph.nodes.values()})
+        states = sorted({get_state(node) for node in graph.nodes.values()})
         facts = {"graph": graph, "legend": states}
         if len(graph.nodes) > DRAWING_MAX_TASKS:
             return {**facts, "counts": [[row.get(state, 0) for state in states] for row in counts(graph)]}
@@ -89,7 +89,7 @@ class DependenciesPage(AdminPage):
             ],
         }
 
-    def _waiting(self) -> dict[str, Any]:
+    def _read_waiting_tasks(self) -> dict[str, Any]:
         """Read a page of deferred tasks, each with the tasks that block it."""
         stats = self.queue.get_stats(0).dependencies
         page = self.queue.find(Search(TaskState.DEFERRED), WAITING_TASKS_PER_PAGE, self.request.GET.get("cursor"))
@@ -106,7 +106,7 @@ class DependenciesPage(AdminPage):
             for found in [blockers[task.task_id]]
         ]
         orphaned = [row for row in rows if row["orphans"]]
-        return {"stats": stats, "rows": rows, "orphaned": orphaned, **self.paging(page.cursor)}
+        return {"stats": stats, "rows": rows, "orphaned": orphaned, **self.build_page_links(page.cursor)}
 
     @property
     def subject(self) -> str:
@@ -152,7 +152,7 @@ class DependenciesPage(AdminPage):
 
 def task_link(page: AdminPage, task_id: str, node: Node | None = None) -> dict[str, str]:
     """A task's name, state and URL, as far as they are known and may be seen."""
-    name, state = (node.name, state_of(node)) if node else ("", "")
+    name, state = (node.name, get_state(node)) if node else ("", "")
     return {"id": task_id, "name": name, "state": state, "url": page.link("task", quote(task_id))}
 
 
@@ -287,15 +287,15 @@ def draw(graph: DependencyGraph) -> Drawing:
 def counts(graph: DependencyGraph) -> list[dict[str, int]]:
     """Return the number of tasks in each state, layer by layer."""
     return [
-        dict(sorted(Counter(state_of(graph.nodes[task_id]) for task_id in layer).items())) for layer in layers(graph)
+        dict(sorted(Counter(get_state(graph.nodes[task_id]) for task_id in layer).items())) for layer in layers(graph)
     ]
 
 
-def state_of(node: Node) -> str:
+def get_state(node: Node) -> str:
     return node.state.value if node.state else "unknown"
 
 
-def parents_of(graph: DependencyGraph) -> Mapping[str, list[str]]:
+def list_parents(graph: DependencyGraph) -> Mapping[str, list[str]]:
     """Return the dependencies of each task in the graph, by id."""
     return _neighbours(graph)[0]
 
@@ -320,7 +320,7 @@ def _box(node: Node, x: int, row: int) -> Box:
     if len(label) > LABEL_MAX_CHARACTERS:
         label = f"…{label[1 - LABEL_MAX_CHARACTERS :]}"
     y = DRAWING_MARGIN + STAGE_HEADING_HEIGHT + row * (BOX_HEIGHT + GAP_Y)
-    return Box(node, label, state_of(node), x, y)
+    return Box(node, label, get_state(node), x, y)
 
 
 def _path(parent: Box, child: Box) -> str:

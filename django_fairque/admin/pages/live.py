@@ -93,7 +93,7 @@ class LivePage(AdminPage):
         colors = user_classes(seconds)
         busy = sum(seconds.values())
         total = sum(_shown_seconds(report, end) for _worker, report in reports)
-        comparison = self.queue.first_come_waits(min(MAX_REPLAYED_SLOTS, max(1, sum(map(slots_of, records)))))
+        comparison = self.queue.first_come_waits(min(MAX_REPLAYED_SLOTS, max(1, sum(map(count_slots, records)))))
         return {
             "slots": [slot for worker, report in reports for slot in drawn_slots(worker, report, end, colors)],
             "slots_left_out": left_out,
@@ -108,7 +108,7 @@ class LivePage(AdminPage):
             "comparison": comparison,
             "comparison_text": comparison_text(comparison),
             "compared": comparison.users[:USERS_LISTED],
-            **heat_map.drawn(self.queue.wait_history()),
+            **heat_map.draw_heat_map(self.queue.wait_history()),
         }
 
     def _users(self, seconds: Counter[str | None], busy: int, colors: Mapping[str, str]) -> list[LiveUser]:
@@ -155,7 +155,7 @@ def comparison_text(comparison: FirstComeComparison) -> str:
     return whole % {"parts": "; ".join(parts)} if parts else ""
 
 
-def slots_of(record: WorkerRecord) -> int:
+def count_slots(record: WorkerRecord) -> int:
     """Return the number of tasks that a worker can run at once; 0 if its record does not contain the number."""
     text = record.info.get("concurrency", "")
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 7 else 0
@@ -166,7 +166,7 @@ def reported_slots(records: Iterable[WorkerRecord]) -> tuple[list[tuple[str, Act
     found: list[tuple[str, ActivityReport]] = []
     drawn = left_out = 0
     for record in records:
-        slots = slots_of(record)
+        slots = count_slots(record)
         report = activity_of(record) if drawn < SLOTS_DRAWN else None
         if report is not None and report.at > record.seen_at - ACTIVITY_SECONDS:
             shown = ActivityReport(report.at, report.slots[: SLOTS_DRAWN - drawn])

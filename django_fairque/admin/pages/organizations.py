@@ -42,7 +42,7 @@ class OrganizationsPage(AdminPage):
         page = self.queue.organizations(self.request.GET.get("cursor") or None, ORGANIZATIONS_PER_PAGE)
         found = self.queue.organization_stats(page.items)
         table = [(stats, self.url(self.name, organization=stats.organization)) for stats in found]
-        return {"table": table, **self.paging(page.cursor)}
+        return {"table": table, **self.build_page_links(page.cursor)}
 
     def _one(self, organization: str) -> dict[str, Any]:
         self.refreshes = False
@@ -50,7 +50,7 @@ class OrganizationsPage(AdminPage):
             stats = self.queue.organization(organization).stats()
         except TaskValidationError as error:
             return {"problem": str(error)}
-        return {"stats": stats, "form": self.form or OrganizationForm.of(stats)}
+        return {"stats": stats, "form": self.form or OrganizationForm.from_stats(stats)}
 
     @Action("change_user")
     def pause(self) -> str:

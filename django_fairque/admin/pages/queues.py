@@ -55,7 +55,7 @@ class QueuesPage(AdminPage):
         queues = [page_queue(name) for name in shown]
         found = iter(read_in_lockstep([(queue, read) for queue in queues for read in _reads(queue)]))
         rows = [self._row(queue, *islice(found, len(_reads(queue)))) for queue in queues]
-        return {"rows": rows, **self.paging(more, "after")}
+        return {"rows": rows, **self.build_page_links(more, "after")}
 
     def _row(
         self, queue: FairQueue, stats: QueueStats, activity: Activity, shards: Sequence[ShardStats] = ()
@@ -75,7 +75,7 @@ class QueuesPage(AdminPage):
             "sparkline": Sparkline(title, finished, per_minute),
         }
 
-    def back_to(self) -> str:
+    def get_return_url(self) -> str:
         """Return the URL of the table."""
         return self.url(self.name)
 
@@ -96,9 +96,9 @@ class QueuesPage(AdminPage):
         def summary(done: int) -> str:
             return ngettext("%(tasks)s task canceled.", "%(tasks)s tasks canceled.", done) % {"tasks": number(done)}
 
-        return self.purge_slice(self.queue.purge, self._waiting, summary, self._question)
+        return self.purge_slice(self.queue.purge, self._count_waiting_tasks, summary, self._question)
 
-    def _waiting(self) -> int:
+    def _count_waiting_tasks(self) -> int:
         """Count the tasks that a purge would cancel."""
         states = self.queue.get_stats(0).states
         return states["queued"] + states["scheduled"] + states["deferred"]

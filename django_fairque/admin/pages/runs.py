@@ -11,7 +11,7 @@ from django.contrib.admin.utils import quote
 from django.utils.translation import gettext_lazy
 
 from django_fairque.admin.pages.base import AdminPage
-from django_fairque.admin.pages.dependencies import parents_of, state_of
+from django_fairque.admin.pages.dependencies import get_state, list_parents
 from django_fairque.engine.model.records import TaskState
 from django_fairque.monitoring.formatting import share
 
@@ -99,7 +99,7 @@ def critical_path(graph: DependencyGraph) -> list[Node]:
 
     The last task is the one that ended last. Each task follows the one of its dependencies that ended last.
     """
-    parents = parents_of(graph)
+    parents = list_parents(graph)
     ended = [node for node in graph.nodes.values() if node.ended_at is not None]
     if not ended:
         return []
@@ -182,5 +182,5 @@ def run_chart(graph: DependencyGraph, critical: Sequence[Node], now: float) -> R
             stop = max(started, node.ended_at or end)
             ran = stop - started
             parts.append(part("ran", started, stop))
-        rows.append(RunRow(node, state_of(node), tuple(parts), node.task_id in on_path, waited, ran))
+        rows.append(RunRow(node, get_state(node), tuple(parts), node.task_id in on_path, waited, ran))
     return RunChart(tuple(rows), begin, end)

@@ -21,7 +21,7 @@ from django.utils.timezone import get_default_timezone_name
 from django.utils.translation import get_language, gettext_lazy, ngettext
 from django.utils.translation import gettext as _
 
-from django_fairque.admin.pages.base import APP, Action, AdminPage, InvalidForm, accepted, refusal
+from django_fairque.admin.pages.base import APP, Action, AdminPage, InvalidForm, refusal, run_form_check
 from django_fairque.engine.model.errors import FairQueueError, TaskValidationError
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.schedules.due_times import Timing, find_zone
@@ -122,7 +122,7 @@ class ScheduleForm(forms.Form):
         return user_id if "user" not in self.changed_data else user_id.strip()
 
     def clean_timezone(self) -> str:
-        return str(accepted(find_zone, self.cleaned_data["timezone"]))
+        return str(run_form_check(find_zone, self.cleaned_data["timezone"]))
 
     def clean_args(self) -> Any:
         return _json(self.cleaned_data["args"], list, _("a JSON list"))
@@ -325,9 +325,9 @@ class SchedulesPage(AdminPage):
             }
             for schedule in shown
         ]
-        return {"table": rows, "add": self.url(self.name, add="1"), **self.paging(more, "after")}
+        return {"table": rows, "add": self.url(self.name, add="1"), **self.build_page_links(more, "after")}
 
-    def back_to(self) -> str:
+    def get_return_url(self) -> str:
         """Return the URL of the table: the form is no longer needed."""
         return self.url(self.name)
 

@@ -27,7 +27,7 @@ from django_fairque.engine.model.errors import FairQueueError, TaskNotFoundError
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
 from django_fairque.monitoring.formatting import duration, number
-from django_fairque.monitoring.redaction import as_text, redacted, redacted_text
+from django_fairque.monitoring.redaction import as_text, redact_value, redacted_text
 from django_fairque.monitoring.wait_explanations import reasons
 from django_fairque.tasks import registry, results
 from django_fairque.tasks.execution import arguments_in
@@ -94,8 +94,8 @@ class TaskPage(AdminPage):
         self.refreshes = not self.edits
         return self.get(request, **kwargs) if self.edits else response
 
-    def back_to(self) -> str:
-        return self.url(self.name, quote(self.new_task_id)) if self.new_task_id else super().back_to()
+    def get_return_url(self) -> str:
+        return self.url(self.name, quote(self.new_task_id)) if self.new_task_id else super().get_return_url()
 
     def template_context(self) -> dict[str, Any]:
         queue, task = self.queue, self.queue.get_task(self.key)
@@ -115,8 +115,8 @@ class TaskPage(AdminPage):
             "bars": [(bar, bar.parts(max(bar.total for bar in bars))) for bar in bars],
             "attempts": attempts,
             "logs": logs,
-            "payload": as_text(redacted(task.payload)),
-            "result": as_text(redacted(task.result)) if task.state is TaskState.FINISHED else None,
+            "payload": as_text(redact_value(task.payload)),
+            "result": as_text(redact_value(task.result)) if task.state is TaskState.FINISHED else None,
             "progress": queue.get_progress(task.task_id),
             "others": neighbors(self, view, RELATED_TASKS_SHOWN, declared=True),
             "graph_url": self.link("dependencies", task=task.task_id),
@@ -127,7 +127,7 @@ class TaskPage(AdminPage):
             "edit": (editable_payload(task) if self.edited is None else self.edited) if self.edits else None,
             "problem": self.problem,
             "here": self.url(self.name, quote(self.key)),
-            "is_redacted": redacted(task.payload) != task.payload,
+            "is_redacted": redact_value(task.payload) != task.payload,
             "can_cancel": self.may("change_task") and not task.state.is_ended,
         }
 

@@ -24,7 +24,7 @@ from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Undecodable
 from django_fairque.engine.statistics.queue_stats import percentiles
 from django_fairque.monitoring.formatting import number
-from django_fairque.monitoring.redaction import redacted
+from django_fairque.monitoring.redaction import redact_value
 from django_fairque.monitoring.translations import word
 from django_fairque.tasks import results
 
@@ -98,7 +98,7 @@ class TasksPage(AdminPage):
         argument, cursor = self.argument, self.request.GET.get("cursor") or None
         try:
             search = self.search()
-            found = self._found(search, argument, cursor)
+            found = self._find_tasks(search, argument, cursor)
         except ValueError as error:
             messages.error(self.request, str(error))
             search, argument, cursor = Search(TaskState.QUEUED, payload_bytes=PAYLOAD_MAX_BYTES_READ), "", None
@@ -124,12 +124,12 @@ class TasksPage(AdminPage):
                     for state in TaskState
                 ),
             ],
-            **self._paging(found.cursor, cursor, state=state, **query),
+            **self._build_page_links(found.cursor, cursor, state=state, **query),
             "can_cancel": (search.state is None or search.state in CANCELABLE) and may_change,
             "can_run": search.state is TaskState.SCHEDULED and may_change,
         }
 
-    def _found(self, search: Search, argument: str, cursor: str | None) -> SearchResult:
+    def _find_tasks(self, search: Search, argument: str, cursor: str | None) -> SearchResult:
         """Find a page of tasks. Search for an argument in the first records only, because this reads each payload."""
         if not argument:
             return self.queue.find(search, TASKS_PER_PAGE, cursor)
@@ -153,17 +153,17 @@ class TasksPage(AdminPage):
         return {
             "task": task,
             "url": self.url("task", quote(task.task_id)),
-            "since": _since(task),
+            "since": _get_state_time(task),
             "length": length,
             "is_slow": is_slow,
             "arguments": text,
         }
 
-    def _paging(self, following: str | None, cursor: str | None, **query: str) -> dict[str, str]:
+    def _build_page_links(self, following: str | None, cursor: str | None, **query: str) -> dict[str, str]:
         """Build the links to the next, the previous and the first page. The address contains as many cursors of earlier pages
         as fit."""
         trail = self.request.GET.getlist("trail") if cursor else []
-        links = self.paging(following, **query)
+        links = self.build_page_links(following, **query)
         longer = [*trail, cursor or ""]
         while sum(len(urlencode([("trail", earlier)])) for earlier in longer) > TRAIL_MAX_CHARACTERS:
             longer.pop(0)
@@ -180,12 +180,12 @@ class TasksPage(AdminPage):
     @property
     def subject(self) -> str:
         if "all" not in self.request.POST["action"]:
-            return ", ".join(self._selected())
+            return ", ".join(self._read_selection())
         search = self.search()
         state = search.state.value if search.state else ALL_STATES
         return ", ".join(condition for condition in (state, search.user_id, search.name, search.worker) if condition)
 
-    def _selected(self) -> list[str]:
+    def _read_selection(self) -> list[str]:
         ids = self.posted_list("task")
         if not ids:
             raise ValueError(_("Select the tasks first."))
@@ -193,7 +193,7 @@ class TasksPage(AdminPage):
 
     @Action("change_task")
     def cancel(self) -> str:
-        ids = self._selected()
+        ids = self._read_selection()
         text = ngettext(
             "%(count)s task is canceled, and what depends on it.",
             "%(count)s tasks are canceled, and what depends on them.",
@@ -207,7 +207,7 @@ class TasksPage(AdminPage):
 
     @Action("change_task")
     def run_now(self) -> str:
-        ids = self._selected()
+        ids = self._read_selection()
         done = self.queue.run_now(*ids)
         return _summary(ngettext("%s task was queued.", "%s tasks were queued.", done) % number(done), done, len(ids))
 
@@ -261,7 +261,7 @@ class TasksPage(AdminPage):
 
 def arguments_text(payload: Any) -> str:
     """The arguments of a call on one line, with secrets hidden; another payload as JSON."""
-    shown = redacted(payload)
+    shown = redact_value(payload)
     if isinstance(shown, Undecodable):
         return shown.error
     if isinstance(shown, dict) and isinstance(shown.get("args"), list) and isinstance(shown.get("kwargs"), dict):
@@ -274,7 +274,7 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _since(task: Task) -> float:
+def _get_state_time(task: Task) -> float:
     """Return when the task entered its state or, if it is scheduled, when it is due."""
     moments = {
         TaskState.SCHEDULED: task.execute_after,

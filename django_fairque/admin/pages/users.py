@@ -29,8 +29,8 @@ from django_fairque.admin.pages.base import (
     InvalidForm,
     NotHereError,
     Question,
-    accepted,
     at_most,
+    run_form_check,
 )
 from django_fairque.conf import get_config
 from django_fairque.engine.inspection.pages import ResultPage
@@ -81,7 +81,7 @@ class SettingsForm(forms.Form):
     """A form whose fields have the names of the figures that are their initial values."""
 
     @classmethod
-    def of(cls, stats: UserStats | OrganizationStats) -> Self:
+    def from_stats(cls, stats: UserStats | OrganizationStats) -> Self:
         """Create the form with the current values."""
         return cls(initial={name: getattr(stats, name) for name in cls.base_fields})
 
@@ -123,11 +123,11 @@ class LimitsForm(SettingsForm):
 
     def clean_organization(self) -> str | None:
         text: str = self.cleaned_data["organization"]
-        return accepted(check_id, text, "organization") if text else None
+        return run_form_check(check_id, text, "organization") if text else None
 
     def clean_rate(self) -> str | None:
         text: str | None = self.cleaned_data["rate"].strip() or None
-        accepted(parse_rate, text)
+        run_form_check(parse_rate, text)
         return text
 
     def apply(self, user: UserQueue) -> list[str]:
@@ -213,7 +213,7 @@ class UserRow:
 
     @property
     def unstarted(self) -> int:
-        return unstarted(self.stats)
+        return count_unstarted(self.stats)
 
     @property
     def wait(self) -> Percentiles | None:
@@ -254,7 +254,7 @@ class UserRow:
         return _("less than its share") if self.is_late else wait_text(None)
 
 
-def unstarted(stats: UserStats) -> int:
+def count_unstarted(stats: UserStats) -> int:
     """Return the number of the user's tasks that have not started."""
     return stats.sizes.total - stats.sizes.running
 
@@ -539,7 +539,7 @@ class UsersPage(AdminPage):
             "examined": len(fairness.examined) if len(fairness.examined) < fairness.users else 0,
             "sorts": self._sorts(query["prefix"]) if not organization else [],
             **query,
-            **self.paging(page.cursor, **kept),
+            **self.build_page_links(page.cursor, **kept),
             "looked_at": number(MEMBERS_PER_READ * MEMBER_READS_PER_PAGE),
         }
 
@@ -555,7 +555,7 @@ class UsersPage(AdminPage):
         if sort and sort not in SORTS:
             raise NotHereError(_("Users can be sorted by %(sorts)s.") % {"sorts": ", ".join(SORTS)})
         if sort:
-            return self._sorted(sort, cursor)
+            return self._sort_users(sort, cursor)
         try:
             page = (
                 _members(members, cursor)
@@ -575,7 +575,7 @@ class UsersPage(AdminPage):
         ]
         return read_in_lockstep([(self.queue, read) for read in reads])
 
-    def _sorted(self, sort: str, cursor: str | None) -> tuple[ResultPage[str], QueueStats, Fairness]:
+    def _sort_users(self, sort: str, cursor: str | None) -> tuple[ResultPage[str], QueueStats, Fairness]:
         """Sort the examined users, and return a page of them."""
         queue_figures, fairness = self._figures(USERS_EXAMINED)
         begin = int(cursor) if cursor and cursor.isdecimal() and len(cursor) < 6 else 0
@@ -598,7 +598,7 @@ class UsersPage(AdminPage):
             "row": row,
             "is_recorded": is_known,
             **_queue_waits(queue_figures),
-            "form": self.form or LimitsForm.of(stats),
+            "form": self.form or LimitsForm.from_stats(stats),
             "preview": self.url(self.name, user=user_id, preview="1"),
             "charts": history_charts(self.queue.wait_history(), queue_figures.deployments, user_id),
             **self._latest(user_id),
@@ -650,14 +650,14 @@ class UsersPage(AdminPage):
         user = self.queue.user(self.subject)
 
         def left() -> int:
-            return unstarted(user.stats())
+            return count_unstarted(user.stats())
 
         if not left():
             text = _("User %(user)s has nothing waiting, so there is nothing to purge.")
             raise ValueError(text % {"user": self.subject})
-        return self.purge_slice(user.purge, left, self._purged, self._whether_to_purge)
+        return self.purge_slice(user.purge, left, self._describe_purge, self._whether_to_purge)
 
-    def _purged(self, count: int) -> str:
+    def _describe_purge(self, count: int) -> str:
         sentence = ngettext(
             "%(count)s task of user %(user)s was canceled.", "%(count)s tasks of user %(user)s were canceled.", count
         )

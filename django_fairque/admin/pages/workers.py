@@ -187,7 +187,7 @@ class WorkersPage(AdminPage):
                 (slot for slot in slots if slot.seconds), key=lambda slot: slot.seconds or 0.0, default=None
             ),
             "deaths": [self._death_row(death) for death in deaths_of(records, now)[:DEATHS_SHOWN]],
-            **self.paging(shown[-1].worker if len(following) > WORKERS_PER_PAGE else None, "after"),
+            **self.build_page_links(shown[-1].worker if len(following) > WORKERS_PER_PAGE else None, "after"),
         }
 
     def _stuck(self, table: Sequence[WorkerRow]) -> dict[str, Any]:

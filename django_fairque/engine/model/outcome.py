@@ -240,7 +240,7 @@ def describe(error: BaseException | str) -> tuple[bytes, bytes]:
     Accepts every exception, and does not fail if a special method of the exception raises an error.
     """
     if is_a(error, BaseException):
-        name, text = safely.type_name(error), safely.message_of(error)
+        name, text = safely.type_name(error), safely.get_message(error)
         trace = safely.traceback_text(error)[-MAX_TRACEBACK_CHARACTERS:]
         return _clip(f"{name}: {text}" if text else name, MAX_ERROR_CHARACTERS), _clip(trace, MAX_TRACEBACK_CHARACTERS)
     if is_a(error, str):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from django_fairque.management.base import Parser, QueueCommand
-from django_fairque.monitoring.formatting import counted
+from django_fairque.monitoring.formatting import pluralize
 from django_fairque.monitoring.report import differing_declarations, missing_words
 
 
@@ -33,7 +33,7 @@ class Command(QueueCommand):
         for violation in violations:
             self.write_lines(str(violation), style=self.style.ERROR)
         if violations:
-            self.write_lines(f"queue {queue.name!r}: {counted(len(violations), 'violation')}")
+            self.write_lines(f"queue {queue.name!r}: {pluralize(len(violations), 'violation')}")
             sys.exit(1)
         if violations.missing_shards:
             words = missing_words(violations.missing_shards)

@@ -15,14 +15,14 @@ from django_fairque.engine.model.errors import short
 from django_fairque.engine.model.records import FailureType
 from django_fairque.management.base import Parser, QueueCommand, pages, positive, when
 from django_fairque.management.listing import Column, Listing, age
-from django_fairque.monitoring.formatting import counted
+from django_fairque.monitoring.formatting import pluralize
 from django_fairque.monitoring.redaction import HIDDEN, as_line
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
 
-def escaped(text: str) -> str:
+def escape_payload(text: str) -> str:
     """A payload on a terminal, such that it can be copied, edited and given to ``--payload``."""
     return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
 
@@ -39,7 +39,7 @@ class Command(QueueCommand):
         listing = add_action("list", "the oldest first")
         show = add_action("show", "one entry with its payload and history", entry="the entry's id")
         groups = add_action("groups", "what they died of: letters with the same error together")
-        _listing(str).add_options(listing)
+        _build_listing(str).add_options(listing)
         _group_listing(str).add_options(groups)
         for showing in (show, listing, groups):
             self.add_unredacted(showing)
@@ -58,13 +58,13 @@ class Command(QueueCommand):
         cleanup.add_argument("--older-than", type=age, required=True, metavar="AGE", help="such as 12h or 7d")
 
     def _list(self) -> Iterator[str]:
-        listing, filters = _listing(self.redact), self._filters()
+        listing, filters = _build_listing(self.redact), self._filters()
         size = listing.page_size(self.options, DEAD_LETTERS_PER_CALL)
         found = pages(lambda cursor: self.queue.dlq.list(size, cursor, **filters))
         yield from listing.lines((entry for page in found for entry in page.items), self.options)
         if not self.options["json"]:
             counts = self.queue.dlq.counts()
-            yield f"{counted(sum(counts.values()), 'dead letter')} in queue {self.queue.name!r}"
+            yield f"{pluralize(sum(counts.values()), 'dead letter')} in queue {self.queue.name!r}"
 
     def _show(self) -> Iterator[str]:
         entry = self.queue.dlq.get(self.options["entry"])
@@ -78,7 +78,7 @@ class Command(QueueCommand):
             ("type", f"{entry.failure_type.value} (fingerprint {entry.fingerprint})"),
             ("reason", self.redact(entry.reason)),
             ("died", when(entry.moved_at)),
-            ("payload", escaped(raw if self.options["unredacted"] else as_line(task))),
+            ("payload", escape_payload(raw if self.options["unredacted"] else as_line(task))),
         ):
             yield f"{name:8} {value}"
         for attempt in entry.retry_history:
@@ -94,7 +94,7 @@ class Command(QueueCommand):
         matching = sum(group.count for group in found.groups)
         looked = f", of {found.looked_at:,} looked at" if found.looked_at != matching else ""
         rest = "" if found.is_whole else ", the oldest; there are more"
-        yield f"{counted(len(found.groups), 'group')} of {counted(matching, 'dead letter')}{looked}{rest}"
+        yield f"{pluralize(len(found.groups), 'group')} of {pluralize(matching, 'dead letter')}{looked}{rest}"
 
     def _count(self) -> Iterator[str]:
         counts = self.queue.dlq.counts()
@@ -120,7 +120,7 @@ class Command(QueueCommand):
     _requeue = _discard = _move
 
     def _cleanup(self) -> Iterator[str]:
-        yield f"{counted(self.queue.dlq.cleanup(self.options['older_than']), 'dead letter')} forgotten"
+        yield f"{pluralize(self.queue.dlq.cleanup(self.options['older_than']), 'dead letter')} forgotten"
 
     def _means_all(self) -> bool:
         verb, limit, filters = self.options["action"], self.options["limit"], self._filters()
@@ -159,7 +159,7 @@ def _add_filters(parser: ArgumentParser) -> None:
     add("--newer-than", "--since", type=age, metavar="AGE", help="only younger ones")
 
 
-def _listing(redact: Callable[[str], str]) -> Listing[DLQEntry]:
+def _build_listing(redact: Callable[[str], str]) -> Listing[DLQEntry]:
     def reason(entry: DLQEntry) -> str:
         return redact(entry.reason).splitlines()[0] if entry.reason else ""
 

@@ -18,7 +18,7 @@ from django_fairque.documentation import (
     page_address,
 )
 from django_fairque.management.base import Parser, PrintingCommand
-from django_fairque.monitoring.formatting import counted
+from django_fairque.monitoring.formatting import pluralize
 
 MAX_PRINTED = 5
 """More entries than this are listed by their titles."""
@@ -63,7 +63,7 @@ def _topics() -> Iterator[str]:
         for section, below in groupby(entries, lambda entry: entry.section):
             titles = [entry.title.removeprefix("fairque.") for entry in below]
             is_short = max(map(len, titles)) <= 40
-            text = f"{section}: {', '.join(titles) if is_short else counted(len(titles), 'entry', 'entries')}"
+            text = f"{section}: {', '.join(titles) if is_short else pluralize(len(titles), 'entry', 'entries')}"
             yield from textwrap.wrap(text, LINE_WIDTH, initial_indent="  ", subsequent_indent="    ")
 
 

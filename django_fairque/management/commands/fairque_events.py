@@ -46,7 +46,7 @@ class Command(PrintingCommand):
             raise SystemExit(1)
 
     def _print_details(self, events: Iterable[EventFacts]) -> None:
-        for event in map(_about, events):
+        for event in map(_describe_event, events):
             for what in ("condition", "error"):
                 if event[what]:
                     self.write_lines(f"{event['name']}: {what}: {event[what]}")
@@ -54,7 +54,7 @@ class Command(PrintingCommand):
                 self.write_lines(f"{event['name']}: switched off: {problem}", style=self.style.ERROR)
 
 
-def _about(event: EventFacts) -> dict[str, Any]:
+def _describe_event(event: EventFacts) -> dict[str, Any]:
     count = event.count
     return {
         "name": event.name,
@@ -86,7 +86,7 @@ EVENT_LIST: Listing[EventFacts] = Listing(
         Column("failed", lambda event: number(event.count.failed), lambda event: event.count.failed, is_number=True),
         Column("last fired", lambda event: _last(event) or "-"),
     ],
-    fields=_about,
+    fields=_describe_event,
     moment=lambda event: event.count.last or None,
     moment_name="that fired last",
 )

@@ -14,8 +14,8 @@ from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.engine.statistics.health import Health
 from django_fairque.integrations.webhook import send_test_alert
 from django_fairque.management.base import Parser, QueueCommand, queues_with_timeout
-from django_fairque.monitoring.formatting import counted, size
-from django_fairque.monitoring.health import examined, worker_health
+from django_fairque.monitoring.formatting import pluralize, size
+from django_fairque.monitoring.health import examine_health, worker_health
 
 EXIT = {"good": 0, "degraded": 1, "down": 2}
 
@@ -62,7 +62,7 @@ class Command(QueueCommand):
 def _of_queue(name: str) -> Health:
     try:
         with queues_with_timeout() as open_queue:
-            return examined(open_queue(name))
+            return examine_health(open_queue(name))
     except FairQueueError as error:
         return Health("down", [str(error)], {})
 
@@ -71,7 +71,7 @@ def _server(server: dict[str, Any]) -> str:
     limit = f" of {size(server['memory_limit'])}" if server["memory_limit"] else ""
     parts = [
         f"{server['name']} {server['version']}",
-        f"{server['mode']} ({server['role']}, {counted(server['replicas'], 'replica')})",
+        f"{server['mode']} ({server['role']}, {pluralize(server['replicas'], 'replica')})",
         f"{size(server['memory_used'])}{limit} of memory used",
         f"eviction {server['eviction'] or 'unknown'}",
     ]

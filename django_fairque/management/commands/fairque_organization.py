@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from django_fairque.management.base import Parser, QueueCommand, add_pause_options, limit_of, pages, pause_options
+from django_fairque.management.base import Parser, QueueCommand, add_pause_options, pages, parse_limit, pause_options
 from django_fairque.management.listing import Column, Listing
 from django_fairque.monitoring.formatting import number
 from django_fairque.monitoring.report import pause_suffix
@@ -45,7 +45,7 @@ class Command(QueueCommand):
         if action == "weight":
             organization.set_weight(self.options["weight"])
         elif action == "limit":
-            organization.set_max_running(limit_of(self.options["running"]))
+            organization.set_max_running(parse_limit(self.options["running"]))
         elif action == "pause":
             organization.pause(**pause_options(self.options))
         else:

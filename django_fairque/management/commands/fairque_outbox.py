@@ -14,7 +14,7 @@ from django_fairque.conf import get_config
 from django_fairque.management.base import PrintingCommand
 from django_fairque.management.listing import Column, Listing
 from django_fairque.models import OutboxEntry
-from django_fairque.monitoring.formatting import counted, duration, number
+from django_fairque.monitoring.formatting import duration, number, pluralize
 from django_fairque.monitoring.redaction import redacted_text
 from django_fairque.outbox.relay import outboxes, relay
 
@@ -60,7 +60,7 @@ class Command(PrintingCommand):
             entries.filter(retry_at__isnull=False).update(retry_at=None)
             relayed = _relay_all(alias)
             if not is_json:
-                self.write_lines(f"database {alias}: {counted(relayed, 'task')} relayed")
+                self.write_lines(f"database {alias}: {pluralize(relayed, 'task')} relayed")
         facts = entries.aggregate(
             all=Count("pk"),
             stuck=Count("pk", filter=Q(is_stuck=True)),
@@ -89,7 +89,7 @@ def _relay_all(alias: str) -> int:
         relayed = relay(alias)
         count += relayed.tasks
         if relayed.error is not None:
-            raise CommandError(f"database {alias}: {counted(count, 'task')} relayed, then: {relayed.error}")
+            raise CommandError(f"database {alias}: {pluralize(count, 'task')} relayed, then: {relayed.error}")
         if not relayed.more:
             return count
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django_fairque.conf import get_queue
 from django_fairque.management.base import Parser, QueueCommand
-from django_fairque.monitoring.formatting import counted
+from django_fairque.monitoring.formatting import pluralize
 
 
 class Command(QueueCommand):
@@ -25,14 +25,15 @@ class Command(QueueCommand):
         queue, wanted = get_queue(self.queue.name), self.options["shards"]  # calls may take as long as settings allow
         before, moved = queue.reshard(wanted)
         if moved is None:
-            self.write_lines(f"queue {queue.name!r} lies on {counted(before, 'shard')} already; nothing was changed")
+            self.write_lines(f"queue {queue.name!r} lies on {pluralize(before, 'shard')} already; nothing was changed")
             return
         self.write_lines(
-            f"moved: {counted(moved.users, 'user')} with settings and {counted(moved.schedules, 'schedule')}; "
-            f"forgotten: {counted(moved.forgotten, 'ended task')}"
+            f"moved: {pluralize(moved.users, 'user')} with settings and {pluralize(moved.schedules, 'schedule')}; "
+            f"forgotten: {pluralize(moved.forgotten, 'ended task')}"
         )
         self.write_lines(
-            f"queue {queue.name!r} lies on {counted(wanted, 'shard')} now (before: {before})", style=self.style.SUCCESS
+            f"queue {queue.name!r} lies on {pluralize(wanted, 'shard')} now (before: {before})",
+            style=self.style.SUCCESS,
         )
         if queue.config.shards != wanted:
             self.write_lines(f"set SHARDS to {wanted} before anybody uses it again", style=self.style.WARNING)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from django_fairque.engine.model.records import TaskState
 from django_fairque.management.base import Parser, QueueCommand, pages, when
 from django_fairque.management.listing import Column, Listing
-from django_fairque.monitoring.formatting import counted
-from django_fairque.monitoring.redaction import as_line, redacted
+from django_fairque.monitoring.formatting import pluralize
+from django_fairque.monitoring.redaction import as_line, redact_value
 from django_fairque.monitoring.wait_explanations import reasons
 from django_fairque.tasks import results
 
@@ -56,7 +56,7 @@ class Command(QueueCommand):
         yield "canceled" if results.cancel(self.queue, self.options["id"]) else "it had ended before"
 
     def _cancel_run(self) -> Iterator[str]:
-        yield f"{counted(results.cancel_run(self.queue, self.options['id']), 'task')} canceled"
+        yield f"{pluralize(results.cancel_run(self.queue, self.options['id']), 'task')} canceled"
 
     def _show(self) -> Iterator[str]:
         queue, task_id = self.queue, self.options["id"]
@@ -75,7 +75,7 @@ class Command(QueueCommand):
             ("ended", task.ended_at and when(task.ended_at)),
             ("retries", f"{task.retry_count} of {task.max_retries}"),
             ("starts", f"at most {task.max_deliveries} without an outcome" if task.max_deliveries else ""),
-            ("given back", f"{counted(task.given_back, 'time')} after it had begun" if task.given_back else ""),
+            ("given back", f"{pluralize(task.given_back, 'time')} after it had begun" if task.given_back else ""),
             ("run", task.run_id),
             ("trace", task.traceparent),
             ("payload", raw if self.options["unredacted"] else as_line(task)),
@@ -86,8 +86,8 @@ class Command(QueueCommand):
         for reason in reasons(queue, task_id):
             yield f"why       {reason.text}"
         view = queue.dependencies(task_id)
-        yield from _named("waits for", view.blocked, view.blocked_count, view.graph.nodes)
-        yield from _named("waited for by", view.waiting, view.waiting_count, view.graph.nodes)
+        yield from _describe_tasks("waits for", view.blocked, view.blocked_count, view.graph.nodes)
+        yield from _describe_tasks("waited for by", view.waiting, view.waiting_count, view.graph.nodes)
         for attempt in queue.history(task_id):
             yield f"- {when(attempt.at)}  {attempt.kind}  {attempt.worker}  {self.redact(attempt.error)}".rstrip()
         if self.options["logs"]:
@@ -99,7 +99,7 @@ class Command(QueueCommand):
             yield "no log lines: the task was not declared with capture_logs, or has logged nothing that its loggers let pass"
         for log in logs:
             omitted = f" ({log.omitted:,} before them were not kept)" if log.omitted else ""
-            yield f"log of attempt {log.attempt} by {log.worker}, {counted(len(log.lines), 'line')}{omitted}:"
+            yield f"log of attempt {log.attempt} by {log.worker}, {pluralize(len(log.lines), 'line')}{omitted}:"
             for line in log.lines:
                 first, *more = self.redact(line.text).split("\n")
                 yield f"  {when(line.at)}  {line.level:8}  {line.logger}  {first}"
@@ -117,15 +117,15 @@ class Command(QueueCommand):
     def _xcom(self) -> Iterator[str]:
         found = self.queue.xcom(self.options["id"]).items()
         for key, value in found.items():
-            (shown,) = (value,) if self.options["unredacted"] else redacted({key: value}).values()
+            (shown,) = (value,) if self.options["unredacted"] else redact_value({key: value}).values()
             yield f"{key}  {self._json(shown)}"
-        yield counted(len(found), "value")
+        yield pluralize(len(found), "value")
 
     def _json(self, value: Any) -> str:
-        return json.dumps(value if self.options["unredacted"] else redacted(value), ensure_ascii=False)
+        return json.dumps(value if self.options["unredacted"] else redact_value(value), ensure_ascii=False)
 
 
-def _named(what: str, ids: tuple[str, ...], count: int, nodes: dict[str, Any]) -> Iterator[str]:
+def _describe_tasks(what: str, ids: tuple[str, ...], count: int, nodes: dict[str, Any]) -> Iterator[str]:
     if not count:
         return
     yield f"{what} {count:,}:"

@@ -13,12 +13,12 @@ from django_fairque.management.base import (
     Parser,
     QueueCommand,
     add_pause_options,
-    limit_of,
     pages,
+    parse_limit,
     pause_options,
 )
 from django_fairque.management.listing import Column, Listing
-from django_fairque.monitoring.formatting import counted, number
+from django_fairque.monitoring.formatting import number, pluralize
 from django_fairque.monitoring.report import pause_suffix
 from django_fairque.tasks import results
 
@@ -85,7 +85,7 @@ class Command(QueueCommand):
 
     def _purge(self) -> Iterator[str]:
         user_id = self._user().user_id
-        yield f"{counted(results.purge_user(self.queue, user_id), 'task')} of {user_id!r} canceled"
+        yield f"{pluralize(results.purge_user(self.queue, user_id), 'task')} of {user_id!r} canceled"
 
     def _change(self) -> Iterator[str]:
         user, action = self._user(), self.options["action"]
@@ -114,7 +114,7 @@ class Command(QueueCommand):
             user.set_rate(None if options["rate"] == NO_LIMIT else options["rate"], burst=burst)
         for name in ("running", "backlog", "backlog_bytes"):
             if options[name] is not None:
-                getattr(user, f"set_max_{name}")(limit_of(options[name]))
+                getattr(user, f"set_max_{name}")(parse_limit(options[name]))
 
 
 def _state(stats: UserStats) -> str:

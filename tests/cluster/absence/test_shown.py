@@ -11,7 +11,7 @@ from django.core.management import call_command
 from django.urls import reverse
 
 from django_fairque.engine.queue.queue import FairQueue
-from django_fairque.monitoring.health import judged
+from django_fairque.monitoring.health import judge_health
 from django_fairque.monitoring.monitor import AlertRule, MonitorAlert, StatsMonitor
 from django_fairque.monitoring.probe import Probe
 from django_fairque.monitoring.prometheus import exposition
@@ -63,7 +63,7 @@ def test_metrics_tell_each_shard(queue: FairQueue, away: Away) -> None:
 @pytest.mark.slow
 def test_probes_see_a_degraded_queue_without_failing(queue: FairQueue, away: Away) -> None:
     away.kill()
-    sight = Probe(judged).read(within=5)
+    sight = Probe(judge_health).read(within=5)
     assert sight.troubles == {}
     assert sight.readings["default"].status == "degraded"
     assert sight.readings["default"].missing_shards == away.shards
