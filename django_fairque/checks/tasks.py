@@ -120,11 +120,11 @@ def check_bulk_operations(**_: Any) -> list[CheckMessage]:
     can be silenced where nothing uses bulk operations.
     """
     from django_fairque.events import EventQuerySetMixin, rules
-    from django_fairque.events.event import CREATE, UPDATE, classes_of
+    from django_fairque.events.event import CREATE, UPDATE, get_classes
 
     watched = {rule.model for rule in rules.rules() if rule.is_on and {CREATE, UPDATE} & rule.kinds}
     unseen = {}
-    for model in sorted({model for one in watched if one is not None for model in classes_of(one)}, key=_label):
+    for model in sorted({model for one in watched if one is not None for model in get_classes(one)}, key=_label):
         names = [manager.name for manager in model._meta.managers if not _has_queryset(manager, EventQuerySetMixin)]
         if names and not model._meta.abstract:
             unseen[_label(model)] = names

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from django_fairque.engine.model.errors import nearest
 from django_fairque.engine.model.ids import split_names
-from django_fairque.engine.model.options import shown
+from django_fairque.engine.model.options import show
 
 from . import urls
 
@@ -54,7 +54,7 @@ def read_cache_options(
     if alias not in caches:
         suggestion = nearest(alias, caches)
         hint = f"; did you mean {suggestion}?" if suggestion else ""
-        raise UnusableCacheError(f"expected one of the caches {', '.join(caches)}; got {shown(alias)}{hint}")
+        raise UnusableCacheError(f"expected one of the caches {', '.join(caches)}; got {show(alias)}{hint}")
     cache = {str(name).upper(): value for name, value in caches[alias].items()}
     kind = _kind(alias, str(cache.get("BACKEND")))
     location, options = _primary(cache.get("LOCATION"), alias, kind), dict(cache.get("OPTIONS") or {})

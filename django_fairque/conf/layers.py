@@ -27,7 +27,7 @@ from django_fairque.engine.model.options import (
     Mistake,
     Options,
     QueueConfig,
-    shown,
+    show,
     unknown,
     warn_of_obsolete,
 )
@@ -91,7 +91,7 @@ class Layer:
             value = {} if value is None else value
             if not isinstance(value, Mapping):
                 is_secret = path[:1] == ("redis",) or path == ("monitor", "webhook")
-                came = "a value that is not shown" if is_secret else shown(value)
+                came = "a value that is not shown" if is_secret else show(value)
                 self.mistakes.append(Mistake("value", path, f"expected a mapping; got {came}", key=key))
                 return
             chosen_by_user = (*path, "*") in _NESTING
@@ -111,7 +111,7 @@ class Layer:
             name = options.pop("id", None)
             if name is None or str(name) in found:
                 text = "expected a list of mappings, each with an id of its own"
-                self.mistakes.append(Mistake("value", ("workers",), f"{text}; got {shown(name or worker)}", key=key))
+                self.mistakes.append(Mistake("value", ("workers",), f"{text}; got {show(name or worker)}", key=key))
             else:
                 found[str(name)] = options
         return found
@@ -395,7 +395,7 @@ def _read_file(path: object) -> tuple[Any, str]:
     import yaml  # costs 10 ms, and few configurations have a file
 
     if not isinstance(path, (str, os.PathLike)):
-        return None, f"got {shown(path)}"
+        return None, f"got {show(path)}"
     try:
         text = Path(path).read_text(encoding="utf-8")
         loader = yaml.SafeLoader(text)
@@ -443,4 +443,4 @@ def _duplicate_keys(root: yaml.Node) -> Iterator[str]:
                     lines.setdefault(key.value, []).append(key.start_mark.line + 1)
             for name, found in lines.items():
                 if len(found) > 1:
-                    yield f"{shown(name)} in lines {', '.join(map(str, found[:-1]))} and {found[-1]}"
+                    yield f"{show(name)} in lines {', '.join(map(str, found[:-1]))} and {found[-1]}"

@@ -23,7 +23,7 @@ from django_fairque.conf.sections import (
     WorkerConfig,
 )
 from django_fairque.engine.model.errors import ConfigurationError, nearest
-from django_fairque.engine.model.options import InvalidOptionsError, Mistake, Options, QueueConfig, shown, unknown
+from django_fairque.engine.model.options import InvalidOptionsError, Mistake, Options, QueueConfig, show, unknown
 
 from .layers import AnyOptions, assemble
 from .redis import REVEAL, RedisConfig, resolve_cache
@@ -173,7 +173,7 @@ def _not_declared(what: str, name: object, known: Mapping[str, object]) -> Confi
     suggestion = nearest(name[:200], known) if isinstance(name, str) else ""
     hint = f"; did you mean {suggestion!r}?" if suggestion else ""
     expected = f"one of {', '.join(map(repr, known))}" if known else f"none, because no {what}s are declared"
-    return ConfigurationError(f"{what} {shown(name)} is not declared in {what.upper()}S: expected {expected}{hint}")
+    return ConfigurationError(f"{what} {show(name)} is not declared in {what.upper()}S: expected {expected}{hint}")
 
 
 def _build(whole: type[FairQueueConfig], data: Mapping[str, Any]) -> dict[str, Any]:
@@ -198,7 +198,7 @@ def _build(whole: type[FairQueueConfig], data: Mapping[str, Any]) -> dict[str, A
     queues = {"default": None, **_by_name(data, "queues")}
     for name in queues:
         if not re.fullmatch(QUEUE_NAME_PATTERN, name):
-            text = f"expected a queue's name: {QUEUE_NAME_WORDS}; got {shown(name)}"
+            text = f"expected a queue's name: {QUEUE_NAME_WORDS}; got {show(name)}"
             mistakes.append(Mistake("value", ("queues", name), text))
     workers = {name: _with_id(name, options) for name, options in _by_name(data, "workers").items()}
     queues = {name: _merge_queue_options(built["queue"], options) for name, options in queues.items()}

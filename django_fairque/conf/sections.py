@@ -26,7 +26,7 @@ from django_fairque.engine.model.options import (
     limit,
     problem,
     seconds,
-    shown,
+    show,
     unknown,
     whole,
 )
@@ -284,7 +284,7 @@ class MonitorConfig(Options):
         """Yield the mistakes between fields that are valid separately."""
         yield from (unknown(("limits", name), LIMIT_NAMES) for name in self.limits if name not in LIMIT_NAMES)
         if (share := self.limits.get("failure_share", 0)) > 1:
-            yield Mistake("value", ("limits", "failure_share"), f"expected a fraction from 0 to 1; got {shown(share)}")
+            yield Mistake("value", ("limits", "failure_share"), f"expected a fraction from 0 to 1; got {show(share)}")
 
 
 class ScheduleConfig(Options):

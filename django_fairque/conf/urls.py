@@ -9,7 +9,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
 from django_fairque.engine.model.errors import nearest
 from django_fairque.engine.model.ids import split_names
-from django_fairque.engine.model.options import MAX_SHARDS, shown
+from django_fairque.engine.model.options import MAX_SHARDS, show
 
 SCHEMES = ("redis", "rediss", "unix", "embedded")
 ACCESS_OPTIONS = split_names(
@@ -76,11 +76,11 @@ def find_url_problem(url: str, known: Collection[str] | None = None) -> str:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError:  # the error's text may quote a part of the password
-        return f"expected {EXAMPLES}; got {shown(url)}, whose host or port can't be read (is the password %-encoded?)"
+        return f"expected {EXAMPLES}; got {show(url)}, whose host or port can't be read (is the password %-encoded?)"
     if parts.scheme not in SCHEMES:
-        return f"expected {EXAMPLES}; got {shown(url)}"
+        return f"expected {EXAMPLES}; got {show(url)}"
     if wrong := _wrong_place(parts, host):
-        return f"{wrong}; got {shown(url)}"
+        return f"{wrong}; got {show(url)}"
     for name in (name.lower() for name, _ in parse_qsl(parts.query) if parts.scheme != "embedded"):
         if known is not None and name not in known:
             suggestion = nearest(name, known)

@@ -15,8 +15,20 @@ from django_fairque.tasks import registry as task_registry
 from django_fairque.tasks.options import TaskOptions
 
 from . import field_tracker, relations, rules
-from .event import CREATE, DELETE, M2M, SIGNAL, UPDATE, Event, classes_of, field_of, is_historical, model_of, problem_of
-from .relations import relations_of
+from .event import (
+    CREATE,
+    DELETE,
+    M2M,
+    SIGNAL,
+    UPDATE,
+    Event,
+    check_path,
+    get_classes,
+    get_field,
+    get_model,
+    is_historical,
+)
+from .relations import find_relations
 
 if TYPE_CHECKING:
     from django.db.models.signals import ModelSignal
@@ -66,7 +78,7 @@ def switch_on(rule: Rule) -> None:
         return
     rule.problems = []
     try:
-        rule.model = None if rule.target is None else model_of(rule.target)
+        rule.model = None if rule.target is None else get_model(rule.target)
     except LookupError as error:
         rule.problems.append(str(error))
     else:
@@ -76,9 +88,9 @@ def switch_on(rule: Rule) -> None:
         return
     rule.is_on = True
     rules.rule_registry.of_class.clear()
-    names = set() if rule.when is None else set(rule.when.tracked())
-    for model in classes_of(rule.model) if rule.model is not None and names else ():
-        columns = {field_of(model, name).attname for name in names}
+    names = set() if rule.when is None else set(rule.when.list_tracked_fields())
+    for model in get_classes(rule.model) if rule.model is not None and names else ():
+        columns = {get_field(model, name).attname for name in names}
         field_tracker.tracked[model] = tuple(sorted(columns.union(field_tracker.tracked.get(model, ()))))
         field_tracker.watch_refreshes(model)
     connect(rule)
@@ -95,7 +107,7 @@ def connect(rule: Rule) -> None:
     if rule.relation:
         relations.connect_relation(rule.model, rule.relation)
         return
-    for model in classes_of(rule.model):
+    for model in get_classes(rule.model):
         if {CREATE, UPDATE} & rule.kinds:
             signals.post_save.connect(object_saved, sender=model, dispatch_uid=RECEIVER_ID)
         if DELETE in rule.kinds:
@@ -118,7 +130,7 @@ def object_saved(
     fields = None if update_fields is None else frozenset(update_fields)
     if not raw and rules.of_model(sender):
         kind = CREATE if created else UPDATE
-        before = {} if created else field_tracker.before(instance)
+        before = {} if created else field_tracker.get_earlier_values(instance)
         event = Event(kind, sender, using, pk=instance.pk, update_fields=fields, before=before, known_instance=instance)
         rules.fire(sender, event)
     field_tracker.track_after_save(instance, using, fields)
@@ -203,7 +215,7 @@ def _model_problems(rule: Rule, model: type[Model]) -> Iterator[str]:
         *((f"argument {number}", argument) for number, argument in enumerate(rule.args, 1)),
         *((f"argument {name!r}", argument) for name, argument in rule.kwargs.items()),
     ):
-        if isinstance(given, str) and (problem := problem_of(model, given)):
+        if isinstance(given, str) and (problem := check_path(model, given)):
             yield f"{what}: {problem}; write Value({given!r}) if the text itself is meant"
     if M2M in rule.kinds:
         fields = {field.name: field for field in model._meta.many_to_many}
@@ -212,6 +224,6 @@ def _model_problems(rule: Rule, model: type[Model]) -> Iterator[str]:
             names = ", ".join(fields) or "none"
             yield f"{model._meta.label} declares no many-to-many field {rule.relation!r}; it has {names}"
         elif rule.actions == {"clear"} and any(
-            relation.has_own_rows for relation in relations_of(model, rule.relation)
+            relation.has_own_rows for relation in find_relations(model, rule.relation)
         ):
             yield f"a clear of {rule.relation!r} is a 'remove' of each row, because its through model is one of your own"

@@ -11,7 +11,7 @@ from django.db.models.fields.files import FieldFile
 
 from django_fairque.engine.model.errors import short
 
-from .event import CREATE, Event, column_at, field_of, key_of, problem_of
+from .event import CREATE, Event, check_path, find_column, get_field, get_key_value
 
 ANY: Any = type("Any", (), {"__repr__": lambda _: "ANY"})()
 """No matter which value."""
@@ -38,7 +38,7 @@ class Condition:
     def __invert__(self) -> Condition:
         return _Combined("~", lambda values: not any(values), self)
 
-    def tracked(self) -> Iterator[str]:
+    def list_tracked_fields(self) -> Iterator[str]:
         """Yield the fields whose earlier values it needs."""
         return iter(())
 
@@ -62,9 +62,9 @@ class _Combined(Condition):
     def __repr__(self) -> str:
         return f"~{self.parts[0]!r}" if self.sign == "~" else f"({f' {self.sign} '.join(map(repr, self.parts))})"
 
-    def tracked(self) -> Iterator[str]:
+    def list_tracked_fields(self) -> Iterator[str]:
         for part in self.parts:
-            yield from part.tracked()
+            yield from part.list_tracked_fields()
 
     def problems(self, model: type[Model]) -> Iterator[str]:
         for part in self.parts:
@@ -115,14 +115,14 @@ class changed(Condition):  # noqa: N801 - reads as a separate word
             return False
         return not is_same(column, before, now)
 
-    def tracked(self) -> Iterator[str]:
+    def list_tracked_fields(self) -> Iterator[str]:
         """Yield the field."""
         yield self.field
 
     def problems(self, model: type[Model]) -> Iterator[str]:
         """Yield the mistakes of the condition for this ``model``."""
         try:
-            field_of(model, self.field)
+            get_field(model, self.field)
         except LookupError as error:
             yield f"changed({self.field!r}): {error}"
 
@@ -140,12 +140,12 @@ class field_is(Condition):  # noqa: N801
         value = event.value(self.field)
         expected = self.value
         if isinstance(expected, Model) and not isinstance(value, Model):
-            expected = key_of(expected, column_at(event.instance, self.field))
+            expected = get_key_value(expected, find_column(event.instance, self.field))
         return bool(value == expected)
 
     def problems(self, model: type[Model]) -> Iterator[str]:
         """Yield the mistakes of the condition for this ``model``."""
-        if problem := problem_of(model, self.field):
+        if problem := check_path(model, self.field):
             yield f"{self!r}: {problem}"
 
 
@@ -173,7 +173,7 @@ def is_same(field: Field[Any, Any], left: Any, right: Any) -> bool:
 
 def _plain(field: Field[Any, Any], value: Any) -> Any:
     if isinstance(value, Model):
-        return key_of(value, field)
+        return get_key_value(value, field)
     if isinstance(value, FieldFile) or (value is None and isinstance(field, FileField)):
         return str(value or "")  # Django stores no file as an empty name
     return value

@@ -14,7 +14,7 @@ from django.db.models import Field, Model
 from django_fairque.engine.model.errors import nearest
 
 
-def model_of(given: type[Model] | str) -> type[Model]:
+def get_model(given: type[Model] | str) -> type[Model]:
     """Return the class itself, or the class with that label (``"shop.Order"``). Raises `LookupError` with the mistake if there is
     none."""
     if isinstance(given, type) and issubclass(given, Model):
@@ -31,7 +31,7 @@ def is_historical(model: type[Model]) -> bool:
     return model.__module__ == "__fake__"
 
 
-def classes_of(model: type[Model]) -> list[type[Model]]:
+def get_classes(model: type[Model]) -> list[type[Model]]:
     """Return the model with its proxies and children in all apps. For an abstract model, return only the children."""
     known = [candidate for candidate in apps.get_models(include_auto_created=True) if issubclass(candidate, model)]
     return known if model in known or model._meta.abstract else [model, *known]
@@ -40,7 +40,7 @@ def classes_of(model: type[Model]) -> list[type[Model]]:
 PATH_SEPARATOR = "__"
 
 
-def value_at(instance: Any, path: str) -> Any:
+def read_value(instance: Any, path: str) -> Any:
     """The value that a path leads to; None where a related object on the way is missing."""
     value = instance
     for part in path.split(PATH_SEPARATOR):
@@ -50,7 +50,7 @@ def value_at(instance: Any, path: str) -> Any:
     return value
 
 
-def problem_of(model: type[Model], path: str) -> str:
+def check_path(model: type[Model], path: str) -> str:
     """Return the reason why a path leads to no field of a model. Empty if it leads to one, or if this depends on the object."""
     current: Any = model
     for part in path.split(PATH_SEPARATOR):
@@ -72,7 +72,7 @@ def problem_of(model: type[Model], path: str) -> str:
     return ""
 
 
-def field_of(model: type[Model], name: str) -> Field[Any, Any]:
+def get_field(model: type[Model], name: str) -> Field[Any, Any]:
     """Return a concrete field by its name or its column's attribute. Raises `LookupError` if there is none."""
     try:
         field = model._meta.pk if name == "pk" else model._meta.get_field(name)
@@ -84,17 +84,17 @@ def field_of(model: type[Model], name: str) -> Field[Any, Any]:
     return found
 
 
-def column_at(instance: Any, path: str) -> Field[Any, Any] | None:
+def find_column(instance: Any, path: str) -> Field[Any, Any] | None:
     """The concrete field at the end of a path from an object; None where there is no object or no such field."""
     way, _, name = path.rpartition(PATH_SEPARATOR)
-    holder = value_at(instance, way) if way else instance
+    holder = read_value(instance, way) if way else instance
     try:
-        return field_of(type(holder), name) if isinstance(holder, Model) else None
+        return get_field(type(holder), name) if isinstance(holder, Model) else None
     except LookupError:
         return None
 
 
-def key_of(instance: Model, column: Field[Any, Any] | None) -> Any:
+def get_key_value(instance: Model, column: Field[Any, Any] | None) -> Any:
     """Return the value of a column that refers to an object. A foreign key with ``to_field`` holds another field than the primary
     key."""
     target = getattr(column, "target_field", None)
@@ -151,13 +151,13 @@ class Event:
         """Return the value at the field ``path`` of the object."""
         if path == "pk" and self.pk is not None:
             return self.pk
-        return value_at(self.instance, path)
+        return read_value(self.instance, path)
 
     def column(self, name: str) -> Field[Any, Any]:
         """Return the field of this ``name``. Raises `LookupError` if there is none."""
         known = _columns.setdefault(self.model, {})
         if name not in known:
-            known[name] = field_of(self.model, name)
+            known[name] = get_field(self.model, name)
         return known[name]
 
     def is_saved(self, name: str) -> bool:

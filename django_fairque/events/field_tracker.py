@@ -40,18 +40,18 @@ class TrackedFields(NamedTuple):
     earlier: TrackedFields | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TrackedFields, (self.standing().known,)
+        return TrackedFields, (self.get_valid_record().known,)
 
-    def standing(self) -> TrackedFields:
+    def get_valid_record(self) -> TrackedFields:
         """Return this record, or the latest one before it whose transaction was not rolled back."""
         seen: TrackedFields = self
         while seen.buffer is not None and seen.earlier is not None and not seen.buffer.is_alive:
             seen = seen.earlier
         return seen
 
-    def followed_by(self, values: Mapping[str, Any], buffer: CommitBuffer | None) -> TrackedFields:
+    def follow_save(self, values: Mapping[str, Any], buffer: CommitBuffer | None) -> TrackedFields:
         """Return the values after a save in the transaction that ``buffer`` belongs to (None: committed). Call this on a result
-        of `standing`."""
+        of `get_valid_record`."""
         before = self
         merged = {**before.known, **values}
         if buffer is None:
@@ -63,7 +63,7 @@ class TrackedFields(NamedTuple):
         return TrackedFields(merged, buffer, before)
 
 
-def names_of(model: type[Model], fields: Collection[str] | None = None) -> tuple[str, ...]:
+def list_watched_names(model: type[Model], fields: Collection[str] | None = None) -> tuple[str, ...]:
     """Return the watched attributes of a class, among ``fields`` if given. For a migration's version of a class, only the
     attributes that it has."""
     found: tuple[str, ...] | None = tracked.get(model, ())
@@ -78,22 +78,22 @@ def names_of(model: type[Model], fields: Collection[str] | None = None) -> tuple
     return tuple(name for name in found if name in fields or model._meta.get_field(name).name in fields)
 
 
-def _taken(instance: Model, attributes: Iterable[str]) -> dict[str, Any]:
+def _copy_values(instance: Model, attributes: Iterable[str]) -> dict[str, Any]:
     """Copy the values that can be changed in place. Deferred fields are not loaded."""
     loaded = instance.__dict__
-    return {name: _kept(loaded[name]) for name in attributes if name in loaded}
+    return {name: _copy_value(loaded[name]) for name in attributes if name in loaded}
 
 
-def _kept(value: Any) -> Any:
+def _copy_value(value: Any) -> Any:
     if isinstance(value, FieldFile):
         return str(value)  # `obj.file.save()` renames it in place
     return copy.deepcopy(value) if isinstance(value, (dict, list, set, bytearray)) else value
 
 
 def track_created(instance: Model, **_: Any) -> None:
-    names = names_of(type(instance))
+    names = list_watched_names(type(instance))
     if names:
-        instance.__dict__[TRACKED_ATTRIBUTE] = TrackedFields(_taken(instance, names))
+        instance.__dict__[TRACKED_ATTRIBUTE] = TrackedFields(_copy_values(instance, names))
 
 
 def track_before_save(instance: Model, raw: bool = False, **_: Any) -> None:
@@ -102,26 +102,26 @@ def track_before_save(instance: Model, raw: bool = False, **_: Any) -> None:
         instance.__dict__[TRACKED_ATTRIBUTE] = TrackedFields({})
 
 
-def before(instance: Model) -> Mapping[str, Any]:
+def get_earlier_values(instance: Model) -> Mapping[str, Any]:
     """Return the known values of the watched fields before the save that has just happened."""
     seen = instance.__dict__.get(TRACKED_ATTRIBUTE)
-    return {} if seen is None else seen.standing().known
+    return {} if seen is None else seen.get_valid_record().known
 
 
 def track_after_save(instance: Model, using: str, update_fields: frozenset[str] | None) -> None:
-    names = names_of(type(instance), update_fields)
+    names = list_watched_names(type(instance), update_fields)
     if not names:
         return
-    values = _taken(instance, names)
-    seen: TrackedFields = (instance.__dict__.get(TRACKED_ATTRIBUTE) or TrackedFields({})).standing()
+    values = _copy_values(instance, names)
+    seen: TrackedFields = (instance.__dict__.get(TRACKED_ATTRIBUTE) or TrackedFields({})).get_valid_record()
     if any(name not in seen.known or seen.known[name] != value for name, value in values.items()):
-        instance.__dict__[TRACKED_ATTRIBUTE] = seen.followed_by(values, commit_buffer.event_hook_in(using))
+        instance.__dict__[TRACKED_ATTRIBUTE] = seen.follow_save(values, commit_buffer.event_hook_in(using))
 
 
 def track_refreshed(instance: Model, fields: Collection[str] | None) -> None:
-    if names_of(type(instance)):
-        refreshed = _taken(instance, names_of(type(instance), fields))
-        instance.__dict__[TRACKED_ATTRIBUTE] = TrackedFields({**before(instance), **refreshed})
+    if list_watched_names(type(instance)):
+        refreshed = _copy_values(instance, list_watched_names(type(instance), fields))
+        instance.__dict__[TRACKED_ATTRIBUTE] = TrackedFields({**get_earlier_values(instance), **refreshed})
 
 
 def watch_refreshes(model: type[Model]) -> None:

@@ -77,7 +77,7 @@ class EventQuerySetMixin(Base):
                 count = super().bulk_update(given, names, *args, **options)
             for instance in given:
                 if instance.pk is not None:
-                    self._fire(UPDATE, instance, frozenset(names), field_tracker.before(instance))
+                    self._fire(UPDATE, instance, frozenset(names), field_tracker.get_earlier_values(instance))
                 field_tracker.track_after_save(instance, self.db, frozenset(names))
         return count
 
@@ -90,7 +90,7 @@ class EventQuerySetMixin(Base):
             return super().update(**values)
         self._for_write = True
         with transaction.atomic(using=self.db):
-            before = self._before()
+            before = self._read_earlier_values()
             count = super().update(**values)
             keys = list(before)
             for first in range(0, len(keys), ROWS_PER_SLICE):
@@ -110,7 +110,7 @@ class EventQuerySetMixin(Base):
             return False
         return any(kind in rule.kinds for rule in rules.of_model(self.model))
 
-    def _before(self) -> dict[Any, Mapping[str, Any]]:
+    def _read_earlier_values(self) -> dict[Any, Mapping[str, Any]]:
         """Read the watched fields of the objects that will be changed, by primary key."""
         names = field_tracker.tracked.get(self.model, ())
         rows = self._chain().order_by().values_list("pk", *names)  # type: ignore[attr-defined] # Django's own copy

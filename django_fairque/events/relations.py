@@ -13,7 +13,7 @@ from django.core.serializers.base import DeserializedObject
 from django.db.models import ManyToManyField, Model, signals
 
 from . import rules
-from .event import M2M, Event, classes_of, is_historical
+from .event import M2M, Event, get_classes, is_historical
 
 if TYPE_CHECKING:
     from .rules import Rule
@@ -73,12 +73,12 @@ class Relation(NamedTuple):
         return list(found.order_by("pk").values_list("pk", flat=True))
 
 
-def relations_of(target: type[Model], name: str) -> Iterator[Relation]:
+def find_relations(target: type[Model], name: str) -> Iterator[Relation]:
     """Yield the field of that name. For an abstract model, yield one for each class that defines it."""
     if not target._meta.abstract:
         yield Relation(target, target, cast("Any", target._meta.get_field(name)))
         return
-    for model in classes_of(target):
+    for model in get_classes(target):
         for field in model._meta.local_many_to_many:
             if field.name == name and not model._meta.proxy:
                 yield Relation(target, model, field)
@@ -94,7 +94,7 @@ _watched: dict[type[Model], list[Relation]] = {}
 
 def connect_relation(target: type[Model], name: str) -> None:
     watch_relations()
-    for relation in relations_of(target, name):
+    for relation in find_relations(target, name):
         through = relation.through
         relations = _watched.setdefault(through, [])
         if relation not in relations:
@@ -105,7 +105,7 @@ def connect_relation(target: type[Model], name: str) -> None:
             signals.pre_delete.connect(row_deleting, sender=through, dispatch_uid=f"{RELATION_RECEIVER_ID}.through")
 
 
-def _relations_through(through: type[Model]) -> Iterator[Relation]:
+def _find_through_relations(through: type[Model]) -> Iterator[Relation]:
     """Yield the relations of a through model. For a migration's version of the model, use the migration's classes."""
     if not is_historical(through):
         yield from _watched.get(through, ())
@@ -131,10 +131,12 @@ def relation_changed(
     if raw or is_loading(instance):
         return
     when, word = action.split("_")
-    for relation in _relations_through(sender):
+    for relation in _find_through_relations(sender):
         key = (relation, reverse)
         if word == "clear" and when == "pre":
-            instance.__dict__.setdefault(CLEARING, {})[key] = _related(relation.field, instance, using, reverse=reverse)
+            instance.__dict__.setdefault(CLEARING, {})[key] = _read_related_keys(
+                relation.field, instance, using, reverse=reverse
+            )
         elif when == "post" and not (relation.has_own_rows and word != "add"):  # each deletion has a signal
             pks = pk_set
             if word == "clear":
@@ -176,7 +178,7 @@ def _rules(relation: Relation, action: str) -> list[Rule]:
     ]
 
 
-def _related(field: Any, instance: Model, using: str, *, reverse: bool) -> list[Any]:
+def _read_related_keys(field: Any, instance: Model, using: str, *, reverse: bool) -> list[Any]:
     """Read the other side's primary keys, before they are cleared."""
     here, there, key = field.m2m_field_name(), field.m2m_reverse_field_name(), field.m2m_target_field_name()
     if reverse:
@@ -195,7 +197,7 @@ def row_deleting(sender: type[Model], instance: Model, using: str, **_: Any) -> 
 
 
 def _row(action: str, sender: type[Model], row: Model, using: str) -> None:
-    for relation in _relations_through(sender):
+    for relation in _find_through_relations(sender):
         if not _rules(relation, action):
             continue
         field = relation.field

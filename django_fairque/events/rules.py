@@ -20,7 +20,7 @@ from django_fairque.tasks.context import current_task
 from django_fairque.tasks.errors import TaskUsageError
 from django_fairque.tasks.options import TaskOptions, user_id
 
-from .event import Event, is_historical, model_of
+from .event import Event, get_model, is_historical
 
 if TYPE_CHECKING:
     from django.db.models import Model
@@ -45,7 +45,7 @@ def suppress_events(*models: type[Model] | str) -> Iterator[None]:
     named. Raises `TaskUsageError` if one is no model.
     """
     try:
-        found: tuple[object, ...] = tuple(map(model_of, models)) or (_everything,)
+        found: tuple[object, ...] = tuple(map(get_model, models)) or (_everything,)
     except LookupError as error:
         raise TaskUsageError(f"suppress_events: {error}") from None
     token = _suppressed.set((*_suppressed.get(), *found))
@@ -130,11 +130,11 @@ class Rule:
             return (definition if user is None else definition.using(user_id=user)).build(args, kwargs)
 
         try:
-            sending.send_for_event(self.name, key, self._options_on(event.using), make)
+            sending.send_for_event(self.name, key, self._get_options(event.using), make)
         except ConfigurationError as error:  # the system checks report it; code that saves an object can't do anything
             logger.error("%s: task %s was not enqueued: %s", self, definition.name, error)  # noqa: TRY400 - it says all
 
-    def _options_on(self, using: str) -> TaskOptions:
+    def _get_options(self, using: str) -> TaskOptions:
         cache: dict[str, TaskOptions] = self.__dict__.setdefault("_options_by_database", {})
         found = cache.get(using)
         if found is None:
@@ -149,18 +149,18 @@ class Rule:
                 return (), dict(given)
             return (tuple(given) if isinstance(given, (tuple, list)) else (given,)), {}
         if types is None:
-            args = tuple(_bound(event, argument) for argument in self.args)
-            return args, {name: _bound(event, argument) for name, argument in self.kwargs.items()}
+            args = tuple(_bind(event, argument) for argument in self.args)
+            return args, {name: _bind(event, argument) for name, argument in self.kwargs.items()}
         return types.coerce(
-            [_bound(event, argument, is_typed=types.converts(index)) for index, argument in enumerate(self.args)],
-            {name: _bound(event, argument, is_typed=types.converts(name)) for name, argument in self.kwargs.items()},
+            [_bind(event, argument, is_typed=types.converts(index)) for index, argument in enumerate(self.args)],
+            {name: _bind(event, argument, is_typed=types.converts(name)) for name, argument in self.kwargs.items()},
         )
 
     def _user(self, event: Event) -> str | None:
         """Return the user of the task. None leaves that to the task."""
         if self.user is None:
             return None
-        value = event.value(self.user) if isinstance(self.user, str) else _bound(event, self.user)
+        value = event.value(self.user) if isinstance(self.user, str) else _bind(event, self.user)
         return None if value is None else user_id(getattr(value, "pk", value), f"the user of {self!r}")
 
     @staticmethod
@@ -176,7 +176,7 @@ class Rule:
         return any(sent_payload == payload or sent_payload.startswith(with_metadata) for sent_payload in sent)
 
 
-def _bound(event: Event, argument: Argument, *, is_typed: bool = False) -> Any:
+def _bind(event: Event, argument: Argument, *, is_typed: bool = False) -> Any:
     if isinstance(argument, str):
         value = event.value(argument)
     elif isinstance(argument, Value):

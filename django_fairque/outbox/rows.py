@@ -56,7 +56,7 @@ def change(
 def parts_of(tasks: Sequence[Task]) -> list[list[Task]]:
     """Divide tasks into the contents of rows: each task alone, but graphs as a whole."""
     found: list[list[Task]] = []
-    for part in together.parts_of(tasks):
+    for part in together.divide_tasks(tasks):
         some = [tasks[index] for index in part.indexes]
         found += [some] if part.is_graph and not part.is_joined else [[task] for task in some]
     return found
@@ -94,6 +94,6 @@ def _task(fields: dict[str, Any], passed_since: Callable[[float], float] | None)
     raw = fields["payload"].encode()
     others = {name: value for name, value in fields.items() if name not in ("payload", "chosen", "written")}
     task = Task.model_validate({**others, "payload": json_payload.loads(raw)})
-    task.carrying(raw, task.task_id if fields["chosen"] else None)
+    task.set_payload_bytes(raw, task.task_id if fields["chosen"] else None)
     written = fields.get("written")
-    return task if written is None or passed_since is None else task.after(passed_since(written))
+    return task if written is None or passed_since is None else task.copy_for_later_push(passed_since(written))

@@ -314,7 +314,7 @@ class Sendable(Composable, Generic[P, R_co]):
         try:
             user = self._user(options, bound, args, kwargs)
             if pattern is not None:
-                return pattern.repeated(user, payload, config.max_payload_bytes)
+                return pattern.copy_for_user(user, payload, config.max_payload_bytes)
             from django_fairque.engine.model.task import Task
 
             if before is not None and is_known:
@@ -338,7 +338,7 @@ class Sendable(Composable, Generic[P, R_co]):
         except TaskValidationError as error:
             raise type(error)(f"{self.name}.enqueue(): {error}") from error
         # Not at the first call: many copies that `using` returns are sent once.
-        pattern = task.repeated(user, None, config.max_payload_bytes) if is_known and options.is_constant else None
+        pattern = task.copy_for_user(user, None, config.max_payload_bytes) if is_known and options.is_constant else None
         object.__setattr__(self, "_made_before", (options, config, pattern, given))
         return task
 

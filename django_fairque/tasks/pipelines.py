@@ -206,7 +206,7 @@ class Step(Pipeline):
         """Return the same task in its place in a run: ``task`` with the ids in ``depends_on`` and the ``run_id``."""
         parents = tuple(dict.fromkeys((*self.options.depends_on, *depends_on)))
         copy = task.model_copy(update={"depends_on": parents, "run_id": run_id})
-        return copy.carrying(task.payload_bytes, self.options.task_id)
+        return copy.set_payload_bytes(task.payload_bytes, self.options.task_id)
 
 
 class PipelineResult(Handle):

@@ -16,7 +16,7 @@ from django_fairque.engine.model.errors import FairQueueError, RedisConnectionEr
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.schedules import declarations
 from django_fairque.engine.schedules.declarations import DeclaredSchedule, DeclaredVersion
-from django_fairque.engine.schedules.schedule_ops import DECLARED_SOURCE, template_of
+from django_fairque.engine.schedules.schedule_ops import DECLARED_SOURCE, extract_template
 from django_fairque.safely import get_logger
 
 from . import registry
@@ -194,7 +194,7 @@ def _made(declared: ScheduleConfig) -> Step | str:
     try:
         args, kwargs = declared.args, declared.kwargs
         step = make_step(declared.task, args, kwargs, declared.queue, declared.user, declared.priority)
-        return step.using(user_id=template_of(step)["user_id"])
+        return step.using(user_id=extract_template(step)["user_id"])
     except FairQueueError as error:
         return str(error)
     except Exception as error:  # noqa: BLE001 - whatever the project's own function raises

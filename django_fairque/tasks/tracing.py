@@ -60,4 +60,4 @@ def trace_of_span(span: object) -> Trace | None:
 def put_in(tasks: Sequence[Task], trace: Trace) -> None:
     if trace.parent:
         for task in tasks:
-            task.traced(trace)
+            task.set_trace(trace)

@@ -445,7 +445,7 @@ class Capture:
             # The window of a `unique_for` never ends here: a test must not depend on how long it takes.
             if (is_live and known.id == task.task_id) or (is_same_work and (is_live or task.unique_for is not None)):
                 if task.debounce is not None and is_same_work:  # the last call counts
-                    known.task = known.task.model_copy().carrying(task.payload_bytes)
+                    known.task = known.task.model_copy().set_payload_bytes(task.payload_bytes)
                     known.args, known.kwargs = made.args, made.kwargs
                 return PushResult(known.id, "duplicate")
         self.store.add(made)
@@ -712,7 +712,7 @@ def make_lease(task: Task, most_retries: int) -> Lease:
         "timeout": "" if task.timeout is None else to_us(task.timeout),
         "deadline": to_us(now + 3600),
         "run": task.run_id,
-        "trace": task.trace.stored(),
+        "trace": task.trace.encode(),
     }
     values = {name: str(value).encode() for name, value in known.items()} | {"payload": task.payload_bytes}
     return Lease([values.get(name, b"") for name in LEASE_FIELDS], "test", now)

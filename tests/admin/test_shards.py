@@ -9,7 +9,7 @@ import pytest
 from django.urls import reverse
 
 from django_fairque.conf import get_queue
-from django_fairque.engine.model.ids import bucket_of
+from django_fairque.engine.model.ids import compute_bucket
 from django_fairque.engine.model.task import Task
 from tests.admin.page_reader import said
 
@@ -31,7 +31,7 @@ def queue(server: Server, redis: Redis, settings: Settings) -> FairQueue:
     settings.FAIRQUE = {"REDIS": {"URL": server.url}, "QUEUES": {"default": {"SHARDS": SHARDS}, "mail": {}}}
     queue = get_queue()
     for shard in range(SHARDS):
-        user = next(name for name in map("user-{}".format, range(1000)) if bucket_of(name) % SHARDS == shard)
+        user = next(name for name in map("user-{}".format, range(1000)) if compute_bucket(name) % SHARDS == shard)
         queue.push_batch([Task.create(user, 3, None) for _ in range(shard + 1)])
     return queue
 

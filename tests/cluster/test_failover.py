@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from django_fairque.conf import FairQueueConfig, QueueConfig, RedisConfig
-from django_fairque.engine.model.ids import bucket_of
+from django_fairque.engine.model.ids import compute_bucket
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
 from tests.cluster.six_nodes import Six
@@ -32,7 +32,7 @@ LEASES = {"FAIRQUE_WORKER__LEASE_SECONDS": "6"}
 def users_of(six: Six, port: int, count: int = 4) -> list[str]:
     """Users whose shards lie on the node at this port."""
     there = {shard for shard in range(SHARDS) if six.primary_of(shard) == port}
-    return [name for name in map("user-{}".format, range(1000)) if bucket_of(name) % SHARDS in there][:count]
+    return [name for name in map("user-{}".format, range(1000)) if compute_bucket(name) % SHARDS in there][:count]
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import pytest
 from django_fairque.conf import RedisConfig
 from django_fairque.conf.redis import aclose_client
 from django_fairque.engine.model.errors import NotReplicatedError
-from django_fairque.engine.model.ids import bucket_of
+from django_fairque.engine.model.ids import compute_bucket
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
@@ -23,7 +23,7 @@ USERS = [f"user-{number}" for number in range(20)]
 
 
 def is_on_the_replica(six: Six, user: str, task_id: str) -> bool:
-    shard = bucket_of(user) % SHARDS
+    shard = compute_bucket(user) % SHARDS
     (replica,) = six.replicas_of(six.primary_of(shard))
     with six.client(replica) as there:
         there.execute_command("READONLY")
@@ -49,7 +49,7 @@ async def test_so_it_is_for_coroutines(six: Six) -> None:
 
 
 async def test_a_replica_that_is_away_confirms_nothing(six: Six) -> None:
-    (replica,) = six.replicas_of(six.primary_of(bucket_of("ann") % SHARDS))
+    (replica,) = six.replicas_of(six.primary_of(compute_bucket("ann") % SHARDS))
     aclient = RedisConfig(url=six.url(replica), cluster=True).create_async_redis_client()
     with RedisConfig(url=six.url(replica), cluster=True).create_redis_client() as client:
         queue, same = FairQueue(client, config=SAFE), AsyncFairQueue(aclient, config=SAFE)

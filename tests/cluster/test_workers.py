@@ -17,7 +17,7 @@ from django_fairque import AsyncWorker
 from django_fairque import task as task_of
 from django_fairque.conf import RedisConfig, aclose_queues
 from django_fairque.conf.redis import aclose_client
-from django_fairque.engine.model.ids import bucket_of
+from django_fairque.engine.model.ids import compute_bucket
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
@@ -41,7 +41,7 @@ def queue(redis: Any) -> Iterator[FairQueue]:
 
 
 def users_of(shard: int, count: int) -> list[str]:
-    return [name for name in map("user-{}".format, range(20_000)) if bucket_of(name) % SHARDS == shard][:count]
+    return [name for name in map("user-{}".format, range(20_000)) if compute_bucket(name) % SHARDS == shard][:count]
 
 
 def call(user: str, name: str, *args: object, depends_on: Sequence[str] = ()) -> Task:

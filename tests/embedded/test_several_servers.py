@@ -82,7 +82,7 @@ def finished(queue: FairQueue) -> int:
 
 
 def users_on(queue: FairQueue, shard: int) -> list[str]:
-    return [user for user in USERS if queue._shards.number_of(user) == shard]
+    return [user for user in USERS if queue._shards.get_shard_index(user) == shard]
 
 
 @pytest.mark.slow

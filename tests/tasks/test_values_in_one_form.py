@@ -133,6 +133,6 @@ def test_a_schedule_goes_on_through_every_change_of_the_clocks(name: str) -> Non
         timing = Timing.create("*/15 * * * *", None, name, 0)
         moment = change.timestamp() - 7200
         for _ in range(16):
-            following = timing.following(moment)
+            following = timing.find_next_run(moment)
             assert following == moment + 900
             moment = following

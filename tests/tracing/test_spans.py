@@ -93,7 +93,7 @@ def test_the_trace_of_a_request_goes_on(spans: Spans, note: Any) -> None:
 def test_without_any_trace_one_begins(spans: Spans, note: Any) -> None:
     note.enqueue()
     assert parent_of(spans.one(SEND)) == ""
-    get_queue().push(get_queue().get_task(note.enqueue().id).traced(Trace()).model_copy(update={"task_id": "alone"}))
+    get_queue().push(get_queue().get_task(note.enqueue().id).set_trace(Trace()).model_copy(update={"task_id": "alone"}))
     work()
     assert sorted(map(parent_of, spans(RUN))) == sorted(["", *map(place_of, spans(SEND))])
 

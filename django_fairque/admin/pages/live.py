@@ -16,7 +16,7 @@ from django_fairque.admin import heat_map
 from django_fairque.admin.charts import printable
 from django_fairque.admin.pages.base import AdminPage
 from django_fairque.admin.pages.users import wait_text
-from django_fairque.engine.inspection.worker_activity import ACTIVITY_SECONDS, ActivityReport, activity_of
+from django_fairque.engine.inspection.worker_activity import ACTIVITY_SECONDS, ActivityReport, decode_activity
 from django_fairque.engine.model.ids import MAX_ID_BYTES
 from django_fairque.engine.statistics.first_come import MAX_REPLAYED_SLOTS
 from django_fairque.monitoring.formatting import approximate, share
@@ -167,7 +167,7 @@ def reported_slots(records: Iterable[WorkerRecord]) -> tuple[list[tuple[str, Act
     drawn = left_out = 0
     for record in records:
         slots = count_slots(record)
-        report = activity_of(record) if drawn < SLOTS_DRAWN else None
+        report = decode_activity(record) if drawn < SLOTS_DRAWN else None
         if report is not None and report.at > record.seen_at - ACTIVITY_SECONDS:
             shown = ActivityReport(report.at, report.slots[: SLOTS_DRAWN - drawn])
             found.append((record.worker, shown))

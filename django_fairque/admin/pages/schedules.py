@@ -242,7 +242,7 @@ def next_times(schedule: Schedule, after: float) -> list[float]:
     """Return the next run times after a Unix time; none if another version has written an expression that this one can't
     read."""
     try:
-        return list(schedule.following(after, NEXT_TIMES_SHOWN))
+        return list(schedule.iterate_next_runs(after, NEXT_TIMES_SHOWN))
     except TaskValidationError:
         return []
 

@@ -22,8 +22,8 @@ from django_fairque.engine.inspection.worker_activity import (
     ActivityReport,
     EndReason,
     ProcessDeath,
-    activity_of,
-    deaths_of,
+    decode_activity,
+    list_recent_deaths,
 )
 from django_fairque.engine.model.ids import natural_order
 from django_fairque.monitoring.formatting import duration, number, share
@@ -97,7 +97,7 @@ class WorkerRow:
     @cached_property
     def activity(self) -> ActivityReport | None:
         """The report about its slots; None if there is none."""
-        return activity_of(self.record)
+        return decode_activity(self.record)
 
     @property
     def utilization(self) -> str:
@@ -186,7 +186,7 @@ class WorkersPage(AdminPage):
             "longest": max(
                 (slot for slot in slots if slot.seconds), key=lambda slot: slot.seconds or 0.0, default=None
             ),
-            "deaths": [self._death_row(death) for death in deaths_of(records, now)[:DEATHS_SHOWN]],
+            "deaths": [self._death_row(death) for death in list_recent_deaths(records, now)[:DEATHS_SHOWN]],
             **self.build_page_links(shown[-1].worker if len(following) > WORKERS_PER_PAGE else None, "after"),
         }
 

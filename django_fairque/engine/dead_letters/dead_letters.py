@@ -24,7 +24,7 @@ from django_fairque.engine.model.records import FailureType
 from django_fairque.engine.model.signature import SignedFields, sign_payload
 from django_fairque.engine.scripting.commands import Commands
 from django_fairque.engine.scripting.operations import Driver, Operation, Read, parse_scores, read_sound, slices
-from django_fairque.engine.scripting.task_fields import read_fields_of
+from django_fairque.engine.scripting.task_fields import read_task_fields
 from django_fairque.engine.sharding.shards import AllShardsReader, Shards, sum_over_shards
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class DeadLetterQueue:
         At most the 4,000 oldest letters are read. Pass ``until`` of the result as ``moved_until`` to the next call, so
         that it leaves out letters that came later.
         """
-        return self._read_all_shards(lambda shards: matching(shards, Filter.create(filters), now))
+        return self._read_all_shards(lambda shards: count_matching(shards, Filter.create(filters), now))
 
     def requeue(self, entry_id: str, payload: Any = None, *, now: float | None = None) -> str:
         """Queue the task of an entry again, with a fresh retry budget.
@@ -186,7 +186,7 @@ class DeadLetterQueue:
 def letters(commands: Commands, task_ids: Sequence[str]) -> Operation[list[Letter]]:
     """Return the dead letters among these tasks."""
     fields = ("state", "user", "name", "failure", "reason", "ended", "died")
-    reply = yield from read_fields_of(commands.keys, task_ids, *fields)
+    reply = yield from read_task_fields(commands.keys, task_ids, *fields)
     found = []
     for task_id, (state, user, name, failure, reason, ended, died) in zip(task_ids, reply, strict=True):
         if state == b"failed" and user is not None:
@@ -238,7 +238,7 @@ def get(shards: Shards, entry_id: str) -> Operation[DLQEntry]:
     found = yield from letters(commands, [task_id])
     for entry in (yield from entries(commands, [letter for letter in found if letter.died == number])):
         return entry
-    raise _gone(shards, entry_id)
+    raise _build_missing_error(shards, entry_id)
 
 
 def of_task(shards: Shards, task_id: str) -> Operation[DLQEntry | None]:
@@ -251,24 +251,24 @@ def requeue(shards: Shards, entry_id: str, payload: Any, now: float | None) -> O
     task_id, died = _key(entry_id)
     if not (yield from requeue_some(shards, [entry_id], payload, now)):
         shard = yield from shards.of_task(task_id)
-        ((state, deaths, removed),) = yield from read_fields_of(shard.keys, [task_id], "state", "died", "short")
+        ((state, deaths, removed),) = yield from read_task_fields(shard.keys, [task_id], "state", "died", "short")
         if payload is None and (size := int(removed or 0)) and (state, int(deaths or 0)) == (b"failed", died):
             raise TaskValidationError(
                 f"dead letter {entry_id!r} can't be requeued as it was: its payload ({size:,} bytes) was removed because "
                 "its user had max_dead_letters dead letters; give requeue() the payload, or enqueue the task again"
             )
-        raise _gone(shards, entry_id)
+        raise _build_missing_error(shards, entry_id)
     return task_id
 
 
 def discard(shards: Shards, entry_id: str, now: float | None) -> Operation[None]:
     if not (yield from discard_some(shards, [entry_id], now)):
-        raise _gone(shards, entry_id)
+        raise _build_missing_error(shards, entry_id)
 
 
 def requeue_some(shards: Shards, entry_ids: Sequence[str], payload: Any, now: float | None) -> Operation[int]:
     """Requeue those of these entries that are still there, in slices; return how many."""
-    return (yield from _change_some(shards, entry_ids, _requeuing(shards, payload, now), "requeued"))
+    return (yield from _change_some(shards, entry_ids, _prepare_requeue(shards, payload, now), "requeued"))
 
 
 def discard_some(shards: Shards, entry_ids: Sequence[str], now: float | None) -> Operation[int]:
@@ -294,7 +294,7 @@ def _change_some(shards: Shards, entry_ids: Sequence[str], act: Act, done: str) 
 
 
 def requeue_all(shards: Shards, only: Filter, payload: Any, limit: int | None, now: float | None) -> Operation[int]:
-    return (yield from _change_all(shards, only, _requeuing(shards, payload, now), "requeued", limit, now))
+    return (yield from _change_all(shards, only, _prepare_requeue(shards, payload, now), "requeued", limit, now))
 
 
 def discard_all(shards: Shards, only: Filter, limit: int | None, now: float | None) -> Operation[int]:
@@ -326,7 +326,7 @@ def _change_all(
         moment = yield from _moment(only, now)
         scan = DeadLetterScan(commands, (yield from _count(commands)))
         total = 0
-        while (most is None or total < most) and (found := (yield from scan.following())) is not None:
+        while (most is None or total < most) and (found := (yield from scan.read_slice())) is not None:
             keys = [(letter.task_id, letter.died) for letter in found if only.matches(letter, moment)]
             if keys := keys[: None if most is None else most - total]:
                 total += yield from act(commands, keys)
@@ -369,7 +369,7 @@ def groups(shards: Shards, look_at: int, only: Filter, now: float | None) -> Ope
     for shard in shards:
         size = yield from _count(shard)
         scan = DeadLetterScan(shard, min(share, size))
-        while (some := (yield from scan.following())) is not None:
+        while (some := (yield from scan.read_slice())) is not None:
             for letter in some:
                 if only.matches(letter, moment):
                     found.setdefault(letter.fingerprint, []).append(letter)
@@ -395,7 +395,7 @@ class DeadLetterScan:
         self._score, self._seen = "-inf", frozenset[bytes]()  # the last score, and the ids read with it
         self.read_count = 0
 
-    def following(self) -> Operation[list[Letter] | None]:
+    def read_slice(self) -> Operation[list[Letter] | None]:
         """Return the letters of the next slice; None at the end."""
         size = min(DEAD_LETTERS_PER_READ, self._most - self.read_count)
         if size <= 0:
@@ -413,7 +413,7 @@ class DeadLetterScan:
         return (yield from letters(self._commands, [name.decode() for name, _ in new]))
 
 
-def _requeuing(shards: Shards, payload: Any, now: float | None) -> Act:
+def _prepare_requeue(shards: Shards, payload: Any, now: float | None) -> Act:
     """Check the payload, and return the change that requeues letters with it."""
     if payload is None:
         return _in_slices("requeue", (0, b""), now)
@@ -434,7 +434,7 @@ def _requeuing(shards: Shards, payload: Any, now: float | None) -> Act:
 
 def _signed_payloads(commands: Commands, body: bytes, task_ids: Sequence[str]) -> Operation[list[bytes]]:
     """Return the payload with a signature for each of these tasks."""
-    found = yield from read_fields_of(commands.keys, task_ids, "name", "user", "run")
+    found = yield from read_task_fields(commands.keys, task_ids, "name", "user", "run")
     bodies, config = [], commands.config
     key = config.signing_key.read()
     for task_id, fields in zip(task_ids, found, strict=True):
@@ -475,7 +475,7 @@ def _moment(only: Filter, now: float | None) -> Operation[float]:
     return (yield from server_time(now)) if has_age_bounds else 0.0
 
 
-def _gone(shards: Shards, entry_id: str) -> TaskNotFoundError:
+def _build_missing_error(shards: Shards, entry_id: str) -> TaskNotFoundError:
     return TaskNotFoundError(
         f"queue {shards.name!r} has no dead letter {entry_id!r} (any more): it was requeued, discarded or forgotten"
     )
@@ -534,7 +534,7 @@ def _cursor_rank(commands: Commands, cursor: str | None) -> Operation[int]:
     return int(before) if rank is None else int(rank) + 1
 
 
-def matching(shards: Shards, only: Filter, now: float | None) -> Operation[DLQMatching]:
+def count_matching(shards: Shards, only: Filter, now: float | None) -> Operation[DLQMatching]:
     """Count the letters that match now. Later letters are left out of a following call that passes `DLQMatching.until` as
     ``moved_until``.
     """
@@ -550,7 +550,7 @@ def matching(shards: Shards, only: Filter, now: float | None) -> Operation[DLQMa
     matched = looked_at = 0
     for shard in shards:
         scan = DeadLetterScan(shard, MAX_DEAD_LETTERS_COUNTED)
-        while (some := (yield from scan.following())) is not None:
+        while (some := (yield from scan.read_slice())) is not None:
             matched += sum(meant.matches(letter, moment) for letter in some)
         looked_at += scan.read_count
         is_whole = scan.read_count >= (yield from _count(shard)) and is_whole

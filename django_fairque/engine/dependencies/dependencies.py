@@ -16,7 +16,7 @@ from django_fairque.engine.model.ids import check_id, check_ids
 from django_fairque.engine.model.payload import unpack
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.scripting.operations import Driver, Operation, Read, read_sound, slices
-from django_fairque.engine.scripting.task_fields import read_fields, read_fields_of
+from django_fairque.engine.scripting.task_fields import read_fields, read_task_fields
 
 if TYPE_CHECKING:
     from django_fairque.engine.scripting.commands import Commands
@@ -102,7 +102,7 @@ def view(shards: Shards, task_id: str, nodes: int, layers: int | None) -> Operat
     check_integer(nodes, "nodes", 1)
     if layers is not None:
         check_integer(layers, "layers", 1)
-    commands = yield from shards.around([task_id])
+    commands = yield from shards.route_tasks([task_id])
     keys = commands.keys
     blocked_key, waiting_keys = keys.blocked(task_id), [shard.waiting(task_id) for shard in keys.everywhere()]
     reads: list[tuple[Any, ...]] = []
@@ -174,22 +174,22 @@ def blockers(shards: Shards, task_ids: Sequence[str], most: int) -> Operation[di
     check_integer(most, "most", 1)
     if not ids:
         return {}
-    commands = yield from shards.around(ids)
+    commands = yield from shards.route_tasks(ids)
     keys = [commands.keys.blocked(task_id) for task_id in ids]
     reply = yield Read([("SCARD", key) for key in keys] + [("SRANDMEMBER", key, most) for key in keys])
     counts, members = reply[: len(keys)], [sorted(member.decode() for member in some) for some in reply[len(keys) :]]
     names = list(dict.fromkeys(member for some in members for member in some))
-    records = yield from read_fields_of(commands.keys, names, *NODE_FIELDS)
+    records = yield from read_task_fields(commands.keys, names, *NODE_FIELDS)
     nodes = {task_id: _node(task_id, *values) for task_id, values in zip(names, records, strict=True)}
     over = [task_id for task_id, node in nodes.items() if node.state in (None, TaskState.FINISHED, TaskState.CANCELED)]
-    reads = [("ZSCORE", commands.keys.of(task_id)("resolving"), task_id) for task_id in over]
+    reads = [("ZSCORE", commands.keys.get_shard_keys(task_id)("resolving"), task_id) for task_id in over]
     scores = (yield Read(reads)) if reads else []
     lost = {task_id for task_id, score in zip(over, scores, strict=True) if score is None}
 
     def orphans(task_id: str, some: Sequence[str]) -> tuple[str, ...]:
         # A task on another shard is no orphan: that shard is asked about it every minute.
-        here = commands.keys.of(task_id)
-        return tuple(task_id for task_id in some if task_id in lost and commands.keys.of(task_id) is here)
+        here = commands.keys.get_shard_keys(task_id)
+        return tuple(task_id for task_id in some if task_id in lost and commands.keys.get_shard_keys(task_id) is here)
 
     return {
         task_id: Blockers(int(count), tuple(nodes[task_id] for task_id in some), orphans(task_id, some))
@@ -253,11 +253,11 @@ def recent_runs(shards: Shards, limit: int) -> Operation[PartialList[RunProgress
         counts[run_id] += int(reply[number])
         members[run_id] += (member.decode() for member in reply[len(places) + number])
     ids = [member for run_id in run_ids for member in members[run_id]]
-    commands = yield from shards.around(ids)
+    commands = yield from shards.route_tasks(ids)
     nodes: dict[str, Node] = {}
     for some in slices(ids, RUN_NODES_PER_READ):
         fields = (*NODE_FIELDS, *NODE_TIME_FIELDS)
-        records = yield from read_fields_of(commands.keys, some, *fields)
+        records = yield from read_task_fields(commands.keys, some, *fields)
         nodes.update({task_id: _node(task_id, *values) for task_id, values in zip(some, records, strict=True)})
     found = [_progress(run_id, counts[run_id], [nodes[task_id] for task_id in members[run_id]]) for run_id in run_ids]
     return PartialList([progress for progress in found if progress is not None], shards.missing)
@@ -294,7 +294,7 @@ def run_graph(shards: Shards, run_id: str, most: int) -> Operation[DependencyGra
     nodes, edges = {}, []
     for some in slices(ids, RESULTS_PER_READ):
         fields = (*NODE_FIELDS, *NODE_TIME_FIELDS, "parents")
-        reply = yield from read_fields_of(commands.keys, some, *fields)
+        reply = yield from read_task_fields(commands.keys, some, *fields)
         for task_id, (state, name, user, *times, parents) in zip(some, reply, strict=True):
             nodes[task_id] = _node(task_id, state, name, user, *times)
             edges += [(parent.decode(), task_id) for parent in unpack(parents or b"")]
@@ -310,14 +310,14 @@ def parent_results(
     ``load`` gets a task's name and its result as a JSON value, and returns the value to use.
     """
     there = yield from shards.of_task(task_id)
-    ((state, parents),) = yield from read_fields_of(there.keys, [task_id], "state", "parents")
+    ((state, parents),) = yield from read_task_fields(there.keys, [task_id], "state", "parents")
     if state is None:
         raise there.unknown(task_id)
     ids = [parent.decode() for parent in unpack(parents or b"")]
-    commands = yield from shards.around(ids, there)
+    commands = yield from shards.route_tasks(ids, there)
     values: dict[str, Any] = {}
     for some in slices(ids, RESULTS_PER_READ):
-        found = yield from read_fields_of(commands.keys, some, "state", "result", "name")
+        found = yield from read_task_fields(commands.keys, some, "state", "result", "name")
         for parent, (state, result, name) in zip(some, found, strict=True):
             if state == b"finished":
                 value = json_payload.loads(result, what="result") if result else None
@@ -342,7 +342,7 @@ def push(
         return
     if len(values) > MAX_XCOM_VALUES_PER_PUSH:
         raise TaskValidationError(f"at most {MAX_XCOM_VALUES_PER_PUSH} values are kept in one call, got {len(values)}")
-    commands, config = shards.of(namespace), shards.config
+    commands, config = shards.get_shard(namespace), shards.config
     length = to_us(config.result_ttl) if ttl is None else positive_us(ttl, "ttl")
     head: list[Any] = [length, MAX_XCOM_KEYS, namespace, user, config.max_xcom_bytes]
     body: list[Any] = [len(values)]
@@ -377,7 +377,7 @@ def _removable_namespaces(shards: Shards, user: str, pushed: str, reply: Sequenc
     reads = [
         ("SRANDMEMBER", keys.run(name), MAX_RUN_TASKS_READ + 1)
         for name in names
-        for keys in shards.across().keys.everywhere()
+        for keys in shards.route_names().keys.everywhere()
     ]
     found = iter((yield Read(reads)) if reads else [])
     removable: list[str] = []
@@ -386,10 +386,10 @@ def _removable_namespaces(shards: Shards, user: str, pushed: str, reply: Sequenc
         members = [member.decode() for _ in shards.all for member in next(found)] or [name]
         if excess <= 0 or len(members) > MAX_RUN_TASKS_READ:
             continue
-        commands = yield from shards.around(members)
+        commands = yield from shards.route_tasks(members)
         tasks: list[list[bytes | None]] = []
         for some in slices(members, RESULTS_PER_READ):
-            tasks += yield from read_fields_of(commands.keys, some, "state", "user")
+            tasks += yield from read_task_fields(commands.keys, some, "state", "user")
         if all(
             state is None or (TaskState(state.decode()).is_ended and owner == user.encode()) for state, owner in tasks
         ):
@@ -428,7 +428,7 @@ class XCom:
 
     def __init__(self, shards: Shards, run: Driver, namespace: str, user: str = "") -> None:
         self.namespace = check_id(namespace, "namespace")
-        self._shards, self._commands, self._run = shards, shards.of(namespace), run
+        self._shards, self._commands, self._run = shards, shards.get_shard(namespace), run
         self._user = user and check_id(user, "user")
 
     def push(self, key: str, value: Any, *, ttl: float | None = None, now: float | None = None) -> None:

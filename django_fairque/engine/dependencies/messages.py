@@ -28,11 +28,11 @@ def deliver_messages(shards: Shards, limit: int, now: float | None) -> Operation
         return 0
     arrived = 0
     for shard in shards:
-        arrived += yield from _deliver_from(shards, shard, min(limit, MAX_CALL_ITEMS), now)
+        arrived += yield from _deliver_messages(shards, shard, min(limit, MAX_CALL_ITEMS), now)
     return arrived
 
 
-def _deliver_from(shards: Shards, source: Commands, limit: int, now: float | None) -> Operation[int]:
+def _deliver_messages(shards: Shards, source: Commands, limit: int, now: float | None) -> Operation[int]:
     (reply,) = yield Read([("HRANDFIELD", source.keys("outbox"), limit, "WITHVALUES")])
     done: list[tuple[bytes, bytes]] = []
     questions: dict[Commands, list[tuple[bytes, bytes, str]]] = {}

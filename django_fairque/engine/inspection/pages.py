@@ -128,7 +128,7 @@ class WorkerRecord:
 def tasks(
     shards: Shards, state: TaskState | str | None, user_id: str | None, limit: int, cursor: str | None
 ) -> Operation[ResultPage[Task]]:
-    states = [TaskState.named(state)] if state is not None else list(TaskState)
+    states = [TaskState.from_name(state)] if state is not None else list(TaskState)
 
     def read(commands: Commands, size: int, place: str | None) -> Operation[ResultPage[Task]]:
         at, index = parse_cursor(place, len(states))
@@ -180,7 +180,7 @@ def _users_by_prefix(commands: Commands, prefix: bytes, limit: int, cursor: str 
     key = commands.keys("users")
     idle, total = map(int, (yield Read([("ZCOUNT", key, "-inf", f"({NEVER_MICROSECONDS}"), ("ZCARD", key)])))
     if at == 0:
-        first = (yield from _rank_of(key, prefix, idle, total)) + index
+        first = (yield from _find_rank(key, prefix, idle, total)) + index
         (names,) = yield Read([("ZRANGE", key, first, first + limit - 1)])
         items = [name.decode() for name in names if name.startswith(prefix)]
         if len(items) == limit:
@@ -198,7 +198,7 @@ def _users_by_prefix(commands: Commands, prefix: bytes, limit: int, cursor: str 
     return ResultPage(items, f"1:{following}" if following < idle else None)
 
 
-def _rank_of(key: str, prefix: bytes, low: int, high: int) -> Operation[int]:
+def _find_rank(key: str, prefix: bytes, low: int, high: int) -> Operation[int]:
     """Return the rank of the first name from ``low`` on that does not sort before ``prefix``; ``high`` if there is none."""
     while low < high:
         step = -(-(high - low) // RANKS_PER_READ)
@@ -240,7 +240,7 @@ def _busy_users_first(commands: Commands, limit: int, cursor: str | None) -> Ope
 
 
 def queue_sizes(shards: Shards, user_ids: Sequence[str]) -> Operation[dict[str, Sizes]]:
-    names, keys = check_ids(user_ids, "user ids"), shards.across().keys
+    names, keys = check_ids(user_ids, "user ids"), shards.route_names().keys
     records = yield from read_sound([("HGETALL", keys.user(name)) for name in names])
     return {name: sizes(record) for name, record in zip(names, records, strict=True)}
 

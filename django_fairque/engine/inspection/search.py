@@ -16,7 +16,7 @@ from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.signature import split_signature
 from django_fairque.engine.model.task import Task, Undecodable
 from django_fairque.engine.scripting.operations import Operation, Read, read_sound, slices
-from django_fairque.engine.scripting.task_fields import read_fields_of
+from django_fairque.engine.scripting.task_fields import read_task_fields
 
 if TYPE_CHECKING:
     from django_fairque.engine.scripting.commands import Commands
@@ -138,7 +138,7 @@ def find(shards: Shards, search: Search, limit: int, cursor: str | None) -> Oper
     return SearchResult(tuple(page.items), looked_at, page.cursor, page.missing_shards)
 
 
-def matching(shards: Shards, search: Search) -> Operation[MatchingTasks]:
+def find_matching_tasks(shards: Shards, search: Search) -> Operation[MatchingTasks]:
     """Return the ids of the tasks that match, from each shard's part of ``look_at`` records.
 
     Only the fields that the search compares are read; no fields are read if every task of the state matches.
@@ -185,7 +185,7 @@ def _find_in_all_states(shards: Shards, search: Search, limit: int, cursor: str 
             meant = (yield from _matching_ids(commands, search, some)) if search.is_filtered else some
             records = yield from _records(commands, meant)
             found += [(commands, task) for task in records.values() if task is not None]
-    found.sort(key=lambda pair: _changed_at(pair[1]), reverse=True)
+    found.sort(key=lambda pair: _get_change_time(pair[1]), reverse=True)
     tasks: dict[str, Task | None] = {task.task_id: task for _, task in found[:limit]}
     for commands in shards:
         here = {task.task_id: tasks[task.task_id] for shard, task in found[:limit] if shard is commands}
@@ -193,12 +193,12 @@ def _find_in_all_states(shards: Shards, search: Search, limit: int, cursor: str 
     return SearchResult(tuple(task for task in tasks.values() if task), looked_at, None, shards.missing)
 
 
-def _changed_at(task: Task) -> float:
+def _get_change_time(task: Task) -> float:
     return task.ended_at or task.started_at or task.ready_at or task.created_at
 
 
 def _matching_ids(commands: Commands, search: Search, task_ids: Sequence[str]) -> Operation[list[str]]:
-    reply = yield from read_fields_of(commands.keys, task_ids, *MATCHED_TASK_FIELDS)
+    reply = yield from read_task_fields(commands.keys, task_ids, *MATCHED_TASK_FIELDS)
     return [task_id for task_id, fields in zip(task_ids, reply, strict=True) if search.matches(*fields)]
 
 
@@ -217,7 +217,7 @@ def _start(key: str, cursor: str | None, *, is_reversed: bool) -> Operation[int]
 
 def _records(commands: Commands, task_ids: Sequence[str]) -> Operation[dict[str, Task | None]]:
     """Read tasks by id; None if a task is unknown or its record is damaged."""
-    reply = yield from read_fields_of(commands.keys, task_ids, *LISTED_TASK_FIELDS)
+    reply = yield from read_task_fields(commands.keys, task_ids, *LISTED_TASK_FIELDS)
     return {task_id: _task(task_id, values) for task_id, values in zip(task_ids, reply, strict=True)}
 
 

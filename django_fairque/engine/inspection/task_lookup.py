@@ -19,7 +19,7 @@ from django_fairque.engine.model.records import Attempt, TaskState
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands, skipped_time
 from django_fairque.engine.scripting.operations import Operation, Read, read_sound, slices
-from django_fairque.engine.scripting.task_fields import read_fields_of
+from django_fairque.engine.scripting.task_fields import read_task_fields
 from django_fairque.engine.sharding.shards import Shards, sum_over_shards
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _change_some(
 def get_task(shards: Shards, task_id: str) -> Operation[Task]:
     commands = yield from shards.of_task(task_id)
     for _ in range(2):  # again if it was forgotten between the two reads
-        record, payload = whole_record(*(yield Read(_reads_of(commands, [task_id]))))
+        record, payload = whole_record(*(yield Read(_build_reads(commands, [task_id]))))
         if not record:
             raise commands.unknown(task_id)
         if b"user" in record:
@@ -128,7 +128,7 @@ def get_task(shards: Shards, task_id: str) -> Operation[Task]:
 
 def get_tasks(shards: Shards, task_ids: Sequence[str]) -> Operation[dict[str, Task]]:
     ids = check_ids(task_ids, "task ids")
-    tasks = yield from _known_tasks((yield from shards.around(ids)), ids)
+    tasks = yield from _known_tasks((yield from shards.route_tasks(ids)), ids)
     return {task.task_id: task for task in tasks}
 
 
@@ -142,7 +142,7 @@ def _known_tasks(commands: Commands, task_ids: Sequence[str]) -> Operation[list[
 
 def read_tasks(commands: Commands, task_ids: Sequence[str]) -> Operation[list[Task | None]]:
     """Return the tasks with these ids; None for an unknown task, or one whose record can't be read."""
-    reply = yield from read_sound(_reads_of(commands, task_ids))
+    reply = yield from read_sound(_build_reads(commands, task_ids))
     records, payloads = reply[: len(task_ids)], reply[len(task_ids) :]
     return [
         _sound_task(commands, task_id, *whole_record(record, payload))
@@ -150,7 +150,7 @@ def read_tasks(commands: Commands, task_ids: Sequence[str]) -> Operation[list[Ta
     ]
 
 
-def _reads_of(commands: Commands, task_ids: Sequence[str]) -> list[tuple[Any, ...]]:
+def _build_reads(commands: Commands, task_ids: Sequence[str]) -> list[tuple[Any, ...]]:
     reads: list[tuple[Any, ...]] = [("HGETALL", commands.keys.task(task_id)) for task_id in task_ids]
     return reads + [("GET", commands.keys.payload(task_id)) for task_id in task_ids]
 
@@ -211,7 +211,7 @@ def position(shards: Shards, task_id: str) -> Operation[int | None]:
 
 
 def position_on_shard(commands: Commands, task_id: str) -> Operation[int | None]:
-    ((state, user, priority),) = yield from read_fields_of(commands.keys, [task_id], "state", "user", "priority")
+    ((state, user, priority),) = yield from read_task_fields(commands.keys, [task_id], "state", "user", "priority")
     if state is None or user is None or priority is None:
         raise commands.unknown(task_id)
     if state != b"queued":
@@ -272,7 +272,7 @@ def around_run(shards: Shards, run_id: str) -> Operation[Commands]:
     """Commands that read the tasks of a run. Its members with chosen ids are looked for at once."""
     if len(shards) == 1:
         return shards.home
-    return (yield from shards.around((yield from run_members(shards.across(), run_id))))
+    return (yield from shards.route_tasks((yield from run_members(shards.route_names(), run_id))))
 
 
 def cancel_run(shards: Shards, run_id: str, reason: str, note: Note, now: float | None) -> Operation[int]:

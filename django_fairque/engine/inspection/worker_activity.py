@@ -157,7 +157,7 @@ def encode_deaths(deaths: Iterable[ProcessDeath]) -> str:
     )
 
 
-def activity_of(record: WorkerRecord) -> ActivityReport | None:
+def decode_activity(record: WorkerRecord) -> ActivityReport | None:
     """Return the report of a worker about its slots; None if there is none, or if it can't be read."""
     try:
         report = json.loads(record.info.get(ACTIVITY_FIELD, ""))
@@ -177,7 +177,7 @@ def activity_of(record: WorkerRecord) -> ActivityReport | None:
         return None
 
 
-def deaths_of(records: Iterable[WorkerRecord], now: float) -> list[ProcessDeath]:
+def list_recent_deaths(records: Iterable[WorkerRecord], now: float) -> list[ProcessDeath]:
     """The deaths of the last hour that workers reported, each once, the latest first."""
     found = {death for record in records for death in _deaths(record) if 0 <= now - death.at <= DEATHS_SECONDS}
     return sorted(found, key=lambda death: (-death.at, death.worker))

@@ -183,8 +183,8 @@ def _settle_all(
         statuses.update(zip(indexes, reply.statuses, strict=True))
         replies.append(reply)
     leases: list[Lease] = []
-    serving, is_first = _serving(shards, fetch), True
-    order = orders.of(fetch.users, fetch.steal, shards.number_of)
+    serving, is_first = _list_serving_shards(shards, fetch), True
+    order = orders.get_scheduler(fetch.users, fetch.steal, shards.get_shard_index)
     while len(leases) < fetch.limit and serving:
         ready = (yield from _look(shards, order, serving, is_first=is_first)) or serving
         is_first = False
@@ -192,7 +192,7 @@ def _settle_all(
         share = max(1, (fetch.limit - len(leases)) // (1 + len(order.same_order_shards(index, ready))))
         window = order.window(index, [other for other in ready if other != index])
         reply = yield from settle_on_shard(shards.all[index], [], replace(fetch, limit=share, window=window), now)
-        order.served(index, reply)
+        order.record_reply(index, reply)
         replies.append(reply)
         leases += reply.leases
         has_more = bool(reply.leases) or order.has(index)
@@ -207,10 +207,10 @@ def _settle_all(
     )
 
 
-def _serving(shards: Shards, fetch: Fetch) -> list[int]:
+def _list_serving_shards(shards: Shards, fetch: Fetch) -> list[int]:
     if fetch.users == "*" or fetch.steal == "*":
         return [index for index, shard in enumerate(shards.all) if shards.is_present(shard)]
-    numbers = {shards.number_of(user) for user in (*fetch.users, *fetch.steal)}
+    numbers = {shards.get_shard_index(user) for user in (*fetch.users, *fetch.steal)}
     return sorted(index for index in numbers if shards.is_present(shards.all[index]))
 
 
@@ -219,7 +219,7 @@ def _look(shards: Shards, order: ShardScheduler, among: Sequence[int], *, is_fir
     rings = yield Read([("ZRANGE", shards.all[index].keys("ring"), 0, 0, "WITHSCORES") for index in among])
     firsts = {index: parse_scores(ring) for index, ring in zip(among, rings, strict=True)}
     for index, first in firsts.items():
-        order.looked(index, first[0][1] if first else None, is_first=is_first)
+        order.record_first_score(index, first[0][1] if first else None, is_first=is_first)
     return [index for index, first in firsts.items() if first]
 
 

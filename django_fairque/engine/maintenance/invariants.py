@@ -85,14 +85,14 @@ class Snapshot:
         """The shard's counters."""
         return self.counters.get("stats", {})
 
-    def organization_of(self, user: str) -> str | None:
+    def get_organization(self, user: str) -> str | None:
         organization = self.users.get(user, {}).get(b"group")
-        return None if organization is None else name_of(organization)
+        return None if organization is None else decode_name(organization)
 
-    def tasks_with(self, state: str, field_name: str) -> set[tuple[str, str]]:
+    def find_tasks(self, state: str, field_name: str) -> set[tuple[str, str]]:
         """Return the ids of the tasks in this state, each with the value of this field."""
         return {
-            (task_id, name_of(record.get(field_name.encode(), b"")))
+            (task_id, decode_name(record.get(field_name.encode(), b"")))
             for task_id, record in self.tasks.items()
             if record.get(b"state") == state.encode()
         }
@@ -106,7 +106,7 @@ def take_snapshot(commands: Commands) -> Operation[Snapshot]:
     prefix = str(commands.keys)
     snapshot = Snapshot(prefix)
     for keys in slices((yield from scan_keys(prefix)), 500):
-        yield from _read(commands, snapshot, [name_of(key)[len(prefix) :] for key in keys])
+        yield from _read(commands, snapshot, [decode_name(key)[len(prefix) :] for key in keys])
     for task_id, head in snapshot.heads.items():
         if head:
             snapshot.tasks[task_id] = {**head, **snapshot.tasks.get(task_id, {})}
@@ -115,15 +115,15 @@ def take_snapshot(commands: Commands) -> Operation[Snapshot]:
 
 def _read(commands: Commands, snapshot: Snapshot, names: Sequence[str]) -> Operation[None]:
     prefix = str(commands.keys)
-    types = yield Read([("TYPE", bytes_of(prefix + name)) for name in names])
+    types = yield Read([("TYPE", encode_name(prefix + name)) for name in names])
     for name, found in zip(names, types, strict=True):
-        expected = type_of(name)
+        expected = get_key_type(name)
         if expected and found.decode() not in (expected, "none"):
             snapshot.squatters[name] = (found.decode(), expected)
     names = [name for name in names if name not in snapshot.squatters]
     wanted = [(name, *place) for name in names if (place := _place(snapshot, name))]
     if wanted:
-        reads = [(_READS[kind][0], bytes_of(prefix + name), *_READS[kind][1]) for name, kind, _, _ in wanted]
+        reads = [(_READS[kind][0], encode_name(prefix + name), *_READS[kind][1]) for name, kind, _, _ in wanted]
         for (_, kind, into, at), value in zip(wanted, (yield Read(reads)), strict=True):
             into[at] = _READS[kind][2](value)
 
@@ -134,10 +134,10 @@ _READS: dict[str, tuple[str, tuple[Any, ...], Callable[[Any], Any]]] = {
     "zset": (
         "ZRANGE",
         (0, -1, "WITHSCORES"),
-        lambda reply: {name_of(key): score for key, score in parse_scores(reply)},
+        lambda reply: {decode_name(key): score for key, score in parse_scores(reply)},
     ),
-    "list": ("LRANGE", (0, -1), lambda reply: [name_of(item) for item in reply]),
-    "set": ("SMEMBERS", (), lambda reply: {name_of(item) for item in reply}),
+    "list": ("LRANGE", (0, -1), lambda reply: [decode_name(item) for item in reply]),
+    "set": ("SMEMBERS", (), lambda reply: {decode_name(item) for item in reply}),
 }
 """For each type of key the command that reads it, its arguments, and the function that converts the reply."""
 _OWNERLESS = split_names("""
@@ -157,7 +157,7 @@ _TYPES = {
 }
 
 
-def type_of(name: str) -> str | None:
+def get_key_type(name: str) -> str | None:
     """Return the server's name of the type that a key with this name has; None if the queue has no such keys."""
     if name.startswith("queue:user:"):
         return "list" if name.endswith(":critical") else "zset"
@@ -202,12 +202,12 @@ def _place(snapshot: Snapshot, name: str) -> tuple[str, dict[str, Any], str] | N
     return None
 
 
-def name_of(value: bytes) -> str:
+def decode_name(value: bytes) -> str:
     return value.decode("utf-8", "surrogateescape")
 
 
-def bytes_of(name: str) -> bytes:
-    """Return the bytes of a name from `name_of`. Names may be any bytes, because damaged names must be read and fixed too."""
+def encode_name(name: str) -> bytes:
+    """Return the bytes of a name from `decode_name`. Names may be any bytes, because damaged names must be read and fixed too."""
     return name.encode("utf-8", "surrogateescape")
 
 
@@ -216,7 +216,7 @@ WRONG_TYPE_INVARIANT = "type"
 """The invariant that keys have the types of lua/README.md. A person must remove other keys before anything can be fixed."""
 SCORE_EPOCH_MICROSECONDS = 1735689600000000
 """The moment from which sums of moments are counted, in microseconds since the Unix epoch."""
-ORGANIZATION_MARK = name_of(ORGANIZATION_PREFIX)
+ORGANIZATION_MARK = decode_name(ORGANIZATION_PREFIX)
 RUNNING_TASK_SUMS = ("expected", "start", "companions")
 """Sums over running tasks: their charges and the moments at which they were handed out (both in microseconds), and the number of
 companions: tasks that a batch started together with another task.
@@ -250,9 +250,9 @@ def violations(snapshot: Snapshot) -> Iterator[Violation]:
     for name, (found, expected) in snapshot.squatters.items():
         detail = f"is a {found}, must be a {expected}: not written by the queue"
         yield snapshot.violation(WRONG_TYPE_INVARIANT, name, detail)
-    for check in (_one_state_each, _queues_and_leases, _priorities, _scheduled):
+    for check in (_one_state_each, _queues_and_leases, _priorities, _check_scheduled_tasks):
         yield from check(snapshot)
-    waiting = _waiting(snapshot)
+    waiting = _collect_waiting_tasks(snapshot)
     served = _servable(snapshot, waiting)
     sums = _sums(snapshot, waiting, served)
     yield from _users(snapshot, waiting)
@@ -260,7 +260,7 @@ def violations(snapshot: Snapshot) -> Iterator[Violation]:
     yield from _organizations(snapshot, sums)
     yield from _newcomers(snapshot, served, sums)
     yield from _weights(snapshot, waiting, served, sums)
-    for check in (_held, _counters, _dependencies, _runs, _results, _owners):
+    for check in (_check_held_users, _counters, _dependencies, _runs, _results, _owners):
         yield from check(snapshot)
 
 
@@ -289,7 +289,7 @@ def _one_state_each(snapshot: Snapshot) -> Iterator[Violation]:
             at.setdefault(task_id, []).append(state)
     known = {state.value for state in TaskState}
     for task_id, record in snapshot.tasks.items():
-        key, state = f"task:{task_id}", name_of(record.get(b"state", b""))
+        key, state = f"task:{task_id}", decode_name(record.get(b"state", b""))
         if state not in known:
             yield snapshot.violation("one state", key, f"its state is {state!r}")
         elif at.get(task_id, []) != [state]:
@@ -299,7 +299,7 @@ def _one_state_each(snapshot: Snapshot) -> Iterator[Violation]:
         has_payload = task_id in snapshot.heads
         # Without a payload the head may be lost, which had the fields that the record lacks.
         can_be_read = state in known and (has_payload or b"user" in record)
-        if can_be_read and (damage := _damage_of(task_id, record)) is not None:
+        if can_be_read and (damage := _describe_damage(task_id, record)) is not None:
             yield snapshot.violation("record", key, damage)
         if not has_payload:
             yield snapshot.violation("payload kept", f"payload:{task_id}", "missing", "task", task_id, "")
@@ -309,9 +309,9 @@ def _one_state_each(snapshot: Snapshot) -> Iterator[Violation]:
         yield snapshot.violation("one state", f"state:{state}", detail, "index", state, task_id)
 
 
-def _damage_of(task_id: str, record: Mapping[bytes, bytes]) -> str | None:
+def _describe_damage(task_id: str, record: Mapping[bytes, bytes]) -> str | None:
     try:
-        task_hash.decode_task({"id": b"", **{name_of(field): value for field, value in record.items()}})
+        task_hash.decode_task({"id": b"", **{decode_name(field): value for field, value in record.items()}})
     except TaskSerializationError as error:
         return f"{error}; listings leave {task_id!r} out"
     return None
@@ -320,7 +320,7 @@ def _damage_of(task_id: str, record: Mapping[bytes, bytes]) -> str | None:
 def _queues_and_leases(snapshot: Snapshot) -> Iterator[Violation]:
     places = Counter((task_id, user) for user, ids in snapshot.critical.items() for task_id in ids)
     places.update((task_id, user) for user, members in snapshot.normal.items() for task_id in members)
-    queued = snapshot.tasks_with("queued", "user")
+    queued = snapshot.find_tasks("queued", "user")
     for task_id, user in queued - places.keys():
         detail = f"queued, but not in a queue of user {user!r}"
         yield snapshot.violation("queued once", f"task:{task_id}", detail, "task", task_id, "")
@@ -329,7 +329,7 @@ def _queues_and_leases(snapshot: Snapshot) -> Iterator[Violation]:
             detail = f"{task_id!r} is in it {times} times, and its task is not queued there once"
             yield snapshot.violation("queued once", f"queue:user:{user}", detail, "queue", user, task_id)
     held = {(task_id, worker) for worker, ids in snapshot.leases.items() for task_id in ids}
-    started = snapshot.tasks_with("started", "worker")
+    started = snapshot.find_tasks("started", "worker")
     for task_id, worker in started ^ held:
         is_started = (task_id, worker) in started
         where = "started but not among its worker's leases" if is_started else "leased but not started"
@@ -346,17 +346,17 @@ def _priorities(snapshot: Snapshot) -> Iterator[Violation]:
     places += [(task_id, user, "6") for user, ids in snapshot.critical.items() for task_id in ids]
     for task_id, user, place in places:
         record = snapshot.tasks.get(task_id, {})
-        priority = name_of(record.get(b"priority", b""))
-        is_here = record.get(b"state") == b"queued" and name_of(record.get(b"user", b"")) == user
+        priority = decode_name(record.get(b"priority", b""))
+        is_here = record.get(b"state") == b"queued" and decode_name(record.get(b"user", b"")) == user
         if is_here and place != priority:
             detail = f"{task_id!r} has priority {priority}, its place there is of {place}"
             yield snapshot.violation("queued once", f"queue:user:{user}", detail, "queue", user, task_id)
 
 
-def _scheduled(snapshot: Snapshot) -> Iterator[Violation]:
+def _check_scheduled_tasks(snapshot: Snapshot) -> Iterator[Violation]:
     """Check that each scheduled task is in its user's list at its moment, and that a sweep will check its user in time."""
     moments = snapshot.states.get(TaskState.SCHEDULED.value, {})
-    real = snapshot.tasks_with("scheduled", "user")
+    real = snapshot.find_tasks("scheduled", "user")
     found = {(task_id, user) for user, members in snapshot.scheduled.items() for task_id in members}
     for task_id, user in found - real:
         detail = f"{task_id!r} is in it and not a scheduled task of the user"
@@ -377,13 +377,13 @@ Waiting = dict[str, Counter[str]]
 """The real value of each counter of each user, computed from the tasks."""
 
 
-def _waiting(snapshot: Snapshot) -> Waiting:
+def _collect_waiting_tasks(snapshot: Snapshot) -> Waiting:
     waiting: Waiting = {}
     for record in snapshot.tasks.values():
-        state, user = name_of(record.get(b"state", b"")), name_of(record.get(b"user", b""))
+        state, user = decode_name(record.get(b"state", b"")), decode_name(record.get(b"user", b""))
         field_name = {"scheduled": "sched", "deferred": "deferred", "started": "run"}.get(state)
         if state == "queued":
-            field_name = "ready:" + name_of(record.get(b"priority", b""))
+            field_name = "ready:" + decode_name(record.get(b"priority", b""))
         if state == "failed" or b"result_size" in record:
             counter = waiting.setdefault(user, Counter())
             counter["dead"] += state == "failed"
@@ -445,7 +445,7 @@ def _rings(snapshot: Snapshot, served: set[str]) -> Iterator[Violation]:
     ring = {entry for entry in snapshot.registry("ring") if not entry.startswith(ORGANIZATION_MARK)}
     grouped = snapshot.registry("grouped")
     for user in snapshot.users.keys() | served | ring | grouped.keys():
-        organization, is_served = snapshot.organization_of(user), user in served
+        organization, is_served = snapshot.get_organization(user), user in served
         there = ring if organization is None else snapshot.rings.get(organization, {})
         key, repair = f"user:{user}", ("place", user, "")
         yield from _in_ring(snapshot, key, *repair, is_served=is_served, is_there=user in there)
@@ -456,7 +456,7 @@ def _rings(snapshot: Snapshot, served: set[str]) -> Iterator[Violation]:
             yield snapshot.violation("ring", key, detail, *repair)
     for organization, members in snapshot.rings.items():
         for user in members:
-            if snapshot.organization_of(user) != organization:
+            if snapshot.get_organization(user) != organization:
                 detail = f"{user!r} is in it and does not belong to the organization"
                 yield snapshot.violation("ring", f"ring:{organization}", detail, "member", organization, user)
 
@@ -465,7 +465,7 @@ def _sums(snapshot: Snapshot, waiting: Waiting, served: set[str]) -> dict[str, C
     """Compute the counters of each organization: its members, members who can be served (``ready``), and their tasks."""
     found = {organization: Counter[str]() for organization in snapshot.organizations}
     for user in snapshot.users:
-        if (organization := snapshot.organization_of(user)) is not None:
+        if (organization := snapshot.get_organization(user)) is not None:
             sums, has = found.setdefault(organization, Counter()), waiting.get(user, Counter())
             sums.update(
                 members=1, ready=int(user in served), **{name: has[name] for name in ("run", *RUNNING_TASK_SUMS)}
@@ -503,7 +503,7 @@ def _organizations(snapshot: Snapshot, sums: Mapping[str, Counter[str]]) -> Iter
 def _newcomers(snapshot: Snapshot, served: set[str], sums: Mapping[str, Counter[str]]) -> Iterator[Violation]:
     """Check that newcomers are before all others in their ring, and that ``others`` counts those who are not newcomers."""
     entries = [
-        ("user", user, snapshot.organization_of(user), record, user in served)
+        ("user", user, snapshot.get_organization(user), record, user in served)
         for user, record in snapshot.users.items()
     ]
     for organization, record in snapshot.organizations.items():
@@ -540,7 +540,7 @@ def _weights(
     entries = []
     for user, record in snapshot.users.items():
         is_active = user in served or waiting.get(user, Counter())["run"] > 0
-        entries.append(("user", user, snapshot.organization_of(user), record, is_active))
+        entries.append(("user", user, snapshot.get_organization(user), record, is_active))
     for organization, record in snapshot.organizations.items():
         has = sums[organization]
         is_active = _is_served(record, has["ready"], has["run"]) or has["run"] > 0
@@ -566,7 +566,7 @@ def _weights(
     yield from _wrong_stats(snapshot, {"active_users": active_users}, "sum", "must be")
 
 
-def _held(snapshot: Snapshot) -> Iterator[Violation]:
+def _check_held_users(snapshot: Snapshot) -> Iterator[Violation]:
     """Check that no rate limit holds a user too long, and that each pause with an end is checked in time.
 
     A rate limit holds a user for at most the time of one task and, after a change of the rate, its debt. If it is longer, a
@@ -594,9 +594,9 @@ def _counters(snapshot: Snapshot) -> Iterator[Violation]:
     real = Counter[str]()
     for record in snapshot.tasks.values():
         if record.get(b"state") == b"queued":
-            real["depth:" + name_of(record.get(b"priority", b""))] += 1
+            real["depth:" + decode_name(record.get(b"priority", b""))] += 1
         elif record.get(b"state") == b"failed":
-            real["lying:" + name_of(record.get(b"failure", b"failed"))] += 1
+            real["lying:" + decode_name(record.get(b"failure", b"failed"))] += 1
     names = [*(f"depth:{priority}" for priority in range(1, 7)), *(f"lying:{kind.value}" for kind in FailureType)]
     yield from _wrong_stats(snapshot, {name: real[name] for name in names}, "stat", "there are")
 
@@ -655,7 +655,9 @@ def _blocked_tasks(
 
 def _runs(snapshot: Snapshot) -> Iterator[Violation]:
     """Check that the members of each run are the tasks whose records name the run."""
-    recorded = {(name_of(record[b"run"]), task_id) for task_id, record in snapshot.tasks.items() if b"run" in record}
+    recorded = {
+        (decode_name(record[b"run"]), task_id) for task_id, record in snapshot.tasks.items() if b"run" in record
+    }
     members = {(run, task_id) for run, ids in snapshot.runs.items() for task_id in ids}
     for run, task_id in sorted(recorded ^ members):
         yield snapshot.violation("run", f"run:{run}", f"{task_id!r} and its run disagree", "run", run, task_id)
@@ -664,7 +666,7 @@ def _runs(snapshot: Snapshot) -> Iterator[Violation]:
 def _results(snapshot: Snapshot) -> Iterator[Violation]:
     """Check that the tasks with a counted result are the tasks in the lists of their users."""
     counted = {
-        (name_of(record.get(b"user", b"")), task_id)
+        (decode_name(record.get(b"user", b"")), task_id)
         for task_id, record in snapshot.tasks.items()
         if b"result_size" in record
     }

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from django_fairque.engine.maintenance.invariants import WRONG_TYPE_INVARIANT, Violation, bytes_of, check_shard
+from django_fairque.engine.maintenance.invariants import WRONG_TYPE_INVARIANT, Violation, check_shard, encode_name
 from django_fairque.engine.maintenance.samples import record_sample
-from django_fairque.engine.model.pauses import PAUSE_FIELDS, Pause, PauseEnd, pause_fields, pause_of
+from django_fairque.engine.model.pauses import PAUSE_FIELDS, Pause, PauseEnd, decode_pause, pause_fields
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, Commands
 from django_fairque.engine.scripting.operations import Operation, Read, slices
 from django_fairque.engine.sharding.shards import Shards, sum_over_shards
@@ -88,7 +88,7 @@ def read_pause(shards: Shards) -> Operation[Pause | None]:
     first: Pause | None = None
     for shard in shards:
         (values,) = yield Read([("HMGET", shard.keys("stats"), *PAUSE_FIELDS)])
-        found = pause_of(dict(zip((b"paused", b"pause_note"), values, strict=True)))
+        found = decode_pause(dict(zip((b"paused", b"pause_note"), values, strict=True)))
         if found is None:
             return None
         first = first or found
@@ -156,7 +156,7 @@ def repair_shard(commands: Commands, now: float | None) -> Operation[list[Repair
             break
         some = [fault for fault in waiting if fault.fix[0] in kinds]
         for part in slices(some, REPAIRS_PER_CALL):
-            args = [len(part), *(bytes_of(value) for fault in part for value in fault.fix)]
+            args = [len(part), *(encode_name(value) for fault in part for value in fault.fix)]
             codes = yield commands.call("repair", args, now)
             done.update(
                 (fault, Repair(fault, is_fixed=code != NOT_FIXABLE)) for fault, code in zip(part, codes, strict=True)

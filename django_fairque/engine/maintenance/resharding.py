@@ -22,7 +22,7 @@ from django_fairque.engine.model.errors import (
     RedisConnectionError,
 )
 from django_fairque.engine.model.ids import new_nonce, split_names
-from django_fairque.engine.model.pauses import fields_of
+from django_fairque.engine.model.pauses import encode_pause
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.schedules import schedule_ops
 from django_fairque.engine.scripting.operations import Operation, Read, Scan, scan_pattern, slices
@@ -66,7 +66,7 @@ def reshard(old: Shards, new: Shards, now: float | None) -> Operation[ReshardRes
     users = yield from _move_users(old, new, now)
     moved = yield from _move_schedules(old, new, now)
     if (pause := (yield from maintenance.read_pause(old))) is not None:
-        yield from maintenance.set_pause(new, fields_of(pause), now)
+        yield from maintenance.set_pause(new, encode_pause(pause), now)
     kept = {shard.keys.shard for shard in new}
     for shard in old:
         if shard.keys.shard not in kept:
@@ -121,7 +121,7 @@ def _move_users(old: Shards, new: Shards, now: float | None) -> Operation[int]:
         for some in slices([name.decode() for name in names], USERS_PER_SCAN):
             records = yield Read([("HMGET", shard.keys.user(name), *USER_SETTING_FIELDS) for name in some])
             for name, values in zip(some, records, strict=True):
-                there = new.of(name)
+                there = new.get_shard(name)
                 if there.keys.shard != shard.keys.shard:
                     moved += yield from _move_user(shard, there, name, values, now)
     return moved
@@ -160,7 +160,7 @@ def _move_schedules(old: Shards, new: Shards, now: float | None) -> Operation[in
     moved = 0
     for shard in old:
         for schedule in (yield from schedule_ops.schedules_of_shard(shard)):
-            there = new.of(str(schedule.task["user_id"]))
+            there = new.get_shard(str(schedule.task["user_id"]))
             if there.keys.shard != shard.keys.shard:
                 args = ["set", schedule.name, b"", schedule.stored, schedule_ops.due_argument(schedule.next_at)]
                 yield there.call("schedule", args, now, reply=new_nonce())

@@ -31,7 +31,7 @@ def record_sample(commands: Commands, now: float | None) -> Operation[None]:
     longest = (yield from waits(commands, 1)).could_start
     oldest_us = max([0, *(round((seconds - task.since) * 1_000_000) for task in longest)])
     record = HourRecord(int(seconds) // 3600, ready, oldest_us, totals, totals)
-    half_hour = HalfHour.of(seconds, (yield from longest_user_waits(commands, SAMPLED_USERS, now)))
+    half_hour = HalfHour.from_waits(seconds, (yield from longest_user_waits(commands, SAMPLED_USERS, now)))
     (written,), (earlier,) = yield from read_sound(
         [("HMGET", keys("stats:hours"), record.field), ("HMGET", keys(HISTORY_KEY), half_hour.field)]
     )
@@ -40,5 +40,5 @@ def record_sample(commands: Commands, now: float | None) -> Operation[None]:
     if before is not None and before.hour == record.hour:
         most = max(ready, before.ready), max(oldest_us, before.oldest_us)
         record = replace(record, ready=most[0], oldest_us=most[1], first=before.first)
-    fields = [record.field, record.packed(), half_hour.field, half_hour.packed()]
+    fields = [record.field, record.pack(), half_hour.field, half_hour.pack()]
     yield commands.call("sweep", [ready, oldest_us, *fields], now)

@@ -38,7 +38,7 @@ def to_us(moment: float) -> int:
     return round(moment * 1_000_000)
 
 
-def rounded(seconds: float) -> float:
+def round_seconds(seconds: float) -> float:
     """Return ``seconds`` rounded to whole microseconds. The server returns such a value unchanged."""
     return round(seconds * 1_000_000) / 1_000_000
 
@@ -95,7 +95,7 @@ def moment(value: float | datetime | timedelta | None, what: str) -> float | Non
     if value is None:
         return None
     if isinstance(value, timedelta):
-        return rounded(time.time() + duration(value, what))
+        return round_seconds(time.time() + duration(value, what))
     number: object = value
     if isinstance(value, datetime):
         if value.tzinfo is None:
@@ -112,7 +112,7 @@ def moment(value: float | datetime | timedelta | None, what: str) -> float | Non
             f"{what} must be a moment from 1970-01-01 to {LATEST_DATE_TEXT} (seconds since the epoch, an aware datetime or a "
             f"timedelta), got {short(value)}"
         )
-    return rounded(number)
+    return round_seconds(number)
 
 
 def moment_or_span(

@@ -124,7 +124,7 @@ process would count as a repetition of the first.
 
 
 @lru_cache(maxsize=4096)
-def bucket_of(name: str) -> int:
+def compute_bucket(name: str) -> int:
     """Return the bucket of a user, a run or a namespace. The bucket never changes, in any process or version."""
     return crc32(name.encode()) % USER_BUCKETS
 
@@ -132,15 +132,15 @@ def bucket_of(name: str) -> int:
 def new_task_id(user_id: str | None = None) -> str:
     """Return a new id for a task of this user. A task whose id contains no user's bucket is searched on every shard."""
     source = _sources.get()
-    return f"{source.prefix}{source.next():08x}{'' if user_id is None else _suffix_of(user_id)}"
+    return f"{source.prefix}{source.next():08x}{'' if user_id is None else _build_suffix(user_id)}"
 
 
 @lru_cache(maxsize=4096)
-def _suffix_of(user_id: str) -> str:
-    return f"-{bucket_of(user_id):03x}"
+def _build_suffix(user_id: str) -> str:
+    return f"-{compute_bucket(user_id):03x}"
 
 
-def bucket_in(task_id: str) -> int | None:
+def parse_bucket(task_id: str) -> int | None:
     """Return the bucket in an id that `new_task_id` made; None for an id that the caller chose."""
     found = _GENERATED.fullmatch(task_id)
     return None if found is None else int(found[1], 16)

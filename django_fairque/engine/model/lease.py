@@ -11,7 +11,7 @@ from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.signature import split_signature
 from django_fairque.engine.model.task import LEASE_FIELDS, Task
-from django_fairque.engine.model.trace_context import NO_TRACE, Trace, restored
+from django_fairque.engine.model.trace_context import NO_TRACE, Trace, decode_trace
 
 __all__ = ["LEASE_FIELDS", "Lease", "LeaseKey"]
 
@@ -107,7 +107,7 @@ class Lease:
     @property
     def trace(self) -> Trace:
         """The trace that the task belongs to."""
-        return restored(self._values[17]) if self._values[17] else NO_TRACE
+        return decode_trace(self._values[17]) if self._values[17] else NO_TRACE
 
     @property
     def is_suspect(self) -> bool:

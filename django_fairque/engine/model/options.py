@@ -107,7 +107,7 @@ def unknown(path: tuple[str, ...], known: Collection[str], what: str = "key") ->
     return Mistake("unknown", path, f"unknown {what}{name}{choice}", suggestion)
 
 
-def shown(value: object) -> str:
+def show(value: object) -> str:
     """Return a value for an error message: short, without the credentials of a URL. A container is shown only by its type."""
     if isinstance(value, str):
         text = re.sub(r"(password=)[^&]*", r"\1***", re.sub(r"//.*@", "//***@", value))
@@ -171,7 +171,7 @@ class Options(BaseModel):
 
         Raises `ConfigurationError` with all mistakes if values are wrong or contradict each other.
         """
-        type(self).model_validate(_given(self))
+        type(self).model_validate(_collect_given_values(self))
 
     @pydantic.model_validator(mode="wrap")
     @classmethod
@@ -194,18 +194,18 @@ def warn_of_obsolete(key: str, replacement: str) -> None:
     logger.warning("%s is obsolete and has no effect: %s", key, replacement)
 
 
-def _given(value: Any) -> Any:
+def _collect_given_values(value: Any) -> Any:
     """Convert a section, and the sections in it, to mappings of the values that were set explicitly."""
     if isinstance(value, Options):
-        return {name: _given(getattr(value, name)) for name in value.model_fields_set}
+        return {name: _collect_given_values(getattr(value, name)) for name in value.model_fields_set}
     if isinstance(value, dict):
-        return {name: _given(nested) for name, nested in value.items()}
+        return {name: _collect_given_values(nested) for name, nested in value.items()}
     return value
 
 
 def _mistake(model: type[BaseModel], details: ErrorDetails) -> Mistake:
     path = tuple(str(part) for part in details["loc"])
-    section, field, depth = _at(model, path)
+    section, field, depth = _find_section(model, path)
     if details["type"] == "extra_forbidden":
         return unknown(path, section.option_names() if issubclass(section, Options) else section.model_fields)
     if path[-1:] == ("[key]",):
@@ -213,13 +213,13 @@ def _mistake(model: type[BaseModel], details: ErrorDetails) -> Mistake:
     if details["type"] == PROBLEM_ERROR_TYPE:
         return Mistake("value", path, details["msg"])
     if field is None:
-        return Mistake("value", path, f"expected a mapping of options; got {shown(details['input'])}")
+        return Mistake("value", path, f"expected a mapping of options; got {show(details['input'])}")
     words = field.description if depth == len(path) else field.title
-    came = shown(details["input"]) if field.repr else "a value that is not shown"
+    came = show(details["input"]) if field.repr else "a value that is not shown"
     return Mistake("value", path, f"expected {words}; got {'nothing' if details['type'] == 'missing' else came}")
 
 
-def _at(model: type[BaseModel], path: tuple[str, ...]) -> tuple[type[BaseModel], FieldInfo | None, int]:
+def _find_section(model: type[BaseModel], path: tuple[str, ...]) -> tuple[type[BaseModel], FieldInfo | None, int]:
     """Return the innermost section and field on ``path``, and the number of names that lead there. Further names of the path are
     inside a value.
     """

@@ -41,19 +41,19 @@ def pause_fields(note: str, until: PauseEnd, now: float | None) -> dict[str, obj
     if len(text) > MAX_PAUSE_NOTE_CHARACTERS:
         raise TaskValidationError(f"note must have at most {MAX_PAUSE_NOTE_CHARACTERS} characters, got {len(text)}")
     if isinstance(until, timedelta) and until > timedelta(0):
-        return {**fields_of(Pause(text)), "paused": -to_us(duration(until, "until"))}
+        return {**encode_pause(Pause(text)), "paused": -to_us(duration(until, "until"))}
     end = moment(until, "until")
     if end is not None and to_us(end) <= now_us(time.time() if now is None else now):
         raise TaskValidationError(f"until must be later than now, got {short(until)}")
-    return fields_of(Pause(text, end))
+    return encode_pause(Pause(text, end))
 
 
-def fields_of(pause: Pause) -> dict[str, object]:
+def encode_pause(pause: Pause) -> dict[str, object]:
     """Return the fields of this pause."""
     return {"paused": 1 if pause.until is None else to_us(pause.until), "pause_note": pause.note}
 
 
-def pause_of(record: Mapping[bytes, bytes | None]) -> Pause | None:
+def decode_pause(record: Mapping[bytes, bytes | None]) -> Pause | None:
     """Return the pause in a record; None if there is none."""
     value = number(record.get(b"paused"))
     if not value:

@@ -29,7 +29,7 @@ class TaskState(str, Enum):
     """The task was canceled or discarded; it is kept for ``result_ttl`` seconds."""
 
     @classmethod
-    def named(cls, name: TaskState | str) -> TaskState:
+    def from_name(cls, name: TaskState | str) -> TaskState:
         """Return the state of a ``name``, in letters of any case. Raises `TaskValidationError` for another name."""
         found = cls.__members__.get(name.upper()) if isinstance(name, str) else None
         if found is None:

@@ -22,7 +22,7 @@ from django_fairque.engine.model.durations import (
     duration,
     moment_or_span,
     positive_us,
-    rounded,
+    round_seconds,
     seconds,
     to_us,
 )
@@ -207,7 +207,7 @@ class Task(BaseModel):
     """The total number of retries."""
     max_deliveries: Annotated[int, Stored("max_deliveries", COUNT, _check_max_deliveries)] = 0
     """The largest number of starts without an outcome; 0 for the value of the queue."""
-    created_at: Annotated[float, Stored("created", PAST)] = Field(default_factory=lambda: rounded(time.time()))
+    created_at: Annotated[float, Stored("created", PAST)] = Field(default_factory=lambda: round_seconds(time.time()))
     execute_after: Annotated[float | None, Stored("due", TIME)] = None
     """The moment before which the task does not start; None for at once."""
     delay: Annotated[float | None, Stored("delay", TIME)] = None
@@ -325,12 +325,12 @@ class Task(BaseModel):
         fields["user_id"] = check_id(user_id, "user_id")
         fields["task_id"] = check_id(task_id, "task_id") if task_id is not None else new_task_id(user_id)
         fields["payload"] = payload
-        fields["created_at"] = rounded(time.time())
+        fields["created_at"] = round_seconds(time.time())
         if options:
             _check_options(options, fields)
-        return cls._made(fields, json_payload.dumps(payload, limit=limit), is_chosen=task_id is not None)
+        return cls._construct(fields, json_payload.dumps(payload, limit=limit), is_chosen=task_id is not None)
 
-    def repeated(self, user_id: str, payload: Any, max_payload_bytes: int) -> Task:
+    def copy_for_user(self, user_id: str, payload: Any, max_payload_bytes: int) -> Task:
         """Return a new task with the values of this task, for another user and with another ``payload``.
 
         For code that creates many tasks with the same options: only ``user_id`` and ``payload``, of at most
@@ -341,12 +341,12 @@ class Task(BaseModel):
         fields["task_id"] = new_task_id(user_id)
         fields["payload"] = payload
         fields["created_at"] = time.time_ns() // 1000 / 1_000_000
-        return self._made(
+        return self._construct(
             fields, json_payload.dumps(payload, limit=min(max_payload_bytes, json_payload.MAX_PAYLOAD_BYTES))
         )
 
     @classmethod
-    def _made(cls, fields: dict[str, Any], raw: bytes, *, is_chosen: bool = False) -> Task:
+    def _construct(cls, fields: dict[str, Any], raw: bytes, *, is_chosen: bool = False) -> Task:
         """Construct a task of checked fields, in a quarter of the time that pydantic's `model_construct` takes."""
         task = cls.__new__(cls)
         put = object.__setattr__
@@ -361,7 +361,7 @@ class Task(BaseModel):
         if not self._raw and not isinstance(self.payload, Undecodable):
             self._raw = json_payload.dumps(self.payload)
 
-    def carrying(self, raw: bytes, chosen_id: str | None = None) -> Task:
+    def set_payload_bytes(self, raw: bytes, chosen_id: str | None = None) -> Task:
         """Return this task itself, with its payload set as bytes. For the engine; use `create` to make a task.
 
         ``raw`` is the payload as JSON, ``chosen_id`` the id if the caller chose it, None (the default) if not.
@@ -379,7 +379,7 @@ class Task(BaseModel):
         _private(self)["_raw"] = raw
         return self
 
-    def traced(self, trace: traces.Trace) -> Task:
+    def set_trace(self, trace: traces.Trace) -> Task:
         """Return this task itself, with the ``trace``. For the code that sends it; use `create` to make a task."""
         self.__dict__.update(traceparent=trace.parent, tracestate=trace.state)
         return self
@@ -463,17 +463,17 @@ class Task(BaseModel):
         """
         due = (time.time() if now is None else now) + self.get_retry_delay(config)
         return self.model_copy(
-            update={"retry_count": self.retry_count + 1, "execute_after": rounded(due), "delay": None}
+            update={"retry_count": self.retry_count + 1, "execute_after": round_seconds(due), "delay": None}
         )
 
-    def after(self, passed: float) -> Task:
+    def copy_for_later_push(self, passed: float) -> Task:
         """Return a copy of the task for a later push. For the outbox: ``delay`` and ``expires`` are reduced by the seconds
         that have ``passed`` meanwhile.
         """
         spans = {"delay": self.delay, "expires": self.expires}
-        left = {name: max(0.0, rounded(span - passed)) for name, span in spans.items() if span is not None}
+        left = {name: max(0.0, round_seconds(span - passed)) for name, span in spans.items() if span is not None}
         copy = self.model_copy(update=left)
-        return copy.carrying(self.payload_bytes, self.task_id if self.has_chosen_id else None)
+        return copy.set_payload_bytes(self.payload_bytes, self.task_id if self.has_chosen_id else None)
 
     @property
     def push_template(self) -> PushTemplate:
@@ -487,7 +487,7 @@ class Task(BaseModel):
 
         `from_lua_result` makes an equal task from them.
         """
-        return PushArguments([self.task_id, self.user_id, self.payload_bytes, 1, self.push_template.packed()], self)
+        return PushArguments([self.task_id, self.user_id, self.payload_bytes, 1, self.push_template.pack()], self)
 
     def to_redis_dict(self) -> dict[str, str | bytes]:
         """Return the fields of the task's hash, with the payload and the other values of a push.
@@ -501,7 +501,7 @@ class Task(BaseModel):
                 form = kind.write(value)
                 fields[field] = form if isinstance(form, bytes) else str(form)
         if self.traceparent:
-            fields["trace"] = self.trace.stored()
+            fields["trace"] = self.trace.encode()
         if self.has_chosen_id:
             fields[CHOSEN_ID_FIELD] = "1"
         return fields
@@ -520,7 +520,7 @@ class Task(BaseModel):
             payload: Any = json_payload.loads(raw)
         except TaskSerializationError as error:
             payload = Undecodable(raw, str(error))
-        return cls._made({**decode_task(data), "payload": payload}, raw, is_chosen=CHOSEN_ID_FIELD in data)
+        return cls._construct({**decode_task(data), "payload": payload}, raw, is_chosen=CHOSEN_ID_FIELD in data)
 
     @classmethod
     def from_lua_result(cls, values: Sequence[bytes]) -> Task:
@@ -543,14 +543,14 @@ class Task(BaseModel):
     @classmethod
     def _from_push_arguments(cls, values: Sequence[Any]) -> Task:
         task_id, user_id, raw, _count, packed = values
-        form = PushTemplate.unpacked(packed)
-        fields = {**_DEFAULTS, "task_id": task_id, "user_id": user_id, "created_at": rounded(time.time())}
+        form = PushTemplate.unpack(packed)
+        fields = {**_DEFAULTS, "task_id": task_id, "user_id": user_id, "created_at": round_seconds(time.time())}
         fields.update({name: value for name, value in form._asdict().items() if name in cls.model_fields})
         fields["priority"] = Priority(form.priority)
         fields["payload"] = json_payload.loads(raw)
         if isinstance(values, PushArguments):
             fields.update(values.others)
-        return cls._made(fields, raw, is_chosen=form.is_chosen)
+        return cls._construct(fields, raw, is_chosen=form.is_chosen)
 
 
 class PushTemplate(NamedTuple):
@@ -582,7 +582,7 @@ class PushTemplate(NamedTuple):
     """Whether the caller chose the task's id."""
 
     @classmethod
-    def unpacked(cls, packed: bytes) -> PushTemplate:
+    def unpack(cls, packed: bytes) -> PushTemplate:
         """Return the template in the bytes ``packed``. Raises `ValueError`, `TypeError` or `LookupError` for other bytes."""
         found: dict[str, Any] = {"delay": None, "expires": None, "retry_count": 0, "max_deliveries": 0}
         for name, form in zip(TEMPLATE_ORDER, unpack(packed), strict=False):
@@ -593,7 +593,7 @@ class PushTemplate(NamedTuple):
         return cls(**found)
 
     @lru_cache(maxsize=256)  # noqa: B019 - of a tuple, and few: most calls repeat the options of earlier ones
-    def packed(self) -> bytes:
+    def pack(self) -> bytes:
         """Return the template in the form and order that ``push.lua`` reads."""
         forms: list[int | str | bytes] = []
         for name in TEMPLATE_ORDER:
@@ -751,7 +751,7 @@ def decode_task(data: Mapping[str, bytes]) -> dict[str, Any]:
                 name, read = _READ[field]
                 found[name] = read(form)
         if data.get("trace"):
-            trace = traces.restored(data["trace"])
+            trace = traces.decode_trace(data["trace"])
             found["traceparent"], found["tracestate"] = trace.parent, trace.state
     except (KeyError, ValueError) as error:
         raise TaskSerializationError(f"the record of a task is damaged: {error!r}") from error

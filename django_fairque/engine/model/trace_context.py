@@ -44,8 +44,8 @@ class Trace(NamedTuple):
         """The flags of the trace, as a number."""
         return int(self.parent[53:55] or "0", 16)
 
-    def stored(self) -> str:
-        """Return the trace in the form in which the record of a task keeps it; `restored` reads it."""
+    def encode(self) -> str:
+        """Return the trace in the form in which the record of a task keeps it; `decode_trace` reads it."""
         return f"{self.parent} {self.state}" if self.state else self.parent
 
 
@@ -58,8 +58,8 @@ def read(parent: str | None, state: str | None = "") -> Trace:
     return Trace(known, read_state(state or "")) if known else NO_TRACE
 
 
-def restored(text: bytes) -> Trace:
-    """Return the trace that `Trace.stored` wrote; `NO_TRACE` if the record is damaged."""
+def decode_trace(text: bytes) -> Trace:
+    """Return the trace that `Trace.encode` wrote; `NO_TRACE` if the record is damaged."""
     parent, _, state = text.decode("ascii", "replace").partition(" ")
     return read(parent, state)
 

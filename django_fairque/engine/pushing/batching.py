@@ -127,7 +127,7 @@ class Part:
         return len(self.indexes) < MAX_GRAPH_TASKS and self.edges + len(task.depends_on) <= MAX_GRAPH_EDGES
 
 
-def parts_of(tasks: Sequence[Task]) -> list[Part]:
+def divide_tasks(tasks: Sequence[Task]) -> list[Part]:
     """Divide the tasks of a call into parts that are sent together, in the order of their first tasks.
 
     Each run is a part. Tasks without a run that depend on each other are a part. Successive tasks that depend only on tasks of

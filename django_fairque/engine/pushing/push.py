@@ -68,7 +68,7 @@ def push(shards: Shards, task: Task, now: float | None) -> Operation[PushResult]
         return (yield from push_graph(shards, [task], task.run_id, now))[0]
     if conflicts := (yield from _find_id_conflicts(shards, [task])):
         raise push_refused(shards.name, list(conflicts.values()))
-    return (yield from push_to_shard(shards.of(task.user_id), task, now))
+    return (yield from push_to_shard(shards.get_shard(task.user_id), task, now))
 
 
 def push_to_shard(commands: Commands, task: Task, now: float | None) -> Operation[PushResult]:
@@ -82,7 +82,7 @@ def push_batch(shards: Shards, tasks: Iterable[Task], now: float | None) -> Oper
     if not any(task.depends_on or task.run_id for task in found):
         return all_accepted(shards.home, (yield from push_singles(found, now)))
     results: dict[int, PushResult] = {}
-    for part in batching.parts_of(found):
+    for part in batching.divide_tasks(found):
         some = [found[index] for index in part.indexes]
         done = yield from _push_part(shards, part, some, now) if part.is_graph else push_singles(some, now)
         results.update(zip(part.indexes, done, strict=True))
@@ -191,7 +191,9 @@ def forget_delivered(shards: Shards, task_ids: Iterable[str], now: float | None)
 
 def _by_shard(shards: Shards, tasks: Sequence[Task], known: Mapping[int, PushResult]) -> dict[Commands, list[int]]:
     """Group the indexes of the tasks by their users' shards, without tasks whose result is known."""
-    return indexes_by_shard(None if index in known else shards.of(task.user_id) for index, task in enumerate(tasks))
+    return indexes_by_shard(
+        None if index in known else shards.get_shard(task.user_id) for index, task in enumerate(tasks)
+    )
 
 
 def _split_graph(shards: Shards, tasks: Sequence[Task], run_id: str) -> Operation[tuple[Commands, Graph, list[int]]]:
@@ -208,7 +210,7 @@ def _split_graph(shards: Shards, tasks: Sequence[Task], run_id: str) -> Operatio
         return shards.home, Graph(run_id, mode=1), list(range(len(tasks)))
     for index in (yield from _find_id_conflicts(shards, tasks)):
         raise batching.id_conflict_error(shards.name, tasks[index].task_id, tasks)
-    places = {task.task_id: shards.of(task.user_id) for task in tasks}
+    places = {task.task_id: shards.get_shard(task.user_id) for task in tasks}
     outside = dict.fromkeys(name for task in tasks for name in task.depends_on if name not in places)
     dependents = {name: places[task.task_id] for task in reversed(tasks) for name in task.depends_on}
     located = yield from shards.locate(outside, dependents)
@@ -246,7 +248,7 @@ def _find_id_conflicts(shards: Shards, tasks: Sequence[Task]) -> Operation[dict[
     """
     if len(shards) == 1:
         return {}
-    chosen = {index: shards.of(task.user_id) for index, task in enumerate(tasks) if task.has_chosen_id}
+    chosen = {index: shards.get_shard(task.user_id) for index, task in enumerate(tasks) if task.has_chosen_id}
     candidates = [(index, shard) for index, own in chosen.items() for shard in shards if shard is not own]
     if not candidates:
         return {}
@@ -276,7 +278,7 @@ def _check_known(shards: Shards, tasks: Sequence[Task], located: Mapping[str, Co
 def _check_room(shards: Shards, tasks: Sequence[Task]) -> Operation[None]:
     """Check the backlogs of users on other shards before the push: those shards can't refuse their parts later."""
     users = list(dict.fromkeys(task.user_id for task in tasks))
-    for stats in (yield from users_stats(shards.across(), users)):
+    for stats in (yield from users_stats(shards.route_names(), users)):
         limit = stats.max_backlog or shards.config.max_backlog
         coming = sum(task.user_id == stats.user_id for task in tasks)
         if limit and stats.sizes.total - stats.sizes.running + coming > limit:
@@ -402,11 +404,11 @@ def push_args(commands: Commands, tasks: Sequence[Task], graph: Graph = NO_GRAPH
             payload += SIGNATURE_SEPARATOR + sign(key, prefix, queue, task.name, task.user_id, payload, *known, spans)
         args += (task.task_id, task.user_id, payload, form)
         if task.traceparent:
-            traced += (len(args) // 4, task.trace.stored())
+            traced += (len(args) // 4, task.trace.encode())
     is_kept = bool(graph.parts)
     for template in forms:
         is_kept = is_kept or template.is_chosen or bool(template.unique_key)
-        args.append(template.packed())
+        args.append(template.pack())
     if graph.mode:
         args += batching.dependency_args(tasks, graph.remote)
     is_part = graph.mode == 2  # the script that accepts the graph adds its time as the last argument

@@ -112,7 +112,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         Nothing is changed then.
         """
         before = await self._drive(resharding.read_shard_count(self._shards))
-        old, new = (self._shards.spread_over(number) for number in (before, shards))
+        old, new = (self._shards.with_shard_count(number) for number in (before, shards))
         return before, (await self._drive(resharding.reshard(old, new, now)) if before != shards else None)
 
     async def _run_and_carry(self, steps: Operation[T]) -> T:
@@ -513,7 +513,7 @@ class AsyncFairQueue(executor.QueueOfShards):
 
     def user(self, user_id: str) -> AsyncUserQueue:
         """Return the settings and figures of user ``user_id``, known or not, and how to change them. Sends nothing."""
-        return AsyncUserQueue(self._shards.of(check_id(user_id, "user_id")), self._run, user_id)
+        return AsyncUserQueue(self._shards.get_shard(check_id(user_id, "user_id")), self._run, user_id)
 
     def organization(self, organization: str) -> AsyncOrganizationQueue:
         """Return settings and figures of an ``organization``, known or not, and how to change them. Sends nothing."""
@@ -554,7 +554,7 @@ class AsyncFairQueue(executor.QueueOfShards):
 
     async def matching(self, search: Search) -> MatchingTasks:
         """Return the ids of all tasks that match ``search``, among the first ``look_at`` records of its state."""
-        return await self._read_all_shards(lambda shards: finding.matching(shards, search))
+        return await self._read_all_shards(lambda shards: finding.find_matching_tasks(shards, search))
 
     async def get_task(self, task_id: str) -> Task:
         """Return the task ``task_id`` as it is now. Raises `TaskNotFoundError` if the queue does not know it."""
@@ -904,7 +904,7 @@ class AsyncDeadLetterQueue:
         that it leaves out letters that came later.
         """
         return await self._read_all_shards(
-            lambda shards: sync_dead_letters.matching(shards, Filter.create(filters), now)
+            lambda shards: sync_dead_letters.count_matching(shards, Filter.create(filters), now)
         )
 
     async def requeue(self, entry_id: str, payload: Any = None, *, now: float | None = None) -> str:
@@ -1304,7 +1304,7 @@ class AsyncXCom:
 
     def __init__(self, shards: Shards, run: AsyncDriver, namespace: str, user: str = "") -> None:
         self.namespace = check_id(namespace, "namespace")
-        self._shards, self._commands, self._run = shards, shards.of(namespace), run
+        self._shards, self._commands, self._run = shards, shards.get_shard(namespace), run
         self._user = user and check_id(user, "user")
 
     async def push(self, key: str, value: Any, *, ttl: float | None = None, now: float | None = None) -> None:

@@ -50,12 +50,12 @@ class QueueOfShards:
             part._parent_queue = self  # noqa: SLF001 - an object of this class
         return parts
 
-    def shard_scheduler_for(self, users: Users, steal: Users) -> ShardScheduler:
+    def create_shard_scheduler(self, users: Users, steal: Users) -> ShardScheduler:
         """Return a new scheduler of the queue's shards, for a worker that serves one after the other.
 
         ``users`` and ``steal`` are those of `pop_batch`.
         """
-        return ShardSchedulers(len(self._shards)).of(users, steal, self._shards.number_of)
+        return ShardSchedulers(len(self._shards)).get_scheduler(users, steal, self._shards.get_shard_index)
 
     @property
     def parent_queue(self) -> Self:

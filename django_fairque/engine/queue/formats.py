@@ -27,7 +27,7 @@ def convert_queue(queue: FairQueue, number: int, *, now: float | None = None) ->
 def _all_shards(queue: FairQueue) -> Shards:
     """Return the shards that have the queue's data, whatever number is configured. This does not check the format."""
     shards = queue._shards  # noqa: SLF001
-    return shards.spread_over(queue._drive(read_shard_count(shards)))  # noqa: SLF001
+    return shards.with_shard_count(queue._drive(read_shard_count(shards)))  # noqa: SLF001
 
 
 def read_format(shards: Shards) -> Operation[int | None]:

@@ -102,7 +102,7 @@ class FairQueue(executor.QueueOfShards):
         Nothing is changed then.
         """
         before = self._drive(resharding.read_shard_count(self._shards))
-        old, new = (self._shards.spread_over(number) for number in (before, shards))
+        old, new = (self._shards.with_shard_count(number) for number in (before, shards))
         return before, (self._drive(resharding.reshard(old, new, now)) if before != shards else None)
 
     def _run_and_carry(self, steps: Operation[T]) -> T:
@@ -493,7 +493,7 @@ class FairQueue(executor.QueueOfShards):
 
     def user(self, user_id: str) -> UserQueue:
         """Return the settings and figures of user ``user_id``, known or not, and how to change them. Sends nothing."""
-        return UserQueue(self._shards.of(check_id(user_id, "user_id")), self._run, user_id)
+        return UserQueue(self._shards.get_shard(check_id(user_id, "user_id")), self._run, user_id)
 
     def organization(self, organization: str) -> OrganizationQueue:
         """Return settings and figures of an ``organization``, known or not, and how to change them. Sends nothing."""
@@ -534,7 +534,7 @@ class FairQueue(executor.QueueOfShards):
 
     def matching(self, search: Search) -> MatchingTasks:
         """Return the ids of all tasks that match ``search``, among the first ``look_at`` records of its state."""
-        return self._read_all_shards(lambda shards: finding.matching(shards, search))
+        return self._read_all_shards(lambda shards: finding.find_matching_tasks(shards, search))
 
     def get_task(self, task_id: str) -> Task:
         """Return the task ``task_id`` as it is now. Raises `TaskNotFoundError` if the queue does not know it."""

@@ -66,29 +66,31 @@ class Timing:
             )
         timing = cls(cron, None if every is None else float(every), zone, start)
         find_zone(zone)
-        if cron is not None and timing.following(start) is None:
+        if cron is not None and timing.find_next_run(start) is None:
             raise TaskValidationError(f"the cron expression {short(cron)} never fires: no such moment within 50 years")
         return timing
 
-    def following(self, moment: float) -> float | None:
+    def find_next_run(self, moment: float) -> float | None:
         """Return the first run time after ``moment``, as Unix times; None if there is none within 50 years."""
         if self.every is not None:
             passed = (to_us(moment) - to_us(self.start)) // to_us(self.every)
             return (to_us(self.start) + (max(passed, 0) + (passed >= 0)) * to_us(self.every)) / 1_000_000
-        return next(self._from(moment), None)
+        return next(self._iterate_run_times(moment), None)
 
-    def last_until(self, moment: float, first: float) -> float:
+    def find_last_run(self, moment: float, first: float) -> float:
         """Return the last run time at or before ``moment``, as Unix times; ``first`` is one that is known to be."""
         if self.every is not None:
             steps = (to_us(moment) - to_us(first)) // to_us(self.every)
             return (to_us(first) + steps * to_us(self.every)) / 1_000_000
         for span in _SPANS:
-            run_times = takewhile(lambda run_time: run_time <= moment, self._from(max(first - 1, moment - span)))
+            run_times = takewhile(
+                lambda run_time: run_time <= moment, self._iterate_run_times(max(first - 1, moment - span))
+            )
             if last := deque(run_times, maxlen=1):
                 return last[0]
         return first
 
-    def _from(self, moment: float) -> Iterator[float]:
+    def _iterate_run_times(self, moment: float) -> Iterator[float]:
         """Yield the run times of the cron expression after ``moment``."""
         start = datetime.fromtimestamp(moment, timezone.utc).astimezone(find_zone(self.zone))
         try:

@@ -134,11 +134,11 @@ class Schedule:
         task = self.make_task(None)
         return SignedFields(prefix, queue, task.name, task.user_id, task.payload_bytes)
 
-    def following(self, moment: float, count: int) -> Iterator[float]:
+    def iterate_next_runs(self, moment: float, count: int) -> Iterator[float]:
         """Yield the next ``count`` run times after ``moment``, as Unix times, as far as the calendar goes."""
         with suppress(OverflowError):
             for _ in range(count):
-                following = self.timing.following(moment)
+                following = self.timing.find_next_run(moment)
                 if following is None or following > LAST_RUN_TIME:
                     return
                 yield following
@@ -160,7 +160,7 @@ class Fired:
     error: str = ""
 
 
-def template_of(task: Task | Template) -> dict[str, Any]:
+def extract_template(task: Task | Template) -> dict[str, Any]:
     """Return the arguments of `Task.create` that a schedule keeps of a task; ``unique_for`` and ``debounce`` are left out."""
     made = task if isinstance(task, Task) else task.to_task() if hasattr(task, "to_task") else None
     if made is None:
@@ -177,7 +177,7 @@ def template_of(task: Task | Template) -> dict[str, Any]:
     return {**fields, "priority": int(made.priority), "payload": json_payload.loads(made.payload_bytes)}
 
 
-def expires_of(task: Task | Template) -> float | None:
+def get_expiry_seconds(task: Task | Template) -> float | None:
     """Return the seconds after which the task expires, if the task or the call has them."""
     return getattr(task, "expires", None)
 
@@ -189,11 +189,11 @@ def create(name: str, task: Task | Template, now: float, options: dict[str, Any]
         raise TaskValidationError(
             f"a schedule's name has at most {MAX_SCHEDULE_NAME_CHARACTERS} characters, got {len(name)}"
         )
-    given: dict[str, Any] = {"start": now, "expires": expires_of(task), **options}
+    given: dict[str, Any] = {"start": now, "expires": get_expiry_seconds(task), **options}
     given = {key: value.total_seconds() if isinstance(value, timedelta) else value for key, value in given.items()}
     start = moment(given["start"], "start")
     given["start"] = now if start is None else start
-    schedule = Schedule(name, template_of(task), **given)
+    schedule = Schedule(name, extract_template(task), **given)
     if schedule.missed not in MISSED_POLICIES:
         raise TaskValidationError(f"missed must be one of {', '.join(MISSED_POLICIES)}, got {short(schedule.missed)}")
     if isinstance(schedule.grace, bool) or not isinstance(schedule.grace, (int, float)) or schedule.grace < 0:
@@ -255,7 +255,7 @@ def add_on_shard(
     change: DeclaredChange | None = None,
 ) -> Operation[Schedule]:
     moment = yield from server_time(now)
-    schedule = _signed(commands, create(name, task, moment, options))
+    schedule = _sign_schedule(commands, create(name, task, moment, options))
     for _ in range(WRITE_ATTEMPTS):
         known = yield from _find(commands, name)
         if known is not None and schedule.every == known.every and "start" not in options:
@@ -265,7 +265,7 @@ def add_on_shard(
         following = None
         if schedule.enabled:
             same = known is not None and known.enabled and known.timing == schedule.timing
-            following = known.next_at if same and known is not None else schedule.timing.following(moment)
+            following = known.next_at if same and known is not None else schedule.timing.find_next_run(moment)
         extra = [] if change is None else change.arguments(known, moment)
         if (yield from _set(commands, known, schedule, following, now, extra)):
             return (yield from get(commands, name))
@@ -282,7 +282,7 @@ def set_enabled(commands: Commands, name: str, *, enabled: bool, now: float | No
         known = yield from get(commands, name)
         if known.enabled is enabled:
             return
-        following = known.timing.following(moment) if enabled else None
+        following = known.timing.find_next_run(moment) if enabled else None
         if (yield from _set(commands, known, replace(known, enabled=enabled), following, now)):
             return
     raise _busy(name)
@@ -291,7 +291,7 @@ def set_enabled(commands: Commands, name: str, *, enabled: bool, now: float | No
 def sign(commands: Commands, name: str, now: float | None) -> Operation[None]:
     for _ in range(WRITE_ATTEMPTS):
         known = yield from get(commands, name)
-        if (yield from _set(commands, known, _signed(commands, known), known.next_at, now)):
+        if (yield from _set(commands, known, _sign_schedule(commands, known), known.next_at, now)):
             return
     raise _busy(name)
 
@@ -382,9 +382,9 @@ def _fire(commands: Commands, schedule: Schedule, moment: float, now: float | No
     is_fired = True
     if moment - run_time > schedule.grace and schedule.missed != "all":
         # A run time that is late by exactly the grace is not missed.
-        run_time = timing.last_until(moment - schedule.grace - 1e-6, run_time)
+        run_time = timing.find_last_run(moment - schedule.grace - 1e-6, run_time)
         is_fired = schedule.missed == "one"
-    following = timing.following(run_time)
+    following = timing.find_next_run(run_time)
     pushed, task_id, error = push_args(commands, []), "", ""
     if is_fired:
         try:
@@ -430,7 +430,7 @@ def change(commands: Commands, args: Sequence[Any], now: float | None) -> Operat
     return code
 
 
-def _signed(commands: Commands, schedule: Schedule) -> Schedule:
+def _sign_schedule(commands: Commands, schedule: Schedule) -> Schedule:
     fields = schedule.signed_fields(commands.config.prefix, commands.name)
     return replace(schedule, signature=sign_payload(fields, commands.config.signing_key.read()).decode())
 
@@ -465,7 +465,7 @@ def check_options(options: dict[str, Any]) -> dict[str, Any]:
 
 def places(shards: Shards, name: str, task: Task | Template) -> Operation[tuple[Commands, Sequence[Commands]]]:
     """Return the shard for a schedule, and the shards from which to remove it because its task had another user before."""
-    there = shards.of(str(template_of(task)["user_id"]))
+    there = shards.get_shard(str(extract_template(task)["user_id"]))
     if len(shards) == 1:
         return there, ()
     holders = yield from _holders(shards, name)

@@ -37,7 +37,7 @@ class Keys:
         """A key without a user or task in its name, such as ``ring``."""
         return self._prefix + name
 
-    def of(self, task_id: str) -> Keys:  # noqa: ARG002 - there is one shard here
+    def get_shard_keys(self, task_id: str) -> Keys:  # noqa: ARG002 - there is one shard here
         """The keys of the shard that a task lies on."""
         return self
 
@@ -50,10 +50,10 @@ class Keys:
         return (self,)
 
     def task(self, task_id: str) -> str:
-        return f"{self.of(task_id)}task:{task_id}"
+        return f"{self.get_shard_keys(task_id)}task:{task_id}"
 
     def payload(self, task_id: str) -> str:
-        return f"{self.of(task_id)}payload:{task_id}"
+        return f"{self.get_shard_keys(task_id)}payload:{task_id}"
 
     def of_task(self, task_id: str) -> tuple[str, str]:
         """Return the keys of a task's record and of its payload, which may have a head. A known task has at least one
@@ -62,10 +62,10 @@ class Keys:
         return self.task(task_id), self.payload(task_id)
 
     def history(self, task_id: str) -> str:
-        return f"{self.of(task_id)}history:{task_id}"
+        return f"{self.get_shard_keys(task_id)}history:{task_id}"
 
     def logs(self, task_id: str) -> str:
-        return f"{self.of(task_id)}logs:{task_id}"
+        return f"{self.get_shard_keys(task_id)}logs:{task_id}"
 
     def user(self, user_id: str) -> str:
         return f"{self.of_user(user_id)}user:{user_id}"
@@ -101,7 +101,7 @@ class Keys:
 
     def blocked(self, task_id: str) -> str:
         """Return the key of the tasks that this task waits for."""
-        return f"{self.of(task_id)}deps:blocked:{task_id}"
+        return f"{self.get_shard_keys(task_id)}deps:blocked:{task_id}"
 
     def run(self, run_id: str) -> str:
         return f"{self._prefix}run:{run_id}"

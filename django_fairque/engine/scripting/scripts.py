@@ -103,7 +103,7 @@ class Command:
     body: str
     includes: Sequence[str]
 
-    def registered(self) -> str:
+    def build_registration(self) -> str:
         """Return the Lua code that registers the function."""
         flags = ", ".join(map(repr, self.flags))
         return _COMMAND.format(name=self.name, flags=flags, read_keys=self.read_keys, body=self.body)
@@ -121,7 +121,7 @@ def _lines(commands: Sequence[Command], depth: int, includes: Mapping[str, str])
     deeper: dict[str, list[Command]] = {}
     for command in commands:
         if len(command.includes) == depth:
-            yield command.registered()
+            yield command.build_registration()
         else:
             deeper.setdefault(command.includes[depth], []).append(command)
     for name, some in deeper.items():

@@ -42,7 +42,7 @@ def read_fields(
     return records, replies[len(tasks) + len(at_once) :]
 
 
-def read_fields_of(keys: Keys, task_ids: Sequence[str], *fields: str) -> Operation[list[list[bytes | None]]]:
+def read_task_fields(keys: Keys, task_ids: Sequence[str], *fields: str) -> Operation[list[list[bytes | None]]]:
     """`read_fields` of tasks of one shard, alone."""
     records, _ = yield from read_fields([(keys, task_id) for task_id in task_ids], fields)
     return records

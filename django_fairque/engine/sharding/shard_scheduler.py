@@ -62,14 +62,14 @@ class FairShardOrder:
             return -math.inf
         if self._places[index] is not None:
             return self._turn(index)
-        return min((self._turn(other) for other in self._known()), default=self._virtual_time)
+        return min((self._turn(other) for other in self._list_known_shards()), default=self._virtual_time)
 
     def came(self, index: int) -> float:
         """Return when the next user came, if it is a newcomer: it goes before others with the same turn."""
         came = self._came[index]
         return math.inf if came is None else came
 
-    def _known(self) -> list[int]:
+    def _list_known_shards(self) -> list[int]:
         """List the shards with a waiting user and a known offset."""
         pairs = enumerate(zip(self._places, self._offsets, strict=True))
         return [index for index, (place, offset) in pairs if place is not None and offset is not None]
@@ -78,7 +78,7 @@ class FairShardOrder:
         """Return the next user's position in the common count; a newcomer's is not before those of newcomers that came
         earlier.
         """
-        earlier = [shard for shard in self._known() if self.came(shard) < self.came(index) < math.inf]
+        earlier = [shard for shard in self._list_known_shards() if self.came(shard) < self.came(index) < math.inf]
         return max((self._places[shard] or 0.0) + (self._offsets[shard] or 0.0) for shard in (index, *earlier))
 
     def has(self, index: int) -> bool:
@@ -104,7 +104,7 @@ class FairShardOrder:
         self._places[index], self._came[index] = place, came
         self._has_others[index] = place is not None and (came is None or self._has_others[index])
 
-    def looked(self, index: int, score: float | None, *, is_first: bool) -> None:  # noqa: ARG002 - the same call for each order of shards
+    def record_first_score(self, index: int, score: float | None, *, is_first: bool) -> None:  # noqa: ARG002 - the same call for each order of shards
         """Record the ``score`` of the first user in the shard's ring; it is below 0 for a newcomer."""
         if score is None or score >= 0:
             self.seen(index, score)
@@ -114,7 +114,7 @@ class FairShardOrder:
             if tag is None or tag >= newcomer_place:  # else the first of the others is overdue
                 self.seen(index, newcomer_place, score)
 
-    def served(
+    def record_served_tasks(
         self, index: int, virtual_time: float, place: float | None, given: float, head: NewcomerHead | None = None
     ) -> None:
         """Record that the shard gave ``given`` tasks, and that its next user is at ``place``; ``head`` is about newcomers."""
@@ -168,14 +168,14 @@ class ListShardOrder:
             self._reached[index] = max(self._reached[index], self._virtual_time)
         self._has[index] = is_there
 
-    def looked(self, index: int, score: float | None, *, is_first: bool) -> None:
+    def record_first_score(self, index: int, score: float | None, *, is_first: bool) -> None:
         """Record whether the shard's ring has a user, of the list or not. Later replies say more about the list, so
         only the first read of a request counts, or an empty ring.
         """
         if is_first or score is None:
             self.seen(index, score if index in self._homes else None)
 
-    def served(
+    def record_served_tasks(
         self,
         index: int,
         virtual_time: float,  # noqa: ARG002 - a list has none
@@ -242,17 +242,17 @@ class ShardScheduler:
         for order in self._orders:
             order.seen(index, place)
 
-    def looked(self, index: int, score: float | None, *, is_first: bool) -> None:
+    def record_first_score(self, index: int, score: float | None, *, is_first: bool) -> None:
         """Record the ``score`` of the first user in the ring of shard ``index``, read for the first time for a request
         (``is_first``) or again.
         """
         for order in self._orders:
-            order.looked(index, score, is_first=is_first)
+            order.record_first_score(index, score, is_first=is_first)
 
-    def served(self, index: int, reply: Settled) -> None:
+    def record_reply(self, index: int, reply: Settled) -> None:
         """Record what the ``reply`` of shard ``index`` contains."""
         for order, head in zip(self._orders, reply.shard_heads, strict=False):  # the lists of its request
-            order.served(index, reply.virtual_time, head.place, head.given, reply.newcomers)
+            order.record_served_tasks(index, reply.virtual_time, head.place, head.given, reply.newcomers)
 
 
 class ShardSchedulers:
@@ -263,7 +263,7 @@ class ShardSchedulers:
         self._all = FairShardOrder(size)
         self._kept: dict[object, ShardScheduler] = {}
 
-    def of(self, users: Users, steal: Users, home: Callable[[str], int]) -> ShardScheduler:
+    def get_scheduler(self, users: Users, steal: Users, home: Callable[[str], int]) -> ShardScheduler:
         """Return the scheduler for ``users``, and ``steal`` as the second list. ``home`` returns the number of a user's
         shard.
         """

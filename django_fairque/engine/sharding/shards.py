@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from django_fairque.engine.model.durations import check_integer
 from django_fairque.engine.model.errors import RedisConnectionError, ShardsAwayError
-from django_fairque.engine.model.ids import bucket_in, bucket_of, check_id
+from django_fairque.engine.model.ids import check_id, compute_bucket, parse_bucket
 from django_fairque.engine.model.lease import Lease, check_lease
 from django_fairque.engine.model.options import MAX_SHARDS, QueueConfig
 from django_fairque.engine.scripting.commands import Commands, Keys
@@ -62,7 +62,7 @@ class Shards:
             numbers,
         )
 
-    def spread_over(self, number: int) -> Shards:
+    def with_shard_count(self, number: int) -> Shards:
         """Return the same queue with this number of shards instead of the configured number."""
         check_integer(number, "shards", 1, MAX_SHARDS)
         return Shards(self.name, self.config.model_copy(update={"shards": number}))
@@ -74,13 +74,13 @@ class Shards:
         """Yield the shards that can be reached."""
         return (shard for shard in self.all if self.is_present(shard)) if self.missing else iter(self.all)
 
-    def of(self, name: str) -> Commands:
+    def get_shard(self, name: str) -> Commands:
         """Return the shard of a user, a run or a namespace."""
-        return self.home if len(self.all) == 1 else self.all[self.number_of(name)]
+        return self.home if len(self.all) == 1 else self.all[self.get_shard_index(name)]
 
-    def number_of(self, name: str) -> int:
-        """Return the index of the shard that `of` returns."""
-        return bucket_of(name) % len(self.all)
+    def get_shard_index(self, name: str) -> int:
+        """Return the index of the shard that `get_shard` returns."""
+        return compute_bucket(name) % len(self.all)
 
     def of_lease(self, lease: Lease) -> Commands:
         """Return the shard of a lease. Raises `TaskValidationError` if ``lease`` is not a lease."""
@@ -91,7 +91,7 @@ class Shards:
         """Return the shard that an id names; None for a chosen id, if there are several shards."""
         if len(self.all) == 1:
             return self.home
-        bucket = bucket_in(task_id)
+        bucket = parse_bucket(task_id)
         return None if bucket is None else self.all[bucket % len(self.all)]
 
     def locate(
@@ -126,15 +126,15 @@ class Shards:
         """Return the shard of one task."""
         return (yield from self.locate([task_id]))[task_id]
 
-    def around(self, task_ids: Iterable[str], near: Commands | None = None) -> Operation[Commands]:
+    def route_tasks(self, task_ids: Iterable[str], near: Commands | None = None) -> Operation[Commands]:
         """Return commands that read each of these tasks on its shard (`locate`), and any task whose id names its shard."""
         if len(self.all) == 1:
             return self.home
         ids = list(task_ids)
         return Across(self, (yield from self.locate(ids, dict.fromkeys(ids, near) if near else None)))
 
-    def across(self) -> Commands:
-        """Return commands that read users, runs, namespaces, and tasks whose ids name their shard, as those of `around`
+    def route_names(self) -> Commands:
+        """Return commands that read users, runs, namespaces, and tasks whose ids name their shard, as those of `route_tasks`
         do.
         """
         return self.home if len(self.all) == 1 else Across(self, {})
@@ -161,12 +161,12 @@ class _KeysAcross(Keys):
         super().__init__(shards.config.prefix, shards.name)
         self._shards, self._places = shards, places
 
-    def of(self, task_id: str) -> Keys:
+    def get_shard_keys(self, task_id: str) -> Keys:
         there = self._shards.shard_in_id(task_id) or self._places.get(task_id, self._shards.home)
         return there.keys
 
     def of_user(self, name: str) -> Keys:
-        return self._shards.of(name).keys
+        return self._shards.get_shard(name).keys
 
     def everywhere(self) -> Sequence[Keys]:
         return [shard.keys for shard in self._shards.all]

@@ -33,7 +33,7 @@ class HourRecord:
     def field(self) -> str:
         return str(self.hour % KEPT_HOURS)
 
-    def packed(self) -> str:
+    def pack(self) -> str:
         return " ".join(map(str, (self.hour, self.ready, self.oldest_us, *self.first, *self.latest)))
 
     @classmethod
@@ -81,7 +81,7 @@ def hours(shards: Sequence[Mapping[bytes, bytes]], first: int, count: int) -> li
     return found
 
 
-def sampled(records: Sequence[Mapping[bytes, bytes]]) -> dict[str, Any]:
+def merge(records: Sequence[Mapping[bytes, bytes]]) -> dict[str, Any]:
     """``ready`` and ``oldest_wait`` in the records of some minutes: the most of all samples, None without any."""
     some = [record for record in records if b"ready" in record]
     return {

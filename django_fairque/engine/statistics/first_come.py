@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from django_fairque.engine.model.durations import check_integer, number, to_us
 from django_fairque.engine.scripting.operations import Operation, Read, read_sound, read_together
-from django_fairque.engine.scripting.task_fields import read_fields_of
+from django_fairque.engine.scripting.task_fields import read_task_fields
 
 if TYPE_CHECKING:
     from django_fairque.engine.scripting.commands import Commands
@@ -241,7 +241,7 @@ def _read_served_tasks(commands: Commands, most: int) -> Operation[tuple[list[Se
     )
     finished = list(dict.fromkeys(task_id for block in blocks for task_id in block))
     ids = [task_id.decode() for task_id in [*finished, *running]]
-    records = yield from read_fields_of(keys, ids, "user", "ready", "created", "started", "ended")
+    records = yield from read_task_fields(keys, ids, "user", "ready", "created", "started", "ended")
     tasks = []
     for index, (user, ready, created, started, ended) in enumerate(records):
         has_finished = index < len(finished)

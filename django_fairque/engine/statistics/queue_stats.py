@@ -16,13 +16,13 @@ from django_fairque.engine.inspection.pages import PartialList, check_limit
 from django_fairque.engine.model.durations import check_integer, number
 from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.options import STARVABLE_PRIORITIES
-from django_fairque.engine.model.pauses import PAUSE_FIELDS, Pause, pause_of
+from django_fairque.engine.model.pauses import PAUSE_FIELDS, Pause, decode_pause
 from django_fairque.engine.model.priority import SCORE_PER_PRIORITY, Priority
 from django_fairque.engine.model.records import FailureType, TaskState
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, ORGANIZATION_PREFIX, Commands
 from django_fairque.engine.scripting.operations import Operation, Read, read_each, read_sound, read_together
-from django_fairque.engine.scripting.task_fields import read_fields_of
-from django_fairque.engine.statistics.backlog import Trend, backlog_trend, hours, sampled
+from django_fairque.engine.scripting.task_fields import read_task_fields
+from django_fairque.engine.statistics.backlog import Trend, backlog_trend, hours, merge
 from django_fairque.engine.statistics.deployments import DEPLOYMENTS_KEY, Deployment, parse_deployments
 from django_fairque.engine.statistics.health import attendance, attendance_reads
 from django_fairque.engine.transport import cluster as clusters
@@ -65,7 +65,7 @@ class Histograms:
     resolutions: Counter[int] = field(default_factory=Counter)
 
     @classmethod
-    def of(cls, records: Iterable[Mapping[bytes, bytes]]) -> Histograms:
+    def from_records(cls, records: Iterable[Mapping[bytes, bytes]]) -> Histograms:
         """Return the histograms in the records of some minutes."""
         found = cls()
         for name, value in (item for record in records for item in record.items()):
@@ -216,7 +216,7 @@ def activity(queue: Shards, minutes: int, per_span: int) -> Operation[Activity]:
     spans = []
     for index in range(0, minutes, per_span):
         begin, some = (first + index) * 60, records[index : index + per_span]
-        part = Histograms.of(some)
+        part = Histograms.from_records(some)
         spans.append(
             Span(
                 begin,
@@ -224,10 +224,10 @@ def activity(queue: Shards, minutes: int, per_span: int) -> Operation[Activity]:
                 wait=part.wait,
                 run=part.run,
                 **count_tasks(some),
-                **sampled(some),
+                **merge(some),
             )
         )
-    whole = Histograms.of(records)
+    whole = Histograms.from_records(records)
     return Activity(spans, whole.wait, whole.run, whole.wait_by_priority, queue.missing)
 
 
@@ -375,9 +375,9 @@ def waits(commands: Commands, limit: int) -> Operation[Waits]:
         ("HGET", commands.keys("stats"), "paused"),
     ]
     nearest, oldest, paused = yield Read(reads)
-    is_paused = pause_of({b"paused": paused}) is not None
+    is_paused = decode_pause({b"paused": paused}) is not None
     found = yield from _read_tasks(commands, [task_id.decode() for task_id in dict.fromkeys([*nearest, *oldest])])
-    served = set() if is_paused else (yield from _served(commands, {task.user_id for task in found}))
+    served = set() if is_paused else (yield from _find_served_users(commands, {task.user_id for task in found}))
     held_back = [task for task in found if task.user_id not in served]
     could_start = [task for task in found if task.user_id in served]
     if held_back and not is_paused:
@@ -387,7 +387,7 @@ def waits(commands: Commands, limit: int) -> Operation[Waits]:
 
 
 def _read_tasks(commands: Commands, ids: list[str]) -> Operation[list[WaitingTask]]:
-    records = yield from read_fields_of(commands.keys, ids, "user", "ready", "created")
+    records = yield from read_task_fields(commands.keys, ids, "user", "ready", "created")
     return [
         WaitingTask(task_id, user.decode(), number(ready or created) / 1_000_000)
         for task_id, (user, ready, created) in zip(ids, records, strict=True)
@@ -395,7 +395,7 @@ def _read_tasks(commands: Commands, ids: list[str]) -> Operation[list[WaitingTas
     ]
 
 
-def _served(commands: Commands, user_ids: set[str]) -> Operation[set[str]]:
+def _find_served_users(commands: Commands, user_ids: set[str]) -> Operation[set[str]]:
     """Return the users who are in the ring, or in the ring of an organization that is in it."""
     names, keys = sorted(user_ids), commands.keys
     if not names:
@@ -458,7 +458,7 @@ def busiest_users(shards: Shards, sample: int) -> Operation[PartialList[str]]:
     for shard in shards:
         states = [shard.keys.state(state) for state in ("queued", "scheduled", "deferred")]
         drawn = yield Read([("ZRANDMEMBER", state, max(1, sample // len(shards))) for state in states])
-        users = yield from read_fields_of(shard.keys, [task_id.decode() for ids in drawn for task_id in ids], "user")
+        users = yield from read_task_fields(shard.keys, [task_id.decode() for ids in drawn for task_id in ids], "user")
         found.update(user.decode() for (user,) in users if user is not None)
     return PartialList([user_id for user_id, _count in found.most_common()], shards.missing)
 
@@ -612,7 +612,7 @@ def stats(queue: Shards, minutes: int = DEFAULT_STATS_MINUTES) -> Operation[Queu
     totals = Counter[str]()
     for record in counters:
         totals.update({name.decode(): int(number(value)) for name, value in record.items()})
-    pauses = [pause_of(record) for record in counters]
+    pauses = [decode_pause(record) for record in counters]
     sizes = zip(*(sizes for _, *sizes in found), strict=True)
     users, ring, resolving, *states_sizes = (sum(map(int, counts)) for counts in sizes)
     wanted = range(last - minutes + 1, last + 1)
@@ -621,7 +621,7 @@ def stats(queue: Shards, minutes: int = DEFAULT_STATS_MINUTES) -> Operation[Queu
     replies = yield from read_each([*attended, *minute_reads])
     workers, due = attendance(replies[: len(shards)])
     records = [add_up_records(counters) for counters in zip(*replies[len(shards) :], strict=True)]
-    hour = Histograms.of(records)
+    hour = Histograms.from_records(records)
     states = {state.value: size for state, size in zip(TaskState, states_sizes, strict=True)}
     waiting = yield from read_together([waits(shard, LONGEST_WAITS_READ) for shard in shards])
     by_minute = [_minute(minute, record) for minute, record in zip(wanted, records, strict=True)]
@@ -641,8 +641,8 @@ def stats(queue: Shards, minutes: int = DEFAULT_STATS_MINUTES) -> Operation[Queu
         due=due,
         paused=None not in pauses,
         pause=None if None in pauses else next(iter(pauses), None),
-        oldest_wait_seconds=_wait_of([part.could_start for part in waiting], now),
-        held_back_wait_seconds=_wait_of([part.held_back for part in waiting], now),
+        oldest_wait_seconds=_compute_longest_wait([part.could_start for part in waiting], now),
+        held_back_wait_seconds=_compute_longest_wait([part.held_back for part in waiting], now),
         wait=hour.wait,
         wait_by_priority=hour.wait_by_priority,
         run=hour.run,
@@ -696,7 +696,7 @@ def _state_sizes(commands: Commands) -> list[tuple[Any, ...]]:
     return [("ZCARD", commands.keys.state(state.value)) for state in TaskState]
 
 
-def _wait_of(waiting: Sequence[Sequence[WaitingTask]], now: float) -> float:
+def _compute_longest_wait(waiting: Sequence[Sequence[WaitingTask]], now: float) -> float:
     """Return the seconds that the oldest of these tasks has waited; each part begins with its oldest task.
 
     A task can be ready after ``now``: it was pushed after the clock was read, or its server's clock was set back.
@@ -705,9 +705,9 @@ def _wait_of(waiting: Sequence[Sequence[WaitingTask]], now: float) -> float:
 
 
 def _minute(minute: int, record: Mapping[bytes, bytes]) -> MinuteStats:
-    histograms = Histograms.of([record])
+    histograms = Histograms.from_records([record])
     return MinuteStats(
-        minute, wait_p95=histograms.wait.p95, run_p95=histograms.run.p95, **count_tasks([record]), **sampled([record])
+        minute, wait_p95=histograms.wait.p95, run_p95=histograms.run.p95, **count_tasks([record]), **merge([record])
     )
 
 

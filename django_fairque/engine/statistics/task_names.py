@@ -126,7 +126,7 @@ def task_names(shards: Shards, hours: int) -> Operation[list[NameFigures]]:
             elif kind == "run":
                 bucket, _, name = rest.partition(":")
                 runs.setdefault(name, Counter())[int(bucket)] += amount  # type: ignore[assignment]
-    retrying = yield from _retrying(shards)
+    retrying = yield from _estimate_retrying(shards)
     found = [
         NameFigures(
             name,
@@ -141,7 +141,7 @@ def task_names(shards: Shards, hours: int) -> Operation[list[NameFigures]]:
     return sorted(shown, key=lambda figures: (-figures.attempts, figures.name))
 
 
-def _retrying(shards: Shards) -> Operation[dict[str, int]]:
+def _estimate_retrying(shards: Shards) -> Operation[dict[str, int]]:
     """Estimate how many tasks of each name wait for a retry, from a sample of the scheduled tasks."""
     present = list(shards)
     size = max(1, SCHEDULED_SAMPLE // max(1, len(present)))

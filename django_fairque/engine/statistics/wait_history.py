@@ -54,11 +54,11 @@ class HalfHour:
     users: Mapping[str, tuple[int, int]]
 
     @classmethod
-    def of(cls, now: float, waits: Sequence[SampledWait]) -> HalfHour:
+    def from_waits(cls, now: float, waits: Sequence[SampledWait]) -> HalfHour:
         """The record of one sample."""
         users = {wait.user_id: (round(wait.seconds), wait.ready) for wait in waits}
         middle = round(median([wait.seconds for wait in waits])) if waits else 0
-        return cls(int(now) // HALF_HOUR_SECONDS, middle, users).shortened()
+        return cls(int(now) // HALF_HOUR_SECONDS, middle, users).keep_recorded_users()
 
     @property
     def field(self) -> str:
@@ -76,9 +76,9 @@ class HalfHour:
             )
             for user in {**earlier.users, **self.users}
         }
-        return HalfHour(self.half_hour, max(self.median_seconds, earlier.median_seconds), users).shortened()
+        return HalfHour(self.half_hour, max(self.median_seconds, earlier.median_seconds), users).keep_recorded_users()
 
-    def shortened(self) -> HalfHour:
+    def keep_recorded_users(self) -> HalfHour:
         """Return this record with only the users that are recorded."""
         fitting = [
             (user, found)
@@ -88,7 +88,7 @@ class HalfHour:
         longest = sorted(fitting, key=lambda item: (-item[1][0], item[0]))[:KEPT_USERS]
         return HalfHour(self.half_hour, self.median_seconds, dict(longest))
 
-    def packed(self) -> str:
+    def pack(self) -> str:
         """Return the record as the server keeps it."""
         return _as_json([self.half_hour, self.median_seconds, self.users]).decode()
 

@@ -1,7 +1,7 @@
 """Requests to a cluster: which node a request goes to, and loading the slot map again after a redirect.
 
 After MOVED, the slot map is loaded again and the request is repeated. After ASK or TRYAGAIN, the request is repeated
-after a pause, because a script must find all its keys on one node; ASKING is never sent. `RetryPolicy.pause_after`
+after a pause, because a script must find all its keys on one node; ASKING is never sent. `RetryPolicy.get_pause`
 decides this, and `Transport.send` and `AsyncTransport.send` do it.
 
 Calls go straight to the node of their slot. By default the client would ask any node, before every call of a function,
@@ -74,21 +74,21 @@ def declared_keys(request: ScriptCall) -> tuple[str, ...]:
     return (*request.keys, *derived, f"{slot}}}:absent")  # a key of the same slot that never exists
 
 
-def node_of(client: Any, request: SingleRequest) -> Any:
+def get_node(client: Any, request: SingleRequest) -> Any:
     """Return the client of the node to which a request goes; without a cluster, the client itself."""
     if not is_cluster(client):
         return client
-    return client_of(client, client.get_node_from_key(key_of(request)))
+    return get_client(client, client.get_node_from_key(get_key(request)))
 
 
-def client_of(client: Any, node: Any) -> Any:
+def get_client(client: Any, node: Any) -> Any:
     """Return the object that sends commands to a node: its client, or the node itself if the cluster's client is
     asynchronous.
     """
     return client.get_redis_connection(node) if hasattr(client, "get_redis_connection") else node
 
 
-def key_of(request: SingleRequest) -> str | None:
+def get_key(request: SingleRequest) -> str | None:
     """Return the key of a request that decides where it goes; None if it has no key."""
     if isinstance(request, ScriptCall):
         return request.keys[0]
@@ -103,26 +103,26 @@ def address(client: Any, key: str) -> str:
     return str(client.get_node_from_key(key).name) if is_cluster(client) else ""
 
 
-async def pipeline_on(node: Any, commands: list[tuple[Any, ...]]) -> list[Any]:
+async def run_pipeline(node: Any, commands: list[tuple[Any, ...]]) -> list[Any]:
     """Send commands over one connection to a node of an asyncio client. Return the replies, with errors among them.
 
-    A node is a result of `client_of`, for a cluster's client or a plain client.
+    A node is a result of `get_client`, for a cluster's client or a plain client.
     """
     if not hasattr(node, "acquire_connection"):
         return await _plain_pipeline(node, commands, raise_on_error=False)
-    async with _connection_of(node) as connection:
+    async with _borrow_connection(node) as connection:
         await connection.send_packed_command(connection.pack_commands(commands))
         return [await _reply(connection) for _ in commands]
 
 
-async def read_on(node: Any, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """Send commands as `pipeline_on` does. Return the replies as the client parses them, but not decoded; raise the
+async def read_from_node(node: Any, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """Send commands as `run_pipeline` does. Return the replies as the client parses them, but not decoded; raise the
     first error among them.
     """
     if not hasattr(node, "acquire_connection"):
         return await _plain_pipeline(node, commands, raise_on_error=True)
     replies, errors = list[Any](), list[redis_errors.ResponseError]()
-    async with _connection_of(node) as connection:
+    async with _borrow_connection(node) as connection:
         await connection.send_packed_command(connection.pack_commands(commands))
         for command in commands:
             try:
@@ -143,7 +143,7 @@ async def _plain_pipeline(client: Any, commands: Sequence[tuple[Any, ...]], *, r
 
 
 @asynccontextmanager
-async def _connection_of(node: Any) -> AsyncIterator[Any]:
+async def _borrow_connection(node: Any) -> AsyncIterator[Any]:
     connection = node.acquire_connection()
     try:
         yield connection

@@ -416,24 +416,24 @@ class SharedTransport:
                 if self._is_cluster and self._unreachable:
                     nodes.record_result(self.client, request, None)
             except CLIENT_ERRORS as error:
-                yield from self._wait_after(request, policy, error)
+                yield from self._wait_for_retry(request, policy, error)
             else:
                 return reply
 
-    def _wait_after(self, request: SingleRequest, policy: RetryPolicy, error: Exception) -> Steps:
+    def _wait_for_retry(self, request: SingleRequest, policy: RetryPolicy, error: Exception) -> Steps:
         """Wait for the next attempt, or raise the error in the queue's own words if there is none."""
         nodes.record_result(self.client, request, error)
         if isinstance(error, redis_errors.ReadOnlyError) and not self._is_cluster:
             # The node is no primary any more: only a new connection finds the one that is now behind its address.
             yield self.client.connection_pool.disconnect(inuse_connections=False)
-        yield self._sleep(policy.pause_after(error))
+        yield self._sleep(policy.get_pause(error))
 
     def _prepare(self, request: SingleRequest, policy: RetryPolicy) -> Steps:
         """Load what the next attempt needs, and check the server before the first one."""
         if self._is_cluster:
             yield self._load_topology(policy.reloads_topology)
         if not self._checked:
-            key = clusters.key_of(request) if self._is_cluster else None  # the node that is to work on the request
+            key = clusters.get_key(request) if self._is_cluster else None  # the node that is to work on the request
             replies = yield self._read(Read([INFO_COMMAND, *([("EXISTS", key)] if key else [])]))
             check_server(replies[0])
             self._checked = True
@@ -451,10 +451,12 @@ class SharedTransport:
             cursor, keys = yield self.client.execute_command(*command, **options)
             # A cluster's client names the server with its cursor.
             return int(next(iter(cursor.values())) if isinstance(cursor, dict) else cursor), keys
-        return (yield clusters.node_of(self.client, request).execute_command(*request.command, **clusters.NEVER_DECODE))
+        return (
+            yield clusters.get_node(self.client, request).execute_command(*request.command, **clusters.NEVER_DECODE)
+        )
 
     def _load_script(self, request: ScriptCall, policy: RetryPolicy) -> Steps:
-        home = clusters.node_of(self.client, request)
+        home = clusters.get_node(self.client, request)
         if policy.as_script or not self.as_functions:
             yield home.execute_command("SCRIPT LOAD", load(request.script).source)
         elif policy.loads_function:
@@ -494,9 +496,9 @@ class Transport(SharedTransport):
         self._connection = Connection(client)
         self._connections = {server: Connection(server.client) for server in separate_servers(client)}
 
-    def _connection_for(self, request: SingleRequest) -> Connection:
+    def _choose_connection(self, request: SingleRequest) -> Connection:
         """Choose the connection for a request among those to several separate servers."""
-        return self._connections[self.client.get_node_from_key(clusters.key_of(request))]
+        return self._connections[self.client.get_node_from_key(clusters.get_key(request))]
 
     def send(self, request: Request, seconds: float | None = None, *, in_doubt: bool = False) -> Any:
         """Send a request and return its reply. ``in_doubt``: it was sent before, and its outcome is unknown."""
@@ -511,7 +513,7 @@ class Transport(SharedTransport):
 
     def open_blocking(self, block: BlockingCommand) -> PendingCommand | None:
         """Send a blocking command after which a call can be sent. Return None if this is not possible; then use `send`."""
-        connection = self._connection_for(block) if self._connections else self._connection
+        connection = self._choose_connection(block) if self._connections else self._connection
         if not (self._checked and connection.is_usable):
             return None
         try:
@@ -539,7 +541,7 @@ class Transport(SharedTransport):
                 yield self.first_command(call)
 
         # All calls of a stream are for one shard.
-        connection = self._connection_for(first) if self._connections else self._connection
+        connection = self._choose_connection(first) if self._connections else self._connection
         if connection.is_usable and self.as_functions and not first.replicas:
             with suppress(*CLIENT_ERRORS):
                 for reply in connection.stream(commands()):
@@ -558,11 +560,11 @@ class Transport(SharedTransport):
 
     def _execute(self, request: ScriptCall, command: tuple[Any, ...]) -> Any:
         if not request.replicas:
-            connection = self._connection_for(request) if self._connections else self._connection
+            connection = self._choose_connection(request) if self._connections else self._connection
             if connection.is_usable:
                 return connection.call(command)
-            return clusters.node_of(self.client, request).execute_command(*command, **clusters.NEVER_DECODE)
-        with clusters.node_of(self.client, request).pipeline(transaction=False) as pipe:
+            return clusters.get_node(self.client, request).execute_command(*command, **clusters.NEVER_DECODE)
+        with clusters.get_node(self.client, request).pipeline(transaction=False) as pipe:
             for call in with_confirmation(request, command):
                 pipe.execute_command(*call, **clusters.NEVER_DECODE)
             return check_confirmed(request, pipe.execute(raise_on_error=False))
@@ -611,10 +613,10 @@ class AsyncTransport(SharedTransport):
                 connection = self._connections[self.client.get_node_from_key(request.keys[0])]
             if connection.is_usable:
                 return await connection.call(command)
-            return await clusters.node_of(self.client, request).execute_command(*command, **clusters.NEVER_DECODE)
+            return await clusters.get_node(self.client, request).execute_command(*command, **clusters.NEVER_DECODE)
         sent = list(with_confirmation(request, command))
         if self._is_cluster:
-            return check_confirmed(request, await clusters.pipeline_on(clusters.node_of(self.client, request), sent))
+            return check_confirmed(request, await clusters.run_pipeline(clusters.get_node(self.client, request), sent))
         async with self.client.pipeline(transaction=False) as pipe:
             for call in sent:
                 pipe.execute_command(*call, **clusters.NEVER_DECODE)

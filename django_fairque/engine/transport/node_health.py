@@ -97,7 +97,7 @@ def record_result(client: Any, request: SingleRequest, error: Exception | None) 
     """Record the result of a request to one node. A read records the result of each of its nodes itself."""
     if not clusters.is_cluster(client) or isinstance(request, Read) or not clusters.knows_nodes(client):
         return
-    if (key := clusters.key_of(request)) and (node := _owner(client, key)):
+    if (key := clusters.get_key(request)) and (node := _owner(client, key)):
         unreachable_nodes(client).record_result(node, error, key)
 
 
@@ -111,14 +111,17 @@ def _owner(client: Any, key: str) -> Any:
 def read(client: Any, request: Read) -> list[Any]:
     """Return the replies to a read's commands, in order; raise the error of the first node that could not be reached."""
     parts = _parts(client, request)
-    jobs = [partial(_read_on, client, node, _commands(request, indexes)) for node, indexes in parts]
+    jobs = [partial(_read_from_node, client, node, _commands(request, indexes)) for node, indexes in parts]
     return _merge_replies(client, request, parts, run_in_threads(jobs))
 
 
 async def read_async(client: Any, request: Read) -> list[Any]:
     """Read from several nodes as `read` does, for an asyncio client."""
     parts = _parts(client, request)
-    reads = [clusters.read_on(clusters.client_of(client, node), _commands(request, indexes)) for node, indexes in parts]
+    reads = [
+        clusters.read_from_node(clusters.get_client(client, node), _commands(request, indexes))
+        for node, indexes in parts
+    ]
     return _merge_replies(client, request, parts, await asyncio.gather(*reads, return_exceptions=True))
 
 
@@ -128,7 +131,7 @@ def _any_reachable_node(client: Any) -> Any:
     return next((node for node in (first, *client.get_primaries()) if not known.has(node)), first)
 
 
-def _read_on(client: Any, node: Any, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+def _read_from_node(client: Any, node: Any, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
     with client.get_redis_connection(node).pipeline(transaction=False) as pipe:
         for command in commands:
             pipe.execute_command(*command, **clusters.NEVER_DECODE)
@@ -163,7 +166,7 @@ def _merge_replies(
     known, failure = unreachable_nodes(client), None
     for (node, indexes), answer in zip(parts, answers, strict=True):
         if isinstance(answer, BaseException):
-            known.record_result(node, answer, clusters.key_of(Read(_commands(request, indexes))) or "")
+            known.record_result(node, answer, clusters.get_key(Read(_commands(request, indexes))) or "")
             failure = failure or answer
         else:
             known.record_result(node, None)
@@ -219,7 +222,7 @@ async def recheck_nodes_async(client: Any) -> None:
     """Try unreachable nodes again as `recheck_nodes` does, for an asyncio client."""
 
     def ask(node: Any, command: tuple[str, ...]) -> Any:
-        return clusters.read_on(clusters.client_of(client, node), [command])
+        return clusters.read_from_node(clusters.get_client(client, node), [command])
 
     async def run(check: Steps) -> None:
         with suppress(*CLIENT_ERRORS, asyncio.TimeoutError):

@@ -62,7 +62,7 @@ class RetryPolicy:
         self.reloads_topology = False
         """A slot may belong to another node now: the slot map is loaded again before the next attempt."""
 
-    def pause_after(self, error: Exception) -> float:
+    def get_pause(self, error: Exception) -> float:
         """Return the seconds to wait before the next attempt. If there is none, raise the queue's own error for this
         error.
         """

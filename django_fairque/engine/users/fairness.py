@@ -17,7 +17,7 @@ from django_fairque.engine.model.ids import check_ids, split_names
 from django_fairque.engine.model.priority import SCORE_PER_PRIORITY, Priority
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, ORGANIZATION_PREFIX, Commands
 from django_fairque.engine.scripting.operations import Operation, Read, parse_scores, read_sound, read_together
-from django_fairque.engine.scripting.task_fields import read_fields_of
+from django_fairque.engine.scripting.task_fields import read_task_fields
 from django_fairque.engine.statistics.queue_stats import WAIT_BUCKETS, busy_last_hour, last_hour
 from django_fairque.engine.statistics.wait_history import SampledWait
 from django_fairque.engine.users.users import hold_reason
@@ -228,7 +228,7 @@ def fairness(shards: Shards, limit: int, user_ids: Sequence[str]) -> Operation[F
     present = tuple(shards)
     names: dict[int, list[str]] = {}
     for name in dict.fromkeys(user_ids):
-        names.setdefault(shards.of(name).keys.shard, []).append(name)
+        names.setdefault(shards.get_shard(name).keys.shard, []).append(name)
     sampled = min(SAMPLED_TASKS, -(-limit // 4))  # of each of three kinds: others have room, too
     part, sample = (-(-count // max(1, len(present))) for count in (limit, sampled))
     found = yield from read_together(
@@ -317,7 +317,7 @@ def _candidates(commands: Commands, limit: int, sample: int) -> Operation[list[s
         ]
     )
     tasks = list(dict.fromkeys([*overdue, *oldest, *drawn]))
-    owners = yield from read_fields_of(keys, [task_id.decode() for task_id in tasks], "user")
+    owners = yield from read_task_fields(keys, [task_id.decode() for task_id in tasks], "user")
     names = [owner.decode() for (owner,) in owners if owner is not None]
     organizations = [entry.removeprefix(ORGANIZATION_PREFIX) for entry in ring if entry.startswith(ORGANIZATION_PREFIX)]
     most = max(1, limit // max(1, len(organizations)))
@@ -368,7 +368,7 @@ def longest_user_waits(commands: Commands, limit: int, now: float | None) -> Ope
     found = []
     for user, record in reading.records.items():
         ready = _ready(record)
-        if user in reading.since and ready and _held_by(reading, record) is None:
+        if user in reading.since and ready and _get_hold_reason(reading, record) is None:
             found.append(SampledWait(user, max(0.0, moment - reading.since[user]), ready))
     return sorted(found, key=lambda wait: (-wait.seconds, wait.user_id))
 
@@ -378,7 +378,7 @@ def _organization(shard: _ShardReading, record: Mapping[bytes, bytes]) -> Mappin
     return shard.organizations.get(record[b"group"].decode(), {}) if b"group" in record else None
 
 
-def _held_by(shard: _ShardReading, record: Mapping[bytes, bytes]) -> str | None:
+def _get_hold_reason(shard: _ShardReading, record: Mapping[bytes, bytes]) -> str | None:
     return hold_reason(record, _organization(shard, record), is_queue_paused=shard.is_paused)
 
 
@@ -387,7 +387,7 @@ def _ready(record: Mapping[bytes, bytes]) -> int:
 
 
 def _figures(whole: Fairness, shard: _ShardReading, user_id: str, record: Mapping[bytes, bytes]) -> UserFairness:
-    organization, held_by, ready = _organization(shard, record), _held_by(shard, record), _ready(record)
+    organization, held_by, ready = _organization(shard, record), _get_hold_reason(shard, record), _ready(record)
     counted_weight = number(record.get(b"counted")) / MILLIONTHS
     weights = whole.weights if organization is None else number(organization.get(b"active")) / MILLIONTHS
     share = whole.share_if_busy(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from django_fairque.engine.inspection.pages import PartialList, ResultPage, check_limit, cursor_error, user_names
 from django_fairque.engine.model.durations import number
 from django_fairque.engine.model.ids import check_encodable, check_id, check_ids
-from django_fairque.engine.model.pauses import RESUMED, Pause, PauseEnd, pause_fields, pause_of
+from django_fairque.engine.model.pauses import RESUMED, Pause, PauseEnd, decode_pause, pause_fields
 from django_fairque.engine.scripting.operations import Operation, read_each, read_sound
 from django_fairque.engine.users.users import check_limit_value, check_weight
 
@@ -128,7 +128,7 @@ def stats(shards: Shards, names: Sequence[str]) -> Operation[PartialList[Organiz
 def members(shards: Shards, organization: str, cursor: str | None, limit: int) -> Operation[ResultPage[str]]:
     """Return the members among the users on a page of the queue's users, in one more round trip."""
     users = yield from user_names(shards, cursor, limit, busy_first=True)
-    keys = shards.across().keys
+    keys = shards.route_names().keys
     found = yield from read_sound([("HGET", keys.user(name), "group") for name in users.items])
     wanted = organization.encode()
     items = [name for name, named in zip(users.items, found, strict=True) if named == wanted]
@@ -174,5 +174,5 @@ def combine_records(
         running=total(b"run"),
         started=total(b"started"),
         missing_shards=missing,
-        pause=pause_of(settings),
+        pause=decode_pause(settings),
     )

@@ -15,10 +15,10 @@ from django_fairque.engine.model import durations as units
 from django_fairque.engine.model.durations import MAX_EXACT_INTEGER, check_integer, is_integer, now_us, positive_us
 from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.ids import check_id, check_ids
-from django_fairque.engine.model.pauses import RESUMED, Pause, PauseEnd, pause_fields, pause_of
+from django_fairque.engine.model.pauses import RESUMED, Pause, PauseEnd, decode_pause, pause_fields
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands
 from django_fairque.engine.scripting.operations import Driver, Operation, Read, read_sound
-from django_fairque.engine.scripting.task_fields import read_fields_of
+from django_fairque.engine.scripting.task_fields import read_task_fields
 from django_fairque.engine.sharding.shards import Shards, sum_over_shards
 from django_fairque.engine.statistics.queue_stats import LastHour, last_hour
 
@@ -160,7 +160,7 @@ def is_known(commands: Commands, user_id: str) -> Operation[bool]:
 
 
 def user_stats(shards: Shards, user_ids: Sequence[str], now: float | None) -> Operation[list[UserStats]]:
-    return (yield from users_stats(shards.across(), check_ids(user_ids, "user ids"), now))
+    return (yield from users_stats(shards.route_names(), check_ids(user_ids, "user ids"), now))
 
 
 def users_stats(commands: Commands, user_ids: Sequence[str], now: float | None = None) -> Operation[list[UserStats]]:
@@ -225,7 +225,7 @@ def _stats(user_id: str, record: Mapping[bytes, bytes], now_us: int) -> UserStat
         rate=rate,
         burst=int(number("burst")) or 1 if rate else None,
         paused=b"paused" in record,
-        pause=pause_of(record),
+        pause=decode_pause(record),
         sizes=sizes(record),
         started=int(number("started")),
         finished=int(number("finished")),
@@ -277,7 +277,7 @@ def ended_tasks(commands: Commands, user_id: str, examined: int) -> Operation[En
     found = yield Read([*(("ZRANGE", key, -part, -1) for key in registries), *(("ZCARD", key) for key in registries)])
     ids = [task_id.decode() for some in found[: len(registries)] for task_id in some]
     fields = ("user", "name", "state", "started", "ended")
-    records = yield from read_fields_of(keys, ids, *fields)
+    records = yield from read_task_fields(keys, ids, *fields)
     tasks = [
         EndedTask(task_id, (name or b"").decode(), state.decode(), units.seconds(started), units.number(ended) / 1e6)
         for task_id, (user, name, state, started, ended) in zip(ids, records, strict=True)
@@ -436,7 +436,7 @@ def purge_user(commands: Commands, user_id: str, limit: int | None, note: Note, 
     total = 0
     for state, counter in NOT_READY_COUNTERS.items():
         while total < limit and (yield from _read_counter(commands, user_id, counter)):
-            done = yield from _look_through(commands, state, user_id, limit - total, note, now)
+            done = yield from _cancel_in_registry(commands, state, user_id, limit - total, note, now)
             if not done:
                 break
             total += done
@@ -448,7 +448,7 @@ def _read_counter(commands: Commands, user_id: str, counter: str) -> Operation[i
     return int(float(found or 0))
 
 
-def _look_through(
+def _cancel_in_registry(
     commands: Commands, state: str, user_id: str, limit: int, note: Note, now: float | None
 ) -> Operation[int]:
     """Cancel a user's tasks in a registry of all users, in one pass, as long as the user has some.
@@ -461,7 +461,7 @@ def _look_through(
         (ids,) = yield Read([("ZRANGE", keys.state(state), index, index + TASKS_PURGED_PER_CALL - 1)])
         if not ids:
             break
-        owners = yield from read_fields_of(keys, [task_id.decode() for task_id in ids], "user")
+        owners = yield from read_task_fields(keys, [task_id.decode() for task_id in ids], "user")
         places = [place for place, (owner,) in enumerate(owners) if owner == user][: limit - total]
         looked_at = places[-1] + 1 if len(places) == limit - total else len(ids)
         done = 0

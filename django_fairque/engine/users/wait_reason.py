@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.inspection.task_lookup import position_on_shard
 from django_fairque.engine.model.durations import seconds
-from django_fairque.engine.model.pauses import PAUSE_FIELDS, Pause, pause_of
+from django_fairque.engine.model.pauses import PAUSE_FIELDS, Pause, decode_pause
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.scripting.commands import ORGANIZATION_PREFIX, Commands
 from django_fairque.engine.scripting.operations import Operation, Read
@@ -58,7 +58,7 @@ def read_wait_reason(shards: Shards, task_id: str) -> Operation[WaitReason]:
     lease_end, free_at, *found = yield Read(
         [("ZSCORE", keys.state("started"), task_id), ("ZSCORE", keys("throttled"), name), *_turn(commands, stats)]
     )
-    pause = pause_of({b"paused": paused, b"pause_note": note})
+    pause = decode_pause({b"paused": paused, b"pause_note": note})
     if free_at is not None and stats.pause is not None and float(free_at) / 1_000_000 == stats.pause.until:
         free_at = None  # it is the end of the user's pause
     organization = None if stats.organization is None else combine_records(stats.organization, [found.pop()])

@@ -114,7 +114,7 @@ class Command(QueueCommand):
 
     def _next(self) -> Iterator[str]:
         schedule = self.queue.schedules.get(self.options["name"])
-        for run_time in schedule.following(timezone.now().timestamp(), self.options["n"]):
+        for run_time in schedule.iterate_next_runs(timezone.now().timestamp(), self.options["n"]):
             yield _local(run_time, schedule)
 
 

@@ -22,7 +22,7 @@ from django_fairque.engine.model.errors import (
 )
 from django_fairque.engine.model.ids import PerProcess
 from django_fairque.engine.model.records import EventCount, PushResult, push_refused
-from django_fairque.engine.pushing.batching import parts_of
+from django_fairque.engine.pushing.batching import divide_tasks
 from django_fairque.safely import get_logger
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _push(queue: FairQueue, tasks: Sequence[Task], counts: Mapping[str, EventCou
         if refused := [answer.task_id for answer in answers if not answer.is_known]:
             sent.refuse(refused, push_refused(queue.name, answers))
         return
-    parts = deque(([tasks[index] for index in part.indexes], part.is_joined) for part in parts_of(tasks))
+    parts = deque(([tasks[index] for index in part.indexes], part.is_joined) for part in divide_tasks(tasks))
     while parts:
         some, is_joined = parts.popleft()
         try:

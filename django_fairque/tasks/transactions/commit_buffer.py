@@ -188,7 +188,7 @@ def drop_with_dependents(
             elif not gone.isdisjoint(task.depends_on):
                 left = tuple(parent for parent in task.depends_on if parent not in gone)
                 changed = task.model_copy(update={"depends_on": left})
-                changed = changed.carrying(task.payload_bytes, task.task_id if task.has_chosen_id else None)
+                changed = changed.set_payload_bytes(task.payload_bytes, task.task_id if task.has_chosen_id else None)
                 changes[task.task_id] = batch.tasks[result] = changed
         if changes:
             yield batch, changes

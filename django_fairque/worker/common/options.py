@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from typing_extensions import TypedDict
 
 from django_fairque.engine.model.errors import ConfigurationError, short
-from django_fairque.engine.model.options import InvalidOptionsError, Options, shown
+from django_fairque.engine.model.options import InvalidOptionsError, Options, show
 
 if TYPE_CHECKING:
     from django_fairque.conf.sections import WorkerConfig
@@ -189,7 +189,7 @@ def _as_list(value: Any, name: str, what: str) -> list[Any]:
         hint = f"; did you mean [{short(value)}]?" if isinstance(value, str) else ""
         if isinstance(value, Options):
             hint = "; a worker takes a WorkerConfig or a FairQueueConfig in place of queues, and single options by name"
-        raise ConfigurationError(f"{name}: expected a list of {what}; got {shown(value)}{hint}")
+        raise ConfigurationError(f"{name}: expected a list of {what}; got {show(value)}{hint}")
     return list(value)
 
 

@@ -429,7 +429,7 @@ class FetchPlanner:
         leases = reply.leases
         self.has_failed = False
         self.settled += len(call.outcomes)
-        self.turn.scheduler.served(self.turn.index, reply)
+        self.turn.scheduler.record_reply(self.turn.index, reply)
         # At most a hundred planners check each second.
         self._turn_check_due = now + max(TURN_CHECK_SECONDS, len(self._budget.planners) / 100)
         self._remove_pending(call)

@@ -94,7 +94,7 @@ class Core:
         self._middleware = import_middleware()
         contexts: list[QueueContext] = []
         for queue in queues:
-            scheduler = queue.shard_scheduler_for(options.users, options.steal)
+            scheduler = queue.create_shard_scheduler(options.users, options.steal)
             for index, shard in enumerate(queue.shards):
                 contexts.append(self._queue_context(len(contexts), shard, ShardTurn(scheduler, index)))
         self.outages = Outages([context.queue for context in contexts], startup_timeout)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from django_fairque.engine.model.ids import bucket_of
+from django_fairque.engine.model.ids import compute_bucket
 from django_fairque.engine.model.options import QueueConfig
 from tests.cluster.conftest import SHARDS
 from tests.cluster.six_nodes import Six
@@ -23,7 +23,7 @@ USERS = [f"user-{number}" for number in range(60)]
 
 
 def shard_of(user: str) -> int:
-    return bucket_of(user) % SHARDS
+    return compute_bucket(user) % SHARDS
 
 
 class Away:

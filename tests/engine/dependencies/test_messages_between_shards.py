@@ -9,7 +9,7 @@ import pytest
 import redis as redis_py
 from redis import Redis
 
-from django_fairque.engine.model.ids import bucket_of
+from django_fairque.engine.model.ids import compute_bucket
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import task
@@ -52,7 +52,7 @@ class Doubled(redis_py.Redis):
 
 
 def user_of(shard: int) -> str:
-    return next(name for name in map("user-{}".format, range(1000)) if bucket_of(name) % SHARDS == shard)
+    return next(name for name in map("user-{}".format, range(1000)) if compute_bucket(name) % SHARDS == shard)
 
 
 def work(queue: FairQueue) -> None:

@@ -16,10 +16,10 @@ from django_fairque.engine.inspection.worker_activity import (
     EndReason,
     ProcessDeath,
     ReportedTask,
-    activity_of,
-    deaths_of,
+    decode_activity,
     encode_activity,
     encode_deaths,
+    list_recent_deaths,
 )
 
 
@@ -29,7 +29,7 @@ def record(activity: bytes = b"", deaths: str = "") -> WorkerRecord:
 
 def test_a_report_comes_back() -> None:
     task = ReportedTask("id-1", "shop.send", "ann", 95.0)
-    report = activity_of(record(encode_activity(100.0, [(["", "ann", "ann", "bob"], task), ([""], None)])))
+    report = decode_activity(record(encode_activity(100.0, [(["", "ann", "ann", "bob"], task), ([""], None)])))
     assert report is not None
     assert report.at == 100.0
     first, second = report.slots
@@ -40,7 +40,7 @@ def test_a_report_comes_back() -> None:
 
 def test_the_most_frequent_users_are_named() -> None:
     samples = [f"user{n}" for n in range(30)] + 30 * ["noisy"]
-    report = activity_of(record(encode_activity(1.0, [(samples, None)])))
+    report = decode_activity(record(encode_activity(1.0, [(samples, None)])))
     assert report is not None
     (slot,) = report.slots
     assert slot.users[-1] == "noisy"
@@ -55,7 +55,7 @@ def test_hostile_names_make_no_report_too_long(char: str) -> None:
     task = ReportedTask(char * 200, char * 500, char * 500, 1.0, 1000)
     text = encode_activity(1.0, [((users * 2)[:60], task)] * 100)
     assert len(text) <= MAX_ACTIVITY_BYTES
-    report = activity_of(record(text))
+    report = decode_activity(record(text))
     assert report is not None
     assert len(report.slots) == MAX_REPORTED_SLOTS
     assert report.utilization == 1
@@ -79,25 +79,25 @@ def test_hostile_names_make_no_report_too_long(char: str) -> None:
     ],
 )
 def test_a_damaged_record_is_none(text: str) -> None:
-    assert activity_of(record(text.encode(), text)) is None
-    assert deaths_of([record(b"", text)], 1.0) == []
+    assert decode_activity(record(text.encode(), text)) is None
+    assert list_recent_deaths([record(b"", text)], 1.0) == []
 
 
 def test_deaths_are_listed_once_for_an_hour() -> None:
     old, first, last = (ProcessDeath(at, f"w.{at}", EndReason.SIGNAL, 9, ("id",)) for at in (1.0, 5_000.0, 6_000.0))
     text = encode_deaths([old, first, last])
-    assert deaths_of([record(b"", text), record(b"", text)], 6_001.0) == [last, first]
+    assert list_recent_deaths([record(b"", text), record(b"", text)], 6_001.0) == [last, first]
     assert len(json.loads(encode_deaths([old] * 50))) == 5
 
 
 def test_times_are_those_of_the_server() -> None:
     """The worker's clock is an hour ahead."""
     text = encode_activity(4_598.0, [(["ann"], ReportedTask("id", "n", "ann", 4_590.0))]).decode()
-    report = activity_of(WorkerRecord("w", 1_000.0, 0, {ACTIVITY_FIELD: text, SENT_FIELD: "4600.0"}))
+    report = decode_activity(WorkerRecord("w", 1_000.0, 0, {ACTIVITY_FIELD: text, SENT_FIELD: "4600.0"}))
     assert report is not None
     assert report.at == 998.0
     assert report.slots[0].task is not None
     assert report.slots[0].task.started_at == 990.0
-    early = activity_of(WorkerRecord("w", 1_000.0, 0, {ACTIVITY_FIELD: text}))
+    early = decode_activity(WorkerRecord("w", 1_000.0, 0, {ACTIVITY_FIELD: text}))
     assert early is not None
     assert early.at == 1_000.0, "no report is from the future"

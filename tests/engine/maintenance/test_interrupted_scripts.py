@@ -7,7 +7,7 @@ import time
 import pytest
 from redis import Redis
 
-from django_fairque.engine.model.ids import bucket_of
+from django_fairque.engine.model.ids import compute_bucket
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, pop, push_many, task
@@ -27,7 +27,7 @@ def test_a_live_task_is_never_forgotten(queue: FairQueue, redis: Redis, registry
 
 def test_an_end_of_which_other_shards_did_not_hear_is_found_and_told(redis: Redis) -> None:
     queue = FairQueue(redis, config=QueueConfig(shards=2))
-    here, there = (next(name for name in map(str, range(99)) if bucket_of(name) % 2 == shard) for shard in (0, 1))
+    here, there = (next(name for name in map(str, range(99)) if compute_bucket(name) % 2 == shard) for shard in (0, 1))
     queue.push_graph([task(here, task_id="f"), task(there, task_id="w", depends_on=["f"])], now=NOW)
     for _ in range(3):
         queue.carry_messages(now=NOW)

@@ -202,7 +202,7 @@ def test_a_task_is_ready_from_its_time_until_it_expires() -> None:
 
 def test_a_changed_copy_leaves_the_others_as_they_are() -> None:
     first, second = task("ann"), task("bob")
-    changed = first.model_copy(update={"name": "other"}).carrying(b"[]")
+    changed = first.model_copy(update={"name": "other"}).set_payload_bytes(b"[]")
     assert (changed.name, changed.payload_bytes) == ("other", b"[]")
     assert (first.name, first.payload_bytes) == (second.name, second.payload_bytes)
     assert first.model_fields_set == second.model_fields_set == set(Task.model_fields)

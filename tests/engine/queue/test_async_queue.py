@@ -37,7 +37,7 @@ PAIRS = [
 ]
 
 
-DO_NOT_ASK = {"user", "organization", "xcom", "with_retry_timeout", "cancel_retries_when", "shard_scheduler_for"}
+DO_NOT_ASK = {"user", "organization", "xcom", "with_retry_timeout", "cancel_retries_when", "create_shard_scheduler"}
 """What asks the server nothing, and so needs no `await`."""
 
 

@@ -68,7 +68,14 @@ WRONG: dict[str, Any] = {
 }
 
 SKIPPED = {
-    *("with_retry_timeout", "cancel_retries_when", "deliver", "forget_delivered", "heartbeat", "shard_scheduler_for"),
+    *(
+        "with_retry_timeout",
+        "cancel_retries_when",
+        "deliver",
+        "forget_delivered",
+        "heartbeat",
+        "create_shard_scheduler",
+    ),
     *("reconcile_worker", "release_worker", "settle", "take_over"),
 }
 """For the package's own workers, which give them what other calls returned."""

@@ -37,7 +37,7 @@ def instants(cron: str, zone: str, start: str, count: int) -> list[str]:
     """The next instants in UTC."""
     timing, at, found = Timing.create(cron, None, zone, moment(start)), moment(start), []
     for _ in range(count):
-        following = timing.following(at)
+        following = timing.find_next_run(at)
         assert following is not None
         at = following
         found.append(datetime.fromtimestamp(at, timezone.utc).strftime("%m-%d %H:%M"))
@@ -69,18 +69,18 @@ class TestWhen:
         timing = Timing.create(None, 0.1 * 70, "UTC", NOW)
         at = NOW
         for n in range(1, 1000):
-            at = timing.following(at + 0.0001 * (n % 7)) or 0
+            at = timing.find_next_run(at + 0.0001 * (n % 7)) or 0
             assert at == pytest.approx(NOW + 7 * n, abs=1e-6)
-        assert timing.following(NOW - 100) == NOW
+        assert timing.find_next_run(NOW - 100) == NOW
 
     @pytest.mark.parametrize("cron", ["*/5 * * * *", "0 3 * * *", "0 0 1 1 *", "0 0 29 2 *"])
     def test_the_last_instant_before_a_moment(self, cron: str) -> None:
         timing = Timing.create(cron, None, "Europe/Berlin", NOW)
-        first = timing.following(NOW) or 0
+        first = timing.find_next_run(NOW) or 0
         for later in (0, 299, 86_400, 400 * 86_400, 5 * 366 * 86_400):
-            last = timing.last_until(first + later, first)
+            last = timing.find_last_run(first + later, first)
             assert first <= last <= first + later
-            assert (timing.following(last) or 0) > first + later
+            assert (timing.find_next_run(last) or 0) > first + later
 
     @pytest.mark.parametrize(
         ("options", "last"),
@@ -92,7 +92,7 @@ class TestWhen:
     )
     def test_instants_end_with_the_calendar(self, options: dict[str, Any], last: str) -> None:
         schedule = Schedule("s", {}, **{"start": NOW, **options})
-        found = list(schedule.following(moment("9990-01-01T00:00+00:00"), 1000))
+        found = list(schedule.iterate_next_runs(moment("9990-01-01T00:00+00:00"), 1000))
         assert 1 < len(found) < 1000
         assert str(datetime.fromtimestamp(found[-1], find_zone(schedule.timezone))).startswith(last)
 

@@ -207,10 +207,10 @@ def test_a_number_that_a_command_is_passed_stays_exact(redis: Redis, number: flo
 
 def test_python_packs_a_form_once(make_queue: MakeQueue) -> None:
     queue = make_queue()
-    before = form.PushTemplate.packed.cache_info().misses
+    before = form.PushTemplate.pack.cache_info().misses
     for _ in range(20):
         queue.push(task("a", name="the same"), now=NOW)
-    assert form.PushTemplate.packed.cache_info().misses == before + 1
+    assert form.PushTemplate.pack.cache_info().misses == before + 1
 
 
 class TestRuns:

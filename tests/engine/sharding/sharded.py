@@ -6,7 +6,7 @@ import itertools
 from itertools import islice
 from typing import Any
 
-from django_fairque.engine.model.ids import bucket_of
+from django_fairque.engine.model.ids import compute_bucket
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.records import TaskState
@@ -20,7 +20,7 @@ CONFIG = QueueConfig(shards=SHARDS, fair_by="tasks")
 def users_of(shard: int, count: int, shards: int = SHARDS) -> list[str]:
     """Users that live on that one of the shards."""
     names = map("user-{}".format, itertools.count())
-    return list(islice((name for name in names if bucket_of(name) % shards == shard), count))
+    return list(islice((name for name in names if compute_bucket(name) % shards == shard), count))
 
 
 ONE, TWO, THREE = (users_of(shard, 1)[0] for shard in (0, 1, 2))

@@ -79,7 +79,7 @@ class TestFairness:
             index = order.next([0, 1])
             window = order.window(index, [1 - index])
             settled = queue.shards[index].settle([], 2, worker="w", window=window, now=NOW)
-            order.served(index, settled)
+            order.record_reply(index, settled)
             for lease in settled.leases:
                 served[lease.user_id] += 1
                 queue.finish(lease, now=NOW)
@@ -215,11 +215,11 @@ def test_any_two_users_with_work_are_within_a_task_of_each(
 
 def test_a_shard_that_was_away_is_not_owed_its_absence() -> None:
     turns = FairShardOrder(2)
-    turns.served(0, 0.0, 1.0, 1)
-    turns.served(1, 0.0, 1.0, 1)
+    turns.record_served_tasks(0, 0.0, 1.0, 1)
+    turns.record_served_tasks(1, 0.0, 1.0, 1)
     turns.seen(1, None)
-    turns.served(0, 900.0, 901.0, 1)
-    turns.served(1, 1.0, 2.0, 1)
+    turns.record_served_tasks(0, 900.0, 901.0, 1)
+    turns.record_served_tasks(1, 1.0, 2.0, 1)
     assert turns.turn(1) == pytest.approx(901, abs=1)
 
 

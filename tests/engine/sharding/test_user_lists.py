@@ -113,31 +113,31 @@ class TestTheOrder:
 
     @pytest.fixture
     def order(self) -> ShardScheduler:
-        return ShardSchedulers(2).of(["a", "b"], "*", {"a": 0, "b": 1}.__getitem__)
+        return ShardSchedulers(2).get_scheduler(["a", "b"], "*", {"a": 0, "b": 1}.__getitem__)
 
     def reply(self, *standings: ShardHead) -> Settled:
         return Settled([], [], NOW, None, 0.0, standings)
 
     def test_nobody_is_stolen_from_until_both_were_looked_at(self, order: ShardScheduler) -> None:
         assert order.window(0, [1]) == Window(until=0.0, steals=False)
-        order.served(0, self.reply(ShardHead(None, 0.0)))
+        order.record_reply(0, self.reply(ShardHead(None, 0.0)))
         assert order.turn(0) > order.turn(1)
         assert order.window(1, [0]) == NO_WINDOW
-        order.served(1, self.reply(ShardHead(None, 0.0), ShardHead(5.0, 1)))
+        order.record_reply(1, self.reply(ShardHead(None, 0.0), ShardHead(5.0, 1)))
         assert order.next([0, 1]) == 0, "who has not been stolen from yet"
         assert order.window(0, []).steals
 
     def test_a_shard_says_how_far_it_may_go(self, order: ShardScheduler) -> None:
-        order.served(0, self.reply(ShardHead(0.0, 300.0)))
-        order.served(1, self.reply(ShardHead(0.0, 100.0)))
+        order.record_reply(0, self.reply(ShardHead(0.0, 300.0)))
+        order.record_reply(1, self.reply(ShardHead(0.0, 100.0)))
         assert order.next([0, 1]) == 1
         assert order.window(1, [0]) == Window(until=200.0, steals=False)
         assert order.window(0, [1]) == Window(until=0.0, steals=False)
 
     def test_a_reply_that_says_nothing_changes_nothing(self, order: ShardScheduler) -> None:
-        order.served(0, self.reply(ShardHead(0.0, 300.0)))
+        order.record_reply(0, self.reply(ShardHead(0.0, 300.0)))
         before = order.turn(0), order.turn(1)
-        order.served(0, self.reply())
+        order.record_reply(0, self.reply())
         assert (order.turn(0), order.turn(1)) == before
 
     def test_one_that_can_not_be_reached_keeps_nobody_waiting(self, order: ShardScheduler) -> None:
@@ -148,15 +148,15 @@ class TestTheOrder:
     def test_orders_are_kept_and_not_too_many(self) -> None:
         orders = ShardSchedulers(2)
         home = dict.fromkeys(map(str, range(100)), 0).__getitem__
-        first = orders.of(["1"], (), home)
-        assert orders.of(["1"], (), home) is first
+        first = orders.get_scheduler(["1"], (), home)
+        assert orders.get_scheduler(["1"], (), home) is first
         for number in range(40):
-            orders.of([str(number)], "*", home)
-        assert orders.of(["1"], (), home) is not first
+            orders.get_scheduler([str(number)], "*", home)
+        assert orders.get_scheduler(["1"], (), home) is not first
 
     def test_all_are_one_line_whoever_names_them(self) -> None:
         orders = ShardSchedulers(2)
         home = {"a": 0}.__getitem__
-        everybody, rest = orders.of("*", (), home), orders.of(["a"], "*", home)
-        rest.served(0, self.reply(ShardHead(None, 0.0), ShardHead(7.0, 1)))
+        everybody, rest = orders.get_scheduler("*", (), home), orders.get_scheduler(["a"], "*", home)
+        rest.record_reply(0, self.reply(ShardHead(None, 0.0), ShardHead(7.0, 1)))
         assert everybody.turn(0) == (0, 7.0)

@@ -8,7 +8,7 @@ import pytest
 from redis import Redis
 
 from django_fairque.engine.model.errors import BacklogFullError, ConfigurationError, TaskNotFoundError
-from django_fairque.engine.model.ids import bucket_in, bucket_of
+from django_fairque.engine.model.ids import compute_bucket, parse_bucket
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
@@ -20,9 +20,9 @@ class TestPlaces:
     def test_an_id_says_where_its_user_lives(self) -> None:
         for user in ("a", "b", "{x}", "ü\n", "x" * 256):
             made = Task.create(user, 3, None)
-            assert bucket_in(made.task_id) == bucket_of(user)
-        assert bucket_in("invoice-7") is None
-        assert bucket_of("acme") == 2622  # for all times: users would be lost if this changed
+            assert parse_bucket(made.task_id) == compute_bucket(user)
+        assert parse_bucket("invoice-7") is None
+        assert compute_bucket("acme") == 2622  # for all times: users would be lost if this changed
 
     def test_each_user_is_on_one_shard(self, queue: FairQueue, redis: Redis) -> None:
         for number in range(40):
@@ -31,7 +31,7 @@ class TestPlaces:
         assert len(shards) == SHARDS
         for number in range(40):
             (key,) = keys_of(redis, f"fq:*:user:user-{number}")
-            assert f"fq:{{default:{bucket_of(f'user-{number}') % SHARDS}}}:" in key
+            assert f"fq:{{default:{compute_bucket(f'user-{number}') % SHARDS}}}:" in key
 
     def test_everything_pushed_is_served_once(self, queue: FairQueue) -> None:
         pushed = queue.push_batch([task(f"user-{n % 23}") for n in range(200)], now=NOW)

@@ -112,10 +112,10 @@ def test_a_key_of_another_type_costs_only_the_history(queue: FairQueue, redis: R
 
 
 def test_packed_and_parsed_are_the_same() -> None:
-    found = HalfHour.of(HALF_HOUR * 7 + 5, [SampledWait('a\n"b', 12.9, 3), SampledWait("brief", 0.4, 8)])
+    found = HalfHour.from_waits(HALF_HOUR * 7 + 5, [SampledWait('a\n"b', 12.9, 3), SampledWait("brief", 0.4, 8)])
     assert found == HalfHour(7, 7, {'a\n"b': (13, 3)})
-    assert HalfHour.parse(found.packed().encode()) == found
-    assert json.loads(found.packed())[0] == 7
+    assert HalfHour.parse(found.pack().encode()) == found
+    assert json.loads(found.pack())[0] == 7
     later = HalfHour(7, 2, {'a\n"b': (5, 9), "c": (4, 1)}).with_earlier(found)
     assert later == HalfHour(7, 7, {'a\n"b': (13, 9), "c": (4, 1)})
     assert HalfHour(8, 0, {}).with_earlier(found) == HalfHour(8, 0, {})

@@ -31,7 +31,7 @@ def drain(queue: FairQueue, now: float) -> list[str]:
     queue.resume(now=now)
     limits: dict[str, object] = {"paused": "", "cap": "", "gap": "", "burst": ""}
     for name in USERS:
-        queue._run(users.change(queue._shards.of(name), name, limits, now))
+        queue._run(users.change(queue._shards.get_shard(name), name, limits, now))
     for organization in queue.organizations().items:
         queue.organization(organization).resume(now=now)
         queue.organization(organization).set_max_running(None, now=now)

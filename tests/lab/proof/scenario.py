@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.model.ids import bucket_of
+from django_fairque.engine.model.ids import compute_bucket
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
 from tests.lab.proof.random_history import LEASE, NOW
@@ -81,4 +81,4 @@ class Scene:
 
     def user_of(self, shard: int) -> str:
         number = self.config.shards
-        return next(name for name in map("user-{}".format, range(1000)) if bucket_of(name) % number == shard)
+        return next(name for name in map("user-{}".format, range(1000)) if compute_bucket(name) % number == shard)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.model.errors import ConfigurationError
-from django_fairque.engine.model.ids import bucket_of
+from django_fairque.engine.model.ids import compute_bucket
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.schedules.declarations import DeclaredSchedule
 from tests.lab.proof.random_history import LEASE
@@ -147,7 +147,7 @@ def an_end_that_was_not_told(scene: Scene) -> Act:
 
 def newcomers_while_another_is_far_ahead(scene: Scene) -> Act:
     """The lead is more than a task, so a reply contains where the first of the others stands too."""
-    names = [name for name in map("user-{}".format, range(1000)) if bucket_of(name) % scene.config.shards == 0]
+    names = [name for name in map("user-{}".format, range(1000)) if compute_bucket(name) % scene.config.shards == 0]
     ahead, *newcomers, last, next_to_last = names[:8]
     scene.push("a1", "a2", user=ahead)
     (lease,) = scene.pop()

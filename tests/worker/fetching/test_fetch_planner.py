@@ -462,7 +462,7 @@ class TestShards:
 
     def test_one_that_may_not_steal_has_not_found_everything(self) -> None:
         """Somebody of the list may be on the other shard, so nobody else was asked for."""
-        budget, order = budget_of(2), ShardSchedulers(2).of(["a", "b"], "*", {"a": 0, "b": 1}.__getitem__)
+        budget, order = budget_of(2), ShardSchedulers(2).get_scheduler(["a", "b"], "*", {"a": 0, "b": 1}.__getitem__)
         one, two = (FetchPlanner(index, budget, turn=ShardTurn(order, index)) for index in range(2))
         call = planned(one, 0.0)
         assert not call.window.steals

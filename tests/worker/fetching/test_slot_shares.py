@@ -430,4 +430,4 @@ def end_one(planner: FetchPlanner) -> None:
 
 def give(planner: FetchPlanner, place: float) -> None:
     """The shard of the planner reports the place of its next user."""
-    planner.turn.scheduler.served(planner.turn.index, Settled([], [], 0.0, None, 0.0, (ShardHead(place, 1),)))
+    planner.turn.scheduler.record_reply(planner.turn.index, Settled([], [], 0.0, None, 0.0, (ShardHead(place, 1),)))

@@ -8,7 +8,12 @@ import time
 from typing import TYPE_CHECKING
 
 from django_fairque import AsyncWorker, Worker
-from django_fairque.engine.inspection.worker_activity import ActivityReport, EndReason, activity_of, deaths_of
+from django_fairque.engine.inspection.worker_activity import (
+    ActivityReport,
+    EndReason,
+    decode_activity,
+    list_recent_deaths,
+)
 from django_fairque.tasks import registry
 from django_fairque.tasks.registry import task
 from tests.worker.conftest import Workers, eventually
@@ -23,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def reports(queue: FairQueue) -> list[ActivityReport]:
-    return list(filter(None, map(activity_of, queue.workers())))
+    return list(filter(None, map(decode_activity, queue.workers())))
 
 
 def test_running_tasks_and_deaths_are_reported(workers: Workers) -> None:
@@ -41,7 +46,7 @@ def test_running_tasks_and_deaths_are_reported(workers: Workers) -> None:
     (owner,) = [record.worker for record in workers.queue.workers() if record.info["running"] == "1"]
     (child,) = [child for child in worker.children() if str(child.pid) == pid_of(workers.queue, owner)]
     child.kill()
-    (death,) = eventually(lambda: deaths_of(workers.queue.workers(), time.time()))
+    (death,) = eventually(lambda: list_recent_deaths(workers.queue.workers(), time.time()))
     assert (death.worker, death.reason, death.code, death.task_ids) == (owner, EndReason.SIGNAL, 9, (task_id,))
 
 
@@ -55,7 +60,7 @@ def test_a_process_that_stops_as_it_is_meant_to_is_no_death(workers: Workers) ->
     workers.start("--processes", "1", "--max-tasks", "1", lease_seconds="2").wait_ready()
     eventually(lambda: workers.queue.get_stats().states["finished"] == 3)
     eventually(lambda: len(workers.queue.workers()) == 1 and workers.queue.workers()[0].info["done"] == "0")
-    assert deaths_of(workers.queue.workers(), time.time()) == []
+    assert list_recent_deaths(workers.queue.workers(), time.time()) == []
 
 
 def test_a_worker_without_supervisor_reports_its_slots(queue: FairQueue, server: Server, settings: Settings) -> None:
