@@ -19,7 +19,7 @@ from django.utils.module_loading import import_string
 from django_fairque.engine.model.errors import ConfigurationError, short
 from django_fairque.engine.model.trace_context import read
 from django_fairque.tasks import registry
-from django_fairque.tasks.context import UserSource, as_user_of
+from django_fairque.tasks.context import UserSource, as_source_user
 
 from .conf import get_config
 from .tasks.errors import TaskUsageError
@@ -81,7 +81,7 @@ class ModelEventCheckMiddleware:
 @contextmanager
 def _serve_request(request: HttpRequest) -> Iterator[None]:
     trace = read(request.META.get("HTTP_TRACEPARENT"), request.META.get("HTTP_TRACESTATE"))
-    with as_user_of(RequestUser(request)), in_trace(trace):
+    with as_source_user(RequestUser(request)), in_trace(trace):
         yield
 
 

@@ -19,7 +19,7 @@ from django_fairque.documentation import page_address
 from django_fairque.engine.model.errors import ConfigurationError, TaskNotFoundError, TaskValidationError, nearest
 from django_fairque.engine.model.ids import check_id
 from django_fairque.tasks import registry
-from django_fairque.tasks.results import aqueue_for, queue_for
+from django_fairque.tasks.results import aget_result_queue, get_result_queue
 
 from .compat import (
     AnyResult,
@@ -129,7 +129,7 @@ class FairqueBackend(BaseTaskBackend):
         in this process.
         """
         for name in self._list_queues(result_id):
-            queue = queue_for(name, current_interceptor())
+            queue = get_result_queue(name, current_interceptor())
             try:
                 record = queue.get_task(result_id)
             except TaskNotFoundError:
@@ -140,7 +140,7 @@ class FairqueBackend(BaseTaskBackend):
     async def aget_result(self, result_id: str) -> AnyResult:
         """Return a result, from a coroutine. ``result_id`` is its id. Raises `TaskResultDoesNotExist` as `get_result` does."""
         for name in self._list_queues(result_id):
-            queue = await aqueue_for(name, current_interceptor())
+            queue = await aget_result_queue(name, current_interceptor())
             try:
                 record = await queue.get_task(result_id)
             except TaskNotFoundError:

@@ -21,7 +21,7 @@ from django_fairque.safely import get_logger, is_a, traceback_text, type_name
 from django_fairque.tasks import registry
 from django_fairque.tasks.context import RunningTask, current_task
 from django_fairque.tasks.errors import SoftTimeLimitExceeded
-from django_fairque.tasks.results import aqueue_for, queue_for
+from django_fairque.tasks.results import aget_result_queue, get_result_queue
 from django_fairque.tasks.retries import NextStep, decide_next_step, replace_cancellation
 
 from . import results
@@ -159,7 +159,7 @@ def _earlier() -> Sequence[Attempt]:
     """Read the task's earlier attempts, if there were any."""
     context = _get_running_task()
     try:
-        return () if _is_first(context) else queue_for(context.queue, current_interceptor()).history(context.id)
+        return () if _is_first(context) else get_result_queue(context.queue, current_interceptor()).history(context.id)
     except RedisConnectionError as error:
         return _not_known(context, error)
 
@@ -169,7 +169,7 @@ async def _aearlier() -> Sequence[Attempt]:
     try:
         if _is_first(context):
             return ()
-        return await (await aqueue_for(context.queue, current_interceptor())).history(context.id)
+        return await (await aget_result_queue(context.queue, current_interceptor())).history(context.id)
     except RedisConnectionError as error:
         return _not_known(context, error)
 

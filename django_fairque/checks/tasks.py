@@ -69,9 +69,9 @@ def _queues(config: FairQueueConfig) -> Iterator[CheckMessage]:
 def _schedules(config: FairQueueConfig) -> Iterator[CheckMessage]:
     if not config.schedules:
         return  # without loading the engine, which a check of a project without schedules does not need
-    from django_fairque.tasks.schedules import mistakes_in
+    from django_fairque.tasks.schedules import find_mistakes
 
-    for name, problem in mistakes_in(config.schedules):
+    for name, problem in find_mistakes(config.schedules):
         hint = "SCHEDULES names registered tasks, with arguments that fit them."
         yield message("fairque.E010", f"the schedule {name!r} can't be used: {problem}", hint)
 

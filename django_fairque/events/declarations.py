@@ -10,7 +10,7 @@ from django.db.models import Value
 from django_fairque.engine.model.errors import short
 from django_fairque.tasks.definition import Sendable
 from django_fairque.tasks.errors import TaskUsageError
-from django_fairque.tasks.options import DECLARABLE, SENDABLE, SendOptions, TaskOptions, changed, unknown_option
+from django_fairque.tasks.options import DECLARABLE, SENDABLE, SendOptions, TaskOptions, change_options, unknown_option
 
 from . import activation
 from .conditions import AnyCondition, condition
@@ -209,4 +209,4 @@ def _check(what: str, options: Mapping[str, Any]) -> None:
             )
         if name not in ALLOWED_EVENT_OPTIONS:
             raise TaskUsageError(f"{what}: {unknown_option(name, ALLOWED_EVENT_OPTIONS)}")
-    changed(TaskOptions(), options, SENDABLE, what)
+    change_options(TaskOptions(), options, SENDABLE, what)

@@ -115,7 +115,7 @@ def track_after_save(instance: Model, using: str, update_fields: frozenset[str] 
     values = _copy_values(instance, names)
     seen: TrackedFields = (instance.__dict__.get(TRACKED_ATTRIBUTE) or TrackedFields({})).get_valid_record()
     if any(name not in seen.known or seen.known[name] != value for name, value in values.items()):
-        instance.__dict__[TRACKED_ATTRIBUTE] = seen.follow_save(values, commit_buffer.event_hook_in(using))
+        instance.__dict__[TRACKED_ATTRIBUTE] = seen.follow_save(values, commit_buffer.find_event_hook(using))
 
 
 def track_refreshed(instance: Model, fields: Collection[str] | None) -> None:

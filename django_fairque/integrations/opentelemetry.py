@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from django_fairque import conf
 from django_fairque.safely import get_message
 from django_fairque.tasks.errors import Discard, Retry
-from django_fairque.tasks.tracing import BAGGAGE_HEADER, current_trace, put_in, trace_of_span
+from django_fairque.tasks.tracing import BAGGAGE_HEADER, current_trace, set_traces, trace_of_span
 
 if TYPE_CHECKING:
     from opentelemetry import metrics
@@ -227,7 +227,7 @@ def send_span(queue: str, tasks: Sequence[Task]) -> Iterator[None]:
     if trace.parent and not otel.get_current_span(here).get_span_context().is_valid:
         here = otel.set_span_in_context(_remote(trace), here)
     with _open_span(f"enqueue {queue}", otel.SpanKind.PRODUCER, here, attributes) as span:
-        put_in(tasks, trace_of_span(span) or trace)
+        set_traces(tasks, trace_of_span(span) or trace)
         yield
 
 

@@ -29,7 +29,7 @@ from django_fairque.safely import get_logger
 
 from . import has_outbox
 from .clock import DatabaseClock
-from .rows import decoded, is_graph
+from .rows import decode, is_graph
 
 if TYPE_CHECKING:
     from django_fairque.engine.model.task import Task
@@ -105,7 +105,7 @@ def relay_rows(
     rows = list(found.order_by("id")[:MAX_ROWS_PER_RELAY])
     done = Relayed(uncounted=dict(counts or {}), more=len(rows) == MAX_ROWS_PER_RELAY)
     if users is not None:
-        rows = _due_of(rows, at)
+        rows = _filter_due_rows(rows, at)
     going = _Relay(database, at, done, queue_of, committed)
     for queue, group in itertools.groupby(rows, key=lambda row: row.queue):
         if done.error is None:
@@ -131,7 +131,7 @@ def _due(database: str, now: datetime, minimum_age: float) -> QuerySet[OutboxEnt
     return due
 
 
-def _due_of(rows: Iterable[OutboxEntry], now: datetime) -> list[OutboxEntry]:
+def _filter_due_rows(rows: Iterable[OutboxEntry], now: datetime) -> list[OutboxEntry]:
     """Return the due rows, like `_due`, from rows of some users that one query has read. Used after each commit."""
     blocked: set[str] = set()
     due = []
@@ -194,7 +194,7 @@ class _Relay:
         singles: list[tuple[OutboxEntry, list[Task]]] = []
         for row in rows:
             try:
-                tasks = decoded(row, None if row.task_id in self._committed else self._passed_since)
+                tasks = decode(row, None if row.task_id in self._committed else self._measure_age)
             except FairQueueError as error:
                 self._step_aside(row, error)
                 continue
@@ -206,7 +206,7 @@ class _Relay:
                 singles.append((row, tasks))
         self._deliver(queue, singles)
 
-    def _passed_since(self, written: float) -> float:
+    def _measure_age(self, written: float) -> float:
         return max(0.0, self._clock.now() - written)
 
     def deliver_counts(self) -> None:
@@ -246,9 +246,11 @@ class _Relay:
                 self._remove(queue, rows, tasks, results)
                 return
             self._done.uncounted.pop(queue, None)
-            self._take_in(queue, rows, tasks, results)
+            self._record_results(queue, rows, tasks, results)
 
-    def _take_in(self, queue: str, rows: list[OutboxEntry], tasks: list[Task], results: Sequence[PushResult]) -> None:
+    def _record_results(
+        self, queue: str, rows: list[OutboxEntry], tasks: list[Task], results: Sequence[PushResult]
+    ) -> None:
         answered = list(zip(rows, tasks, results, strict=True))
         taken = [answer for answer in answered if answer[2].is_known]
         if taken:

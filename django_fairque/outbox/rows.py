@@ -22,10 +22,10 @@ def store(database: str, queue: str, tasks: Sequence[Task], clock: DatabaseClock
     """Write the tasks into the outbox of a database, where a transaction must be open; by task id, which row has it."""
     from django_fairque.models import OutboxEntry
 
-    parts = parts_of(tasks)
+    parts = divide_tasks(tasks)
     rows = [
         OutboxEntry(
-            queue=queue, user_id=part[0].user_id, name=part[0].name, task_id=part[0].task_id, tasks=encoded(part, clock)
+            queue=queue, user_id=part[0].user_id, name=part[0].name, task_id=part[0].task_id, tasks=encode(part, clock)
         )
         for part in parts
     ]
@@ -47,13 +47,13 @@ def change(
     for name in rows:
         row = OutboxEntry.objects.using(database).filter(queue=queue, task_id=name).order_by("-id").first()
         if row is not None:
-            left = [tasks.get(task.task_id, task) for task in decoded(row)]
+            left = [tasks.get(task.task_id, task) for task in decode(row)]
             row.delete(using=database)
             found |= store(database, queue, [task for task in left if task is not None], clock)
     return found
 
 
-def parts_of(tasks: Sequence[Task]) -> list[list[Task]]:
+def divide_tasks(tasks: Sequence[Task]) -> list[list[Task]]:
     """Divide tasks into the contents of rows: each task alone, but graphs as a whole."""
     found: list[list[Task]] = []
     for part in together.divide_tasks(tasks):
@@ -66,11 +66,11 @@ def is_graph(tasks: Sequence[Task]) -> bool:
     return any(task.depends_on or task.run_id for task in tasks)
 
 
-def encoded(tasks: Sequence[Task], clock: DatabaseClock) -> str:
+def encode(tasks: Sequence[Task], clock: DatabaseClock) -> str:
     return json.dumps([_fields(task, clock) for task in tasks], ensure_ascii=False, separators=(",", ":"))
 
 
-def decoded(row: OutboxEntry, passed_since: Callable[[float], float] | None = None) -> list[Task]:
+def decode(row: OutboxEntry, passed_since: Callable[[float], float] | None = None) -> list[Task]:
     """Return the row's tasks. Raises `TaskSerializationError` if the row is damaged.
 
     Args:

@@ -445,7 +445,7 @@ class UserSource(ABC):
     async def auser_id(self) -> str | None: ...
 
 
-def _user_of(task: TaskContext) -> str | None:
+def _get_running_user(task: TaskContext) -> str | None:
     """Return the user of the running task. A batch has one only if all its items have the same user."""
     if not task.batch:
         return task.user_id or None
@@ -453,7 +453,7 @@ def _user_of(task: TaskContext) -> str | None:
     return (users.pop() or None) if len(users) == 1 else None
 
 
-_current_user: ScopedValue[str | UserSource | None] = ScopedValue("fairque_user", _user_of)
+_current_user: ScopedValue[str | UserSource | None] = ScopedValue("fairque_user", _get_running_user)
 
 
 def as_user(user: object) -> AbstractContextManager[None]:
@@ -465,7 +465,7 @@ def as_user(user: object) -> AbstractContextManager[None]:
     return _current_user.hold(None if user is None else user_id(user, "the user"))
 
 
-def as_user_of(source: UserSource) -> AbstractContextManager[None]:
+def as_source_user(source: UserSource) -> AbstractContextManager[None]:
     """Do the same as `as_user`, with the user that the source finds when it is needed."""
     return _current_user.hold(source)
 

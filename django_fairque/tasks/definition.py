@@ -23,10 +23,10 @@ from django_fairque.engine.model.ids import MAX_ID_BYTES
 from . import sending
 from .context import call_with_user, current_user_id
 from .errors import TaskUsageError
-from .options import ENGINE_OPTIONS, SENDABLE, SendOptions, TaskOptions, celery_hint, changed, user_id
+from .options import ENGINE_OPTIONS, SENDABLE, SendOptions, TaskOptions, celery_hint, change_options, user_id
 from .pipelines import Composable, Step
 from .results import R_co
-from .value_types import CallTypes, is_convertible, problem_with
+from .value_types import CallTypes, describe_problem, is_convertible
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -184,7 +184,7 @@ class Sendable(Composable, Generic[P, R_co]):
         Raises `TaskUsageError` if an option is unknown, wrong, or contradicts another.
         """
         other = copy.copy(self)
-        object.__setattr__(other, "options", changed(self.options, options, SENDABLE, f"{self.name}.using()"))
+        object.__setattr__(other, "options", change_options(self.options, options, SENDABLE, f"{self.name}.using()"))
         return other
 
     @overload  # for coroutine functions
@@ -334,7 +334,9 @@ class Sendable(Composable, Generic[P, R_co]):
                 **given,
             )
         except TaskSerializationError as error:
-            raise TaskSerializationError(f"{self.name}.enqueue(): {self._explained(error, bound, *stored)}") from error
+            raise TaskSerializationError(
+                f"{self.name}.enqueue(): {self._explain_error(error, bound, *stored)}"
+            ) from error
         except TaskValidationError as error:
             raise type(error)(f"{self.name}.enqueue(): {error}") from error
         # Not at the first call: many copies that `using` returns are sent once.
@@ -350,10 +352,10 @@ class Sendable(Composable, Generic[P, R_co]):
             return self.types.dump(args, kwargs)
         except TaskUsageError as error:
             given = {"item": args[0]} if bound is None else bound
-            hints = (problem_with(value, f"argument {name!r}") for name, value in given.items())
+            hints = (describe_problem(value, f"argument {name!r}") for name, value in given.items())
             raise TaskUsageError(f"{self.name}.enqueue(): {next(filter(None, hints), error)}") from None
 
-    def _explained(
+    def _explain_error(
         self,
         error: TaskSerializationError,
         bound: dict[str, Any] | None,
@@ -369,7 +371,7 @@ class Sendable(Composable, Generic[P, R_co]):
             try:
                 json_payload.dumps(value, what=name)
             except TaskSerializationError as found:
-                return problem_with(value, name) or f"{found}{self._advice(parameter, value)}"
+                return describe_problem(value, name) or f"{found}{self._advice(parameter, value)}"
         return str(error)
 
     def _advice(self, parameter: str, value: Any) -> str:

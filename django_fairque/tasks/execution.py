@@ -83,10 +83,10 @@ def prepare(lease: Lease, services: Services) -> Run | Outcome:
         return Outcome.poison(lease, error.with_traceback(None))
     except (TaskSerializationError, ValueError) as error:  # a damaged record: see Lease
         return Outcome.poison(lease, error.with_traceback(None))
-    return Run(lease, definition, services, args, kwargs, limit_of(timeout, definition, services))
+    return Run(lease, definition, services, args, kwargs, get_time_limit(timeout, definition, services))
 
 
-def limit_of(own: float | None, definition: AnyDefinition, services: Services) -> float | None:
+def get_time_limit(own: float | None, definition: AnyDefinition, services: Services) -> float | None:
     """Return the task's time limit in seconds: its ``own``, else its function's, its queue's or the worker's. None: no limit."""
     for limit in (own, definition.options.timeout, services.config.default_task_timeout):
         if limit is not None:
@@ -123,7 +123,7 @@ def run_batch(runs: Sequence[Run]) -> list[Outcome]:
             signals.send_task_started(run.services.queue, run.lease)
         with call.around_function():
             value = call.function(*call.args, **call.kwargs)
-        call.returned(value)
+        call.record_result(value)
     for context in call.contexts:
         context.flush()
     return call.outcomes()
@@ -140,7 +140,7 @@ async def arun_batch(runs: Sequence[Run]) -> list[Outcome]:
             await signals.asend_task_started(run.services.queue, run.lease)
         with call.around_function():
             value = await call.function(*call.args, **call.kwargs)
-        call.returned(value)
+        call.record_result(value)
     for context in call.contexts:
         if context.has_reports:
             await asyncio.to_thread(context.flush)
@@ -197,7 +197,7 @@ class Call:
             baggage.pop() if len(baggage) == 1 else "",
         )
 
-    def returned(self, value: Any) -> None:
+    def record_result(self, value: Any) -> None:
         self._took = perf_counter() - self._started
         self.values = values_by_item(value, len(self._runs)) if self._is_batch else [value]
 
@@ -241,7 +241,7 @@ def _snooze(lease: Lease, name: str, services: Services) -> Outcome:
     )
     if name:
         reason = registry.not_registered(name)
-        if services.unknown.is_to_be_warned_of(name):
+        if services.unknown.should_warn(name):
             logger.warning(
                 "task %.80r of user %.80r can't run: %s. Other workers may take such tasks for %g s, then they are dead letters",
                 *(lease.task_id, lease.user_id, reason, services.unknown.grace),
@@ -252,10 +252,10 @@ def _snooze(lease: Lease, name: str, services: Services) -> Outcome:
 
 
 def _arguments(lease: Lease, definition: AnyDefinition) -> tuple[list[Any], dict[str, Any]]:
-    return arguments_in(lease.payload, definition) if lease.name else ([lease.payload], {})
+    return decode_arguments(lease.payload, definition) if lease.name else ([lease.payload], {})
 
 
-def arguments_in(payload: Any, definition: AnyDefinition) -> tuple[list[Any], dict[str, Any]]:
+def decode_arguments(payload: Any, definition: AnyDefinition) -> tuple[list[Any], dict[str, Any]]:
     """The arguments of the function, of those in the payload. `TaskSerializationError` if they don't fit its annotations."""
     if isinstance(payload, dict) and len(payload) == 2 + ("about" in payload):
         args, kwargs = payload.get("args"), payload.get("kwargs")
@@ -317,7 +317,7 @@ class UnknownTasks:
     """When a warning about the name was logged, and when the last task of that name came."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def is_to_be_warned_of(self, name: str) -> bool:
+    def should_warn(self, name: str) -> bool:
         """Record that a task of this name came. Return whether to log a warning: once for each name and grace period."""
         now = self.clock()
         with self._lock:

@@ -123,7 +123,7 @@ class TaskMiddleware:
 
         ``send`` describes the call.
         """
-        return NO_MIDDLEWARE if self._lacks("around_send") else self._adapted(self.around_send, send)
+        return NO_MIDDLEWARE if self._lacks("around_send") else self._adapt_method(self.around_send, send)
 
     def around_run(self, run: TaskRun) -> AbstractContextManager[object]:  # noqa: ARG002 - overriding methods use it
         """Return the context manager around a task's function. Its time counts as the task's, for limits too.
@@ -138,7 +138,7 @@ class TaskMiddleware:
 
         ``run`` describes the call.
         """
-        return NO_MIDDLEWARE if self._lacks("around_run") else self._adapted(self.around_run, run)
+        return NO_MIDDLEWARE if self._lacks("around_run") else self._adapt_method(self.around_run, run)
 
     def _lacks(self, method: str) -> bool:
         return getattr(type(self), method) is getattr(TaskMiddleware, method)
@@ -151,7 +151,7 @@ class TaskMiddleware:
                 f"{type(self).__qualname__} has {asynchronous} only, and this code is synchronous: override {method} as well"
             )
 
-    def _adapted(
+    def _adapt_method(
         self, method: Callable[[Facts], AbstractContextManager[object]], facts: Facts
     ) -> AbstractAsyncContextManager[object]:
         make = partial(method, facts)
@@ -235,10 +235,10 @@ def load(given: object) -> TaskMiddleware:
     if isinstance(given, TaskMiddleware):
         return given
     found = _instances.get(given)
-    return _instances.setdefault(given, _made(given)) if found is None else found
+    return _instances.setdefault(given, _make_middleware(given)) if found is None else found
 
 
-def _made(given: object) -> TaskMiddleware:
+def _make_middleware(given: object) -> TaskMiddleware:
     named: Any = given
     if isinstance(given, str):
         try:

@@ -400,7 +400,9 @@ CELERY_OPTIONS = {other: name for name, option in OPTIONS.items() for other in o
 """Our name for an option of Celery or of `django.tasks`."""
 
 
-def changed(options: TaskOptions, changes: Mapping[str, Any], allowed: frozenset[str], where: str) -> TaskOptions:
+def change_options(
+    options: TaskOptions, changes: Mapping[str, Any], allowed: frozenset[str], where: str
+) -> TaskOptions:
     """``options`` with ``changes``, each checked; `TaskUsageError` says where, what was expected and what came."""
     checked: dict[str, Any] = {}
     for name, value in changes.items():

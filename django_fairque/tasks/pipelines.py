@@ -22,7 +22,7 @@ from django_fairque.tasks import sending
 
 from .context import as_user, call_with_user
 from .errors import TaskUsageError, TaskWaitTimeoutError
-from .options import SENDABLE, SendOptions, TaskOptions, changed
+from .options import SENDABLE, SendOptions, TaskOptions, change_options
 from .results import Handle, TaskResult, acancel_run, cancel_run
 
 if TYPE_CHECKING:
@@ -126,17 +126,17 @@ class Pipeline(Composable):
         made = {step: step.to_send() for step in self.steps}
         ids = {step: task.task_id for step, task in made.items()}
         run = run_id or new_task_id()
-        tasks = [step.placed(made[step], [ids[parent] for parent in before[step]], run) for step in self.steps]
+        tasks = [step.place_in_run(made[step], [ids[parent] for parent in before[step]], run) for step in self.steps]
         check_graph(tasks)
         given = {
-            "on_commit": self._agreed("on_commit") if on_commit is None else on_commit,
-            "database": self._agreed("database") if database is None else database,
+            "on_commit": self._get_common_option("on_commit") if on_commit is None else on_commit,
+            "database": self._get_common_option("database") if database is None else database,
         }
-        options = changed(self.steps[0].options, given, SENDABLE, "Pipeline.enqueue()")
+        options = change_options(self.steps[0].options, given, SENDABLE, "Pipeline.enqueue()")
         middleware = dict.fromkeys(entry for step in self.steps for entry in step.options.middleware)
         return replace(options, middleware=tuple(middleware)) if middleware else options, tasks
 
-    def _agreed(self, option: str) -> Any:
+    def _get_common_option(self, option: str) -> Any:
         """Return the value of an option on which the steps agree; None if no step has one."""
         named = sorted({value for step in self.steps if (value := getattr(step.options, option)) is not None})
         if len(named) > 1:
@@ -188,7 +188,7 @@ class Step(Pipeline):
 
         Raises `TaskUsageError` as that does.
         """
-        changes = changed(self.options, options, SENDABLE, f"{self.name}.s().using()")
+        changes = change_options(self.options, options, SENDABLE, f"{self.name}.s().using()")
         return Step(self._call, self.name, changes, self.args, self.kwargs)
 
     def to_task(self) -> Task:
@@ -202,7 +202,7 @@ class Step(Pipeline):
         """Return the engine's task for this call. Its user is the call's, else the current user."""
         return self._call(self.options, self.args, self.kwargs)
 
-    def placed(self, task: Task, depends_on: Sequence[str], run_id: str) -> Task:
+    def place_in_run(self, task: Task, depends_on: Sequence[str], run_id: str) -> Task:
         """Return the same task in its place in a run: ``task`` with the ids in ``depends_on`` and the ``run_id``."""
         parents = tuple(dict.fromkeys((*self.options.depends_on, *depends_on)))
         copy = task.model_copy(update={"depends_on": parents, "run_id": run_id})
@@ -306,7 +306,7 @@ def chain(*pipelines: Composable) -> Pipeline:
 
     Raises `TaskUsageError` if one of them is neither a pipeline nor a task without arguments.
     """
-    return reduce(lambda before, after: before >> after, _checked("chain", pipelines))
+    return reduce(lambda before, after: before >> after, _check_parts("chain", pipelines))
 
 
 def group(pipelines: Iterable[Composable], *loose: NoReturn) -> Pipeline:
@@ -317,7 +317,7 @@ def group(pipelines: Iterable[Composable], *loose: NoReturn) -> Pipeline:
     if loose or not isinstance(pipelines, Iterable):
         got = ", ".join(map(repr, (pipelines, *loose)))
         raise TaskUsageError(f"group() takes one list, such as group([a.s(…), b.s(…)]), got {got:.200}")
-    return _side_by_side(_checked("group", list(pipelines)))
+    return _side_by_side(_check_parts("group", list(pipelines)))
 
 
 def _side_by_side(pipelines: Sequence[Pipeline]) -> Pipeline:
@@ -329,7 +329,7 @@ def _side_by_side(pipelines: Sequence[Pipeline]) -> Pipeline:
     )
 
 
-def _checked(what: str, given: Sequence[Composable]) -> Sequence[Pipeline]:
+def _check_parts(what: str, given: Sequence[Composable]) -> Sequence[Pipeline]:
     for part in given:
         if not isinstance(part, Composable):
             raise TaskUsageError(f"{what}() takes steps and pipelines, such as task.s(…), got {short(part)}")

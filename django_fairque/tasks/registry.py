@@ -15,7 +15,7 @@ from django_fairque.engine.model.errors import ConfigurationError, nearest, shor
 from . import sending
 from .definition import AnyDefinition, BatchDefinition, Item, P, TaskDefinition
 from .errors import TaskNotRegisteredError, TaskUsageError
-from .options import DECLARABLE, DeclaredOptions, TaskOptions, changed
+from .options import DECLARABLE, DeclaredOptions, TaskOptions, change_options
 from .value_types import register_types
 
 if TYPE_CHECKING:
@@ -214,9 +214,9 @@ def _declare(function: Callable[..., Any], options: dict[str, Any]) -> AnyDefini
         )
     default_name = f"{function.__module__}.{function.__qualname__}".replace("<locals>.", "")
     name_option = {"name": options.pop("name", default_name)}
-    named = changed(TaskOptions(), name_option, DECLARABLE, f"@task on {function.__qualname__}")
+    named = change_options(TaskOptions(), name_option, DECLARABLE, f"@task on {function.__qualname__}")
     name = named.name
-    checked = changed(named, options, DECLARABLE, f"@task on {name}")
+    checked = change_options(named, options, DECLARABLE, f"@task on {name}")
     kind = BatchDefinition if checked.batch else TaskDefinition
     definition: AnyDefinition = kind(function, name, checked)
     _check_function(definition)

@@ -53,12 +53,12 @@ class CommitHook(Protocol):
         ...
 
 
-def queue_for(name: str, interceptor: Interceptor | None) -> FairQueue:
+def get_result_queue(name: str, interceptor: Interceptor | None) -> FairQueue:
     """Return the queue of that name, or the interceptor's replacement for it."""
     return conf.get_queue(name) if interceptor is None else interceptor.queue(name)
 
 
-async def aqueue_for(name: str, interceptor: Interceptor | None) -> AsyncFairQueue:
+async def aget_result_queue(name: str, interceptor: Interceptor | None) -> AsyncFairQueue:
     """Return the asynchronous queue of that name, or the interceptor's replacement for it."""
     return await conf.aget_queue(name) if interceptor is None else interceptor.aqueue(name)
 
@@ -71,10 +71,10 @@ class Handle:
         self._interceptor = conf.current_interceptor()
 
     def _queue_to_ask(self) -> FairQueue:
-        return queue_for(self.queue, self._interceptor)
+        return get_result_queue(self.queue, self._interceptor)
 
     async def _aqueue_to_ask(self) -> AsyncFairQueue:
-        return await aqueue_for(self.queue, self._interceptor)
+        return await aget_result_queue(self.queue, self._interceptor)
 
     def _pauses(self, timeout: float | timedelta | None, first: float, longest: float) -> Iterator[float]:
         """Yield the seconds to sleep after each request, doubling. After the timeout, yield 0 once more for a last request."""
@@ -150,7 +150,7 @@ class TaskResult(Handle, Generic[R_co]):
         """Whether it waits for the commit of a transaction."""
         return self._waiting is not None
 
-    def sent_as(self, task_id: str) -> None:
+    def record_task_id(self, task_id: str) -> None:
         """Record that the transaction has committed. ``task_id`` is the id of the task in the queue (for a duplicate,
         the id of the earlier task).
         """

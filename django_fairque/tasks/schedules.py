@@ -51,7 +51,7 @@ class DeclaredSchedules:
 
     def __init__(self, worker: str = "", patience: float | None = None) -> None:
         self._config = conf.get_config()
-        self.version = declarations.version_name(self._config.code_version, _digest_of(self._config.schedules))
+        self.version = declarations.version_name(self._config.code_version, _digest_schedules(self._config.schedules))
         self._worker, self._patience = worker, patience
         self._applied: dict[str, int] = {}
         """By queue, the number of this version when its schedules were written there; 0 if the version was not in force."""
@@ -120,7 +120,7 @@ class DeclaredSchedules:
         """Return the mistakes, by schedule."""
         schedules = self._config.schedules
         if self._steps is None:
-            self._steps = {name: _made(declared) for name, declared in schedules.items()}
+            self._steps = {name: _make_call(declared) for name, declared in schedules.items()}
         made = self._steps
         mistakes = {name: problem for name, problem in made.items() if isinstance(problem, str)}
         mine = {
@@ -166,7 +166,7 @@ def sync_schedules(patience: float | None = None) -> None:
     DeclaredSchedules(patience=patience).update()
 
 
-def _digest_of(schedules: Mapping[str, ScheduleConfig]) -> str:
+def _digest_schedules(schedules: Mapping[str, ScheduleConfig]) -> str:
     text = "\n".join(f"{name}={_digest(schedules[name])}" for name in sorted(schedules))
     return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
 
@@ -183,13 +183,13 @@ def _declaration(declared: ScheduleConfig, step: Step) -> DeclaredSchedule:
     return DeclaredSchedule(step, options, _digest(declared))
 
 
-def mistakes_in(schedules: Mapping[str, ScheduleConfig]) -> list[tuple[str, str]]:
+def find_mistakes(schedules: Mapping[str, ScheduleConfig]) -> list[tuple[str, str]]:
     """Return ``(name, mistake)`` for each schedule whose task can't be made."""
-    made = {name: _made(declared) for name, declared in schedules.items()}
+    made = {name: _make_call(declared) for name, declared in schedules.items()}
     return [(name, problem) for name, problem in made.items() if isinstance(problem, str)]
 
 
-def _made(declared: ScheduleConfig) -> Step | str:
+def _make_call(declared: ScheduleConfig) -> Step | str:
     """Return the call with its present user, or the error."""
     try:
         args, kwargs = declared.args, declared.kwargs

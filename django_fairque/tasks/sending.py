@@ -21,10 +21,15 @@ from django_fairque.safely import get_logger
 from django_fairque.tasks.errors import TaskUsageError
 from django_fairque.tasks.middleware import AsyncSending, Sending, TaskSend
 from django_fairque.tasks.results import TaskResult
-from django_fairque.tasks.tracing import NO_SPAN, current_trace, put_in
+from django_fairque.tasks.tracing import NO_SPAN, current_trace, set_traces
 from django_fairque.tasks.transactions import open_transactions
 from django_fairque.tasks.transactions.after_commit import PendingBatch, send_batch
-from django_fairque.tasks.transactions.commit_buffer import commit_buffer_of, connection_of, event_hook_in, hook_in
+from django_fairque.tasks.transactions.commit_buffer import (
+    find_commit_hook,
+    find_event_hook,
+    get_commit_buffer,
+    get_connection,
+)
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
@@ -46,7 +51,7 @@ def _span_around_sending(
     """Attach the current trace to the tasks. Return the span to open, and the headers that belong to it."""
     if config.tracing and hooks.tracing is not None:
         return hooks.tracing.send_span(options.queue, tasks), hooks.tracing.baggage_header()
-    put_in(tasks, current_trace())
+    set_traces(tasks, current_trace())
     return NO_SPAN, {}
 
 
@@ -96,7 +101,7 @@ def send(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
     if config.tracing or config.middleware or options.middleware:
         with around_sending(config, options, tasks):
             return _send(config, options, tasks)
-    put_in(tasks, current_trace())
+    set_traces(tasks, current_trace())
     return _send(config, options, tasks)
 
 
@@ -146,7 +151,7 @@ async def asend(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]
     if config.tracing or config.middleware or options.middleware:
         async with around_sending_async(config, options, tasks):
             return await _asend(config, options, tasks)
-    put_in(tasks, current_trace())
+    set_traces(tasks, current_trace())
     return await _asend(config, options, tasks)
 
 
@@ -186,7 +191,7 @@ def may_wait(config: FairQueueConfig, options: TaskOptions) -> bool:
 
 def _leave_to_commit(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult] | None:
     """Add the tasks to the commit hook of the open transaction. Return None if there is no transaction."""
-    hook = hook_in(options.database)
+    hook = find_commit_hook(options.database)
     if hook is None:
         return None
     # Errors that can be found without a server are raised here, in the code that enqueues, and not at the commit.
@@ -209,7 +214,7 @@ def send_for_event(event: str, key: str, options: TaskOptions, make: Callable[[]
         make: builds the task; not called if the event was recorded before. Its errors are raised.
     """
     database = options.database or DEFAULT_DB_ALIAS
-    hook = event_hook_in(database)
+    hook = find_event_hook(database)
 
     def take() -> Task | None:
         task = make()
@@ -226,7 +231,7 @@ def send_for_event(event: str, key: str, options: TaskOptions, make: Callable[[]
         return
     elif conf.get_config().outbox and has_outbox(database):
         with transaction.atomic(using=database):
-            commit_buffer_of(connection_of(database)).add_event(event, key, options.queue, lambda: task)
+            get_commit_buffer(get_connection(database)).add_event(event, key, options.queue, lambda: task)
     else:
         _warn_without_autocommit(database)
         batch = PendingBatch({TaskResult(task.task_id, options.queue): task}, {task.task_id: event})
@@ -236,7 +241,7 @@ def send_for_event(event: str, key: str, options: TaskOptions, make: Callable[[]
 
 def _warn_without_autocommit(database: str) -> None:
     """Log the warning once for each database, and not at every save."""
-    connection = connection_of(database)
+    connection = get_connection(database)
     if database not in _warned and connection.connection is not None and not connection.autocommit:
         _warned.add(database)
         logger.warning(

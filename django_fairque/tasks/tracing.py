@@ -22,7 +22,7 @@ NO_SPAN = nullcontext()
 BAGGAGE_HEADER = "baggage"
 
 
-def _trace_of(task: TaskContext) -> Trace:
+def _get_running_trace(task: TaskContext) -> Trace:
     """Return the trace of the running task. A batch has a trace only if all its items have the same one."""
     if not task.batch:
         return task.trace
@@ -30,7 +30,7 @@ def _trace_of(task: TaskContext) -> Trace:
     return traces.pop() if len(traces) == 1 else NO_TRACE
 
 
-_scoped_trace = ScopedValue("fairque_trace", _trace_of)
+_scoped_trace = ScopedValue("fairque_trace", _get_running_trace)
 
 
 def in_trace(trace: Trace) -> AbstractContextManager[None]:
@@ -57,7 +57,7 @@ def trace_of_span(span: object) -> Trace | None:
     return Trace(parent, read_state(context.trace_state.to_header()))
 
 
-def put_in(tasks: Sequence[Task], trace: Trace) -> None:
+def set_traces(tasks: Sequence[Task], trace: Trace) -> None:
     if trace.parent:
         for task in tasks:
             task.set_trace(trace)

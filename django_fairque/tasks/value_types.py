@@ -156,7 +156,7 @@ def _in_one_form(value: Any, stored: Any) -> Any:
         if not isinstance(value, (set, frozenset, list, tuple)) or len(value) != len(stored):
             return stored
         found = [_in_one_form(*pair) for pair in zip(value, stored, strict=True)]
-        return sorted(found, key=_encoded) if isinstance(value, (set, frozenset)) else found
+        return sorted(found, key=_encode) if isinstance(value, (set, frozenset)) else found
     if not isinstance(stored, dict):
         return stored
     held = value if isinstance(value, dict) else _fields(value)
@@ -167,7 +167,7 @@ def _in_one_form(value: Any, stored: Any) -> Any:
     return {name: _in_one_form(held[name], nested) if name in held else nested for name, nested in stored.items()}
 
 
-def _encoded(stored: Any) -> str:
+def _encode(stored: Any) -> str:
     return json.dumps(stored, sort_keys=True)
 
 
@@ -291,7 +291,7 @@ class CallTypes:
 
     def dump(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Return ``args`` and ``kwargs`` as JSON. Raises `TaskUsageError`, which names the argument."""
-        return self._converted(args, kwargs, ValueType.dump)
+        return self._convert_arguments(args, kwargs, ValueType.dump)
 
     def dump_known(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Return ``args`` and ``kwargs`` as JSON. Values that don't fit their annotation, for example defaults, stay
@@ -303,16 +303,16 @@ class CallTypes:
             except TaskUsageError:
                 return value
 
-        return self._converted(args, kwargs, dump)
+        return self._convert_arguments(args, kwargs, dump)
 
     def load(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Return the values that the function receives for ``args`` and ``kwargs`` in JSON. Raises
         `TaskSerializationError`, which names the argument."""
-        return self._converted(args, kwargs, ValueType.load)
+        return self._convert_arguments(args, kwargs, ValueType.load)
 
     def coerce(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Return ``args`` and ``kwargs`` with the JSON of a type replaced by its value; see `ValueType.coerce`."""
-        return self._converted(args, kwargs, ValueType.coerce)
+        return self._convert_arguments(args, kwargs, ValueType.coerce)
 
     def dump_result(self, value: Any) -> Any:
         """Return ``value``, the function's result, as JSON. Raises `TaskSerializationError`."""
@@ -334,9 +334,11 @@ class CallTypes:
     def converts(self, name: str | int) -> bool:
         """Return whether the argument of this ``name``, or at this position, is converted."""
         self._read_pending(is_last=True)
-        return (self._name_at(name) if isinstance(name, int) else self._name_of(name)) in self._found
+        return (
+            self._get_positional_name(name) if isinstance(name, int) else self._get_keyword_name(name)
+        ) in self._found
 
-    def _converted(
+    def _convert_arguments(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], convert: Callable[[ValueType, Any], Any]
     ) -> tuple[list[Any], dict[str, Any]]:
         self._read_pending(is_last=True)
@@ -344,15 +346,15 @@ class CallTypes:
         if not self._found:
             return positional, named
         for index, value in enumerate(positional):
-            positional[index] = self._convert(self._name_at(index), value, convert)
+            positional[index] = self._convert(self._get_positional_name(index), value, convert)
         for name, value in named.items():
-            named[name] = self._convert(self._name_of(name), value, convert, name)
+            named[name] = self._convert(self._get_keyword_name(name), value, convert, name)
         return positional, named
 
-    def _name_at(self, index: int) -> str:
+    def _get_positional_name(self, index: int) -> str:
         return self._order[index] if index < len(self._order) else self._rest
 
-    def _name_of(self, name: str) -> str:
+    def _get_keyword_name(self, name: str) -> str:
         return name if name in self._by_name else self._named_rest
 
     def _convert(self, parameter: str, value: Any, convert: Callable[[ValueType, Any], Any], name: str = "") -> Any:
@@ -463,7 +465,7 @@ def is_convertible(value: Any) -> bool:
     return True
 
 
-def problem_with(value: Any, name: str) -> str:
+def describe_problem(value: Any, name: str) -> str:
     """Return advice about a value that is not JSON; empty if there is no special advice."""
     try:
         return _advice(value, name)
@@ -476,7 +478,7 @@ def problem_with(value: Any, name: str) -> str:
 def _advice(value: Any, name: str) -> str:
     from django.db.models import Model, QuerySet
 
-    for nested in _values_in(value):
+    for nested in _iterate_values(value):
         if isinstance(nested, Model):
             return (
                 f"{name} {'is' if nested is value else 'holds'} a model instance ({nested._meta.label}); pass its primary key "
@@ -491,8 +493,8 @@ MOST_VALUES = 1000
 """The number of values of an argument that are searched for a model instance."""
 
 
-def _values_in(value: Any, levels: int = 5) -> Iterator[Any]:
+def _iterate_values(value: Any, levels: int = 5) -> Iterator[Any]:
     yield value
     if levels and isinstance(value, (list, tuple, set, frozenset, dict)):
         for nested in list(value.values() if isinstance(value, dict) else value)[:MOST_VALUES]:
-            yield from _values_in(nested, levels - 1)
+            yield from _iterate_values(nested, levels - 1)

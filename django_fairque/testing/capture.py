@@ -31,7 +31,7 @@ from django_fairque.engine.model.outcome import describe
 from django_fairque.engine.model.records import Attempt, PushResult, TaskState
 from django_fairque.tasks import registry, sending
 from django_fairque.tasks.errors import Discard, Retry
-from django_fairque.tasks.execution import Call, Run, Services, failed_outcome, limit_of, load_arguments
+from django_fairque.tasks.execution import Call, Run, Services, failed_outcome, get_time_limit, load_arguments
 from django_fairque.tasks.middleware import load_all
 from django_fairque.tasks.results import TaskResult
 from django_fairque.tasks.retries import NextStep, decide_next_step
@@ -410,7 +410,7 @@ class Capture:
         """
         hook = None
         if not self._runs_at_once and sending.may_wait(conf.get_config(), options):
-            hook = commit_buffer.hook_in(options.database)
+            hook = commit_buffer.find_commit_hook(options.database)
         pushed = self.keep(options.queue, tasks, hook)
         return [
             TaskResult(result.task_id, options.queue, name=task.name)
@@ -647,7 +647,7 @@ def _build_run(capture: Capture, captured: Captured, definition: AnyDefinition) 
         capture=capture,
         captured=captured,
     )
-    limit = limit_of(captured.task.timeout, definition, services)
+    limit = get_time_limit(captured.task.timeout, definition, services)
     args, kwargs = load_arguments(definition, captured.args, captured.kwargs)
     return Run(make_lease(captured.task, services.config.max_retry_attempts), definition, services, args, kwargs, limit)
 
@@ -660,7 +660,7 @@ def _call_function(runs: Sequence[Run]) -> Sequence[Any]:
         with call:
             with call.around_function():
                 value = function(*call.args, **call.kwargs)
-            call.returned(value)
+            call.record_result(value)
     finally:
         for context in call.contexts:
             context.flush()

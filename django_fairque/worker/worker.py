@@ -144,7 +144,7 @@ class Worker:
         self._lease_renewal.start()
         self._lease_renewal.add(
             RenewedWorker(
-                options.worker_id, self._info, core.slot_pool.revoke, core.status_board.running, core.reconcile
+                options.worker_id, self._info, core.slot_pool.revoke, core.status_board.list_running, core.reconcile
             )
         )
         core.start()

@@ -84,7 +84,7 @@ class TestTransaction:
                 {"ü": [1.5, None, "\x00"]}, priority=6, delay=60, timeout=5, sla=9, max_retries=7, task_id="mine"
             )
             (row,) = rows()
-            (made,) = outbox_rows.decoded(row)
+            (made,) = outbox_rows.decode(row)
         stored = queue.get_task("mine")
         assert result.id == "mine"
         assert made.has_chosen_id
@@ -361,7 +361,7 @@ def test_a_broken_outbox_does_not_break_the_commit(
     def fail(*_: Any, **__: Any) -> None:
         raise OperationalError("gone")
 
-    monkeypatch.setattr(relay, "_due_of", fail)
+    monkeypatch.setattr(relay, "_filter_due_rows", fail)
     with caplog.at_level(logging.ERROR), transaction.atomic():
         enqueue(1)
     assert "a worker will do it" in caplog.text

@@ -206,8 +206,8 @@ def test_it_works_where_django_hides_its_hooks(queue: FairQueue, monkeypatch: py
                 raise AttributeError(name)
             return getattr(self.connection, name)
 
-    own = commit_buffer.connection_of
-    monkeypatch.setattr(commit_buffer, "connection_of", lambda alias: Hiding(own(alias)))
+    own = commit_buffer.get_connection
+    monkeypatch.setattr(commit_buffer, "get_connection", lambda alias: Hiding(own(alias)))
     with transaction.atomic():
         results = [enqueue(n) for n in range(3)]
     assert arrived(queue) == [0, 1, 2]

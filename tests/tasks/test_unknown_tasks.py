@@ -97,15 +97,15 @@ def test_a_name_is_reported_as_long_as_tasks_of_it_come(queue: FairQueue, caplog
     clock[0] = 91
     assert unknown.names() == []
     clock[0] = 601
-    assert unknown.is_to_be_warned_of("shop.gone") is True
-    assert unknown.is_to_be_warned_of("shop.gone") is False
+    assert unknown.should_warn("shop.gone") is True
+    assert unknown.should_warn("shop.gone") is False
 
 
 def test_names_are_limited_in_number() -> None:
     clock = [0.0]
     unknown = UnknownTasks(clock=lambda: clock[0])
-    assert sum(unknown.is_to_be_warned_of(f"name-{number}") for number in range(300)) == MAX_UNKNOWN_NAMES
+    assert sum(unknown.should_warn(f"name-{number}") for number in range(300)) == MAX_UNKNOWN_NAMES
     assert len(unknown.names()) == MAX_UNKNOWN_NAMES
     clock[0] = 1200
     assert unknown.names() == []
-    assert unknown.is_to_be_warned_of("another") is True
+    assert unknown.should_warn("another") is True

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.usefixtures("nobody_answers")
 
-ARGUMENTS: dict[str, tuple[Any, ...]] = {"sent_as": ("another",), "wait": (0.001,), "await_": (0.001,)}
+ARGUMENTS: dict[str, tuple[Any, ...]] = {"record_task_id": ("another",), "wait": (0.001,), "await_": (0.001,)}
 TWINS = {"wait": "await_"}
 """The asynchronous names that are not an "a" before the synchronous one."""
 ENDS: dict[str, Exception | None] = {
@@ -105,7 +105,7 @@ def of_a_task(state: TaskState | None, **asked: Any) -> dict[str, Any]:
     asked = {"state": state, "progress": None, "position": None, "errors": [], "refresh": "itself", **asked}
     asked.setdefault("wait", asked["result"])
     seen = None if state is None else ("w", state)
-    return expected({"id": "w", "queue": "mail", "is_waiting": False, "sent_as": None, "task": seen}, **asked)
+    return expected({"id": "w", "queue": "mail", "is_waiting": False, "record_task_id": None, "task": seen}, **asked)
 
 
 HALF = Progress(1, 2, "half")

@@ -30,7 +30,7 @@ from django_fairque.monitoring.formatting import duration, number
 from django_fairque.monitoring.redaction import as_text, redact_value, redacted_text
 from django_fairque.monitoring.wait_explanations import reasons
 from django_fairque.tasks import registry, results
-from django_fairque.tasks.execution import arguments_in
+from django_fairque.tasks.execution import decode_arguments
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
@@ -252,7 +252,7 @@ def enqueue_again(queue: FairQueue, task: Task, text: str) -> str:
     payload = json_payload.loads(text.encode())
     definition = registry.find(task.name) if task.name else None
     if definition is not None:
-        definition.bind(*arguments_in(payload, definition))
+        definition.bind(*decode_arguments(payload, definition))
     copy = Task.create(
         task.user_id,
         task.promoted_from or task.priority,

@@ -84,7 +84,7 @@ def send_batch(name: str, batch: PendingBatch) -> Exception | None:
         for result, task in batch.tasks.items():
             answer = sent.answers.get(task.task_id)
             if answer is not None and answer.is_known:
-                result.sent_as(answer.task_id)
+                result.record_task_id(answer.task_id)
         answered = [task for task in tasks if task.task_id in sent.answers]
         signals.send_task_pushed(name, answered, [sent.answers[task.task_id] for task in answered])
     return failure if sent.refused.keys() - batch.event_of.keys() else None
@@ -156,7 +156,7 @@ def relay_batches(database: str, batches: Mapping[str, PendingBatch]) -> None:
         sent_as = {task.task_id: answer.task_id for task, answer in zip(tasks, answers, strict=True)}
         for result in batches[name].tasks if name in batches else ():
             if result.id in sent_as:
-                result.sent_as(sent_as[result.id])
+                result.record_task_id(sent_as[result.id])
         signals.send_task_pushed(name, tasks, answers)
     if relayed.error is not None:
         logger.warning(

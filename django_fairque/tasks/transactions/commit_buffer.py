@@ -136,7 +136,7 @@ def alive_buffers(hooks: Iterable[CommitBuffer]) -> set[CommitBuffer]:
     return {hook for hook in given if hook.is_over or id(hook) in to_come}
 
 
-def connection_of(alias: str) -> BaseDatabaseWrapper:
+def get_connection(alias: str) -> BaseDatabaseWrapper:
     try:
         return connections[alias]
     except ConnectionDoesNotExist:
@@ -144,7 +144,7 @@ def connection_of(alias: str) -> BaseDatabaseWrapper:
         raise TaskUsageError(f"using(database=…): expected one of {known}, got {short(alias)}") from None
 
 
-def commit_buffer_of(connection: Any) -> CommitBuffer:
+def get_commit_buffer(connection: Any) -> CommitBuffer:
     """Return the commit hook for the next task: the transaction's last hook if tasks may still join it, else a new one.
 
     Tasks may join a hook of this module that has not run and was registered in the same savepoints. ``run_on_commit``
@@ -203,17 +203,17 @@ def _all_gone(task_id: str, tasks: Iterable[Task]) -> set[str]:
     return gone
 
 
-def hook_in(database: str | None) -> CommitBuffer | None:
+def find_commit_hook(database: str | None) -> CommitBuffer | None:
     """Return the commit hook of the transaction that is open on a database; None if none is open.
 
     Without a ``database``, take the transaction of the default database, else of the first one in ``DATABASES`` that
     has one.
     """
-    connection = connection_of(database or DEFAULT_DB_ALIAS)
+    connection = get_connection(database or DEFAULT_DB_ALIAS)
     if database is None and not connection.in_atomic_block and len(connections.settings) > 1:
         connection = _other_in_transaction() or connection
     if connection.in_atomic_block:
-        hook = commit_buffer_of(connection)
+        hook = get_commit_buffer(connection)
         if _is_on_commit_supported(connection) or hook.has_outbox:
             return hook
         raise TaskUsageError(
@@ -241,9 +241,9 @@ def _is_on_commit_supported(connection: Any) -> bool:
     return getattr(connection, "commit_on_exit", True) or connection.settings_dict.get("AUTOCOMMIT", True)
 
 
-def event_hook_in(database: str) -> CommitBuffer | None:
+def find_event_hook(database: str) -> CommitBuffer | None:
     """Return the commit hook for a model event. Return None also if commits are not reported: an event must not make a
     save fail."""
-    connection = connection_of(database)
+    connection = get_connection(database)
     is_reported = connection.in_atomic_block and _is_on_commit_supported(connection)
-    return commit_buffer_of(connection) if is_reported else None
+    return get_commit_buffer(connection) if is_reported else None

@@ -155,9 +155,9 @@ class OutcomeReporter:
     def flush(self) -> None:
         """Log how many outcomes got no line of their own."""
         if done := self._lines[True].omitted:
-            task_logger.debug("... and %d more finished, %d of them of user %s", *_summed(done))
+            task_logger.debug("... and %d more finished, %d of them of user %s", *_sum_omitted(done))
         if not_done := self._lines[False].omitted:
-            task_logger.warning("... and %d more did not finish, %d of them of user %s", *_summed(not_done))
+            task_logger.warning("... and %d more did not finish, %d of them of user %s", *_sum_omitted(not_done))
         self._lines = {True: _Lines(), False: _Lines()}
 
     def summarize(self, *, at_end: bool = False) -> None:
@@ -203,7 +203,7 @@ def error_type(text: str) -> str:
     return name if is_class else ""
 
 
-def _summed(omitted: Counter[str]) -> tuple[int, int, str]:
+def _sum_omitted(omitted: Counter[str]) -> tuple[int, int, str]:
     """Return the total, and the user with the highest count after that count."""
     ((user, count),) = omitted.most_common(1)
     return sum(omitted.values()), count, printable(user)

@@ -118,7 +118,7 @@ class WorkerOptions:
             raise TypeError(f"a worker has no argument {short(unknown[0])}")
         given = _named_as_today({name: value for name, value in arguments.items() if value is not None})
         rest = {name: given.get(name) for name in ("worker_id", "burst")}
-        return cls.from_config(_config_with(config, given), queues=queues and tuple(queues), **rest)
+        return cls.from_config(_override_config(config, given), queues=queues and tuple(queues), **rest)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "queues", tuple(unique_queues(self.queues)))
@@ -165,7 +165,7 @@ def _named_as_today(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _config_with(config: WorkerConfig, given: Mapping[str, Any]) -> WorkerConfig:
+def _override_config(config: WorkerConfig, given: Mapping[str, Any]) -> WorkerConfig:
     """Override options with arguments. The rules of the options apply to the arguments."""
     changes = {("id" if name == "worker_id" else name): value for name, value in given.items() if name != "burst"}
     for name in ("users", "steal"):

@@ -52,7 +52,7 @@ def end_with_this_process() -> None:
         _CopyState.ends = os.pipe()
 
 
-def _before() -> None:
+def _record_running_loop() -> None:
     with suppress(Exception):
         _CopyState.loop = asyncio.get_running_loop()
 
@@ -85,4 +85,4 @@ def _after_in_child() -> None:
                 os._exit(1)
 
 
-os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)
+os.register_at_fork(before=_record_running_loop, after_in_parent=_after_in_parent, after_in_child=_after_in_child)

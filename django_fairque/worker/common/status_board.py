@@ -159,7 +159,7 @@ class OutcomeLog:
 
 
 class StatusBoard:
-    """The shared block. Made by the supervisor with `shared`, given to the child's process, used by both."""
+    """The shared block. Made by the supervisor with `create_shared`, given to the child's process, used by both."""
 
     def __init__(self, memory: Any, slots: int, shard_count: int) -> None:
         self._memory, self.slots, self.shard_count = memory, slots, shard_count
@@ -193,7 +193,7 @@ class StatusBoard:
         self._is_ending = False
 
     @classmethod
-    def shared(cls, context: SpawnContext, slots: int, shard_count: int) -> StatusBoard:
+    def create_shared(cls, context: SpawnContext, slots: int, shard_count: int) -> StatusBoard:
         return cls(context.RawArray("B", cls.size(slots, shard_count)), slots, shard_count)
 
     @classmethod
@@ -291,7 +291,7 @@ class StatusBoard:
     def add_done(self, tasks: int) -> None:
         self._done[0] += tasks
 
-    def started_at(self, slot: int) -> float | None:
+    def read_start(self, slot: int) -> float | None:
         """Return the time when the task of this slot began, or None while the slot runs nothing."""
         started: float = _STARTED.unpack_from(self._records[slot], 0)[0]
         return started if self._versions[slot] & 1 else None
@@ -319,7 +319,7 @@ class StatusBoard:
         """Return a number that grows when the loop of this shard makes a round; 0 before the first round."""
         return self._polled[shard_index]
 
-    def unreported(self, shard_index: int) -> tuple[int, int]:
+    def count_unreported(self, shard_index: int) -> tuple[int, int]:
         """Return the number of outcomes of slots that are not reported, and the number of those that are."""
         settled = self._settled[shard_index]
         return sum(ended[shard_index] for ended in self._ended) - settled, settled
@@ -333,7 +333,7 @@ class StatusBoard:
         """Return the system's id of the slot's thread; 0 before the thread has begun."""
         return self._thread_ids[slot]
 
-    def running_in(self, slot: int) -> OccupiedSlot | None:
+    def read_occupied_slot(self, slot: int) -> OccupiedSlot | None:
         """Describe the task or batch of this slot; None while it runs nothing."""
         return self._read(slot)
 
@@ -388,7 +388,7 @@ class StatusBoard:
                     found.append(running)
         return found
 
-    def running(self) -> list[OccupiedSlot]:
+    def list_running(self) -> list[OccupiedSlot]:
         found = (self._read(slot) for slot in range(self.slots))
         return [running for running in found if running is not None]
 

@@ -105,12 +105,12 @@ class LoopMonitor:
             requested_at, self._requested_at = self._requested_at, None
             was_blocked, self.is_blocked = self.is_blocked, False
         if was_blocked and requested_at is not None:
-            self._host.resumed(monotonic() - requested_at, self._culprit)
+            self._host.extend_limits(monotonic() - requested_at, self._culprit)
 
     def _examine(self, requested_at: float, now: float) -> bool:
         frame = sys._current_frames().get(self._host.thread_id)  # noqa: SLF001 - the documented way to another thread's stack
         frames = [] if frame is None else [caller for caller, _ in traceback.walk_stack(frame)]
-        context = context_in(reversed(frames))
+        context = find_context(reversed(frames))
         task = asyncio.current_task(self._loop)
         if frame is None or (context is None and task is None):
             return False  # the loop runs nothing, so it is only late, as this thread is: the machine is busy
@@ -148,7 +148,7 @@ def _is_handle_frame(frame: FrameType) -> bool:
     return frame.f_code is asyncio.Handle._run.__code__  # noqa: SLF001 - to recognize it, not to call it
 
 
-def context_in(frames: Iterable[FrameType]) -> Context | None:
+def find_context(frames: Iterable[FrameType]) -> Context | None:
     """Return the context in which one of these frames runs a callback or the step of a coroutine; None if none does."""
     for frame in frames:
         if _is_handle_frame(frame):
@@ -296,7 +296,7 @@ class Job(Stop):
     def _end(self, task: ProtectedTask) -> None:
         task.owner = None  # a reference back, as above
         if self.loop is not None:
-            self.loop.ended(self)
+            self.loop.forget(self)
         if self._is_over.acquire(blocking=False):
             self._on_end(self)
 
@@ -447,7 +447,7 @@ class JobLoop:
                 self._jobs.discard(job)
                 job.give_back()
 
-    def resumed(self, seconds: float, culprit: Job | None) -> None:
+    def extend_limits(self, seconds: float, culprit: Job | None) -> None:
         """Extend the time limits of the jobs that the culprit has blocked. Runs on the loop, before other callbacks."""
         for job in self.coroutines():
             if job is not culprit:
@@ -462,7 +462,7 @@ class JobLoop:
             if job.has_begun:
                 context.run(job.start)
 
-    def ended(self, job: Job) -> None:
+    def forget(self, job: Job) -> None:
         """Forget a job whose coroutine has ended. Runs on the loop."""
         self._jobs.discard(job)
 
@@ -530,8 +530,8 @@ class LoopThread(JobLoop, threading.Thread):
         self._is_ending = True
         self.call_soon(type(self._loop).stop, self._loop)
 
-    def ended(self, job: Job) -> None:
-        super().ended(job)
+    def forget(self, job: Job) -> None:
+        super().forget(job)
         if self._single:
             self.end()
 
@@ -569,7 +569,7 @@ class LoopThread(JobLoop, threading.Thread):
         try:
             self._loop.run_forever()
         except (SystemExit, KeyboardInterrupt) as error:
-            context = context_in(frame for frame, _ in traceback.walk_tb(error.__traceback__))
+            context = find_context(frame for frame, _ in traceback.walk_tb(error.__traceback__))
             culprit = None if context is None else context.get(stopped)
             if not isinstance(culprit, Job) or culprit.is_first_report():
                 logger.warning(

@@ -46,13 +46,13 @@ class SlotSampler:
         missed = int(now - self._second)
         self._second += missed + 1
         self._due = self._second + random.uniform(0.0, LATEST_OFFSET_SECONDS)  # noqa: S311
-        running = [self._running(slot, now) for slot in self._slots]
+        running = [self._describe_running_task(slot, now) for slot in self._slots]
         for samples, task in zip(self._samples, running, strict=True):
             samples.extend(["" if task is None else task.user_id] * (1 + min(missed, ACTIVITY_SECONDS)))
         self._on_report(encode_activity(time.time(), list(zip(map(tuple, self._samples), running, strict=True))))
 
     @staticmethod
-    def _running(slot: Slot, now: float) -> ReportedTask | None:
+    def _describe_running_task(slot: Slot, now: float) -> ReportedTask | None:
         work = slot.work
         if work is None:
             return None

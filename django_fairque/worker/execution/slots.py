@@ -50,7 +50,7 @@ MAX_LOOP_BYTES = 65_536
 """Bytes of payloads that the event loop decodes in one piece, which takes up to 5 ms. (8 MB took 570 ms.)"""
 
 
-def timeout_of(run: Run) -> float:
+def get_timeout(run: Run) -> float:
     """Return the time limit of a run in seconds; 30 years if it has none."""
     return 1e9 if run.timeout is None else run.timeout
 
@@ -128,7 +128,7 @@ class SlotPool:
 
     def wake(self, planner: FetchPlanner) -> None:
         """Wake slots for the new leases in the planner's buffer."""
-        waiting = planner.waiting()
+        waiting = planner.list_waiting()
         if not all(map(is_for_loop, waiting)):  # the loop may be blocked, and tasks of threads must not wait for it
             self.idle_slots.wake(1 if 0 < planner.pace.mean_run < SHORT_RUN_SECONDS else len(waiting))
         elif slots := self.idle_slots.take(len(waiting)):
@@ -224,7 +224,7 @@ class Slot(threading.Thread):
     @property
     def started(self) -> float | None:
         """The time (`time.monotonic()`) at which the slot's work began; None if none has. Any thread may read it."""
-        return self._status_board.started_at(self.index)
+        return self._status_board.read_start(self.index)
 
     def run(self) -> None:
         slot_pool = self._slot_pool
@@ -298,7 +298,7 @@ class Slot(threading.Thread):
 
     def _finish(self, outcomes: Sequence[Outcome]) -> None:
         """Record the outcomes of the work."""
-        work, queue_context = self._taken_work(), self._taken_from()
+        work, queue_context = self._taken_work(), self._get_queue_context()
         planner = queue_context.planner
         try:
             runs, self._runs, self._coroutine, self._interrupt = self._runs, [], None, None
@@ -322,30 +322,30 @@ class Slot(threading.Thread):
         if wakeup.is_waiting and planner.should_notify:
             wakeup.notify()
 
-    def _taken_from(self) -> QueueContext:
+    def _get_queue_context(self) -> QueueContext:
         assert self._queue_context is not None  # noqa: S101 - work was taken
         return self._queue_context
 
     def _run_one(self, lease: Lease) -> list[Outcome] | None:
-        queue_context = self._taken_from()
+        queue_context = self._get_queue_context()
         run = prepare(lease, queue_context.services)
         if isinstance(run, Outcome):
             return [run]
-        started, timeout = monotonic(), timeout_of(run)
+        started, timeout = monotonic(), get_timeout(run)
         self._status_board.begin(self.index, queue_context.planner.index, lease, started, timeout)
         return self._run([], [run], started, timeout, lambda: [run_one(run)])
 
     def _run_batch(self, leases: list[Lease]) -> list[Outcome] | None:
-        runs, outcomes = prepare_runs(leases, self._taken_from().services)
+        runs, outcomes = prepare_runs(leases, self._get_queue_context().services)
         if not runs:
             return outcomes
-        started, timeout = monotonic(), max(map(timeout_of, runs))
+        started, timeout = monotonic(), max(map(get_timeout, runs))
         self._begin(runs, started, timeout)
         return self._run(outcomes, runs, started, timeout, partial(run_batch, runs))
 
     def _begin(self, runs: list[Run], started: float, timeout: float) -> None:
         leases = [run.lease for run in runs]
-        self._status_board.begin_batch(self.index, self._taken_from().planner.index, leases, started, timeout)
+        self._status_board.begin_batch(self.index, self._get_queue_context().planner.index, leases, started, timeout)
 
     def _run(
         self,
@@ -360,7 +360,7 @@ class Slot(threading.Thread):
         Returns their outcomes and ``others``; None if they run on the event loop.
         """
         self._runs = runs
-        if self._status_board.fences[self._taken_from().planner.index] != self._fence:
+        if self._status_board.fences[self._get_queue_context().planner.index] != self._fence:
             return others + [Outcome.release(run.lease) for run in runs]
         if runs[0].definition.is_async:
             self._submit(Coroutine(others, runs, started, timeout))
@@ -405,7 +405,7 @@ class Slot(threading.Thread):
             begin,
             coroutine.timeout,
             [run.lease for run in runs],
-            self._taken_from().planner.index,
+            self._get_queue_context().planner.index,
             on_extended=partial(self._status_board.extend, self.index),
             on_end=self._on_coroutine_end,
             on_lost=lambda _: self.wake(),

@@ -187,7 +187,7 @@ class FetchPlanner:
 
     # --- for the slots ---
 
-    def waiting(self) -> tuple[Work, ...]:
+    def list_waiting(self) -> tuple[Work, ...]:
         """Return the work that no slot has taken yet."""
         return self._buffer.snapshot()
 
@@ -653,7 +653,7 @@ class SlotBudget:
         if not self.is_shared:
             free = self.options.concurrency - planner.occupied_slots
         elif self.has_turn(planner, now):
-            free = self._free_for(planner, now)
+            free = self._count_free_slots(planner, now)
         else:
             return 0
         return min(max(0, free + planner.pace.prefetch) + for_batches, MAX_FETCH_LEASES, self._remaining)
@@ -675,7 +675,7 @@ class SlotBudget:
             return MAX_FETCH_LEASES
         return max(0, self.options.max_tasks - self.finished - sum(planner.held for planner in self.planners))
 
-    def _free_for(self, planner: FetchPlanner, now: float) -> int:
+    def _count_free_slots(self, planner: FetchPlanner, now: float) -> int:
         """Return the number of slots that the ``planner`` may fill. Negative if its queue has leases beyond its share."""
         uses = self._uses(now, also_wants=planner)
         mine = uses[planner.turn.scheduler]

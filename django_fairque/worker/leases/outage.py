@@ -74,7 +74,7 @@ class Outage:
             logger.info("%sthe server answers again, after %.1f s", self._log_prefix, time.monotonic() - since)
 
 
-def startup_timeout_of(options: WorkerOptions, queues: Sequence[FairQueue]) -> float:
+def get_startup_timeout(options: WorkerOptions, queues: Sequence[FairQueue]) -> float:
     """Return the seconds to wait for a server that has never answered: a burst must end, other workers wait without limit."""
     return max(queue.config.request_timeout for queue in queues) if options.burst else math.inf
 

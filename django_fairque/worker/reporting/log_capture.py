@@ -58,7 +58,7 @@ class LogCapture:
         """Keep a log record, unless the attempt has ended."""
         if record.levelno < self._level or self._is_closed:
             return
-        line = _line_of(record)
+        line = _build_line(record)
         size = len(line.level) + len(line.logger) + len(line.text.encode())
         with self._lock:
             self._lines.append((line, size))
@@ -98,20 +98,20 @@ class LogCapture:
             report_senders.get().add(self)
 
 
-def _line_of(record: logging.LogRecord) -> LogLine:
+def _build_line(record: logging.LogRecord) -> LogLine:
     """Convert the record to text, even if its arguments and its exception can't be formatted."""
-    text = _formatted(record.getMessage)[:MAX_LINE_CHARACTERS]
+    text = _format_safely(record.getMessage)[:MAX_LINE_CHARACTERS]
     if (exc_info := record.exc_info) and exc_info[0] is not None:
         trace = record.exc_text or ("" if exc_info[1] is None else traceback_text(exc_info[1]).rstrip("\n"))
         # The end of a traceback names the error.
         text = f"{text}\n{trace[-MAX_LINE_CHARACTERS:]}"[-MAX_LINE_CHARACTERS:]
     level, name = (
-        _formatted(write)[:MAX_LOGGER_NAME_CHARACTERS] for write in (lambda: record.levelname, lambda: record.name)
+        _format_safely(write)[:MAX_LOGGER_NAME_CHARACTERS] for write in (lambda: record.levelname, lambda: record.name)
     )
     return LogLine(float(record.created), *map(_unicode, (level, name, text)))
 
 
-def _formatted(write: Callable[[], object]) -> str:
+def _format_safely(write: Callable[[], object]) -> str:
     """Return a text that the task's own objects write. Their errors are caught, as `logging` does; a time limit of the task must
     pass."""
     try:

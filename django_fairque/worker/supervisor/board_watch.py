@@ -53,7 +53,7 @@ class BoardWatch:
         for shard_index in range(board.shard_count):
             if (polls := board.polls(shard_index)) != self._polls[shard_index]:
                 self._polls[shard_index], self._polled_at[shard_index] = polls, self._time
-            unreported, settled = board.unreported(shard_index)
+            unreported, settled = board.count_unreported(shard_index)
             if unreported <= 0 or settled != self._settled[shard_index]:
                 self._settled[shard_index], self._settled_at[shard_index] = settled, self._time
         versions = board.versions()
@@ -91,7 +91,7 @@ class BoardWatch:
         found = []
         for slot, version in enumerate(self._versions):
             if version & 1 and self._time - self._changed_at[slot] > grace:
-                running = self._board.running_in(slot)
+                running = self._board.read_occupied_slot(slot)
                 if running is not None and self._time - self._changed_at[slot] > running.timeout + grace:
                     found.append(running)
         return found
@@ -99,7 +99,7 @@ class BoardWatch:
     def has_run(self, running: OccupiedSlot) -> bool:
         """Whether a task ran for about as long as its time limit. If not, the process's clock is wrong."""
         for slot, version in enumerate(self._versions):
-            if version & 1 and self._board.running_in(slot) == running:
+            if version & 1 and self._board.read_occupied_slot(slot) == running:
                 return self._time - self._changed_at[slot] > running.timeout - 2 * MAX_LOOK_SECONDS
         return True
 
@@ -137,7 +137,7 @@ class BoardWatch:
         used = {slot: seconds - before.get(slot, 0.0) for slot, seconds in self._read_thread_seconds(pid).items()}
         least = max(BUSY_SHARE * sum(used.values()), MIN_BUSY_SHARE * elapsed)
         busy = [slot for slot, seconds in used.items() if seconds > least]
-        found = (self._board.running_in(slot) for slot in busy)
+        found = (self._board.read_occupied_slot(slot) for slot in busy)
         return [running for running in found if running is not None]
 
     def _read_thread_seconds(self, pid: int) -> dict[int, float]:

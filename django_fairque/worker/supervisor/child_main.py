@@ -130,7 +130,7 @@ def run_child(
         load(options)
         from django_fairque.conf import get_queue
         from django_fairque.tasks.signing import keep_key
-        from django_fairque.worker.leases.outage import startup_timeout_of
+        from django_fairque.worker.leases.outage import get_startup_timeout
         from django_fairque.worker.supervisor.core import Core
 
         keep_key()
@@ -141,7 +141,7 @@ def run_child(
             status_board,
             lambda reason: _send(pipe, Retiring(reason)),
             lambda: _send(pipe, Unfit()),
-            startup_timeout_of(options, queues),
+            get_startup_timeout(options, queues),
             lambda blocked: _send(pipe, LoopChanged(blocked)),
             lambda task: _send(pipe, task),
             lambda names: _send(pipe, UnknownNames(names)),

@@ -81,7 +81,7 @@ class ChildProcess:
             self.worker_id,
             self.info,
             self.revoke,
-            self.status_board.running,
+            self.status_board.list_running,
             lambda shard_index: self.send(Reconcile(shard_index)),
         )
         """The process as the lease renewal knows it."""
@@ -132,7 +132,7 @@ class ChildProcess:
     def died_with_fork_server(self) -> bool:
         return isinstance(self.process, ForkedProcess) and self.process.died_with_server
 
-    def overdue_at(self, now: float) -> list[OccupiedSlot]:
+    def find_overdue(self, now: float) -> list[OccupiedSlot]:
         """Return the slots whose tasks run beyond their hard limit, without coroutines that wait for a blocked event loop."""
         return [running for running in self._late(now) if not self._is_held_up(running)]
 
@@ -294,14 +294,14 @@ class ChildLimits:
     def _overdue(self, child: ChildProcess, now: float) -> list[OccupiedSlot]:
         """Return the slots whose tasks ran beyond their hard limit. If the process does not respond, return them only if no other
         task can be the cause."""
-        found = [slot for slot in child.overdue_at(now) if child.watch.has_run(slot)] or child.watch.beyond_limit(
+        found = [slot for slot in child.find_overdue(now) if child.watch.has_run(slot)] or child.watch.beyond_limit(
             self._options.hard_timeout_grace + BEYOND_LIMIT_SECONDS
         )
         if not child.is_unresponsive or not found:
             return found
         if is_stopped(child.pid):
             return []
-        running, busy = child.status_board.running(), child.watch.busy_slots(child.pid)
+        running, busy = child.status_board.list_running(), child.watch.busy_slots(child.pid)
         late = [slot.tokens for slot in found]
         if busy or len(running) == 1:
             return found if all(slot.tokens in late for slot in busy or running) else []
@@ -348,14 +348,14 @@ class ChildLimits:
             *(printable(child.task.task_id), child.worker_id, used, limit),
             extra={"task_id": child.task.task_id, "action": "ending"},
         )
-        child.overdue = child.status_board.running()
+        child.overdue = child.status_board.list_running()
         return True
 
     @staticmethod
     def _exceeds_stop_time(child: ChildProcess, now: float) -> bool:
         if child.deadline is None or now <= child.deadline:
             return False
-        count = sum(len(running.tasks) for running in child.status_board.running())
+        count = sum(len(running.tasks) for running in child.status_board.list_running())
         words = f"is ended; {count} running tasks are given back" if count else "is ended: it has not exited"
         logger.warning("worker process %s %s", child.worker_id, words)
         return True
@@ -381,7 +381,7 @@ class ChildLimits:
         """Return whether it runs a task whose lease could not be renewed in time. Only the shards that did not renew count."""
         confirmed = enumerate(child.renewed.confirmed.values())
         late = {shard_index for shard_index, at in confirmed if now - at > self._options.fence_after}
-        if not late or not any(running.shard_index in late for running in child.status_board.running()):
+        if not late or not any(running.shard_index in late for running in child.status_board.list_running()):
             return False
         logger.error("worker process %s is ended: its leases could not be renewed in time", child.worker_id)
         return True
@@ -404,7 +404,7 @@ class ChildLimits:
         if silent > self._options.lease_seconds and is_sampled and not child.unresponsive_since:
             child.unresponsive_since = time.time() - silent
             busy = child.watch.busy_slots(child.pid)
-            tasks = [name for slot in busy or child.status_board.running() for _, _, name in slot.tasks]
+            tasks = [name for slot in busy or child.status_board.list_running() for _, _, name in slot.tasks]
             ids = ", ".join(map(printable, tasks[:MAX_DEATH_TASKS])) or "none"
             logger.error(
                 "worker process %s has not responded for %.0f s. It %s. Tasks that may be the cause: %s. It goes on until their "
@@ -484,13 +484,13 @@ def _how_ended(child: ChildProcess) -> tuple[EndReason, int]:
     return (EndReason.EXITED, code) if code >= 0 else (EndReason.SIGNAL, -code)
 
 
-def death_of(child: ChildProcess) -> ProcessDeath | None:
+def describe_death(child: ChildProcess) -> ProcessDeath | None:
     """Return the report about a process that died; None if it ended as intended."""
     if child.is_done or child.kill_reason in STOPS:
         return None
     if child.kill_reason is None and (not has_died_by_itself(child) or child.exitcode == 0):
         return None
-    task_ids = [name for slot in child.status_board.running() for _, _, name in slot.tasks]
+    task_ids = [name for slot in child.status_board.list_running() for _, _, name in slot.tasks]
     return ProcessDeath(time.time(), child.worker_id, *_how_ended(child), tuple(task_ids[:MAX_DEATH_TASKS]))
 
 
@@ -509,7 +509,7 @@ def leases_to_return(child: ChildProcess, shards: Sequence[FairQueue]) -> list[L
 
     Its running tasks count as crashed only if the process died by itself. Tasks beyond their hard limit have failed.
     """
-    running = child.status_board.running()
+    running = child.status_board.list_running()
     died = (has_died_by_itself(child) or child.counts_as_crash) and not child.is_blameless
     reason = _history_text(child)
     returns = []
@@ -630,11 +630,11 @@ class StalledProcesses:
         started = child.status_board.started_tokens(current.shard_index) | self._passed_on(
             child.worker_id, current.shard_index
         )
-        done = partial(self._done, current, label)
+        done = partial(self._lower_fence, current, label)
         self._give_back([Reconciliation(label, child.worker_id, current.reason, started, done)])
 
     @staticmethod
-    def _done(current: _RaisedFence, label: str, count: int) -> None:
+    def _lower_fence(current: _RaisedFence, label: str, count: int) -> None:
         """Lower the fence. Called by the thread of the lease renewal, when the server has confirmed."""
         current.child.status_board.lower_fence(current.shard_index, current.number)
         current.is_over = True

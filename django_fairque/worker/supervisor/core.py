@@ -117,7 +117,7 @@ class Core:
             reporter=self._reporter,
             name_figures=self._name_figures,
             signal_thread=self.signal_thread,
-            on_change=self._changed,
+            on_change=self._handle_change,
         )
         self._fetch_threads = [FetchThread(context, services) for context in contexts]
 
@@ -195,7 +195,7 @@ class Core:
             limit_allocation(task.max_memory)
         if self._fetch_threads[task.shard_index].take_over(LeaseKey(task.task_id, task.token)):
             self._has_started_its_task = True
-            self._changed()  # it may have ended already
+            self._handle_change()  # it may have ended already
         else:
             self.stop()
 
@@ -229,7 +229,7 @@ class Core:
         self.signal_thread.send_worker_signal(signals.worker_stopped)
         self.signal_thread.end(5.0)
 
-    def _changed(self) -> None:
+    def _handle_change(self) -> None:
         """Stop the worker if it has nothing more to do; otherwise wake the fetch threads. Called after each call of a fetch
         thread."""
         if self.is_stopping:

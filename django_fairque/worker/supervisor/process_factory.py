@@ -322,7 +322,7 @@ class ForkServer:
         self.children.add(pid)
         return status_board, ForkedProcess(self, pid, file)
 
-    def exit_code_of(self, pid: int) -> int | None:
+    def get_exit_code(self, pid: int) -> int | None:
         """The exit code of a process that has ended; None if the fork server can't report it."""
         self.read_messages(lambda: pid in self._exit_codes, EXIT_CODE_TIMEOUT_SECONDS)
         self.children.discard(pid)
@@ -376,7 +376,7 @@ class ForkedProcess(_FileProcess):
     @property
     def exitcode(self) -> int | None:
         if self._code is None and self._watch.poll(0):
-            code = self._server.exit_code_of(self.pid)
+            code = self._server.get_exit_code(self.pid)
             self.died_with_server = code is None and self._server.is_gone
             self._code = -signal.SIGKILL if code is None else code  # the death of the server kills its children
         return self._code
@@ -434,7 +434,7 @@ class ProcessFactory:
         try:
             if self._server is not None:
                 return *self._server.fork(options, far), near
-            status_board = StatusBoard.shared(self._context, options.concurrency, self._shard_count)
+            status_board = StatusBoard.create_shared(self._context, options.concurrency, self._shard_count)
             process = self._context.Process(
                 target=child_main.run_child,
                 args=(options, status_board, far, os.getpid(), child_main.load_project),
@@ -458,7 +458,7 @@ class ProcessFactory:
         server = self._server
         if server is None:
             return False
-        obstacle, longest = self._obstacle_to(server), self._options.replaced_after
+        obstacle, longest = self._find_obstacle(server), self._options.replaced_after
         is_stuck = not server.is_ready and monotonic() - server.started_at >= longest
         if not (obstacle or server.is_gone or is_stuck):
             return False
@@ -473,7 +473,7 @@ class ProcessFactory:
             logger.error("the fork server of worker %s died, and its processes with it", self._options.worker_id)
         return not server.is_ready
 
-    def _obstacle_to(self, server: ForkServer) -> str:
+    def _find_obstacle(self, server: ForkServer) -> str:
         """Return the reason why this server must not fork, or an empty text. If the options require forks, the project is
         responsible for its connections."""
         if server.threads is not None:

@@ -42,14 +42,14 @@ from django_fairque.worker.common.options import WorkerOptions, describe_users
 from django_fairque.worker.common.status_board import partial_lease
 from django_fairque.worker.leases.heartbeat import DRAIN_COMMAND, STOP_COMMAND, worker_figures
 from django_fairque.worker.leases.lease_renewal import LeaseRenewal, LeaseReturn
-from django_fairque.worker.leases.outage import Outages, startup_timeout_of
+from django_fairque.worker.leases.outage import Outages, get_startup_timeout
 from django_fairque.worker.reporting.signal_thread import MAX_WAITING_SIGNALS, TaskEnding
 from django_fairque.worker.supervisor import child_main
 from django_fairque.worker.supervisor.child_process import (
     ChildLimits,
     ChildProcess,
     StalledProcesses,
-    death_of,
+    describe_death,
     leases_to_return,
 )
 from django_fairque.worker.supervisor.messages import Done, LoopChanged, Ready, Retiring, Unfit, UnknownNames
@@ -275,7 +275,7 @@ class Supervisor:
         self._queues = [get_queue(name) for name in options.queues]
         self._shards = [shard for queue in self._queues for shard in queue.shards]
         self._process_factory = ProcessFactory(options, len(self._shards), copied=copied)
-        self._startup_timeout = startup_timeout_of(options, self._queues)
+        self._startup_timeout = get_startup_timeout(options, self._queues)
         self._outages = Outages(self._shards, self._startup_timeout)
         self._announcements: deque[Alert | TaskEnding] = deque(maxlen=MAX_WAITING_SIGNALS)
         """Signals that a child is to send, as soon as one is ready."""
@@ -515,7 +515,7 @@ class Supervisor:
         self._start_due.clear()
         self._give_back_waiting()
         if first and self._stops_seen == 1:
-            running = sum(len(slot.tasks) for child in self._children for slot in child.status_board.running())
+            running = sum(len(slot.tasks) for child in self._children for slot in child.status_board.list_running())
             logger.info(
                 "stopping: %d running tasks have %g s to end; a second signal ends them at once",
                 *(running, self.options.shutdown_timeout),
@@ -618,7 +618,7 @@ class Supervisor:
         self._children.remove(child)
         self._lease_renewal.remove(child.worker_id)
         self._unknown_tasks.pop(child.worker_id, None)
-        if death := death_of(child):
+        if death := describe_death(child):
             self._deaths.append(death)
         if child.task is not None and child.died_with_fork_server:
             # Other tasks may have ended the fork server.

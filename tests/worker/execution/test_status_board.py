@@ -11,11 +11,11 @@ from tests.worker.fetching.planners import lease
 
 def test_what_runs_can_be_read() -> None:
     status_board = StatusBoard.private(slots=3, shard_count=2)
-    assert status_board.running() == []
+    assert status_board.list_running() == []
     one, many = lease(), [lease() for _ in range(40)]
     status_board.begin(0, 1, one, 10.0, 5.0)
     status_board.begin_batch(2, 0, many, 11.0, 6.0)
-    first, second = status_board.running()
+    first, second = status_board.list_running()
     assert (first.shard_index, first.started, first.timeout, first.tasks) == (
         1,
         10.0,
@@ -25,13 +25,13 @@ def test_what_runs_can_be_read() -> None:
     assert second.tokens == [item.token for item in many]
     status_board.end(0)
     status_board.end(2)
-    assert status_board.running() == []
+    assert status_board.list_running() == []
 
 
 def test_a_batch_that_does_not_fit_is_cut() -> None:
     status_board = StatusBoard.private(slots=1, shard_count=1)
     status_board.begin_batch(0, 0, [lease() for _ in range(5000)], 0.0, 1.0)
-    (running,) = status_board.running()
+    (running,) = status_board.list_running()
     assert 900 < len(running.tasks) < 5000
 
 
@@ -44,9 +44,9 @@ def test_counts_and_rounds() -> None:
     status_board.record_tick()
     assert (status_board.polls(0), status_board.polls(1), status_board.ticks) == (1, 0, 1)
     status_board.record_outcomes(0, 1, 2)
-    assert (status_board.unreported(0), status_board.unreported(1)) == ((0, 0), (2, 0))
+    assert (status_board.count_unreported(0), status_board.count_unreported(1)) == ((0, 0), (2, 0))
     status_board.set_settled(1, 2)
-    assert status_board.unreported(1) == (0, 2)
+    assert status_board.count_unreported(1) == (0, 2)
 
 
 def test_a_reader_never_sees_half_a_record() -> None:
@@ -68,7 +68,7 @@ def test_a_reader_never_sees_half_a_record() -> None:
     seen: list[OccupiedSlot] = []
     deadline = time.monotonic() + 20
     while len(seen) < 200 and time.monotonic() < deadline:
-        seen += status_board.running()
+        seen += status_board.list_running()
     ended.set()
     thread.join()
     assert len(seen) >= 200

@@ -39,7 +39,7 @@ class TestWatch:
     def test_a_task_with_a_wrong_start_is_not_beyond_its_limit(self) -> None:
         status_board, watch = watched()
         status_board.begin(1, 0, lease(), 0.0, 10.0)
-        (running,) = status_board.running()
+        (running,) = status_board.list_running()
         let_pass(watch, 1, 4)
         assert not watch.has_run(running)
         let_pass(watch, 4, 12)
