@@ -182,7 +182,7 @@ def test_a_published_package_names_its_addresses(published: Path) -> None:
 
 
 def test_a_published_packages_checks_link_to_its_pages(published: Path) -> None:
-    program = "from django_fairque.documentation import *; print(explanation_of('E001')); print(page_address('guides/workers'))"
+    program = "from django_fairque.documentation import *; print(get_explanation('E001')); print(page_address('guides/workers'))"
     environment = {**os.environ, "PYTHONPATH": str(published)}
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=published, env=environment, capture_output=True, text=True, check=True
