@@ -42,7 +42,7 @@ def pytest_configure() -> None:
     # each coroutine test and nobody closes it: collected later, it failed whichever test was running then.
     asyncio.set_event_loop(None)
     open_connections.watch()
-    os.environ.pop("PYTEST_ADDOPTS", None)  # it is about this run, not about those that tests start
+    os.environ.pop("PYTEST_ADDOPTS", None)  # options of this run, not of the runs that tests start
     # These are ignored by what a shell starts in the background or with nohup, and by every process that a test starts then.
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:

@@ -1,1 +1,1 @@
-"""Twelve checks of what Sentry, OpenTelemetry and structlog are given by real processes: `python -m tests.lab.observability`."""
+"""Twelve checks of the data that Sentry, OpenTelemetry and structlog receive: ``python -m tests.lab.observability``."""
