@@ -5,7 +5,8 @@ CPython can set an exception in another thread (`PyThreadState_SetAsyncExc`); it
 which may be anywhere. `Guard` makes sure that it hits the task and nothing else:
 
 - it is set under the guard's lock, only while a task is armed, and at most once per task;
-- `disarm` takes the lock, so nothing is set afterwards, and takes back what was set but not yet raised;
+- `disarm` takes the lock, so nothing is set afterwards, and replaces an exception that was set but not yet raised by one that
+  it catches itself;
 - between the two it may also be raised in the few lines around the task, so the slot calls `disarm` again when an interruption
   escapes from it (`run_guarded`). A second call can't be interrupted: nothing can be set any more.
 
@@ -37,14 +38,28 @@ TIME_LIMIT_TICK_SECONDS = 0.05
 
 _set_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _set_exception.argtypes = (ctypes.c_ulong, ctypes.py_object)
-_clear_exception = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p)(
-    ("PyThreadState_SetAsyncExc", ctypes.pythonapi)
-)
-
 
 TICK_REPORT_SECONDS = 60.0
 """Least seconds between two log lines about checks that failed."""
 INTERRUPTIONS = (SoftTimeLimitExceeded, TaskRevoked)
+
+
+class _Withdrawn(BaseException):
+    """Replaces an interruption whose task has ended."""
+
+
+def _withdraw_exception(ident: int) -> None:
+    """Remove the exception that was set for the calling thread, if it has not been raised.
+
+    To set no exception is not enough: CPython then expects one until the next is raised, each bytecode that checks for it is
+    slower, and on Python 3.11 a function that is traced (by a debugger, or to measure coverage) never begins.
+    """
+    try:
+        _set_exception(ident, _Withdrawn)
+        while True:
+            pass
+    except _Withdrawn:
+        return
 
 
 class Guard:
@@ -73,8 +88,9 @@ class Guard:
             try:
                 with self._lock:
                     self.deadline = 0.0
-                    if self._hit:
-                        _clear_exception(self._ident, None)
+                    is_hit, self._hit = self._hit, False
+                if is_hit:
+                    _withdraw_exception(self._ident)
                 return  # noqa: TRY300 - it may still be interrupted here, before it has returned
             except INTERRUPTIONS:  # noqa: PERF203 - once per task
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import subprocess
 import sys
 import threading
 import time
@@ -61,6 +62,36 @@ def test_an_interruption_never_leaves_the_task(hasty: None) -> None:
     assert escaped == []
     assert counts["interrupted"] >= 30
     assert counts["done"] > 0
+
+
+TRACED_AFTER_AN_INTERRUPTION = """
+import sys, time
+from django.conf import settings
+settings.configure()
+from django_fairque.tasks.errors import SoftTimeLimitExceeded
+from django_fairque.worker.common.limits import Guard, run_guarded
+
+guard = Guard()
+
+def body():
+    guard.interrupt(SoftTimeLimitExceeded, started=guard.started)
+    while True:
+        pass
+
+def traced():
+    return "traced"
+
+print(run_guarded(guard, time.monotonic(), 1e6, body, lambda _: "interrupted"))
+sys.settrace(lambda *_: None)
+print(traced())
+"""
+
+
+def test_functions_can_be_traced_after_an_interruption() -> None:
+    """On Python 3.11 they never began, because the interpreter still expected an exception."""
+    command = [sys.executable, "-c", TRACED_AFTER_AN_INTERRUPTION]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["interrupted", "traced"]
 
 
 def test_nothing_is_interrupted_but_the_task_that_is_meant() -> None:
