@@ -8,10 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from pytest_django import Settings
 
 from django_fairque import AsyncWorker
 from django_fairque import task as task_of
@@ -27,6 +26,9 @@ from django_fairque.tasks import registry
 from tests.worker.conftest import WorkerProcess, eventually, recorded
 
 from .conftest import SHARDS
+
+if TYPE_CHECKING:
+    from pytest_django import Settings  # the oldest supported version does not export it
 
 RunWorker = Callable[..., AbstractContextManager[WorkerProcess]]
 

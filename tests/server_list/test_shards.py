@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import io
+from typing import TYPE_CHECKING
 
 import pytest
 from django.core.management import call_command
-from pytest_django import Settings
 
 from django_fairque.conf import RedisConfig, close_queues, get_queue
 from django_fairque.conf.redis import aclose_client, close_client, create_synchronous_client
@@ -23,6 +23,9 @@ from tests.engine.sharding.test_fairness import TestFairness as Fairness
 from tests.engine.sharding.test_graphs import TestGraphs
 from tests.engine.sharding.test_users_and_shards import TestPlaces
 from tests.servers import Server
+
+if TYPE_CHECKING:
+    from pytest_django import Settings  # the oldest supported version does not export it
 
 __all__ = [
     "TestDependencies",

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.core.management import call_command
 from django.urls import reverse
-from pytest_django import Settings
 
 from django_fairque.conf import get_queue
 from django_fairque.monitoring.prometheus import exposition
 from tests.engine.conftest import task
 from tests.engine.sharding.sharded import SHARDS
 from tests.servers import Server
+
+if TYPE_CHECKING:
+    from pytest_django import Settings  # the oldest supported version does not export it
 
 PAGES = ("overview", "queues", "tasks", "users", "organizations", "dead_letters", "schedules", "workers")
 VICTIM = 2

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import pytest
-from pytest_django import Settings
 
 from django_fairque import AsyncWorker
 from django_fairque import task as task_of
@@ -17,6 +17,9 @@ from tests.cluster.conftest import SHARDS
 from tests.worker.conftest import eventually
 
 from .away import DEADLINE, USERS, Away, stopped
+
+if TYPE_CHECKING:
+    from pytest_django import Settings  # the oldest supported version does not export it
 
 
 @pytest.mark.slow  # starts a cluster

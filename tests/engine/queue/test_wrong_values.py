@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from pytest_django import Settings
 
 from django_fairque import (
     FairQueueError,
@@ -27,6 +26,9 @@ from django_fairque.tasks import registry
 from django_fairque.worker import AsyncWorker
 from tests.engine.conftest import pop
 from tests.servers import Server
+
+if TYPE_CHECKING:
+    from pytest_django import Settings  # the oldest supported version does not export it
 
 
 class Broken:

@@ -6,10 +6,9 @@ import random
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from pytest_django import Settings
 from redis import Redis, ResponseError
 
 from django_fairque import task
@@ -28,6 +27,9 @@ from tests.lab.proof.random_history import PREFIX, Walk
 from tests.lab.proof.server_states import States
 from tests.servers import Server
 from tests.stored_tasks import replace_payload
+
+if TYPE_CHECKING:
+    from pytest_django import Settings  # the oldest supported version does not export it
 
 DECODED, SENT = 160_000, 40_000
 """Leases that are decoded, and damaged fields that scripts meet."""
