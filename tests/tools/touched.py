@@ -1,4 +1,4 @@
-"""Run the tests of what a change touches.
+"""Run the tests for the functions and files that a change touches.
 
 ``python -m tests.tools.touched [--since COMMIT] [--list] [PYTEST OPTION ...]`` compares the working tree with COMMIT (``HEAD``
 by default) and runs, in this order:

@@ -65,7 +65,7 @@ def _copies() -> Copies:
 
 
 def _may_be_copied(environment: Mapping[str, str]) -> bool:
-    """Return whether a copy does as a new interpreter: not with options for Python of its own, nor if coverage is measured."""
+    """Return whether a copy can replace a new interpreter. With other options of Python, or with coverage, it can not."""
     is_measured = any(name.startswith("COV") for name in os.environ)
     return sys.platform == "linux" and not is_measured and not any(name.startswith("PYTHON") for name in environment)
 
@@ -259,7 +259,7 @@ class Workers:
         return recorded(self.redis, ENDED)
 
     def wait_started(self, count: int | None = None) -> list[tuple[str, int]]:
-        """Wait until so many starts are recorded, or any, and return them."""
+        """Wait until ``count`` starts are recorded (any number if None), and return them."""
         found: list[tuple[str, int]] = eventually(
             lambda: (all_ := self.started()) and count in (None, len(all_)) and all_
         )

@@ -195,7 +195,7 @@ class Core:
             limit_allocation(task.max_memory)
         if self._fetch_threads[task.shard_index].take_over(LeaseKey(task.task_id, task.token)):
             self._has_started_its_task = True
-            self._handle_change()  # it may have ended already
+            self._handle_change()  # a short task may have ended already
         else:
             self.stop()
 

@@ -221,9 +221,9 @@ PARTS: dict[str, Callable[[FairQueue], Any]] = {
 def test_methods_of_a_queue_raise_only_errors_of_the_package(queue: FairQueue, part: str) -> None:
     values = sensible(queue)
     found = [
-        f"{part}.{name}({what}): {words}"
+        f"{part}.{name}({label}): {words}"
         for name, method in public_methods(PARTS[part](queue))
-        for what, args, given in calls(method, values)
+        for label, args, given in calls(method, values)
         if (words := call(method, args, given))
     ]
     assert not found, "\n".join(found)

@@ -320,7 +320,7 @@ for line in sys.stdin:
 
 
 def test_two_schedulers_of_which_one_is_frozen_again_and_again(server: Server, queue: FairQueue) -> None:
-    """24 simulated runs: whoever is stopped in the middle of firing goes on later with what it knew then."""
+    """24 simulated runs: a scheduler that is frozen while it fires continues later with the values that it had read before."""
     queue.schedules.add("s", task=task(), every=60, missed="all", now=NOW)
     workers = [
         subprocess.Popen(

@@ -394,14 +394,14 @@ def test_with_all_slots_taken_nothing_is_fetched() -> None:
 
 
 def planners_of(slots: int = 2) -> tuple[FetchPlanner, FetchPlanner]:
-    """Of the two shards of a queue."""
+    """Return the planners of the two shards of a queue."""
     budget, order = budget_of(slots), ShardScheduler([FairShardOrder(2)])
     one, two = (FetchPlanner(index, budget, turn=ShardTurn(order, index)) for index in range(2))
     return one, two
 
 
 def planners_after_a_round() -> tuple[FetchPlanner, FetchPlanner]:
-    """Of two shards that have given a task each, which has ended; the second one is behind."""
+    """Return the planners of two shards after one task of each has ended. The second shard is behind."""
     one, two = planners_of()
     give(one, planned(one, 0.0), 50.0)
     give(two, planned(two, 0.0), 3.0)
@@ -428,7 +428,7 @@ def give(
 
 
 class TestShards:
-    """Of two the one that stands first is asked, and told where the other one stands."""
+    """Tasks are fetched from the shard that is behind, up to the position of the other shard."""
 
     def test_the_shard_that_is_behind_is_fetched_from(self) -> None:
         one, two = planners_after_a_round()

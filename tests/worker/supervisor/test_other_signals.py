@@ -105,7 +105,7 @@ def test_a_worker_that_is_stopped_while_its_project_loads_exits_with_0(
     assert worker.stop() == 0
 
 
-# It begins as a program without handlers of signals: what measures the coverage of tests sets one for SIGTERM.
+# The program begins without a handler of SIGTERM, because the tool that measures coverage sets one.
 PROGRAM = """
 import asyncio
 import signal
