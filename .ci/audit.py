@@ -50,14 +50,14 @@ def main() -> int:
         old = directory / "old" / "Django-3.2.dist-info"
         old.mkdir(parents=True)
         (old / "METADATA").write_text(OLD)
-        if not any(each.get("vulns") for each in audited(program, str(old.parent), directory)):
+        if not any(package.get("vulns") for package in audited(program, str(old.parent), directory)):
             say("who answers knows of no vulnerability in Django 3.2 either: a mirror that does not pass them on")
             return COULD_NOT_ASK
         packages = audited(program, folder, directory)
-    found = [(each, bug) for each in packages for bug in each.get("vulns", [])]
-    for each, bug in found:
+    found = [(package, bug) for package in packages for bug in package.get("vulns", [])]
+    for package, bug in found:
         mended = ", ".join(bug["fix_versions"]) or "no version"
-        say(f"{each['name']} {each['version']}: {bug['id']}, mended in {mended}")
+        say(f"{package['name']} {package['version']}: {bug['id']}, mended in {mended}")
     say(f"{len(packages)} packages, {len(found)} known vulnerabilities")
     return 1 if found else 0
 

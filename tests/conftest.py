@@ -99,7 +99,7 @@ def redis(server: Server) -> Iterator[Redis]:
 
 def _end_waits(client: Redis) -> None:
     """Of workers of tests before: whatever came would be passed on by them, at the machine's time and not at the test's."""
-    waiting = [each["id"] for each in client.client_list() if "b" in each["flags"]]
+    waiting = [connection["id"] for connection in client.client_list() if "b" in connection["flags"]]
     for client_id in waiting:
         client.client_unblock(int(client_id))
 

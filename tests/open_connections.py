@@ -37,10 +37,10 @@ def watch() -> None:
 
 def left_open() -> list[str]:
     """The connections whose event loop has ended, each with the test that opened it; each is told of once."""
-    found = [each for each in list(_opened) if _is_left_open(each)]
-    for each in found:
-        _opened.discard(each)
-    return [f"{each!r}, opened in {each.opened_by}" for each in found]  # type: ignore[attr-defined]
+    found = [connection for connection in list(_opened) if _is_left_open(connection)]
+    for connection in found:
+        _opened.discard(connection)
+    return [f"{connection!r}, opened in {connection.opened_by}" for connection in found]  # type: ignore[attr-defined]
 
 
 def _is_left_open(connection: AbstractConnection) -> bool:

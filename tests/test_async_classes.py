@@ -30,7 +30,7 @@ def test_they_are_up_to_date() -> None:
     assert async_classes.GENERATED.read_text() == async_classes.generated(), "run python -m tests.tools.async_classes"
 
 
-@pytest.mark.parametrize(("plain", "awaited"), CLASSES, ids=lambda each: each.__name__)
+@pytest.mark.parametrize(("plain", "awaited"), CLASSES, ids=lambda cls: cls.__name__)
 def test_each_public_method_is_there_and_documented(plain: type, awaited: type) -> None:
     for name, method in inspect.getmembers(plain, inspect.isfunction):
         if not name.startswith("_"):

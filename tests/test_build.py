@@ -157,7 +157,7 @@ broken() { step "broken one" false; step "never" true; }
 def test_parts_that_run_in_parallel_count_and_fail_as_others_do(parts: str, status: int, shown: list[str]) -> None:
     done = subprocess.run(["bash", "-c", STEPS + parts], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == status
-    places = [done.stdout.find(each) for each in shown]
+    places = [done.stdout.find(text) for text in shown]
     assert -1 not in places, done.stdout
     assert places == sorted(places)
 

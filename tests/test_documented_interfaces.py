@@ -95,7 +95,7 @@ def definition(module: str, name: str) -> ast.AST | None:
         if isinstance(node, FUNCTIONS) and node.name == name and not has_decorator(node, "overload"):
             return node
         if isinstance(node, ast.Assign) and any(
-            isinstance(each, ast.Name) and each.id == name for each in node.targets
+            isinstance(target, ast.Name) and target.id == name for target in node.targets
         ):
             return node
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == name:
@@ -108,8 +108,8 @@ def exported() -> Iterator[tuple[str, str]]:
     for module, tree in conventions.trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom):
-                yield from ((module, each.name) for each in node.names if each.asname == each.name)
-            if isinstance(node, ast.Assign) and [getattr(each, "id", "") for each in node.targets] == ["__all__"]:
+                yield from ((module, alias.name) for alias in node.names if alias.asname == alias.name)
+            if isinstance(node, ast.Assign) and [getattr(target, "id", "") for target in node.targets] == ["__all__"]:
                 yield from ((module, name) for name in ast.literal_eval(node.value))
 
 
@@ -137,12 +137,12 @@ def public() -> dict[str, Documented]:
         module, name = where
         node = definition(module, name) if name else conventions.trees()[module]
         assert node is not None
-        for each in [*with_members(module, name, node)]:
-            found[each.name] = each
-            if isinstance(each.node, ast.FunctionDef | ast.AsyncFunctionDef):
-                waiting.extend(classes_in(each.node.returns))
-            elif isinstance(each.node, ast.AnnAssign) and module.startswith("django_fairque.engine."):
-                waiting.extend(classes_in(each.node.annotation))
+        for member in [*with_members(module, name, node)]:
+            found[member.name] = member
+            if isinstance(member.node, ast.FunctionDef | ast.AsyncFunctionDef):
+                waiting.extend(classes_in(member.node.returns))
+            elif isinstance(member.node, ast.AnnAssign) and module.startswith("django_fairque.engine."):
+                waiting.extend(classes_in(member.node.annotation))
     return dict(sorted(found.items()))
 
 
@@ -161,10 +161,10 @@ def with_members(module: str, name: str, node: ast.AST) -> Iterator[Documented]:
         yield Documented(module, name, node, ast.get_docstring(node) or "")
         members: set[str] = set()
         for where, owner in bases(module, node):
-            for each in members_of(where, owner):
-                if each.path not in members:
-                    members.add(each.path)
-                    yield each
+            for member in members_of(where, owner):
+                if member.path not in members:
+                    members.add(member.path)
+                    yield member
     elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         yield Documented(module, name, node, ast.get_docstring(node) or "")
     else:
@@ -214,7 +214,7 @@ def is_enum(owner: ast.ClassDef) -> bool:
 
 def is_data(owner: ast.ClassDef) -> bool:
     """Whether its annotated names are fields that its user reads."""
-    if is_enum(owner) or any("dataclass" in ast.unparse(each) for each in owner.decorator_list):
+    if is_enum(owner) or any("dataclass" in ast.unparse(decorator) for decorator in owner.decorator_list):
         return True
     for base in owner.bases:
         name = ast.unparse(base)
@@ -226,7 +226,7 @@ def is_data(owner: ast.ClassDef) -> bool:
 
 
 def has_decorator(node: ast.FunctionDef | ast.AsyncFunctionDef, *names: str) -> bool:
-    found = {ast.unparse(each).split("(")[0].rsplit(".", 1)[-1] for each in node.decorator_list}
+    found = {ast.unparse(decorator).split("(")[0].rsplit(".", 1)[-1] for decorator in node.decorator_list}
     return bool(found & set(names))
 
 
@@ -242,36 +242,36 @@ def text_below(body: list[ast.stmt], node: ast.AST) -> str:
 def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
     arguments = function.args
     every = [*arguments.posonlyargs, *arguments.args, arguments.vararg, *arguments.kwonlyargs, arguments.kwarg]
-    for each in every:
-        if each is not None and each.arg not in ("self", "cls") and not each.arg.startswith("_"):
-            yield each.arg
+    for argument in every:
+        if argument is not None and argument.arg not in ("self", "cls") and not argument.arg.startswith("_"):
+            yield argument.arg
 
 
 def optional_parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
     arguments = function.args
-    yield from (each.arg for each in arguments.args[len(arguments.args) - len(arguments.defaults) :])
-    for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+    yield from (argument.arg for argument in arguments.args[len(arguments.args) - len(arguments.defaults) :])
+    for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
         if default is not None:
-            yield each.arg
+            yield argument.arg
 
 
 def fractions(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
     """Parameters that take a number with a fraction, as moments and lengths of time do."""
-    for each in [*function.args.args, *function.args.kwonlyargs]:
-        if each.annotation is not None and re.search(r"\bfloat\b", ast.unparse(each.annotation)):
-            yield each.arg
+    for argument in [*function.args.args, *function.args.kwonlyargs]:
+        if argument.annotation is not None and re.search(r"\bfloat\b", ast.unparse(argument.annotation)):
+            yield argument.arg
 
 
 def functions() -> dict[str, tuple[ast.FunctionDef | ast.AsyncFunctionDef, str]]:
     """Public functions, methods and constructors with their docstrings; a constructor has that of its class, too."""
     found: dict[str, tuple[ast.FunctionDef | ast.AsyncFunctionDef, str]] = {}
-    for name, each in public().items():
-        if isinstance(each.node, ast.FunctionDef | ast.AsyncFunctionDef):
-            found[name] = each.node, each.docstring
-        elif isinstance(each.node, ast.ClassDef):
-            for node in each.node.body:
-                if isinstance(node, ast.FunctionDef) and node.name == "__init__" and not is_internal(each.docstring):
-                    found[f"{name}.__init__"] = node, f"{each.docstring}\n{ast.get_docstring(node) or ''}"
+    for name, member in public().items():
+        if isinstance(member.node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found[name] = member.node, member.docstring
+        elif isinstance(member.node, ast.ClassDef):
+            for node in member.node.body:
+                if isinstance(node, ast.FunctionDef) and node.name == "__init__" and not is_internal(member.docstring):
+                    found[f"{name}.__init__"] = node, f"{member.docstring}\n{ast.get_docstring(node) or ''}"
     return found
 
 
@@ -285,7 +285,7 @@ def is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 def test_every_public_name_has_a_docstring() -> None:
-    assert [name for name, each in public().items() if not each.docstring] == []
+    assert [name for name, member in public().items() if not member.docstring] == []
 
 
 def test_every_parameter_is_named_by_the_docstring() -> None:
@@ -294,7 +294,7 @@ def test_every_parameter_is_named_by_the_docstring() -> None:
         for name, (node, docstring) in functions().items()
         if (
             gaps := [
-                each for each in parameters(node) if each not in COMMON_PARAMETERS and f"``{each}``" not in docstring
+                name for name in parameters(node) if name not in COMMON_PARAMETERS and f"``{name}``" not in docstring
             ]
         )
     }
@@ -316,7 +316,7 @@ def test_units_are_documented() -> None:
     missing = {
         name: gaps
         for name, (node, docstring) in functions().items()
-        if (gaps := [each for each in fractions(node) if each not in COMMON_PARAMETERS])
+        if (gaps := [name for name in fractions(node) if name not in COMMON_PARAMETERS])
         and not UNIT.search(docstring)
         and not REFERENCE.search(docstring)
     }
@@ -338,12 +338,12 @@ def test_every_error_that_is_raised_is_documented() -> None:
     missing = {}
     for name, (node, docstring) in functions().items():
         raised = {
-            each.exc.func.id
-            for each in ast.walk(node)
-            if isinstance(each, ast.Raise) and isinstance(each.exc, ast.Call) and isinstance(each.exc.func, ast.Name)
+            part.exc.func.id
+            for part in ast.walk(node)
+            if isinstance(part, ast.Raise) and isinstance(part.exc, ast.Call) and isinstance(part.exc.func, ast.Name)
         }
-        raised = {each for each in raised if each[0].isupper()}
-        if gaps := sorted(each for each in raised if f"`{each}`" not in docstring):
+        raised = {error for error in raised if error[0].isupper()}
+        if gaps := sorted(error for error in raised if f"`{error}`" not in docstring):
             missing[name] = gaps
     assert missing == {}
 
@@ -361,7 +361,7 @@ def test_errors_are_documented_in_one_way() -> None:
 
 
 def test_docstrings_have_no_section_headers() -> None:
-    assert [name for name, each in public().items() if HEADERS.search(each.docstring)] == []
+    assert [name for name, member in public().items() if HEADERS.search(member.docstring)] == []
 
 
 def test_asynchronous_methods_have_the_same_help() -> None:
@@ -370,7 +370,7 @@ def test_asynchronous_methods_have_the_same_help() -> None:
     names = [name for name in vars(queue) if is_public(name) and callable(getattr(queue, name))]
     assert len(names) > 60
     for name in names:
-        text, async_text = (inspect.getdoc(getattr(each, name)) or "" for each in (queue, async_queue))
+        text, async_text = (inspect.getdoc(getattr(kind, name)) or "" for kind in (queue, async_queue))
         assert text
         assert async_text.replace("Async", "") == text, name
 
@@ -388,15 +388,15 @@ def test_the_engine_describes_every_operation_that_changes_something() -> None:
 
 def test_the_common_parameter_is_documented_by_each_class_that_has_it() -> None:
     missing = []
-    for each in public().values():
-        if isinstance(each.node, ast.ClassDef):
+    for member in public().values():
+        if isinstance(member.node, ast.ClassDef):
             takes_now = any(
                 isinstance(node, FUNCTIONS)
                 and is_public(node.name)
                 and "now" in parameters(node)
                 and "``now``" not in (ast.get_docstring(node) or "")
-                for node in each.node.body
+                for node in member.node.body
             )
-            if takes_now and "``now``" not in each.docstring:
-                missing.append(each.name)
+            if takes_now and "``now``" not in member.docstring:
+                missing.append(member.name)
     assert missing == []

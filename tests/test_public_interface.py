@@ -33,7 +33,7 @@ def test_a_module_has_its_names(module: str) -> None:
 def test_a_class_has_what_belongs_to_it(path: str) -> None:
     module, _, name = path.rpartition(".")
     found = fields(getattr(import_module(module), name))
-    assert [each for each in names(CLASSES[path]) if each not in found] == []
+    assert [name for name in names(CLASSES[path]) if name not in found] == []
 
 
 def test_what_the_package_promises_is_listed_by_it() -> None:

@@ -82,9 +82,9 @@ class Front:
 
     def cut(self) -> None:
         """End all connections."""
-        for each in list(self._open):
+        for connection in list(self._open):
             with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)
 
     def _start(self, what: object, *args: object) -> None:
         thread = threading.Thread(target=what, args=args, daemon=True)  # type: ignore[arg-type]
@@ -114,8 +114,8 @@ class Front:
 def _pass_on(near: ssl.SSLSocket, far: socket.socket) -> None:
     while True:
         ready = [near] if near.pending() else select.select([near, far], [], [])[0]
-        for each in ready:
-            data = each.recv(65536)
+        for end in ready:
+            data = end.recv(65536)
             if not data:
                 return
-            (far if each is near else near).sendall(data)
+            (far if end is near else near).sendall(data)

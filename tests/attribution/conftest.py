@@ -59,5 +59,5 @@ def note_for() -> Any:
 
 def users(queue: FairQueue) -> list[str]:
     """Whose the tasks of the queue are, as they were enqueued."""
-    tasks = sorted(queue.tasks("queued").items, key=lambda each: each.created_at)
-    return [each.user_id for each in tasks]
+    tasks = sorted(queue.tasks("queued").items, key=lambda task: task.created_at)
+    return [task.user_id for task in tasks]

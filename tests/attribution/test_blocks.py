@@ -84,7 +84,7 @@ async def test_each_coroutine_has_its_own(queue: FairQueue, note: Any) -> None:
     assert await asyncio.gather(*(work(user) for user in "abc")) == ["a", "b", "c"]
     assert await acurrent_user_id() is None
     assert sorted(users(queue)) == ["a", "b", "c"]
-    assert all(each.payload["args"] == [each.user_id] for each in queue.tasks("queued").items)
+    assert all(task.payload["args"] == [task.user_id] for task in queue.tasks("queued").items)
     await aclose_queues()
 
 

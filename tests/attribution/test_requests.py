@@ -168,7 +168,7 @@ async def test_awaited_by_nobody(aclient: AsyncClient, queue: FairQueue, note: A
 async def test_many_and_pipelines_awaited(aclient: AsyncClient, queue: FairQueue, note: Any, ann: User) -> None:
     await aclient.aforce_login(ann)
     await aclient.get("/aenqueues-many/")
-    deferred = [each.user_id for each in queue.tasks("deferred").items]
+    deferred = [task.user_id for task in queue.tasks("deferred").items]
     assert (users(queue), deferred) == ([str(ann.pk)] * 3, ["cid"])
 
 
@@ -193,7 +193,7 @@ async def test_a_plain_view_under_asgi(aclient: AsyncClient, queue: FairQueue, n
 def test_a_coroutine_view_under_wsgi(client: Client, note: Any, ann: User, fairque: Capture) -> None:
     client.force_login(ann)
     client.get("/aenqueues/")
-    assert [each.user_id for each in fairque] == [str(ann.pk)]
+    assert [call.user_id for call in fairque] == [str(ann.pk)]
 
 
 async def test_enqueue_in_a_coroutine_says_what_to_do(aclient: AsyncClient, note: Any, ann: User) -> None:

@@ -63,7 +63,7 @@ def work() -> None:
 
 
 def ended(queue: FairQueue) -> list[str]:
-    return sorted(each.user_id for each in queue.tasks("finished").items if each.name == "note")
+    return sorted(task.user_id for task in queue.tasks("finished").items if task.name == "note")
 
 
 @pytest.mark.parametrize("name", PARENTS)
@@ -79,7 +79,7 @@ async def test_in_an_awaited_worker(queue: FairQueue, parents: dict[str, Any], n
     with as_user("whoever started the worker"):
         await AsyncWorker(burst=True, concurrency=2).run()
     assert ended(queue) == ["acme", "else"]
-    (parent,) = [each for each in queue.tasks("finished").items if each.name == name]
+    (parent,) = [task for task in queue.tasks("finished").items if task.name == name]
     assert parent.result == "acme"
     await aclose_queues()
 
@@ -101,7 +101,7 @@ def test_in_captures(note: Any, parents: dict[str, Any], name: str) -> None:
         parents[name].using(user_id="acme").enqueue(1)
         with as_user("the test"):
             captured.run()
-    assert [each.user_id for each in captured.of(note)] == ["acme", "else"]
+    assert [call.user_id for call in captured.of(note)] == ["acme", "else"]
 
 
 @pytest.mark.parametrize("name", PARENTS)
@@ -110,7 +110,7 @@ def test_run_where_it_is_enqueued(note: Any, parents: dict[str, Any], name: str)
         parents[name].enqueue(1)
         parents[name].using(user_id="bob").enqueue(1)
         assert current_user_id() == "acme"
-    assert [each.user_id for each in captured.of(note)] == ["acme", "else", "bob", "else"]
+    assert [call.user_id for call in captured.of(note)] == ["acme", "else", "bob", "else"]
 
 
 def test_a_task_tried_again_and_its_children(queue: FairQueue, note: Any) -> None:

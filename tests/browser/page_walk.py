@@ -28,7 +28,7 @@ def kind(url: str) -> tuple[Any, ...]:
 
 def walk(page: Page, of_each: int = 1) -> Iterator[str]:
     """Open every page that links lead to, ``of_each`` of each kind; yields the address of the one that is shown."""
-    waiting = [reverse(f"admin:django_fairque_{each.name}") for each in PAGES if "<" not in each.path]
+    waiting = [reverse(f"admin:django_fairque_{listed.name}") for listed in PAGES if "<" not in listed.path]
     waiting.append(reverse("admin:django_fairque_outboxentry_changelist"))
     seen: set[str] = set()
     kinds: Counter[tuple[Any, ...]] = Counter()

@@ -167,9 +167,9 @@ def test_every_page_is_fit_to_be_seen(full: None, queue: FairQueue, language: st
         for where in questions(page, url, asked):
             look(page, language, where, watch)
     seen = {kind(url)[0].removeprefix("django_fairque_") for url in urls}
-    assert seen == {each.name for each in PAGES} | {"outboxentry_changelist"}
+    assert seen == {page.name for page in PAGES} | {"outboxentry_changelist"}
     with translation.override(language):
-        known = {gettext(each) for each in ("Discard…", "Edit the payload and requeue…", "Stop…", "Purge…")}
+        known = {gettext(label) for label in ("Discard…", "Edit the payload and requeue…", "Stop…", "Purge…")}
     assert known <= {where.split(": ")[1] for where in asked}
 
 

@@ -37,7 +37,7 @@ def run(queue: FairQueue) -> None:
 
 def view(page: Page) -> list[float]:
     """The left and upper edge of what is seen, its width and height, in units of the drawing."""
-    return [float(each) for each in (page.locator("svg.fq-graph").get_attribute("viewBox") or "").split()]
+    return [float(number) for number in (page.locator("svg.fq-graph").get_attribute("viewBox") or "").split()]
 
 
 def middle(page: Page) -> tuple[float, float]:

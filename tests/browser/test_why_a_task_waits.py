@@ -63,7 +63,7 @@ def scheduled(queue: FairQueue) -> tuple[str, str]:
         (deferred, "deferred"),
         (scheduled, "scheduled"),
     ],
-    ids=lambda each: getattr(each, "__name__", ""),
+    ids=lambda step: getattr(step, "__name__", ""),
 )
 def test_the_page_of_a_task_says_what_it_waits_for(
     index: Page, queue: FairQueue, arrange: Callable[[FairQueue], tuple[str, str]], state: str

@@ -58,7 +58,7 @@ class TestMiddleware:
         source.load(f"{ONE}\n{of_task}")
         messages = check({**HERE, "MIDDLEWARE": ["no.such.Middleware", "django_fairque.TaskMiddleware"]})
         assert ids(messages) == ["E017"] * 3
-        texts = [each.msg for each in messages]
+        texts = [message.msg for message in messages]
         assert [text.partition(" can't be used: ")[0] for text in texts] == [
             "the setting MIDDLEWARE",
             *["the task 'shop_tasks.other'"] * 2,

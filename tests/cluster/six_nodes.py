@@ -48,7 +48,7 @@ class Six:
         wait_for(self._is_whole)
 
     def replicas_of(self, port: int) -> list[int]:
-        return sorted({int(replica[1]) for each in self._slots() if each[2][1] == port for replica in each[3:]})
+        return sorted({int(replica[1]) for slots in self._slots() if slots[2][1] == port for replica in slots[3:]})
 
     def _slots(self) -> list[Any]:
         alive = [server for server in self.nodes.values() if server.alive]
@@ -63,7 +63,7 @@ class Six:
 
     def url(self, but: int = 0) -> str:
         """Of a node that lives, another than this one."""
-        return f"redis://127.0.0.1:{next(port for port, each in self.nodes.items() if each.alive and port != but)}"
+        return f"redis://127.0.0.1:{next(port for port, node in self.nodes.items() if node.alive and port != but)}"
 
     def client(self, port: int) -> redis.Redis:
         return self.nodes[port].client()
@@ -82,7 +82,7 @@ class Six:
     def _is_complete(self) -> bool:
         if not self._is_whole():
             return False
-        primaries = {int(each[2][1]) for each in self._slots()}
+        primaries = {int(slots[2][1]) for slots in self._slots()}
         return len(primaries) == 3 and all(self._is_in_step(port) for port in primaries)
 
     def _is_whole(self) -> bool:
@@ -96,7 +96,7 @@ class Six:
         with self.client(port) as client:
             known = client.execute_command("CLUSTER NODES").values()
         return len(known) == len(self.nodes) and not any(
-            "fail" in each["flags"] or not each["connected"] for each in known
+            "fail" in node["flags"] or not node["connected"] for node in known
         )
 
     def _is_in_step(self, port: int) -> bool:

@@ -80,8 +80,8 @@ def test_nothing_that_was_confirmed_is_lost(six: Six, run_worker: RunWorker, eve
             before = len(producers[0].acknowledged)
             eventually(lambda: len(producers[0].acknowledged) > before + 50 or not producers[0].is_alive(), 40)
         finally:
-            for each in producers:
-                each.stop()
+            for producer in producers:
+                producer.stop()
         eventually(partial(is_done, queue), 60)
         ids = [task_id for producer in producers for task_id in producer.acknowledged]
         assert {queue.get_task(task_id).state.value for task_id in ids} == {"finished"}

@@ -31,15 +31,15 @@ def queue(redis: Any) -> FairQueue:
 def owner(nodes: Nodes, shard: int) -> str:
     with nodes[0][1].client() as client:
         slots = client.execute_command("CLUSTER", "SLOTS")
-    port = next(each[2][1] for each in slots if each[0] <= slot_of(shard) <= each[1])
+    port = next(entry[2][1] for entry in slots if entry[0] <= slot_of(shard) <= entry[1])
     return f"127.0.0.1:{port}"
 
 
 async def test_each_shard_says_on_which_node_it_is(queue: FairQueue, nodes: Nodes, url: str) -> None:
     found = queue.get_shard_stats()
-    assert [(each.shard, each.node) for each in found] == [(each, owner(nodes, each)) for each in range(SHARDS)]
-    assert sum(each.depth for each in found) == 60
-    assert len({each.node for each in found}) > 1
+    assert [(stats.shard, stats.node) for stats in found] == [(shard, owner(nodes, shard)) for shard in range(SHARDS)]
+    assert sum(stats.depth for stats in found) == 60
+    assert len({stats.node for stats in found}) > 1
     client = RedisConfig(url=url, cluster=True).create_async_redis_client()
     assert await AsyncFairQueue(client, config=CONFIG).get_shard_stats() == found
     await aclose_client(client)
@@ -76,7 +76,7 @@ def test_one_full_node_of_several_is_not_the_end(queue: FairQueue, nodes: Nodes)
 def test_calls_without_a_key_go_to_the_node_of_their_shard(queue: FairQueue, nodes: Nodes) -> None:
     """A shard is served by its node alone: neither the clock nor the function is asked of another."""
     for port, server in nodes:
-        others = [other for each, other in nodes if each != port]
+        others = [other for node_port, other in nodes if node_port != port]
         mine = [
             shard for shard in queue.shards if owner(nodes, shard.config.shards and _number(shard)).endswith(f":{port}")
         ]

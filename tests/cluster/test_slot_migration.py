@@ -48,7 +48,7 @@ class Move:
         self._nodes = dict(nodes)
         with nodes[0][1].client() as client:
             slots = client.execute_command("CLUSTER", "SLOTS")
-        self.source = next(int(each[2][1]) for each in slots if each[0] <= slot <= each[1])
+        self.source = next(int(entry[2][1]) for entry in slots if entry[0] <= slot <= entry[1])
         self.target = to or next(port for port, _ in nodes if port != self.source)
 
     def _ask(self, port: int, *command: Any) -> Any:
@@ -90,8 +90,8 @@ def busy(queue: FairQueue, users: list[str]) -> Iterator[list[Producer]]:
     try:
         yield producers
     finally:
-        for each in producers:
-            each.stop()
+        for producer in producers:
+            producer.stop()
 
 
 @pytest.mark.slow
@@ -212,6 +212,6 @@ def test_a_new_node_is_given_what_calls_need(queue: FairQueue, nodes: Nodes, mak
         Move(everyone, slot_of(SHARD), nodes[0][0]).at_once()
         with server.client() as client:
             name = client.execute_command("CLUSTER", "MYID")
-        for _, each in nodes:
-            with each.client() as client:
+        for _, node in nodes:
+            with node.client() as client:
                 client.execute_command("CLUSTER", "FORGET", name)

@@ -60,7 +60,7 @@ def test_a_burst_does_all_of_it(run_worker: RunWorker, queue: FairQueue, url: st
     chain: list[Task] = []
     for shard in (*range(SHARDS), 0):
         chain.append(
-            call(users_of(shard, 1)[0], "add", 1, 2, depends_on=[each.task_id for each in chain[-1:]]),
+            call(users_of(shard, 1)[0], "add", 1, 2, depends_on=[task.task_id for task in chain[-1:]]),
         )
     queue.push_graph(chain, "run")
     with run_worker(url, "--burst", "--processes", "2") as worker:

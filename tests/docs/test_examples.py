@@ -96,8 +96,8 @@ def test_stages_are_for_pages_that_run_here() -> None:
 
 
 def test_what_is_not_run_says_why() -> None:
-    marked = [each for page in blocks.pages() for each in blocks.examples(page) if each.reason is not None]
-    assert [each.place for each in marked if len(each.reason or "") < 10] == []
+    marked = [example for page in blocks.pages() for example in blocks.examples(page) if example.reason is not None]
+    assert [example.place for example in marked if len(example.reason or "") < 10] == []
 
 
 class TestTheMechanism:
@@ -111,7 +111,7 @@ class TestTheMechanism:
         return blocks.examples(blocks.DOCS / "a.md", text)
 
     def test_finds_blocks_with_their_lines_and_reasons(self) -> None:
-        assert [(each.line, each.code, each.reason) for each in self.found(self.TEXT)] == [
+        assert [(example.line, example.code, example.reason) for example in self.found(self.TEXT)] == [
             (4, "x = 1\n", None),
             (9, "print()\n", "needs a printer"),
         ]

@@ -30,7 +30,7 @@ def test_the_pages_and_the_chart_have_the_figures_of_the_files() -> None:
 
 
 def test_each_figure_of_the_page_is_a_median_of_the_file(written: dict[str, Any]) -> None:
-    medians = {each["name"]: each["median"] for each in written["parts"]["peers"]}
+    medians = {peer["name"]: peer["median"] for peer in written["parts"]["peers"]}
     table = rows(peers_block(written))
     assert OURS in table
     for name, (_, one, two, *_) in table.items():
@@ -50,7 +50,7 @@ def test_a_new_result_changes_the_page(written: dict[str, Any]) -> None:
     newer = copy.deepcopy(written)
     newer["at"] = "2027-01-02T03:04:05Z"
     newer["parts"]["peers"] = [
-        *(each for each in newer["parts"]["peers"] if not each["name"].startswith(("ardiq", "dj-queue"))),
+        *(peer for peer in newer["parts"]["peers"] if not peer["name"].startswith(("ardiq", "dj-queue"))),
         {"name": rate_of("ardiq"), "unit": "/s", "median": 1e6, "values": [9e5, 1e6, 2e6]},
         {"name": f"{rate_of('ardiq')}: {WORKER_CPU}", "unit": "µs", "median": 123.4, "values": [123.4]},
     ]
@@ -74,7 +74,7 @@ def test_a_page_without_marks_is_refused(written: dict[str, Any]) -> None:
 
 def test_tasks_that_do_something_have_a_row_for_each_kind() -> None:
     found = results("work")
-    medians = {each["name"]: each["median"] for each in found["parts"]["work"]}
+    medians = {part["name"]: part["median"] for part in found["parts"]["work"]}
     lines = work_block(found).splitlines()
     for kind in KINDS:
         (row,) = [line for line in lines if line.startswith(f"| {kind.name} |")]

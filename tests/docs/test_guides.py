@@ -155,7 +155,7 @@ def test_tasks(project: Project, rf: RequestFactory) -> None:
     assert "nothing to index" in names["bad"].errors[0].error
     assert names["later"].state == "scheduled"
     welcomes = {
-        each.result for each in get_queue().tasks("finished", limit=1000).items if each.name.endswith(".welcome")
+        task.result for task in get_queue().tasks("finished", limit=1000).items if task.name.endswith(".welcome")
     }
     assert welcomes == {"welcome, acme", "welcome, globex"}
     assert states()["finished"] == 1 + 1 + 100 + 1 + 1 + 2
@@ -178,7 +178,7 @@ def test_schedules(project: Project) -> None:
     assert names["reminder"].state == "canceled"
     assert set(sys.modules["shop.settings"].FAIRQUE["SCHEDULES"]) == {"reports", "ping"}
     queue = get_queue()
-    assert [each.name for each in queue.schedules.list()] == ["weekly-acme"]
+    assert [schedule.name for schedule in queue.schedules.list()] == ["weekly-acme"]
     sys.modules["shop.refresh"].schedule_refresh()
     queue.schedules.run_now("refresh")
     first = queue.pop("w", users=["refresh"])
@@ -238,7 +238,7 @@ def test_model_events(project: Project, queue: FairQueue, no_events: None) -> No
     order.tags.add(Tag.objects.create())
     pk = order.pk
     order.delete()
-    due = [(each.name, each.payload["args"]) for each in queue.tasks("scheduled").items]
+    due = [(task.name, task.payload["args"]) for task in queue.tasks("scheduled").items]
     assert due == [("shop.tasks.update_index", [pk, "paid"])]
     done = {(lease.name, lease.user_id, *lease.payload["args"]) for lease in queue.pop_batch(20, "w")}
     assert done == {
@@ -319,8 +319,8 @@ def test_recipes(project: Project, settings: Settings, rf: RequestFactory) -> No
     with pytest.raises(Http404):
         progress(rf.get("/"), "no-such-task")
     ended = get_queue().tasks("finished", limit=1000).items
-    assert sorted(each.result for each in ended if each.name.endswith(".export")) == [100, 200, 250]
-    assert len([each for each in ended if each.name.endswith(".send_report")]) == 3
+    assert sorted(task.result for task in ended if task.name.endswith(".export")) == [100, 200, 250]
+    assert len([task for task in ended if task.name.endswith(".send_report")]) == 3
     assert states() == {"finished": 1 + 2 + 1 + 3 + 1 + 1 + 1 + 1 + 3, "failed": 1}
 
 
@@ -361,7 +361,7 @@ def test_monitoring(
         "https://hooks.example.com/services/1",
         "slack",
     )
-    assert [each.get_secret_value() for each in found.token] == ["0123456789abcdef"]
+    assert [token.get_secret_value() for token in found.token] == ["0123456789abcdef"]
     monitor = sys.modules["shop.monitor"].make_monitor()
     assert [rule.metric for rule in monitor.rules] == ["oldest_wait", "failure_share"]
     waiting = replace(get_queue().get_stats(), oldest_wait_seconds=700.0)

@@ -13,7 +13,7 @@ from tests.tools.history import PICTURE, chart, history, with_run
 
 def test_the_newest_run_is_the_last_of_the_history() -> None:
     newest = results("peers")
-    medians = {each["name"]: each["median"] for each in newest["parts"]["peers"]}
+    medians = {peer["name"]: peer["median"] for peer in newest["parts"]["peers"]}
     last = history()[-1]
     assert (last["at"], last["commit"], last["load"]) == (newest["at"], newest["commit"], newest["load"])
     assert last["rates"][OURS] == round(medians[rate_of(OURS, "unix socket")])

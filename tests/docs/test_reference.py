@@ -80,14 +80,14 @@ class TestCommands:
         command = load_command_class("django_fairque", name)
         assert len(command.help) > 20
         parser = command.create_parser("manage.py", name)
-        assert [str(each) for each in silent(parser)] == []
+        assert [str(action) for action in silent(parser)] == []
 
     @pytest.mark.parametrize("name", COMMANDS)
     def test_every_option_is_on_the_page(self, name: str) -> None:
         page = commands.markdown(name)
         parser = load_command_class("django_fairque", name).create_parser("manage.py", name)
-        for each in [parser, *(subparser for _, _, subparser in commands.actions(parser))]:
-            for action in commands.arguments(each):
+        for command in [parser, *(subparser for _, _, subparser in commands.actions(parser))]:
+            for action in commands.arguments(command):
                 for option in action.option_strings:
                     assert re.search(rf"`{option}[ `]", page), f"{name} {option}"
 
@@ -166,7 +166,7 @@ class TestPython:
     @pytest.mark.parametrize("module", [django_fairque, testing], ids=lambda module: module.__name__)
     def test_every_public_name_has_a_docstring_of_its_own(self, module: Any) -> None:
         public = {name: getattr(module, name) for name in module.__all__ if not name.startswith("__")}
-        assert [name for name, each in public.items() if not each.__dict__.get("__doc__", each.__doc__)] == []
+        assert [name for name, member in public.items() if not member.__dict__.get("__doc__", member.__doc__)] == []
 
     def test_what_is_documented_exists(self) -> None:
         for path in self.documented():

@@ -105,7 +105,7 @@ def test_the_picture_shows_a_turn_of_the_example(redis: Redis) -> None:
     assert user == "carol"
     assert sorted(drawn) == sorted(
         [
-            *(each for each in ring.split(", ") if each != "carol new"),
+            *(entry for entry in ring.split(", ") if entry != "carol new"),
             f"virtual time {virtual_time}",
             f"tag {virtual_time}",
             f"expected {running}",

@@ -114,13 +114,13 @@ def test_every_block_adds_to_the_settings(
 
 def test_blocks_of_settings_name_their_file() -> None:
     every = [*BEGINNINGS, *ADDITIONS]
-    assert [each.place for each in every if not each.code.startswith("# shop/settings.py\n")] == []
+    assert [block.place for block in every if not block.code.startswith("# shop/settings.py\n")] == []
 
 
 def test_pages_say_what_their_settings_are_added_to() -> None:
-    adding = {each.page for each in ADDITIONS if "FAIRQUE" in each.code}
+    adding = {addition.page for addition in ADDITIONS if "FAIRQUE" in addition.code}
     assert [blocks.name(page) for page in sorted(adding) if "FAIRQUE = {}" not in page.read_text()] == []
-    adding = {each.page for each in ADDITIONS if "TASKS" in each.code}
+    adding = {addition.page for addition in ADDITIONS if "TASKS" in addition.code}
     assert [blocks.name(page) for page in sorted(adding) if "TASKS = {}" not in page.read_text()] == []
 
 

@@ -45,9 +45,9 @@ def environment(tmp_path: Path, wheels: Path) -> dict[str, str]:
     """A reader's, who can install our wheel and already has what it depends on: no package registry is asked."""
     lent, programs = tmp_path / "lent", tmp_path / "programs"
     lent.mkdir()
-    for each in Path(sysconfig.get_path("purelib")).iterdir():
-        if not NOT_LENT.match(each.name):
-            (lent / each.name).symlink_to(each)
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if not NOT_LENT.match(path.name):
+            (lent / path.name).symlink_to(path)
     programs.mkdir()
     (programs / "python3").symlink_to(sys.executable)
     # Without an active environment there is no `python`: a page that forgets to activate one is noticed.

@@ -69,7 +69,7 @@ class Walkthrough:
                 if block.what != "run at the end":
                     self._do(block)
         finally:
-            statuses = [self._interrupt(each) for each in self._background]
+            statuses = [self._interrupt(process) for process in self._background]
             for block in found:
                 if block.what == "run at the end" and self._background:
                     self._run(block)

@@ -71,11 +71,11 @@ class World:
 
     def give_back(self) -> None:
         back = self.random.sample(self.running, self.random.randint(0, len(self.running)))
-        for each in back:
-            self.running.remove(each)
-            self.shares.release(each.lease.user_id, each.begun)
+        for run in back:
+            self.running.remove(run)
+            self.shares.release(run.lease.user_id, run.begun)
         heapq.heapify(self.running)
-        self.queue.settle([Outcome.release(each.lease) for each in back], now=self.now)
+        self.queue.settle([Outcome.release(run.lease) for run in back], now=self.now)
 
     def serve(self, users: Users = "*", steal: Users = (), *, but: Users = ()) -> None:
         """Fill the free slots; what is started of the users in ``but`` does not count."""
@@ -115,7 +115,7 @@ class World:
         """For the end of a task, or for something else to happen before it."""
         if not self.running or self.random.random() < 0.1:
             then = self.now + self.random.random() * LONGEST_STEP
-            self.now = min([then, *(each.ends for each in self.running)])
+            self.now = min([then, *(run.ends for run in self.running)])
             return
         ended = heapq.heappop(self.running)
         self.now = max(self.now, ended.ends)

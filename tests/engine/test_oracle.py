@@ -304,13 +304,13 @@ class Histories(RuleBasedStateMachine):
     def everything_is_where_it_should_be(self) -> None:
         assert self.queue.check_invariants() == []
         found = {organization.organization: organization for organization in self.queue.organization_stats(["g", "*"])}
-        for name, each in found.items():
-            assert each.members == sum(organization == name for organization in self.organization.values())
-            assert each.members_ready == sum(
+        for name, stats in found.items():
+            assert stats.members == sum(organization == name for organization in self.organization.values())
+            assert stats.members_ready == sum(
                 self.servable()[user] > 0 for user in self.organization if self.organization[user] == name
             )
         known = {task_id: self.queue.get_task(task_id).state.value for task_id in self.tasks}
-        assert known == {task_id: each.state for task_id, each in self.tasks.items()}
+        assert known == {task_id: record.state for task_id, record in self.tasks.items()}
 
 
 @pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in (1, 2, 3))])

@@ -44,7 +44,7 @@ class Sent(Transport):
 
     def spans(self, op: str) -> list[dict[str, Any]]:
         """Of all transactions."""
-        return [span for each in self.transactions for span in each["spans"] if span["op"] == op]
+        return [span for transaction in self.transactions for span in transaction["spans"] if span["op"] == op]
 
     @property
     def event(self) -> dict[str, Any]:

@@ -35,9 +35,9 @@ def frames_of(event: dict[str, Any]) -> list[str]:
 def paths_of(value: Any, text: str, path: str = "") -> list[str]:
     """Where in an event a text occurs."""
     if isinstance(value, dict):
-        return [found for key, each in value.items() for found in paths_of(each, text, f"{path}.{key}")]
+        return [found for key, part in value.items() for found in paths_of(part, text, f"{path}.{key}")]
     if isinstance(value, list):
-        return [found for index, each in enumerate(value) for found in paths_of(each, text, f"{path}.{index}")]
+        return [found for index, part in enumerate(value) for found in paths_of(part, text, f"{path}.{index}")]
     return [path] if text in str(value) else []
 
 
@@ -97,7 +97,7 @@ def test_retry_and_discard_are_no_errors(sent: Sent) -> None:
     asks.enqueue("discard")
     work()
     assert sent.events == []
-    assert [each["contexts"]["trace"]["status"] for each in sent.transactions] == ["ok", "ok"]
+    assert [transaction["contexts"]["trace"]["status"] for transaction in sent.transactions] == ["ok", "ok"]
 
 
 @pytest.mark.parametrize("report_retried", [True, False])
@@ -204,8 +204,8 @@ def test_the_log_names_no_user_either(start_sentry: StartSentry, user: Any) -> N
     def unserializable() -> object:
         return object()
 
-    for each in ("acme", "globex"):
-        unserializable.using(user_id=each).enqueue()
+    for user_id in ("acme", "globex"):
+        unserializable.using(user_id=user_id).enqueue()
     work()
     assert len(sent.events) == 2
     assert "acme" not in str(sent.items)

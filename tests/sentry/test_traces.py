@@ -78,7 +78,7 @@ def test_many_have_one_span(sent: Sent, note: Any) -> None:
     assert publish["data"]["messaging.batch.message_count"] == 3
     assert "messaging.message.id" not in publish["data"]
     assert len(sent.spans("queue.process")) == 3
-    assert len({each["contexts"]["trace"]["trace_id"] for each in sent.transactions}) == 1
+    assert len({transaction["contexts"]["trace"]["trace_id"] for transaction in sent.transactions}) == 1
 
 
 def test_errors_are_in_the_trace_of_a_request_without_spans(start_sentry: StartSentry) -> None:
@@ -198,11 +198,11 @@ def test_streamed_spans(start_sentry: StartSentry) -> None:
     assert set(spans) == {None, "queue.publish", "queue.task.fairque", "queue.process"}
     assert len({span["trace_id"] for span in spans.values()}) == 1
     assert spans["queue.task.fairque"]["parent_span_id"] == spans["queue.publish"]["span_id"]
-    process = {key: each["value"] for key, each in spans["queue.process"]["attributes"].items()}
+    process = {key: attribute["value"] for key, attribute in spans["queue.process"]["attributes"].items()}
     assert process["messaging.message.id"] == result.id
     assert process["messaging.message.retry.count"] == 0
     assert process["messaging.message.receive.latency"] >= 0
-    publish = {key: each["value"] for key, each in spans["queue.publish"]["attributes"].items()}
+    publish = {key: attribute["value"] for key, attribute in spans["queue.publish"]["attributes"].items()}
     assert publish["messaging.message.id"] == result.id
     assert publish["messaging.message.body.size"] > 0
     assert spans["queue.process"]["status"] == "error"

@@ -97,8 +97,8 @@ def test_an_empty_queue_moves_to_another_number_of_servers(
     for number, server in enumerate(servers):
         with server.client() as client:
             assert bool(client.keys("fq:*:user:*")) == (number < new)
-    for each in (before, all_of_them, after):
-        close_client(each.client)
+    for opened in (before, all_of_them, after):
+        close_client(opened.client)
 
 
 def test_a_server_that_is_down_stops_only_its_users(queue: FairQueue, servers: list[Server]) -> None:

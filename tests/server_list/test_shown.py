@@ -59,11 +59,15 @@ def test_the_system_check_names_the_server(servers: list[Server], settings: Sett
         client.config_set("maxmemory", "100mb")
         client.config_set("maxmemory-policy", "allkeys-lru")
         try:
-            evicting = [each for each in check_server() if servers[VICTIM].socket in each.msg and "evict" in each.msg]
+            evicting = [
+                message
+                for message in check_server()
+                if servers[VICTIM].socket in message.msg and "evict" in message.msg
+            ]
         finally:
             client.config_set("maxmemory-policy", "noeviction")
             client.config_set("maxmemory", "0")
-    assert [each.msg.count("(node ") for each in evicting] == [1]
+    assert [message.msg.count("(node ") for message in evicting] == [1]
     location = servers[VICTIM].url
     settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": location}}
     (found,) = check_caches()

@@ -93,7 +93,7 @@ class Names:
         self._own: dict[str, dict[str, str]] = {}
 
     def add(self, module: ast.Module, name: str, file: str) -> None:
-        used = {each.id for each in _global_names(_class(module, name))} - CLASSES.keys()
+        used = {used_name.id for used_name in _global_names(_class(module, name))} - CLASSES.keys()
         own = self._own[file] = {}
         package, _, stem = f"django_fairque/{file.removesuffix('.py')}".replace("/", ".").rpartition(".")
         prefix = f"sync_{stem}"
@@ -101,24 +101,24 @@ class Names:
             if isinstance(node, ast.ImportFrom):
                 self._import(self._at_once, node, used)
             elif isinstance(node, ast.If):
-                for each in node.body:
-                    self._import(self._for_types, each, used)
+                for statement in node.body:
+                    self._import(self._for_types, statement, used)
             elif isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("TypeVar("):
                 self.variables.update(dict.fromkeys([ast.unparse(node)] if _defined(node) & used else []))
             elif isinstance(node, ast.ClassDef):
                 if node.name in used:
                     self._note(self._at_once, node.name, f"from {package}.{stem} import {node.name}")
             else:
-                own.update((each, f"{prefix}.") for each in _defined(node) & used)
+                own.update((defined, f"{prefix}.") for defined in _defined(node) & used)
         if own:
             self._note(self._at_once, prefix, f"from {package} import {stem} as {prefix}")
 
     def _import(self, into: dict[str, str], node: ast.stmt, used: set[str]) -> None:
         assert isinstance(node, ast.ImportFrom)
-        for each in node.names:
-            if (each.asname or each.name) in used:
-                only = ast.ImportFrom(node.module, [each], node.level)
-                self._note(into, each.asname or each.name, ast.unparse(only))
+        for alias in node.names:
+            if (alias.asname or alias.name) in used:
+                only = ast.ImportFrom(node.module, [alias], node.level)
+                self._note(into, alias.asname or alias.name, ast.unparse(only))
 
     def _note(self, into: dict[str, str], name: str, statement: str) -> None:
         other = self._at_once.get(name) or self._for_types.get(name)
@@ -132,7 +132,7 @@ class Names:
 
     def imports(self) -> str:
         for_types = [statement for name, statement in self._for_types.items() if name not in self._at_once]
-        return "\n".join([*self._at_once.values(), "if TYPE_CHECKING:", *(f"    {each}" for each in for_types)])
+        return "\n".join([*self._at_once.values(), "if TYPE_CHECKING:", *(f"    {line}" for line in for_types)])
 
 
 def _global_names(found: ast.ClassDef) -> Iterator[ast.Name]:
@@ -149,7 +149,7 @@ def _defined(node: ast.stmt) -> set[str]:
     if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
         return {node.name}
     targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-    return {each.id for each in targets if isinstance(each, ast.Name)}
+    return {target.id for target in targets if isinstance(target, ast.Name)}
 
 
 def async_source(module: str, name: str, prefixes: Mapping[str, str] = MappingProxyType({})) -> str:
@@ -158,9 +158,9 @@ def async_source(module: str, name: str, prefixes: Mapping[str, str] = MappingPr
     source = "\n".join(module.splitlines()[found.lineno - 1 : found.end_lineno]) + "\n"
     tree = ast.parse(source)
     inserted = [
-        (each.lineno, each.col_offset, prefixes[each.id])
-        for each in _global_names(_class(tree, name))
-        if each.id in prefixes
+        (used_name.lineno, used_name.col_offset, prefixes[used_name.id])
+        for used_name in _global_names(_class(tree, name))
+        if used_name.id in prefixes
     ]
     for function in _async_methods(_class(tree, name)):
         inserted.append((function.lineno, function.col_offset, "async "))
@@ -191,15 +191,15 @@ def _class(tree: ast.Module, name: str) -> ast.ClassDef:
 
 def _async_methods(found: ast.ClassDef) -> list[ast.FunctionDef]:
     names = _awaited_names(found)
-    return [each for each in found.body if isinstance(each, ast.FunctionDef) and each.name in names]
+    return [statement for statement in found.body if isinstance(statement, ast.FunctionDef) and statement.name in names]
 
 
 def _awaited_names(found: ast.ClassDef) -> frozenset[str]:
     """`AWAITED_CALLBACKS`, and the methods that await one of these or each other."""
-    methods = [each for each in found.body if isinstance(each, ast.FunctionDef)]
+    methods = [statement for statement in found.body if isinstance(statement, ast.FunctionDef)]
     names = AWAITED_CALLBACKS
     while True:
-        more = {each.name for each in methods if any(True for _ in _awaited_calls(each, names))} - names
+        more = {method.name for method in methods if any(True for _ in _awaited_calls(method, names))} - names
         if not more:
             return frozenset(names)
         names = names | more

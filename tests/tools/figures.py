@@ -34,7 +34,7 @@ def peers_block(written: dict[str, Any]) -> str:
     Returns:
         When and where it was measured, a table that begins with the highest rate, and the peers without figures.
     """
-    figures = {each["name"]: each for each in written["parts"]["peers"]}
+    figures = {peer["name"]: peer for peer in written["parts"]["peers"]}
     details = written["details"]["peers"]
     measured = [name for name in (OURS, *PEERS) if rate_of(name) in figures]
     measured.sort(key=lambda name: -figures[rate_of(name)]["median"])
@@ -49,7 +49,7 @@ def peers_block(written: dict[str, Any]) -> str:
         label = " ".join(part for part in (name, details.get(name, {}).get("version", "")) if part)
         one, two = rate_of(name), rate_of(name, processes=2)
         shown = (one, two, f"{one}: {WORKER_CPU}", f"{one}: {SERVER_CPU}", wait_of(name))
-        cells = [label, _place(name, python, details), *(_figure(figures.get(each)) for each in shown)]
+        cells = [label, _place(name, python, details), *(_figure(figures.get(column)) for column in shown)]
         lines.append(f"| {' | '.join(cells)} |")
     missing = [_reason(name, details) for name in PEERS if name not in measured]
     if missing:
@@ -66,7 +66,7 @@ def work_block(written: dict[str, Any]) -> str:
     Returns:
         When and where it was measured, and a table with a row for each kind of tasks.
     """
-    figures = {each["name"]: each["median"] for each in written["parts"]["work"]}
+    figures = {part["name"]: part["median"] for part in written["parts"]["work"]}
     details = written["details"]["work"]
     peers = [name for name in PEERS if "version" in details.get(name, {})]
     columns = ["possible", OURS, work.OURS_ASYNC, *peers]
@@ -79,7 +79,7 @@ def work_block(written: dict[str, Any]) -> str:
     ]
     for kind in work.KINDS:
         found = [figures.get(f"{kind.name}: {column}") for column in columns]
-        cells = ["–" if each is None else f"{each:,.0f}" if each >= 100 else f"{each:.3g}" for each in found]
+        cells = ["–" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in found]
         ratio = figures.get(f"{kind.name}: {work.OVER_THE_BEST}")
         lines.append(f"| {kind.name} | {' | '.join(cells)} | {'–' if ratio is None else f'{ratio:.3f} ×'} |")
     return "\n".join(lines) + "\n"

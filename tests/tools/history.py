@@ -41,7 +41,7 @@ Run = dict[str, Any]
 
 def entry_of(written: Mapping[str, Any]) -> Run:
     """The figures in the history of a run that ``python -m tests.lab.benchmarks peers --write`` wrote."""
-    medians = {each["name"]: each["median"] for each in written["parts"]["peers"]}
+    medians = {peer["name"]: peer["median"] for peer in written["parts"]["peers"]}
     names = {name: rate_of(name, TRANSPORT) for name in (OURS, *PEERS)}
     rates = {name: round(medians[figure]) for name, figure in names.items() if figure in medians}
     facts = {key: written[key] for key in ("at", "commit", "machine", "load")}

@@ -97,7 +97,7 @@ def results() -> dict[str, Any]:
 
 def values(found: Mapping[str, Any], part: str, name: str) -> list[float]:
     """The values of all figures of this part whose name contains ``name``."""
-    return [value for each in found["parts"][part] if name in each["name"] for value in each["values"]]
+    return [value for figure in found["parts"][part] if name in figure["name"] for value in figure["values"]]
 
 
 def seconds(value: float) -> str:

@@ -23,8 +23,10 @@ def binaries() -> Path | None:
     on_path = shutil.which("initdb")
     if on_path:
         return Path(on_path).resolve().parent
-    found = [each for place in PLACES for each in Path("/").glob(place[1:]) if (each / "initdb").exists()]
-    return max(found, key=lambda each: [int(part) for part in each.parts if part.isdigit()], default=None)
+    found = [
+        directory for place in PLACES for directory in Path("/").glob(place[1:]) if (directory / "initdb").exists()
+    ]
+    return max(found, key=lambda directory: [int(part) for part in directory.parts if part.isdigit()], default=None)
 
 
 def main(command: list[str]) -> int:

@@ -31,8 +31,8 @@ OTHER = f"00-{TRACE_ID[::-1]}-{SPAN_ID}-00"
 
 
 def traces(state: str = "queued", name: str = "note") -> list[str]:
-    tasks = sorted(get_queue().tasks(state).items, key=lambda each: each.created_at)
-    return [each.traceparent for each in tasks if each.name == name]
+    tasks = sorted(get_queue().tasks(state).items, key=lambda task: task.created_at)
+    return [task.traceparent for task in tasks if task.name == name]
 
 
 def test_of_a_request(client: Client, note: Any) -> None:
@@ -41,7 +41,7 @@ def test_of_a_request(client: Client, note: Any) -> None:
     client.get("/enqueues/", headers={"traceparent": PARENT.upper(), "tracestate": "a=1"})
     client.get("/enqueues/", headers={"tracestate": "a=1"})
     assert traces() == [PARENT, "", "", ""]
-    assert [each.tracestate for each in get_queue().tasks("queued").items] == ["a=1,b=2", "", "", ""]
+    assert [task.tracestate for task in get_queue().tasks("queued").items] == ["a=1,b=2", "", "", ""]
 
 
 async def test_of_a_request_awaited(note: Any) -> None:
@@ -100,7 +100,7 @@ def batch(note: Any) -> Any:
     @task(name="batch", batch=10, batch_wait=0.2)
     def batch(items: list[int]) -> list[str]:
         note.enqueue()
-        return [each.traceparent for each in current_task().batch]
+        return [task.traceparent for task in current_task().batch]
 
     return batch
 
@@ -111,7 +111,7 @@ def test_tasks_that_a_task_enqueues(note: Any, spawns: Any, aspawns: Any, name: 
         result = {"spawns": spawns, "aspawns": aspawns}[name].enqueue()
     Worker(burst=True, concurrency=1).run()
     assert result.result() == PARENT
-    (child,) = [each for each in get_queue().tasks("finished").items if each.name == "note"]
+    (child,) = [task for task in get_queue().tasks("finished").items if task.name == "note"]
     assert (child.traceparent, child.tracestate, child.result) == (PARENT, "a=1", PARENT)
     assert current_task().traceparent == ""
 
@@ -145,8 +145,8 @@ def test_in_tests_of_a_project(note: Any, spawns: Any) -> None:
             captured.run()
         with eager() as ran:
             spawns.enqueue()
-    assert [each.result for each in captured] == [PARENT]
-    assert [each.result for each in ran] == [PARENT, PARENT]
+    assert [task.result for task in captured] == [PARENT]
+    assert [task.result for task in ran] == [PARENT, PARENT]
 
 
 def test_the_worker_s_log_has_it(note: Any, caplog: pytest.LogCaptureFixture) -> None:
@@ -169,7 +169,7 @@ def test_an_open_span_of_opentelemetry(note: Any, exporter: InMemorySpanExporter
     with in_trace(Trace(PARENT)):
         note.enqueue()
     assert traces() == [traceparent_of(span), PARENT]
-    assert [each.name for each in exporter.get_finished_spans()][-1] == "view"  # tracing is off: none of ours
+    assert [span.name for span in exporter.get_finished_spans()][-1] == "view"  # tracing is off: none of ours
     exporter.clear()
 
 

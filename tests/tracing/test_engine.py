@@ -78,7 +78,7 @@ def test_in_a_graph(queue: FairQueue) -> None:
     second = made(run_id="r", depends_on=[first.task_id], on_dependency_failure="run")
     third = made(run_id="r", depends_on=[first.task_id, second.task_id], traceparent=OTHER)
     results = queue.push_batch([first, second, third, made()], now=NOW)
-    assert [queue.get_task(each.task_id).traceparent for each in results] == [PARENT, "", OTHER, ""]
+    assert [queue.get_task(result.task_id).traceparent for result in results] == [PARENT, "", OTHER, ""]
 
 
 def test_a_refused_graph_leaves_nothing(queue: FairQueue, redis: Redis) -> None:
@@ -123,7 +123,7 @@ def test_a_trace_costs_no_command(queue: FairQueue, redis: Redis) -> None:
         assert lease is not None
         queue.finish(lease, now=NOW)
         stats = redis.info("commandstats")
-        return sum(each["calls"] for name, each in stats.items() if "config" not in name and "info" not in name)
+        return sum(command["calls"] for name, command in stats.items() if "config" not in name and "info" not in name)
 
     calls(made())  # the scripts are loaded, the user is known
     assert calls(traced()) == calls(made())

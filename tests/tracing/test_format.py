@@ -121,7 +121,7 @@ def test_long_states_lose_long_members_then_the_oldest() -> None:
     assert read_state(",".join([*short, f"long={'y' * 200}"])) == ",".join(short)
     assert read_state(",".join([*short, "a=" + "z" * 100])) == ",".join(short)
     kept = read_state(",".join(f"k{n}={'x' * 100}" for n in range(6)))
-    assert [each[:2] for each in kept.split(",")] == ["k0", "k1", "k2", "k3"]
+    assert [entry[:2] for entry in kept.split(",")] == ["k0", "k1", "k2", "k3"]
 
 
 @given(st.text(), st.text())

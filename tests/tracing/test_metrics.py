@@ -72,7 +72,7 @@ def test_many_are_sent_in_one_operation(recorded: Metrics, note: Any, project: N
     def other() -> None: ...
 
     group([note.s(1), note.s(2), other.s()]).enqueue()
-    assert {each.attributes["fairque.task.name"]: each.value for each in recorded(SENT)} == {"note": 2, "other": 1}
+    assert {point.attributes["fairque.task.name"]: point.value for point in recorded(SENT)} == {"note": 2, "other": 1}
     assert recorded.one(SEND_DURATION).count == 1
     assert "fairque.task.name" not in recorded.one(SEND_DURATION).attributes
 
@@ -95,8 +95,11 @@ def test_errors_have_their_class(recorded: Metrics, project: None) -> None:
     for error in ("retry", "discard", "other"):
         fails.enqueue(error)
     work()
-    assert {each.attributes.get("error.type"): each.value for each in recorded(CONSUMED)} == {None: 2, "ValueError": 1}
-    assert {each.attributes.get("error.type"): each.count for each in recorded(RUN_DURATION)} == {
+    assert {point.attributes.get("error.type"): point.value for point in recorded(CONSUMED)} == {
+        None: 2,
+        "ValueError": 1,
+    }
+    assert {point.attributes.get("error.type"): point.count for point in recorded(RUN_DURATION)} == {
         None: 2,
         "ValueError": 1,
     }
@@ -107,7 +110,7 @@ def test_what_could_not_be_sent(recorded: Metrics, note: Any, settings: Settings
     note.enqueue()
     with pytest.raises(BacklogFullError):
         note.enqueue()
-    assert {each.attributes.get("error.type"): each.value for each in recorded(SENT)} == {
+    assert {point.attributes.get("error.type"): point.value for point in recorded(SENT)} == {
         None: 1,
         "BacklogFullError": 1,
     }
@@ -143,11 +146,11 @@ def test_none_while_it_is_off(recorded: Metrics, note: Any, settings: Settings) 
 @pytest.fixture
 def opt_in(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("OTEL_SEMCONV_STABILITY_OPT_IN", request.param)
-    for each in (opentelemetry.has_earlier_names, opentelemetry._instruments):
-        each.cache_clear()
+    for cached in (opentelemetry.has_earlier_names, opentelemetry._instruments):
+        cached.cache_clear()
     yield
-    for each in (opentelemetry.has_earlier_names, opentelemetry._instruments):
-        each.cache_clear()
+    for cached in (opentelemetry.has_earlier_names, opentelemetry._instruments):
+        cached.cache_clear()
 
 
 @pytest.mark.parametrize("opt_in", ["http, messaging/dup", "messaging,messaging/dup"], indirect=True)

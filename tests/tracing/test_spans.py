@@ -127,7 +127,7 @@ async def test_coroutines(spans: Spans, note: Any, worker: str) -> None:
         await AsyncWorker(burst=True, concurrency=2).run()
     assert (len(spans(SEND)), len(spans(RUN))) == (4, 4)
     ids = [trace_id_of(span) for span in spans()]
-    assert {ids.count(each) for each in ids} == {4}  # two traces: sent, ran, sent, ran
+    assert {ids.count(trace_id) for trace_id in ids} == {4}  # two traces: sent, ran, sent, ran
     await aclose_queues()
 
 

@@ -33,7 +33,7 @@ class Away:
         self.six = six
         self.primary = six.primary_of(shard)
         (self.replica,) = six.replicas_of(self.primary)
-        self.shards = tuple(each for each in range(SHARDS) if six.primary_of(each) == self.primary)
+        self.shards = tuple(shard for shard in range(SHARDS) if six.primary_of(shard) == self.primary)
         self.users = [user for user in USERS if shard_of(user) in self.shards]
         self.others = [user for user in USERS if shard_of(user) not in self.shards]
         self.alive = next(port for port in six.nodes if port not in (self.primary, self.replica))

@@ -31,7 +31,7 @@ def test_living_users_go_on_and_the_others_get_a_clear_error(queue: FairQueue, a
     ):
         queue.push_batch(batch)
     assert caught.value.shards == away.shards
-    assert set(caught.value.task_ids) == {each.task_id for each in batch if each.user_id in away.users}
+    assert set(caught.value.task_ids) == {task.task_id for task in batch if task.user_id in away.users}
     assert queue.get_stats(0).states["queued"] == len(away.others) * 2 + 2
 
 

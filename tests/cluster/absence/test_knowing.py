@@ -30,10 +30,10 @@ def test_figures_and_health_say_which_shards_are_missing(
     activity = queue.get_activity()
     assert sum(span.pushed for span in activity.spans) == len(away.others)
     assert activity.missing_shards == away.shards
-    each = queue.get_shard_stats()
-    assert [one.shard for one in each if not one.is_up] == list(away.shards)
-    assert len(each) == SHARDS
-    assert sum(one.depth for one in each) == len(away.others)
+    shard_stats = queue.get_shard_stats()
+    assert [one.shard for one in shard_stats if not one.is_up] == list(away.shards)
+    assert len(shard_stats) == SHARDS
+    assert sum(one.depth for one in shard_stats) == len(away.others)
     health = queue.health()
     assert health.status == "degraded"
     assert health.missing_shards == away.shards
@@ -48,7 +48,7 @@ def test_pages_and_lists_go_on_without_them(queue: FairQueue, patient_queue: Fai
         page = queue.tasks("queued", limit=7, cursor=page.cursor)
         seen += page.items
         assert page.missing_shards == away.shards
-    assert {each.user_id for each in seen} <= set(away.others)
+    assert {task.user_id for task in seen} <= set(away.others)
     users = queue.users(limit=100)
     assert (sorted(users.items), users.missing_shards) == (sorted(away.others), away.shards)
     found = queue.find(Search(TaskState.QUEUED), 100)
@@ -86,7 +86,7 @@ def test_lists_leave_missing_shards_out_and_plain_numbers_are_errors(
     matching = queue.dlq.matching()
     assert (matching.count, matching.is_whole, matching.missing_shards) == (len(away.others), False, away.shards)
     found = queue.schedules.list()
-    assert ([each.name for each in found], found.missing_shards) == (["here"], away.shards)
+    assert ([schedule.name for schedule in found], found.missing_shards) == (["here"], away.shards)
     queue.schedules.disable("here")
     queue.schedules.add("here", task=task(here), every=30)
     with pytest.raises(ShardsAwayError, match="the schedule 'new' can't be looked up"):

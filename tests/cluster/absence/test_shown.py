@@ -117,7 +117,7 @@ def test_the_admin_changes_an_organization_where_it_can_and_says_where_not(
     fields = {"organization": "acme", "action": "settings", "weight": "3", "max_running": "2"}
     page = admin_client.post(reverse("admin:django_fairque_organizations"), fields, follow=True)
     away_now = f"shards {', '.join(map(str, away.shards))} of queue 'default' can't be reached"
-    (told,) = [str(each) for each in page.context["messages"]]
+    (told,) = [str(message) for message in page.context["messages"]]
     what = "Organization acme has weight 3 and runs at most 2 tasks at once."
     assert told.startswith(f"{what} organization 'acme' was changed without some: {away_now}")
     (entry,) = LogEntry.objects.all()
@@ -125,10 +125,12 @@ def test_the_admin_changes_an_organization_where_it_can_and_says_where_not(
     away.start()
     eventually(lambda: not queue.organization("acme").stats().missing_shards, 20)
     held = [shard.organization("acme").stats() for shard in queue.shards]
-    assert {each.weight for number, each in enumerate(held) if number in away.shards} == {1}
+    assert {settings.weight for number, settings in enumerate(held) if number in away.shards} == {1}
     admin_client.post(reverse("admin:django_fairque_organizations"), fields)
     held = [shard.organization("acme").stats() for shard in queue.shards]
-    assert {(each.weight, each.max_running) for each in held} == {(3, 2)}, "saving again tells those that were away"
+    assert {(settings.weight, settings.max_running) for settings in held} == {(3, 2)}, (
+        "saving again tells those that were away"
+    )
 
 
 @pytest.mark.slow
@@ -142,7 +144,7 @@ def test_what_the_admin_did_to_a_part_of_a_queue_is_in_the_audit_trail(
     away.kill()
     url = f"{reverse('admin:django_fairque_queues')}?queue=default"
     page = admin_client.post(url, {"action": action, "confirm": "yes"}, follow=True)
-    (told,) = [str(each) for each in page.context["messages"]]
+    (told,) = [str(message) for message in page.context["messages"]]
     assert said in told
     (entry,) = LogEntry.objects.all()
     assert (entry.object_id, entry.change_message) == ("default", told)

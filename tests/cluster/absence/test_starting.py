@@ -56,4 +56,4 @@ def test_copies_come_back(open_queue: Any, queue: FairQueue) -> None:
         queue.client.execute_command("DEL", f"fq:{{default:{shard}}}:shards")
     open_queue().get_stats()
     held = [queue.client.execute_command("GET", f"fq:{{default:{shard}}}:shards") for shard in range(SHARDS)]
-    assert {int(each) for each in held} == {SHARDS}
+    assert {int(count) for count in held} == {SHARDS}

@@ -227,7 +227,7 @@ def test_the_history_tells_of_every_attempt(queue: FairQueue) -> None:
         except ValueError as error:
             queue.fail(lease, error, now=moment)
     history = queue.dlq.get("t~1").retry_history
-    assert [(each.kind, each.at, each.worker, each.error) for each in history] == [
+    assert [(attempt.kind, attempt.at, attempt.worker, attempt.error) for attempt in history] == [
         ("failed", NOW, "w0", "ValueError: at 0"),
         ("failed", NOW + 10, "w10", "ValueError: at 10"),
     ]

@@ -145,11 +145,11 @@ class TestFind:
         found = {task.task_id: task.payload for task in queue.find(Search(TaskState.QUEUED, payload_bytes=50)).tasks}
         assert found["small"] == {"a": 1}
         assert found["large"].error.endswith(" bytes are not read here")
-        assert all(isinstance(found[each], Undecodable) for each in ("broken", "gone", "wrong"))
+        assert all(isinstance(found[task_id], Undecodable) for task_id in ("broken", "gone", "wrong"))
         assert queue.find(Search(TaskState.QUEUED)).tasks[0].payload is None
         redis.delete("fq:{default:0}:payload:wrong")  # its own type again, for the check after the test
-        for each in ("gone", "wrong"):
-            redis.set(f"fq:{{default:0}}:payload:{each}", b"null")
+        for task_id in ("gone", "wrong"):
+            redis.set(f"fq:{{default:0}}:payload:{task_id}", b"null")
 
     def test_looks_at_no_more_than_it_may(self, queue: FairQueue) -> None:
         push_many(queue, "u", 500)

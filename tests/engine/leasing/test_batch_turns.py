@@ -135,7 +135,7 @@ def test_by_tasks_a_batch_counts_as_one(redis: Redis) -> None:
     for step in range(16):
         (lease, *others) = fetch(queue, 1, NOW + step)
         turns[lease.user_id] += 1
-        queue.settle([Outcome.finish(each, took=0.1) for each in (lease, *others)], now=NOW + step)
+        queue.settle([Outcome.finish(settled, took=0.1) for settled in (lease, *others)], now=NOW + step)
     assert turns == {"a": 8, "b": 8}
     assert queue.check_invariants() == []
 

@@ -35,11 +35,11 @@ def test_a_lease_has_what_only_few_tasks_have(queue: FairQueue) -> None:
     first = pop(queue, NOW + 5)
     queue.fail(first, "x", delay=1, now=NOW + 6)
     lease = pop(queue, NOW + 7)
-    assert [each.retry_count for each in (first, lease)] == [0, 1]
-    assert [each.delivery for each in (first, lease)] == [1, 1]
-    for each in (first, lease):
-        found = each.task
-        assert (each.run_id, each.timeout, found.expires_at, found.max_retries) == ("r", 7, NOW + 1e6, 3)
+    assert [delivered.retry_count for delivered in (first, lease)] == [0, 1]
+    assert [delivered.delivery for delivered in (first, lease)] == [1, 1]
+    for delivered in (first, lease):
+        found = delivered.task
+        assert (delivered.run_id, delivered.timeout, found.expires_at, found.max_retries) == ("r", 7, NOW + 1e6, 3)
     assert (first.task.execute_after, first.ready_at, lease.ready_at) == (NOW + 5, NOW + 5, NOW + 7)
 
 

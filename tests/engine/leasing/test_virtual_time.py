@@ -77,7 +77,7 @@ def test_a_user_with_dedicated_workers_gets_its_share_of_the_others(
         queue.push_batch([task("a") for _ in range(waiting - has)], now=now)
         has = waiting
         for kind, slots, users in (("own", dedicated, ["a"]), ("shared", 2, "*")):
-            free = slots - sum(each[2] == kind for each in running)
+            free = slots - sum(run[2] == kind for run in running)
             for lease in queue.pop_batch(free, "w", users, now=now) if free else []:
                 has -= lease.user_id == "a"
                 got[lease.user_id] += kind == "shared"

@@ -80,20 +80,20 @@ class TestExpired:
 class TestDependents:
     """Dependents of tasks that have ended."""
 
-    def bulk(self, queue: FairQueue, parents: int, each: int) -> list[str]:
+    def bulk(self, queue: FairQueue, parents: int, per_parent: int) -> list[str]:
         names = [f"p{i}" for i in range(parents)]
         queue.push_batch([task("a", task_id=name) for name in names], now=NOW)
         for name in names:
-            queue.push_batch([task("a", 1, depends_on=[name]) for _ in range(each)], now=NOW)
+            queue.push_batch([task("a", 1, depends_on=[name]) for _ in range(per_parent)], now=NOW)
         queue.push(task("b", task_id="parent of b"), now=NOW)
         queue.push(task("b", 6, task_id="b", depends_on=["parent of b"]), now=NOW)
         return names
 
     @pytest.mark.parametrize(("parents", "each"), [(1, BULK), (BULK, 1), (SLICE, SLICE)])
     def test_dependents_of_one_user_delay_no_dependent_of_another(
-        self, queue: FairQueue, parents: int, each: int
+        self, queue: FairQueue, parents: int, per_parent: int
     ) -> None:
-        self.bulk(queue, parents, each)
+        self.bulk(queue, parents, per_parent)
         leases = queue.pop_batch(parents + 1, "w", now=NOW)
         assert len(leases) == parents + 1
         last = next(lease for lease in leases if lease.user_id == "b")

@@ -61,14 +61,14 @@ def test_a_task_of_many_is_kept_as_if_it_were_pushed_alone(queue: FairQueue, red
         for user, priority in (("ann", 3), ("bob", 6), ("ann", 3))
         if not (name.startswith("a ") and user == "bob")
     ]
-    queue.push_batch([each for _, each in offered], now=NOW)
-    together = [kept(queue, redis, each) for _, each in offered]
+    queue.push_batch([different for _, different in offered], now=NOW)
+    together = [kept(queue, redis, different) for _, different in offered]
     redis.flushall()
-    for _, each in offered:
-        queue.push(each, now=NOW)
-    alone = [kept(queue, redis, each) for _, each in offered]
+    for _, different in offered:
+        queue.push(different, now=NOW)
+    alone = [kept(queue, redis, different) for _, different in offered]
     assert together == alone
-    assert sum(each is not None for each in alone) > 2 * len(DIFFERENT)
+    assert sum(fields is not None for fields in alone) > 2 * len(DIFFERENT)
 
 
 def test_many_tasks_say_what_they_share_once(queue: FairQueue, redis: Redis) -> None:
@@ -126,8 +126,8 @@ def test_a_task_that_was_read_comes_back_too(queue: FairQueue, redis: Redis) -> 
     found = [queue.get_task(pushed.task_id) for pushed in (dependency, ended, waits)]
     assert found[1].result == {"of": ended.task_id}
     assert (found[2].depends_on, found[2].on_dependency_failure) == ((dependency.task_id,), "cancel")
-    for each in found:
-        assert Task.from_redis_dict(each.to_redis_dict()) == each
+    for read in found:
+        assert Task.from_redis_dict(read.to_redis_dict()) == read
 
 
 def test_a_task_comes_from_a_pop_s_reply() -> None:
@@ -140,8 +140,8 @@ def test_retries_are_counted_down() -> None:
     first = task("ann", max_retries=2)
     second = first.increment_retry()
     last = second.increment_retry()
-    assert [each.can_retry() for each in (first, second, last)] == [True, True, False]
-    assert [each.get_retry_delay() for each in (first, second, last)] == [1.0, 2.0, 4.0]
+    assert [attempt.can_retry() for attempt in (first, second, last)] == [True, True, False]
+    assert [attempt.get_retry_delay() for attempt in (first, second, last)] == [1.0, 2.0, 4.0]
     assert first.retry_count == 0
 
 
@@ -162,7 +162,7 @@ def test_retries_follow_the_options_of_the_queue() -> None:
 def test_a_retry_is_due_after_its_delay(queue: FairQueue) -> None:
     given = task("ann").increment_retry(now=NOW).increment_retry(now=NOW + 10)
     assert (given.retry_count, given.execute_after) == (2, NOW + 12)
-    assert [given.is_ready_to_execute(NOW + each) for each in (11, 12)] == [False, True]
+    assert [given.is_ready_to_execute(NOW + seconds) for seconds in (11, 12)] == [False, True]
     queue.push(given, now=NOW)
     found = queue.get_task(given.task_id)
     assert (found.execute_after, found.retry_count, found.state) == (NOW + 12, 2, TaskState.SCHEDULED)
@@ -197,7 +197,7 @@ def test_what_a_push_sends_is_read_as_an_equal_task(queue: FairQueue, retries: i
 
 def test_a_task_is_ready_from_its_time_until_it_expires() -> None:
     given = task("ann", execute_after=NOW, expires_at=NOW + 10)
-    assert [given.is_ready_to_execute(NOW + each) for each in (-1, 0, 9, 10)] == [False, True, True, False]
+    assert [given.is_ready_to_execute(NOW + seconds) for seconds in (-1, 0, 9, 10)] == [False, True, True, False]
 
 
 def test_a_changed_copy_leaves_the_others_as_they_are() -> None:

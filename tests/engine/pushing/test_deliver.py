@@ -128,7 +128,9 @@ class TestCounts:
         monkeypatch.setattr("django_fairque.engine.pushing.push.new_nonce", lambda: "same")
         made = task()
         for _ in range(3):
-            assert [each.status for each in queue.deliver([made], {"a": EventCount(1)}, now=NOW)] == ["accepted"]
+            assert [delivery.status for delivery in queue.deliver([made], {"a": EventCount(1)}, now=NOW)] == [
+                "accepted"
+            ]
         assert queue.event_counts()["a"].fired == 1
 
     @pytest.mark.parametrize("event", ["a:b", "ü {x}", "fired:"])

@@ -71,7 +71,7 @@ class TestWhatIsRefused:
         ):
             queue.push_graph([task() for _ in range(MAX_GRAPH_TASKS + 1)])
         many = [node(f"t{i}") for i in range(1000)]
-        ids = [each.task_id for each in many]
+        ids = [parent.task_id for parent in many]
         with pytest.raises(TaskValidationError, match=f"at most {MAX_GRAPH_EDGES:,} dependencies"):
             queue.push_graph([*many, *(task(depends_on=ids) for _ in range(11))])
 

@@ -69,7 +69,7 @@ def test_tasks_of_runs_and_with_a_limit_on_bytes_have_records_from_the_start(que
     queue.push_graph([task(task_id="a")], "run", now=NOW)
     queue.user("b").set_max_backlog_bytes(10_000, now=NOW)
     queue.push(task("b", task_id="b"), now=NOW)
-    assert [has_record(redis, each) for each in ("a", "b")] == [True, True]
+    assert [has_record(redis, user_id) for user_id in ("a", "b")] == [True, True]
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)

@@ -75,7 +75,7 @@ def test_many_are_read_at_once(queue: FairQueue) -> None:
     found = queue.get_tasks([*ids, "chosen", "unknown", ids[0]])
     assert list(found) == [*ids, "chosen"]
     assert found[ids[3]].state is TaskState.CANCELED
-    assert {found[each].user_id for each in (ids[250], "chosen")} == {"bob", "cem"}
+    assert {found[task_id].user_id for task_id in (ids[250], "chosen")} == {"bob", "cem"}
     assert queue.get_tasks([]) == {}
     with pytest.raises(TaskValidationError, match="a list of task ids"):
         queue.get_tasks("chosen")

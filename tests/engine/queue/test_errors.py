@@ -242,7 +242,7 @@ def test_an_argument_of_a_wrong_kind_is_refused(
     lease = queue.pop("w", now=NOW)
     before = queue.get_stats(0).totals
     with pytest.raises(TaskValidationError, match=expected):
-        getattr(queue, call)(*[lease if each is LEASED else each for each in arguments], now=NOW)
+        getattr(queue, call)(*[lease if argument is LEASED else argument for argument in arguments], now=NOW)
     assert queue.get_stats(0).totals == before
 
 

@@ -28,8 +28,8 @@ def test_the_results_are_those_of_single_reads(redis: Redis) -> None:
         queue.push_batch([task(f"u{number}") for number in range(10 * size)])
     kinds: list[Read] = [health, lambda shards: stats(shards, 0)]
     found = read_in_lockstep([(queue, read) for queue in queues for read in kinds])
-    assert [each.reasons for each in found[::2]] == [queue.health().reasons for queue in queues]
-    assert [each.states["queued"] for each in found[1::2]] == [0, 10, 20]
+    assert [result.reasons for result in found[::2]] == [queue.health().reasons for queue in queues]
+    assert [result.states["queued"] for result in found[1::2]] == [0, 10, 20]
 
 
 def test_the_round_trips_are_those_of_the_longest(redis: Redis) -> None:

@@ -185,7 +185,7 @@ def test_running_versions_are_known(queue: FairQueue) -> None:
     new.run(1, worker="n1")
     new.run(1, worker="n2")
     found = queue.schedules.running_versions(now=NOW + 2)
-    assert [(each.version, each.workers, each.is_in_force) for each in found] == [
+    assert [(declaration.version, declaration.workers, declaration.is_in_force) for declaration in found] == [
         (old.version, 1, False),
         (new.version, 2, True),
     ]

@@ -149,7 +149,7 @@ class TestWhen:
 def pushed(queue: FairQueue) -> list[float]:
     """For which instants tasks were pushed, from their ids."""
     found = queue.tasks("queued", limit=1000).items
-    return sorted(int(each.task_id.rpartition(":")[2]) / 1e6 - NOW for each in found)
+    return sorted(int(run.task_id.rpartition(":")[2]) / 1e6 - NOW for run in found)
 
 
 def first_fire(queue: FairQueue) -> ScriptCall:
@@ -243,7 +243,7 @@ class TestFiring:
         queue.push(task("full"), now=NOW)
         queue.schedules.add("s", task=task("u"), every=60, now=NOW + 1)
         found = queue.schedules.fire_due(limit=1, now=NOW + 61)
-        assert [each.name for each in found if not each.is_refused] == ["s"]
+        assert [schedule.name for schedule in found if not schedule.is_refused] == ["s"]
 
     def test_many_missed_run_times_delay_no_other_schedule(self, queue: FairQueue) -> None:
         queue.schedules.add("missed", task=task("u"), every=1, missed="all", now=NOW)

@@ -52,12 +52,12 @@ def test_forms_that_differ_in_one_thing_stay_apart(make_queue: MakeQueue) -> Non
     """More of them than are kept, each twice, one after the other and in one call."""
     queue = make_queue()
     made = [task("a", max_retries=number % 5, name=f"n{number}", timeout=1 + number % 7) for number in range(250)]
-    for each in made[:125] * 2:
-        queue.push(each, now=NOW)
+    for sent in made[:125] * 2:
+        queue.push(sent, now=NOW)
     queue.push_batch(made, now=NOW)
-    for each in made:
-        found = queue.get_task(each.task_id)
-        assert (found.name, found.max_retries, found.timeout) == (each.name, each.max_retries, each.timeout)
+    for sent in made:
+        found = queue.get_task(sent.task_id)
+        assert (found.name, found.max_retries, found.timeout) == (sent.name, sent.max_retries, sent.timeout)
 
 
 def test_what_only_some_tasks_of_a_form_have_is_not_handed_on(make_queue: MakeQueue) -> None:
@@ -77,8 +77,8 @@ def test_a_name_of_any_size_and_form_is_itself(make_queue: MakeQueue) -> None:
     queue = make_queue()
     names = ["3:a", "x" * 190, "1:", "a b", "ä€😀"]
     made = [task("a", name=name) for name in names for _ in range(2)]
-    for each in made:
-        queue.push(each, now=NOW)
+    for sent in made:
+        queue.push(sent, now=NOW)
     assert [queue.get_task(task.task_id).name for task in made] == [name for name in names for _ in range(2)]
 
 
@@ -237,7 +237,7 @@ class TestRuns:
             redis.echo("the end")
             while not read or "the end" not in read[-1]:
                 read.append(monitor.next_command()["command"])
-        (fields,) = [each.split()[2:] for each in read if each.startswith("HMGET") and ":task:x" in each]
+        (fields,) = [command.split()[2:] for command in read if command.startswith("HMGET") and ":task:x" in command]
         assert fields == ["state", "token", "worker", "waited"]
 
     def test_the_lease_has_gone_to_another_worker(self, queue: FairQueue, redis: Redis, lease: Lease) -> None:

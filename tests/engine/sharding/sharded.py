@@ -28,7 +28,7 @@ ONE, TWO, THREE = (users_of(shard, 1)[0] for shard in (0, 1, 2))
 
 def names_of(queue: FairQueue) -> dict[str, TaskState]:
     found = read_pages(lambda cursor: queue.tasks(limit=1000, cursor=cursor))
-    return {each.task_id: each.state for each in found}
+    return {task.task_id: task.state for task in found}
 
 
 def keys_of(redis: Any, pattern: str) -> list[str]:

@@ -67,7 +67,7 @@ class TestLeases:
     def test_the_sizes_of_many_users_come_from_everywhere(self, queue: FairQueue) -> None:
         queue.push_batch([task(user) for user in (ONE, TWO, TWO, THREE)], now=NOW)
         sizes = queue.get_queue_sizes_batch([THREE, TWO, "nobody", ONE])
-        assert {user: each.total for user, each in sizes.items()} == {THREE: 1, TWO: 2, "nobody": 0, ONE: 1}
+        assert {user: size.total for user, size in sizes.items()} == {THREE: 1, TWO: 2, "nobody": 0, ONE: 1}
 
     def test_pausing_holds_everywhere(self, queue: FairQueue) -> None:
         queue.push_batch([task(user) for user in (ONE, TWO)], now=NOW)

@@ -33,7 +33,7 @@ class TestFairness:
             lease.user_id for _ in range(27 * 40 // batch) for lease in queue.pop_batch(batch, "w", now=NOW)
         )
         shares = [served[user] for user in users]
-        jain = sum(shares) ** 2 / (len(shares) * sum(each * each for each in shares))
+        jain = sum(shares) ** 2 / (len(shares) * sum(share * share for share in shares))
         assert jain > 0.97
 
     def test_an_organization_on_two_shards_is_an_organization_on_each(self, queue: FairQueue) -> None:
@@ -205,11 +205,11 @@ def test_any_two_users_with_work_are_within_a_task_of_each(
         got[user] += 1
         for (a, b), seen in differences.items():
             if user in (a, b):
-                costs = [site.took[each] if fair_by == "time" else 1 for each in (a, b)]
+                costs = [site.took[user] if fair_by == "time" else 1 for user in (a, b)]
                 seen.append(got[a] * costs[0] - got[b] * costs[1])
     # Charges are guesses until the first task has ended: 0.1 s then.
     for (a, b), seen in differences.items():
-        bound = sum(site.took[each] + 0.1 if fair_by == "time" else 1 for each in (a, b))
+        bound = sum(site.took[user] + 0.1 if fair_by == "time" else 1 for user in (a, b))
         assert max(seen) - min(seen) <= bound + 1e-6, (a, b)
 
 

@@ -65,7 +65,7 @@ class TestGraphs:
 
     def test_generated_ids_and_a_tail_that_begins_it(self, queue: FairQueue) -> None:
         parents = [task(user) for user in (TWO, THREE)]
-        last = task(ONE, depends_on=[each.task_id for each in parents])
+        last = task(ONE, depends_on=[parent.task_id for parent in parents])
         queue.push_graph([last, *parents], now=NOW)
         assert sorted(finish_all(queue)[:2]) == sorted([TWO, THREE])
         assert queue.get_task(last.task_id).state is TaskState.FINISHED

@@ -36,8 +36,8 @@ def test_a_sweep_records_a_sample_once_a_minute(queue: FairQueue) -> None:
     assert second.oldest_wait == pytest.approx(90, abs=0.01)
     assert (none.ready, none.oldest_wait) == (None, None), "no worker ran"
     span = queue.get_activity(10, 5).spans
-    assert max(each.ready or 0 for each in span) == 8
-    assert max(each.oldest_wait or 0 for each in span) == pytest.approx(90, abs=0.01)
+    assert max(minute.ready or 0 for minute in span) == 8
+    assert max(minute.oldest_wait or 0 for minute in span) == pytest.approx(90, abs=0.01)
 
 
 def test_an_empty_backlog_is_a_sample_too(queue: FairQueue) -> None:

@@ -83,8 +83,8 @@ def test_the_records_of_deployments_are_bounded(queue: FairQueue, redis: Redis) 
     for number in range(120):
         beat(queue, f"{number} " + "é\n" * 5000, number, worker=f"w{number}")
     found = queue.get_stats().deployments
-    assert [each.at - NOW for each in found] == list(range(70, 120))
-    assert all(len(each.code_version) <= 100 for each in found)
+    assert [deployment.at - NOW for deployment in found] == list(range(70, 120))
+    assert all(len(deployment.code_version) <= 100 for deployment in found)
     assert (redis.llen(P + "deployments"), redis.zcard(P + "code_versions")) == (50, 50)
     assert all(len(record.info["code_version"]) <= 100 for record in queue.workers())
 

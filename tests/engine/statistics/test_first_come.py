@@ -100,7 +100,7 @@ def fair_minute(seed: int, slots: int = 16) -> list[ServedTask]:
     chance = random.Random(seed)
     arriving = [("noisy", burst * 10.0) for burst in range(7) for _ in range(300)]
     arriving += [(f"user{number % 20}", chance.random() * 70) for number in range(600)]
-    arriving.sort(key=lambda each: each[1], reverse=True)
+    arriving.sort(key=lambda arrival: arrival[1], reverse=True)
     waiting: dict[str, list[float]] = {}
     free_at, ran = [0.0] * slots, []
     while arriving or waiting:
@@ -115,7 +115,7 @@ def fair_minute(seed: int, slots: int = 16) -> list[ServedTask]:
         ran.append(ServedTask(user, some.pop(0), now, free_at[slot]))
         if some:
             waiting[user] = some  # behind all others
-    return sorted((run for run in ran if 10 <= run.ended <= 70), key=lambda each: each.ended)
+    return sorted((run for run in ran if 10 <= run.ended <= 70), key=lambda run: run.ended)
 
 
 def test_a_sample_saves_nearly_as_much_as_all_tasks_do() -> None:
@@ -127,7 +127,7 @@ def test_a_sample_saves_nearly_as_much_as_all_tasks_do() -> None:
         tasks = fair_minute(seed)
         sample = [task for first in range(seed, len(tasks), 75) for task in tasks[first : first + 5]]
         count = len(tasks) / len(sample)
-        parts.append(saved([replace(each, count=count) for each in sample]) / saved(tasks))
+        parts.append(saved([replace(served, count=count) for served in sample]) / saved(tasks))
     assert 0.7 < sum(parts) / len(parts) < 1.3
 
 
@@ -142,7 +142,9 @@ class TestComparison:
         assert noisy.saved == pytest.approx(-2 / 3)
 
     def test_time_without_workers_is_no_delay_by_others(self) -> None:
-        late = [ServedTask(each.user, each.arrived, each.started + 100, each.ended + 100) for each in CONTENDED]
+        late = [
+            ServedTask(served.user, served.arrived, served.started + 100, served.ended + 100) for served in CONTENDED
+        ]
         assert by_user(late, 50) == {"quiet": (100.5, 102.5), "noisy": (pytest.approx(305 / 3), pytest.approx(101))}
 
     def test_nothing_differs_if_tasks_started_in_the_order_of_their_arrival(self) -> None:
@@ -165,10 +167,10 @@ class TestComparison:
 
     def test_a_task_of_a_sample_stands_for_several(self) -> None:
         tasks = [ServedTask("noisy", 0, 2, 3, count=4), ServedTask("quiet", 1, 1, 2, count=2)]
-        quiet, noisy = sorted(compare_waits(tasks, 0, 1), key=lambda each: each.tasks)
+        quiet, noisy = sorted(compare_waits(tasks, 0, 1), key=lambda user: user.tasks)
         assert (quiet.tasks, noisy.tasks) == (2, 4)
         # 6 seconds of work in 2 seconds: 3 slots.
-        assert all(each.saved == 0 for each in (quiet, noisy))
+        assert all(user.saved == 0 for user in (quiet, noisy))
 
     @given(
         tasks=st.lists(st.tuples(st.integers(0, 30), st.sampled_from("abc")), max_size=40),
@@ -180,13 +182,13 @@ class TestComparison:
     ) -> None:
         ran = serve(tasks, ranks, slots, took=4)
         found = compare_waits(ran, 0, slots)
-        assert sum(each.tasks * each.saved for each in found) == pytest.approx(0, abs=1e-6)
+        assert sum(user.tasks * user.saved for user in found) == pytest.approx(0, abs=1e-6)
         waited = {user: [run.waited for run in ran if run.user == user] for user in "abc"}
-        assert all(each.waited == pytest.approx(sum(waited[each.user_id]) / each.tasks) for each in found)
+        assert all(user.waited == pytest.approx(sum(waited[user.user_id]) / user.tasks) for user in found)
         # The replay in the order of the starts is what really happened, so the comparison is exact.
         first = replay(ran, slots)
-        expected = {user: [wait for each, wait in first if each.user == user] for user in "abc"}
-        assert all(each.first_come == pytest.approx(sum(expected[each.user_id]) / each.tasks) for each in found)
+        expected = {user: [wait for served, wait in first if served.user == user] for user in "abc"}
+        assert all(user.first_come == pytest.approx(sum(expected[user.user_id]) / user.tasks) for user in found)
 
 
 def serve(tasks: list[tuple[int, str]], ranks: list[str], slots: int, took: int) -> list[ServedTask]:
@@ -195,7 +197,10 @@ def serve(tasks: list[tuple[int, str]], ranks: list[str], slots: int, took: int)
     while waiting:
         free.sort()
         now = max(free[0], waiting[0][0])
-        chosen = min((each for each in waiting if each[0] <= now), key=lambda each: (ranks.index(each[1]), each[0]))
+        chosen = min(
+            (candidate for candidate in waiting if candidate[0] <= now),
+            key=lambda candidate: (ranks.index(candidate[1]), candidate[0]),
+        )
         waiting.remove(chosen)
         ran.append(ServedTask(chosen[1], chosen[0], now, now + took))
         free[0] = now + took

@@ -123,9 +123,9 @@ def test_each_user_has_its_own(queue: FairQueue) -> None:
     work(queue, 0, took=5)
     work(queue, 1, took=9, user="bob")
     found = queue.user_stats(["ann", "bob"], now=NINE + 2)
-    assert [each.last_hour.busy_seconds for each in found] == [5, 9]
+    assert [user.last_hour.busy_seconds for user in found] == [5, 9]
     assert total_usage([]) == LastHour()
-    both = total_usage(each.last_hour for each in found)
+    both = total_usage(user.last_hour for user in found)
     assert (both.busy_seconds, both.waits) == (14, {0: 2})
 
 

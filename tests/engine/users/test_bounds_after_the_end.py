@@ -109,7 +109,7 @@ def test_further_dead_letters_are_kept_in_a_short_form(make_queue: MakeQueue, re
     large = fail(queue, "a", 3, "é" * 5000, payload="p" * 5000)
     small = fail(queue, "a", 4, payload="p" * 500)
     fail(queue, "b", 4, payload="p" * 5000)
-    assert [queue.get_task(each).payload_bytes_removed for each in (*complete, large, small)] == [0, 0, 5026, 0]
+    assert [queue.get_task(task_id).payload_bytes_removed for task_id in (*complete, large, small)] == [0, 0, 5026, 0]
     assert queue.get_task(small).payload == "p" * 500
     assert redis.strlen(P + "payload:" + large) < 600
     letter = next(entry for entry in queue.dlq.list() if entry.original_task.task_id == large)
@@ -131,7 +131,7 @@ def test_a_short_dead_letter_is_requeued_with_its_payload_or_a_new_one(make_queu
         queue.dlq.requeue(f"{large}~1", now=NOW + 3)
     assert queue.dlq.requeue(f"{small}~1", now=NOW + 3) == small
     assert queue.dlq.requeue(f"{large}~1", "new", now=NOW + 4) == large
-    assert [queue.get_task(each).payload for each in (small, large)] == ["small", "new"]
+    assert [queue.get_task(task_id).payload for task_id in (small, large)] == ["small", "new"]
     assert queue.dlq.requeue_all(now=NOW + 5) == 2
 
 

@@ -71,8 +71,8 @@ class TestWaiting:
         found = by_user(queue)
         assert {user: found[user].held_by for user in expected} == expected
         stats = {user.user_id: user for user in queue.user_stats(list(expected))}
-        assert {user: each.held_by for user, each in stats.items()} == expected
-        assert [user for user, each in stats.items() if each.waiting] == ["free"]
+        assert {user: user_stats.held_by for user, user_stats in stats.items()} == expected
+        assert [user for user, user_stats in stats.items() if user_stats.waiting] == ["free"]
         assert [user for user in expected if found[user].waiting] == ["free"]
         started = {lease.task.user_id for lease in queue.pop_batch(100, "w", now=NOW)}
         assert started == {"free"}, "the engine starts exactly what waits"

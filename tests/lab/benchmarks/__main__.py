@@ -108,7 +108,7 @@ def main() -> None:
         more = {"admin": {"scale": options.scale}, "peers": of_peers, "work": of_peers}.get(name, {})
         PARTS[name].run(table, quick=options.quick, **more)
         table.print()
-        figures[name] = [each.to_json() for each in table.figures]
+        figures[name] = [figure.to_json() for figure in table.figures]
         details[name] = table.details
     if options.write:
         written = {

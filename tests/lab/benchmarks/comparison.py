@@ -74,15 +74,15 @@ def measure(tree: Path, arguments: Sequence[str]) -> Medians:
     if tree / found["package"] != tree / "django_fairque":
         raise RuntimeError(f"expected to measure the version in {tree}, but {found['package']} was imported")
     return {
-        (part, each["name"]): (each["median"], each["unit"])
+        (part, figure["name"]): (figure["median"], figure["unit"])
         for part, figures in found["parts"].items()
-        for each in figures
+        for figure in figures
     }
 
 
 def ratios(rounds: Sequence[tuple[Medians, Medians]]) -> dict[tuple[str, str], list[float]]:
     """Per figure that both versions have: this version's value divided by the other's, per round."""
-    common = [key for key in rounds[0][0] if all(key in each for pair in rounds for each in pair)]
+    common = [key for key in rounds[0][0] if all(key in figures for pair in rounds for figures in pair)]
     return {
         key: [
             1.0 if mine[key] == other[key] else mine[key][0] / (other[key][0] or float("nan")) for mine, other in rounds

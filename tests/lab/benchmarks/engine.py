@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 PAYLOAD = "x" * 198
 
 
-def tasks(users: int, each: int, prefix: str = "u") -> Iterator[Task]:
-    for _ in range(each):
+def tasks(users: int, per_user: int, prefix: str = "u") -> Iterator[Task]:
+    for _ in range(per_user):
         for i in range(users):
             yield Task.create(f"{prefix}{i}", 3, PAYLOAD, name="bench.noop")
 
@@ -68,9 +68,9 @@ def _on_its_own(measure: Callable[..., Any], table: Table, *arguments: Any) -> N
         measure(table, client, *arguments)
 
 
-def _with_work(client: Redis, users: int, each: int) -> FairQueue:
+def _with_work(client: Redis, users: int, per_user: int) -> FairQueue:
     queue = FairQueue(client)
-    load(queue, tasks(users, each))
+    load(queue, tasks(users, per_user))
     for _ in range(200):
         queue.pop("w", lease=1e6)
     return queue

@@ -141,8 +141,8 @@ def run(table: Table, *, quick: bool) -> None:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fairque-benchmarks-")))
         server = stack.enter_context(Server())  # one for both: two processes of a server are not equally fast
         directories = (ROOT, copy_without(LEFT_OUT, directory.resolve()))
-        versions = [stack.enter_context(Version(each, server)) for each in directories]
-        whole, without = (each.request("count") for each in versions)
+        versions = [stack.enter_context(Version(directory, server)) for directory in directories]
+        whole, without = (version.request("count") for version in versions)
         for what in ("instructions", "server commands"):
             for step in STEPS:
                 name = f"{what} of {step}"
@@ -153,8 +153,8 @@ def run(table: Table, *, quick: bool) -> None:
         rounds = []
         for number in range(6 if quick else ROUNDS):
             order = versions if number % 2 else versions[::-1]
-            times = {each: each.request("measure") for each in order}
-            rounds.append([times[each] for each in versions])
+            times = {version: version.request("measure") for version in order}
+            rounds.append([times[version] for version in versions])
         for what in ("client and worker", "server"):
             mine, others = ([pair[side][what] for pair in rounds] for side in (0, 1))
             table.add(f"processor time of a task, {what}", mine, "µs")

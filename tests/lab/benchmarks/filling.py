@@ -85,8 +85,8 @@ def task(user: str, n: int, *, name: str = "shop.send", **options: Any) -> Task:
 def push(queue: FairQueue, tasks: Iterable[Task], now: float | None = None) -> list[str]:
     ids: list[str] = []
     some: list[Task] = []
-    for each in tasks:
-        some.append(each)
+    for task in tasks:
+        some.append(task)
         if len(some) == SLICE:
             ids += [result.task_id for result in queue.push_batch(some, now=now)]
             some = []

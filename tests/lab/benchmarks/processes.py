@@ -54,9 +54,9 @@ def cpu_seconds(pids: Iterable[int]) -> float:
     for pid in pids:
         with suppress(psutil.NoSuchProcess):
             process = psutil.Process(pid)
-            for each in [process, *process.children(recursive=True)]:
+            for member in [process, *process.children(recursive=True)]:
                 with suppress(psutil.NoSuchProcess):
-                    seconds += sum(each.cpu_times()[:4])  # its own, and of its children that have ended
+                    seconds += sum(member.cpu_times()[:4])  # its own, and of its children that have ended
     return seconds
 
 

@@ -79,7 +79,7 @@ class Processor:
         return float(times.user + times.system)
 
 
-def _singles(table: Table, client: Redis, server: int, rounds: int, each: int = 300) -> None:
+def _singles(table: Table, client: Redis, server: int, rounds: int, count: int = 300) -> None:
     """In short turns, so that all of them meet the same load."""
     queue = FairQueue(client)
     queue.push(pushed(0))
@@ -103,13 +103,13 @@ def _singles(table: Table, client: Redis, server: int, rounds: int, each: int = 
                 _replace(client, functions(), at_once)
             elif name == "a push":
                 _replace(client, at_once, functions())
-            numbers = range(number * each, (number + 1) * each)
+            numbers = range(number * count, (number + 1) * count)
             took = busy[name].add(lambda numbers=numbers, call=call: [call(i) for i in numbers])  # type: ignore[misc]
-            times[name].append(took / each * 1e6)
+            times[name].append(took / count * 1e6)
     for name, values in times.items():
         table.add(name, values, "µs")
-        table.add("  processor, client", busy[name].client / rounds / each * 1e6, "µs")
-        table.add("  processor, server", busy[name].server / rounds / each * 1e6, "µs")
+        table.add("  processor, client", busy[name].client / rounds / count * 1e6, "µs")
+        table.add("  processor, server", busy[name].server / rounds / count * 1e6, "µs")
     for name, values in times.items():
         if values is not times["a bare SET"]:
             ratios = [bare / value for bare, value in zip(times["a bare SET"], values, strict=True)]

@@ -68,8 +68,8 @@ def pin(pid: int, cores: Sequence[int]) -> None:
     """Let a process and all that it has started run on these cores only, where the system can do that."""
     parent = psutil.Process(pid)
     if hasattr(parent, "cpu_affinity"):
-        for each in (parent, *parent.children(recursive=True)):
-            each.cpu_affinity(list(cores))
+        for process in (parent, *parent.children(recursive=True)):
+            process.cpu_affinity(list(cores))
 
 
 def run_tasks(servers: Sequence[Server], processes: int, tasks: int, kind: Kind, *, shares_core: bool = False) -> Run:
@@ -78,8 +78,8 @@ def run_tasks(servers: Sequence[Server], processes: int, tasks: int, kind: Kind,
     With ``shares_core`` its processes may run on the servers' core, too.
     """
     for server in servers:
-        with server.client() as each:
-            each.flushall()
+        with server.client() as client:
+            client.flushall()
     pids, cores = [server.pid for server in servers], range(psutil.cpu_count() or 1)
     alone = has_enough_cores(len(servers))
     for number, pid in enumerate(pids):
@@ -96,8 +96,8 @@ def run_tasks(servers: Sequence[Server], processes: int, tasks: int, kind: Kind,
             wait_for_workers(queue, processes)
             pin(process.pid, cores if shares_core else cores[len(servers) if alone else 1 :])
             for server in servers:
-                with server.client() as each:
-                    each.config_resetstat()
+                with server.client() as connection:
+                    connection.config_resetstat()
             of_workers, of_servers = cpu_seconds([process.pid]), cpu_seconds(pids)
             started = time.perf_counter()
             queue.resume()
@@ -120,7 +120,7 @@ def _finished(servers: Sequence[Server]) -> int:
 def _count_commands(server: Server) -> int:
     with server.client() as client:
         stats = client.info("commandstats").items()
-    return sum(each["calls"] for name, each in stats if name.removeprefix("cmdstat_") not in OWN_COMMANDS)
+    return sum(stat["calls"] for name, stat in stats if name.removeprefix("cmdstat_") not in OWN_COMMANDS)
 
 
 def run(table: Table, *, quick: bool) -> None:
@@ -141,17 +141,17 @@ def _servers(table: Table, what: str, both: Sequence[Server], tasks: int, rounds
             found.append(run_tasks(both[:number], number, tasks, kind))
     per_core, commands, rates = {}, {}, {}
     for number, found in runs.items():
-        drains = [each.drain for each in found]
+        drains = [run.drain for run in found]
         name = f"{what}, {number} server{'s' * (number > 1)}"
-        rates[number] = table.add(name, [each.rate for each in drains], "/s")
+        rates[number] = table.add(name, [drain.rate for drain in drains], "/s")
         per_core[number] = table.add(
-            "  tasks for a second of a server's core", [1e6 / each.server_us for each in drains]
+            "  tasks for a second of a server's core", [1e6 / drain.server_us for drain in drains]
         )
-        table.add("  the servers' time for a task", [each.server_us for each in drains], "µs")
-        table.add("  the workers' time for a task", [each.worker_us for each in drains], "µs")
-        commands[number] = table.add("  commands for a task", [each.commands for each in found])
-        table.add("  the servers' time to push a task in bulk", [each.push_server_us for each in found], "µs")
-        table.add("  the client's time to push a task in bulk", [each.push_client_us for each in found], "µs")
+        table.add("  the servers' time for a task", [drain.server_us for drain in drains], "µs")
+        table.add("  the workers' time for a task", [drain.worker_us for drain in drains], "µs")
+        commands[number] = table.add("  commands for a task", [run.commands for run in found])
+        table.add("  the servers' time to push a task in bulk", [run.push_server_us for run in found], "µs")
+        table.add("  the client's time to push a task in bulk", [run.push_client_us for run in found], "µs")
     table.add("  commands for a task, two servers over one", commands[2] / commands[1], "×", "≤ 1.1 ×")
     table.add("  tasks for a second of a core, two servers over one", per_core[2] / per_core[1], "×", "≥ 0.9 ×")
     if has_enough_cores(2):
@@ -172,10 +172,10 @@ def _processes(table: Table, servers: Sequence[Server], tasks: int, rounds: int)
     workers, rates = {}, {}
     for processes, found in runs.items():
         name = f"tasks of 0.3 ms of Python, {processes} worker process{'es' * (processes > 1)}"
-        rates[processes] = table.add(name, [each.rate for each in found], "/s")
-        workers[processes] = table.add("  the workers' time for a task", [each.worker_us for each in found], "µs")
-        table.add("  the server's time for a task", [each.server_us for each in found], "µs")
-        table.add("  of the server's core in use", [100 * each.server_cpu / each.seconds for each in found], "%")
+        rates[processes] = table.add(name, [drain.rate for drain in found], "/s")
+        workers[processes] = table.add("  the workers' time for a task", [drain.worker_us for drain in found], "µs")
+        table.add("  the server's time for a task", [drain.server_us for drain in found], "µs")
+        table.add("  of the server's core in use", [100 * drain.server_cpu / drain.seconds for drain in found], "%")
     table.add("  the workers' time for a task, two processes over one", workers[2] / workers[1], "×", "≤ 1.1 ×")
     target = "≥ 1.7 ×: unverified, 4 cores are needed" if shares_core else "≥ 1.7 ×"
     table.add("  two processes over one", rates[2] / rates[1], "×", target)

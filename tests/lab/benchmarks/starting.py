@@ -41,7 +41,7 @@ def _start(table: Table, method: str, starts: int) -> None:
             with worker(server, "--start-method", method) as process:
                 wait_until(lambda task_id=task_id: queue.get_task(task_id).state.is_ended)  # type: ignore[misc]
                 took.append(1000 * (time.monotonic() - began))
-                cpu.append(1000 * sum(sum(each.cpu_times()[:2]) for each in _family(process.pid)))
+                cpu.append(1000 * sum(sum(member.cpu_times()[:2]) for member in _family(process.pid)))
     table.add(f"{method}: from the command to its first task", took, "ms")
     table.add(f"{method}: processor time of all its processes until then", cpu, "ms")
 

@@ -43,7 +43,7 @@ def test_unused_features_take_no_server_commands(here: Any, without: Any) -> Non
 
 @on_python_3_11
 def test_unused_features_take_few_instructions(here: Any, without: Any) -> None:
-    instructions = [sum(each["instructions"].values()) for each in (here, without)]
+    instructions = [sum(cost["instructions"].values()) for cost in (here, without)]
     assert 1 < instructions[0] / instructions[1] <= MOST, (here["instructions"], without["instructions"])
 
 

@@ -24,7 +24,7 @@ def counted(tmp_path: Path, *processes: list[int]) -> list[int]:
     for numbers in processes:
         program = f"import counting\nfor number in {numbers}:\n    counting.count(counting.PAYLOADS[number])"
         subprocess.run([sys.executable, "-c", program], env=variables, check=True)
-    return list(Runs(str(file), 3).each)
+    return list(Runs(str(file), 3).counts)
 
 
 def test_each_run_of_each_task_is_counted_over_all_processes(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_the_end_of_a_task_that_works_is_recorded(tmp_path: Path) -> None:
     before = time.monotonic()
     subprocess.run([sys.executable, "-c", program], env={**os.environ, **variables}, check=True)
     runs = Runs(str(file), 3)
-    assert list(runs.each) == [1, 0, 1]
+    assert list(runs.counts) == [1, 0, 1]
     never, first, second = runs.ends
     assert never == 0
     assert before + 0.02 < first <= second - 0.02 < time.monotonic()

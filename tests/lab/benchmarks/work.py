@@ -167,9 +167,9 @@ def _ends(name: str, kind: Kind, server: Server, client: Redis, url: str) -> lis
     if name == OURS_ASYNC:
         arguments, program = [], ["tests.lab.benchmarks.project.async_worker"]
     with worker(server, *arguments, url=url, program=program, variables=variables):
-        wait_until(lambda: not runs.each.count(0), PATIENCE_SECONDS)
+        wait_until(lambda: not runs.counts.count(0), PATIENCE_SECONDS)
         time.sleep(SETTLING_SECONDS)
-    if (total := sum(runs.each)) != tasks:
+    if (total := sum(runs.counts)) != tasks:
         raise PeerError(f"ran {total} tasks, expected {tasks}")
     return runs.ends
 

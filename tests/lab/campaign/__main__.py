@@ -54,7 +54,7 @@ def main() -> int:
             options.json.write_text(json.dumps(found if options.runs > 1 else found[0], indent=1))
     if options.runs > 1:
         report.print_together(found)
-    return 1 if any(each["violations"] or (options.on_time and each["late"]) for each in found) else 0
+    return 1 if any(run["violations"] or (options.on_time and run["late"]) for run in found) else 0
 
 
 def _one(seed: int, faults: list[str], options: argparse.Namespace) -> dict[str, Any]:

@@ -42,13 +42,13 @@ def kill_supervisor(world: World, chance: random.Random, groups: tuple[int, ...]
     """SIGKILL for a supervisor, whose children die with it: as if their host was lost. Another group takes its place."""
     with world.aim:
         known = world.fleet.known()
-        living = {each.supervisor for each in known}
+        living = {child.supervisor for child in known}
         ready = [index for index in groups if world.fleet.groups[index].pid in living]
         if not ready:
             return False
         index = chance.choice(ready)
         group = world.fleet.groups[index]
-        children = [each for each in known if each.supervisor == group.pid]
+        children = [child for child in known if child.supervisor == group.pid]
         held = world.held([child.worker for child in children]) or {}
         group.send(signal.SIGKILL)
         group.wait()

@@ -83,7 +83,7 @@ class Fleet:
         return group
 
     def _ready(self, group: WorkerProcess) -> int:
-        return sum(each["ready"] and _lives(int(each["pid"])) for each in group.health().get("processes", ()))
+        return sum(process["ready"] and _lives(int(process["pid"])) for process in group.health().get("processes", ()))
 
     def spawn(self, index: int) -> WorkerProcess:
         with self._lock:

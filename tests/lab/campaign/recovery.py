@@ -53,16 +53,16 @@ class Recoveries(threading.Thread):
         """What these workers have is to be given back from now on. Whoever was pending already is now part of this."""
         now = time.monotonic()
         with self._lock:
-            self._pending = [each for each in self._pending if each.worker not in workers]
+            self._pending = [loss for loss in self._pending if loss.worker not in workers]
             self._pending += [Pending(fault, worker, now) for worker in workers]
 
     def inherit(self, fault: str, supervisor: int) -> None:
         """What was still to be given back by this supervisor, which can't do it now, is waited for as part of this."""
         now = time.monotonic()
         with self._lock:
-            for each in self._pending:
-                if ChildName(0, each.worker).supervisor == supervisor:
-                    each.fault, each.since = fault, now
+            for loss in self._pending:
+                if ChildName(0, loss.worker).supervisor == supervisor:
+                    loss.fault, loss.since = fault, now
 
     def add(self, fault: str, seconds: float) -> None:
         with self._lock:
@@ -72,12 +72,12 @@ class Recoveries(threading.Thread):
         """The server is back: nobody could do anything until now."""
         now = time.monotonic()
         with self._lock:
-            for each in self._pending:
-                each.since = now if each.gone is None else each.since
+            for loss in self._pending:
+                loss.since = now if loss.gone is None else loss.since
 
     def left(self) -> list[str]:
         with self._lock:
-            return [f"{each.fault}: {each.worker}" for each in self._pending]
+            return [f"{loss.fault}: {loss.worker}" for loss in self._pending]
 
     def end(self) -> None:
         self._ended = True
@@ -96,13 +96,13 @@ class Recoveries(threading.Thread):
 
     def _look(self, pending: Sequence[Pending]) -> None:
         with self._client.pipeline(transaction=False) as pipe:
-            for each in pending:
-                pipe.exists(self.key(each.worker))
+            for loss in pending:
+                pipe.exists(self.key(loss.worker))
             there = pipe.execute()
         now = time.monotonic()
         with self._lock:
-            for each, has_leases in zip(pending, there, strict=True):
-                each.gone = None if has_leases else each.gone or now
-                if each.gone and now - each.gone >= FOR_GOOD and each in self._pending:
-                    self._pending.remove(each)
-                    self.taken[each.fault].append(max(0.0, each.gone - each.since))
+            for loss, has_leases in zip(pending, there, strict=True):
+                loss.gone = None if has_leases else loss.gone or now
+                if loss.gone and now - loss.gone >= FOR_GOOD and loss in self._pending:
+                    self._pending.remove(loss)
+                    self.taken[loss.fault].append(max(0.0, loss.gone - loss.since))

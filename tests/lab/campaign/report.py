@@ -70,13 +70,13 @@ def result(world: World, schedule: Schedule, done: Counter[str], verdict: Verdic
 
 def print_table(found: dict[str, Any]) -> None:
     print(f"\nfault campaign: seed {found['seed']}, {found['minutes']:g} minutes, {found['server']}")
-    for fault, each in found["faults"].items():
-        short = "" if each["done"] >= each["planned"] else f"  (of {each['planned']} planned)"
-        print(f"  {fault:<32}{each['done']:>8}{short}")
+    for fault, counts in found["faults"].items():
+        short = "" if counts["done"] >= counts["planned"] else f"  (of {counts['planned']} planned)"
+        print(f"  {fault:<32}{counts['done']:>8}{short}")
     print("recovery, s                            n      p50      p99      max    limit")
-    for fault, each in found["recovery"].items():
-        limit = "" if each["limit"] is None else f"{each['limit']:g}"
-        print(f"  {fault:<30}{each['count']:>8}{each['p50']:>9.3f}{each['p99']:>9.3f}{each['max']:>9.3f}{limit:>9}")
+    for fault, times in found["recovery"].items():
+        limit = "" if times["limit"] is None else f"{times['limit']:g}"
+        print(f"  {fault:<30}{times['count']:>8}{times['p50']:>9.3f}{times['p99']:>9.3f}{times['max']:>9.3f}{limit:>9}")
     print("judged")
     figures = {**found["counts"], "stale outcomes refused": found["stale_outcomes_refused"], **found["figures"]}
     for name, value in figures.items():
@@ -97,19 +97,21 @@ def together(found: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
     """The sums of several runs: of faults, of what was judged, of violations; and of each recovery the longest p99."""
     done: Counter[str] = Counter()
     judged: Counter[str] = Counter()
-    for each in found:
-        done.update({fault: counts["done"] for fault, counts in each["faults"].items()})
-        judged.update(each["counts"])
-        judged.update({"stale outcomes refused": each["stale_outcomes_refused"], "violations": len(each["violations"])})
+    for report in found:
+        done.update({fault: counts["done"] for fault, counts in report["faults"].items()})
+        judged.update(report["counts"])
+        judged.update(
+            {"stale outcomes refused": report["stale_outcomes_refused"], "violations": len(report["violations"])}
+        )
     slowest = {
-        fault: max(each["recovery"][fault]["p99"] for each in found if fault in each["recovery"])
-        for fault in sorted({fault for each in found for fault in each["recovery"]})
+        fault: max(report["recovery"][fault]["p99"] for report in found if fault in report["recovery"])
+        for fault in sorted({fault for report in found for fault in report["recovery"]})
     }
     return {"faults": done, "judged": judged, "longest p99 of a run, s": slowest}
 
 
 def print_together(found: Sequence[dict[str, Any]]) -> None:
-    seeds = [each["seed"] for each in found]
+    seeds = [report["seed"] for report in found]
     print(f"\n{len(found)} runs together: seeds {seeds[0]} to {seeds[-1]}, {found[0]['server']}")
     for title, figures in together(found).items():
         print(title)

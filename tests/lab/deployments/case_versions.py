@@ -53,11 +53,11 @@ def mixed_formats(world: World) -> Outcome:
 )
 def mixed_keys(world: World) -> Outcome:
     other = world.start_worker("--processes", "1", DJANGO_SETTINGS_MODULE="tests.lab.deployments.other_key")
-    tasks = [each for number in range(5) for each in world.push_many(f"user{number}", "add", 60, 1, 2)]
+    tasks = [task_id for number in range(5) for task_id in world.push_many(f"user{number}", "add", 60, 1, 2)]
     eventually(lambda: "with a key that it does not have" in other.log)
     world.start_worker("--processes", "1")
     world.wait_for(tasks, TaskState.FINISHED, 60)
     dead = world.queue.dlq.count()
-    again = sum(len(world.queue.history(each)) > 1 for each in tasks)
+    again = sum(len(world.queue.history(task_id)) > 1 for task_id in tasks)
     text = f"{len(tasks)} tasks ran; {dead} dead letters; {again} tasks with a second attempt"
     return Outcome(text, dead == again == 0)

@@ -45,7 +45,7 @@ def kills_its_process_next_to_long_tasks(world: World) -> Felt:
     others = [world.push(f"user{number}", "waits_for", str(end)) for number in range(LONG_TASKS)]
     eventually(lambda: len(world.starts()) == len(others))
     world.push("mallory", "dies", max_retries=0)
-    eventually(lambda: [world.starts().get(each) for each in others] == [2] * LONG_TASKS, 60)
+    eventually(lambda: [world.starts().get(task_id) for task_id in others] == [2] * LONG_TASKS, 60)
     running = sum(state is TaskState.STARTED for state in world.states(others))  # none ends before there is the file
     waits = [task.started_at - task.created_at for task in map(world.queue.get_task, others) if task.started_at]
     end.touch()

@@ -55,7 +55,7 @@ def _alternate(world: World, names: Sequence[str], count: int) -> Felt:
         FAIRQUE_WORKER__CLOSE_DATABASE_CONNECTIONS="true",
     )
     world.queue.resume()
-    world.wait_for([each.task_id for each in results], TaskState.FINISHED, 60)
+    world.wait_for([result.task_id for result in results], TaskState.FINISHED, 60)
     leaks: Any = world.redis.hgetall("tests:leaks")
     total = sum(map(int, leaks.values()))
     names_of_leaks = ", ".join(sorted(key.decode() for key in leaks))

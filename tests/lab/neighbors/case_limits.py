@@ -39,7 +39,7 @@ def work_beside_batches(world: World) -> Felt:
     world.start_worker("--processes", "1", "--concurrency", "4")
     world.queue.pause()
     items = world.push_many("acme", "gather", 2000, 0.05)
-    others = [each for number in range(20) for each in world.push_many(f"user-{number}", "noop", 40)]
+    others = [task_id for number in range(20) for task_id in world.push_many(f"user-{number}", "noop", 40)]
     world.queue.resume()
     world.wait_for([*items[-1:], *others[-1:]], TaskState.FINISHED)
     eventually(lambda: not world.queue.get_queue_sizes("acme").total)

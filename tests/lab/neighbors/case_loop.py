@@ -78,9 +78,9 @@ def _start_naps(world: World, seconds: float) -> list[str]:
 
 def _charged(world: World, ids: Sequence[str]) -> int:
     """How many of these tasks have an attempt that counts against them."""
-    return sum(any(attempt.kind != "released" for attempt in world.queue.history(each)) for each in ids)
+    return sum(any(attempt.kind != "released" for attempt in world.queue.history(task_id)) for task_id in ids)
 
 
 def _p99_wait(world: World, ids: Sequence[str]) -> float:
-    tasks = [world.queue.get_task(each) for each in ids]
+    tasks = [world.queue.get_task(task_id) for task_id in ids]
     return percentile([task.started_at - task.created_at for task in tasks if task.started_at], 0.99)

@@ -23,7 +23,7 @@ def kills_its_process_again_and_again(world: World) -> Felt:
     world.wait_for([killer], TaskState.FAILED, 40)
     extra = world.extra_starts(innocents)
     letters = world.queue.dlq.list().items
-    poisoned = [each.original_task.task_id for each in letters if each.failure_type is FailureType.POISONED]
+    poisoned = [letter.original_task.task_id for letter in letters if letter.failure_type is FailureType.POISONED]
     wrong = len(set(poisoned) - {killer})
     return Felt(
         extra,
@@ -69,7 +69,7 @@ def blocks_beyond_its_hard_limit(world: World) -> Felt:
     world.wait_for(innocents, TaskState.FINISHED, 40)
     world.wait_for(blocking, TaskState.FAILED, 40)
     extra = world.extra_starts(innocents)
-    given_back = max(world.queue.get_task(each).given_back for each in innocents)
+    given_back = max(world.queue.get_task(task_id).given_back for task_id in innocents)
     return Felt(
         extra,
         None,

@@ -45,7 +45,8 @@ def _not_begun(world: World, key: bytes, pid: int) -> int:
     """How many tasks are leased to the process that have not started there."""
     leased: Any = world.redis.smembers(key)
     return len(
-        {each.decode() for each in leased} - {task_id for task_id, by in recorded(world.redis, STARTED) if by == pid}
+        {task_id.decode() for task_id in leased}
+        - {task_id for task_id, by in recorded(world.redis, STARTED) if by == pid}
     )
 
 
@@ -79,7 +80,7 @@ def regular_expression(world: World) -> Felt:
         FAIRQUE_WORKER__TASK_TIMEOUT="300",
     )
     file = world.directory / "runs"
-    others = [each for n in range(19) for each in world.push_many(f"user{n}", "append", 200, str(file), 0.002)]
+    others = [task_id for n in range(19) for task_id in world.push_many(f"user{n}", "append", 200, str(file), 0.002)]
     eventually(lambda: world.queue.get_stats().states["finished"] > 200)  # it fetches ahead by then
     blocking = world.push("mallory", "backtrack_at_once", 40)
     eventually(lambda: world.queue.get_task(blocking).started_at)
@@ -89,11 +90,11 @@ def regular_expression(world: World) -> Felt:
         key for key in world.redis.scan_iter("fq:{default:0}:leases:*") if world.redis.sismember(key, blocking)
     )
     leased: Any = world.redis.smembers(leases)
-    free = set(others) - {each.decode() for each in leased}  # what it had begun ends with it
+    free = set(others) - {task_id.decode() for task_id in leased}  # what it had begun ends with it
     world.wait_for(free, TaskState.FINISHED)
     runs = Counter(line.split(" ")[0] for line in file.read_text().splitlines())
     network.close()
-    return _felt(int(count), seconds, max(runs[each] - 1 for each in free))
+    return _felt(int(count), seconds, max(runs[task_id] - 1 for task_id in free))
 
 
 @case("B4", neighbor="its process is stopped (SIGSTOP) and goes on", bound="given back within 2 s; 0 extra starts")
@@ -106,7 +107,7 @@ def stopped_process(world: World) -> Felt:
     def holds_more() -> bool:
         # A process fetches ahead only if a task takes less time than a call to the server: so these do not sleep.
         if world.queue.get_stats().states["queued"] < 400:
-            others.extend(each for n in range(10) for each in world.push_many(f"user{n}", "nap", 100, 0.0))
+            others.extend(task_id for n in range(10) for task_id in world.push_many(f"user{n}", "nap", 100, 0.0))
         if world.redis.scard(key) <= 2 * SLOTS:  # a process that is stopped all the time fetches nothing
             return False
         stopped.send_signal(signal.SIGSTOP)

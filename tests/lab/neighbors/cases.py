@@ -81,7 +81,7 @@ def all_cases() -> Sequence[Case]:
     for module in pkgutil.iter_modules(tests.lab.neighbors.__path__):
         if module.name.startswith(MODULE_PREFIX):
             importlib.import_module(f"{tests.lab.neighbors.__name__}.{module.name}")
-    return sorted(_cases, key=lambda each: (each.item[0], int("".join(filter(str.isdigit, each.item)) or 0)))
+    return sorted(_cases, key=lambda case: (case.item[0], int("".join(filter(str.isdigit, case.item)) or 0)))
 
 
 def percentile(values: Sequence[float], share: float) -> float:

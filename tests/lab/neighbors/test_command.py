@@ -91,7 +91,9 @@ def test_a_wait_that_the_bound_names_is_for_the_case_to_judge() -> None:
 def test_the_figures_are_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "figures.json"
     run(monkeypatch, "good", "bad", "--write", str(path))
-    assert [(each["name"], each["extra_starts"], each["within_bound"]) for each in json.loads(path.read_text())] == [
+    assert [
+        (result["name"], result["extra_starts"], result["within_bound"]) for result in json.loads(path.read_text())
+    ] == [
         ("good", 0, True),
         ("bad", 3, False),
     ]

@@ -62,7 +62,7 @@ class World:
 
     def push_many(self, user: str, name: str, count: int, *args: object, **options: Any) -> list[str]:
         results = self.queue.push_batch([self.task(user, name, *args, **options) for _ in range(count)])
-        return [each.task_id for each in results]
+        return [result.task_id for result in results]
 
     def starts(self) -> dict[str, int]:
         """How often each task that records its start has started."""
@@ -74,17 +74,17 @@ class World:
     def extra_starts(self, ids: Iterable[str]) -> int:
         """The most additional starts that one of these tasks has had."""
         counts = self.starts()
-        return max((counts.get(each, 0) - 1 for each in ids), default=0)
+        return max((counts.get(task_id, 0) - 1 for task_id in ids), default=0)
 
     def states(self, ids: Iterable[str]) -> list[TaskState]:
-        return [self.queue.get_task(each).state for each in ids]
+        return [self.queue.get_task(task_id).state for task_id in ids]
 
     def wait_for(self, ids: Iterable[str], state: TaskState, seconds: float = 30.0) -> None:
         """Wait until all these tasks are in this state."""
         remaining = list(ids)
 
         def are_there() -> bool:
-            remaining[:] = [each for each in remaining if self.queue.get_task(each).state is not state]
+            remaining[:] = [task_id for task_id in remaining if self.queue.get_task(task_id).state is not state]
             return not remaining
 
         eventually(are_there, seconds)

@@ -51,7 +51,7 @@ class Observed:
 
     def event(self, tenant: str, name: str) -> dict[str, Any]:
         """The event about the error of a tenant's task, which must be the only one."""
-        (event,) = (each for each in self.events_of(self.requests[tenant]["tasks"][name]) if "exception" in each)
+        (event,) = (event for event in self.events_of(self.requests[tenant]["tasks"][name]) if "exception" in event)
         return event
 
     def events_of(self, task_id: str) -> list[dict[str, Any]]:
@@ -63,7 +63,9 @@ class Observed:
 
     def spans(self, op: str, task_id: str) -> list[dict[str, Any]]:
         """Those of Sentry about a task, the earliest first."""
-        spans = [span for each in self.collector.transactions for span in each["spans"] if span["op"] == op]
+        spans = [
+            span for transaction in self.collector.transactions for span in transaction["spans"] if span["op"] == op
+        ]
         found = [span for span in spans if span["data"].get("messaging.message.id") == task_id]
         return sorted(found, key=lambda span: span["start_timestamp"])
 
@@ -77,13 +79,15 @@ class Observed:
     def points(self, metric: str) -> list[dict[str, Any]]:
         """The data points of a metric of OpenTelemetry, of all processes."""
         metrics = [
-            each
+            candidate
             for line in self._lines("metrics")
             for resource in line["resource_metrics"]
             for scope in resource["scope_metrics"]
-            for each in scope["metrics"]
+            for candidate in scope["metrics"]
         ]
-        return [point for each in metrics if each["name"] == metric for point in each["data"]["data_points"]]
+        return [
+            point for candidate in metrics if candidate["name"] == metric for point in candidate["data"]["data_points"]
+        ]
 
 
 # --- the checks: each raises AssertionError, or returns a few words about what it found ---
@@ -111,8 +115,8 @@ def issue_per_task_and_error(seen: Observed) -> str:
         return (*event["fingerprint"], event["transaction"], *(frame["function"] for frame in frames))
 
     issues = {name: {issue(tenant, name) for tenant in TENANTS} for name in FAILING}
-    assert all(len(each) == 1 for each in issues.values()), issues
-    assert len({next(iter(each)) for each in issues.values()}) == len(FAILING), issues
+    assert all(len(tags) == 1 for tags in issues.values()), issues
+    assert len({next(iter(tags)) for tags in issues.values()}) == len(FAILING), issues
     (first,) = issues["fails"]
     assert first[:3] == ("{{ default }}", f"{TASKS}fails", f"{TASKS}fails"), first
     return f"{len(FAILING)} issues of {len(FAILING) * len(TENANTS)} failures"
@@ -124,7 +128,7 @@ def right_tenant(seen: Observed) -> str:
             event = seen.event(tenant, name)
             assert event["user"] == {"id": tenant}, event["user"]
             assert event["tags"]["fairque.user_id"] == tenant, event["tags"]
-            other = next(each for each in TENANTS if each != tenant)
+            other = next(candidate for candidate in TENANTS if candidate != tenant)
             assert other not in json.dumps(event), f"{other} in an event of {tenant}"
     return "user, tag and nothing of the other"
 
@@ -137,9 +141,9 @@ def joined_trace(seen: Observed) -> str:
         ids = seen[tenant]["tasks"].values()
         traces = {
             span["trace_id"]
-            for each in ids
+            for task_id in ids
             for op in ("queue.publish", "queue.process")
-            for span in seen.spans(op, each)
+            for span in seen.spans(op, task_id)
         }
         assert traces == {trace}, traces
         spans = [
@@ -184,7 +188,7 @@ def no_foreign_breadcrumb(seen: Observed) -> str:
         for name in FAILING:
             event = seen.event(tenant, name)
             left = name in ("afails", "leaves and fails")
-            crumbs = [each["message"] for each in event["breadcrumbs"]["values"] if each.get("category") == "who"]
+            crumbs = [crumb["message"] for crumb in event["breadcrumbs"]["values"] if crumb.get("category") == "who"]
             assert crumbs == [tenant] * left, (name, crumbs)
             assert event["tags"].get("who") == (tenant if left else None), (name, event["tags"])
     return "breadcrumbs and tags are the task's own"
@@ -236,10 +240,10 @@ def metrics_with_attributes(seen: Observed) -> str:
         ("messaging.process.duration", "run", "ValueError"),
     ):
         wanted = {**common, "messaging.operation.name": operation} | ({"error.type": error} if error else {})
-        points = [each for each in seen.points(metric) if wanted.items() <= each["attributes"].items()]
-        assert points, (metric, [each["attributes"] for each in seen.points(metric)])
-        totals.append(sum(each.get("value", each.get("count", 0)) for each in points))
-        assert all("server.address" in each["attributes"] for each in points), points
+        points = [point for point in seen.points(metric) if wanted.items() <= point["attributes"].items()]
+        assert points, (metric, [point["attributes"] for point in seen.points(metric)])
+        totals.append(sum(point.get("value", point.get("count", 0)) for point in points))
+        assert all("server.address" in point["attributes"] for point in points), points
     assert totals == [len(TENANTS)] * 4, totals
     return "4 instruments"
 
@@ -323,11 +327,13 @@ def wait_for_results(seen: Observed) -> None:
     """Wait until all tasks have ended, and the end of the last one is reported."""
     from django_fairque import TaskResult
 
-    results = {task_id: TaskResult(task_id) for each in seen.requests.values() for task_id in each["tasks"].values()}
+    results = {
+        task_id: TaskResult(task_id) for request in seen.requests.values() for task_id in request["tasks"].values()
+    }
     results[seen.overrun] = TaskResult(seen.overrun)
     eventually(lambda: all(has_ended(result) for result in results.values()))
-    for each in seen.requests.values():
-        each["results"] = {"leaves": results[each["tasks"]["leaves"]].result()}
+    for request in seen.requests.values():
+        request["results"] = {"leaves": results[request["tasks"]["leaves"]].result()}
     eventually(lambda: seen.events_of(seen.overrun))
 
 
@@ -347,8 +353,8 @@ def end_telemetry() -> None:
     close_queues()
     sentry_sdk.flush()
     providers: tuple[Any, Any] = (trace.get_tracer_provider(), metrics.get_meter_provider())
-    for each in providers:
-        each.shutdown()
+    for provider in providers:
+        provider.shutdown()
 
 
 def main() -> int:

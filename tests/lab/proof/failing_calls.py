@@ -157,7 +157,7 @@ class Breaking:
         for task_id, record in before.items():
             if record[b"state"].decode() in LIVE or task_id in after:
                 assert task_id in now, f"{task_id} is lost"
-                payloads = [each[task_id][b"payload"] for each in (before, after) if task_id in each]
+                payloads = [records[task_id][b"payload"] for records in (before, after) if task_id in records]
                 assert now[task_id][b"payload"] in payloads, f"the payload of {task_id} is lost"
 
 

@@ -207,7 +207,7 @@ class Moves:
                 else:
                     after.oracle.release(known)
             after.catch_up()
-            after.leases = tuple(each for each in after.leases if each is not lease or status is None)
+            after.leases = tuple(held for held in after.leases if held is not lease or status is None)
 
         return Move(f"{how} {lease.task_id}", lambda: leasing.settle_one(self.shards, outcome, state.now), apply)
 

@@ -46,7 +46,7 @@ class Explorer:
         """Everything that can happen next; those states among them that are new."""
         moves = list(self.moves.of(state))
         steps = [move.steps() for move in moves]
-        commands = [command_of(next(each)) for each in steps]
+        commands = [command_of(next(step)) for step in steps]
         with self.redis.pipeline(transaction=False) as pipe:
             for command in [*commands, *([state.last] if state.last else [])]:
                 pipe.execute_command("EVALSHA", self.restore, 0, *state.dumps)
@@ -74,7 +74,7 @@ class Explorer:
 
     def agree(self, new: State, states: list[bytes]) -> None:
         expected = [new.oracle.tasks[name].state if name in new.oracle.tasks else "" for name in ("t0", "t1", "t2")]
-        assert [each.decode() for each in states] == expected
+        assert [state.decode() for state in states] == expected
 
     def replayed(self, state: State, reply: Any, outline: list[Any]) -> None:
         self.transitions += 1

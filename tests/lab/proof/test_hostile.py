@@ -246,13 +246,13 @@ def test_a_worker_outlives_thousands_of_damaged_tasks(queue: FairQueue, redis: R
     ]
     queue.push_batch(made)
     with redis.pipeline(transaction=False) as pipe:
-        for each in made:
-            key, value = f"{PREFIX}task:{each.task_id}", draw.choice(VALUES)
+        for sent in made:
+            key, value = f"{PREFIX}task:{sent.task_id}", draw.choice(VALUES)
             field = draw.choice(
                 ["name", "timeout", "retries", "max_retries", "expires", "due", "sla", "trace", "payload", "run"]
             )
             if field == "payload":
-                replace_payload(redis, each.task_id, value)
+                replace_payload(redis, sent.task_id, value)
             else:
                 pipe.hset(key, field, value)
         pipe.execute()

@@ -66,7 +66,7 @@ def finish_maintenance(queue: FairQueue, now: float) -> None:
 def shown(result: Any) -> Any:
     """What can be compared of an answer: of leases what a worker acts upon."""
     if isinstance(result, list):
-        return [shown(each) for each in result]
+        return [shown(part) for part in result]
     if isinstance(result, Settled):
         return result.statuses, shown(result.leases), result.now
     if isinstance(result, Lease):

@@ -64,7 +64,7 @@ def test_listing_goes_on_while_tasks_are_forgotten(queue: FairQueue) -> None:
     first = queue.tasks("finished", limit=5)
     queue.sweep(now=NOW + 90_000)
     rest = queue.tasks("finished", limit=20, cursor=first.cursor)
-    assert {each.task_id for each in (*first.items, *rest.items)} <= set(ids)
+    assert {task.task_id for task in (*first.items, *rest.items)} <= set(ids)
     assert queue.tasks("finished").items == []
 
 

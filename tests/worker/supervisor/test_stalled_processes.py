@@ -53,10 +53,10 @@ def wait_while_held(redis: Redis, key: bytes, fewer_than: int, seconds: float) -
         time.sleep(0.002)
 
 
-def push_short_tasks(queue: FairQueue, users: int, each: int, seconds: float) -> list[str]:
+def push_short_tasks(queue: FairQueue, users: int, per_user: int, seconds: float) -> list[str]:
     tasks = [
         Task.create(f"user{user}", 3, {"args": [seconds], "kwargs": {}}, name="nap")
-        for _ in range(each)
+        for _ in range(per_user)
         for user in range(users)
     ]
     return [result.task_id for result in queue.push_batch(tasks)]
@@ -83,7 +83,7 @@ def stop_with_fetched_tasks(
     def stopped_with() -> set[str] | None:
         nonlocal ids
         if queue.get_stats().states["queued"] < 400:
-            ids += push_short_tasks(queue, users=10, each=60, seconds=0.0)
+            ids += push_short_tasks(queue, users=10, per_user=60, seconds=0.0)
         process.send_signal(signal.SIGSTOP)
         fetched = not_begun(redis, process)
         if len(fetched) > slots:
@@ -112,18 +112,18 @@ def test_a_stopped_process_gives_back_what_it_has_not_begun(workers: Workers) ->
     assert set(workers.starts().values()) == {1}
     # It takes part again.
     before = len(workers.started())
-    push_short_tasks(workers.queue, users=10, each=20, seconds=0.01)
+    push_short_tasks(workers.queue, users=10, per_user=20, seconds=0.01)
     eventually(lambda: stopped.pid in {pid for _, pid in workers.started()[before:]})
     assert worker.stop() == 0
 
 
 def test_a_process_that_a_regular_expression_blocks_gives_back_what_it_has_not_begun(workers: Workers) -> None:
     worker = workers.start("--processes", "2", "--concurrency", "4", task_timeout="60").wait_ready(2)
-    push_short_tasks(workers.queue, users=10, each=10, seconds=0.01)
+    push_short_tasks(workers.queue, users=10, per_user=10, seconds=0.01)
     blocking = workers.push("backtrack", 40, user="mallory")  # for days
     eventually(lambda: blocking in workers.starts())
     (blocked,) = {pid for task_id, pid in workers.started() if task_id == blocking}
-    ids = push_short_tasks(workers.queue, users=10, each=20, seconds=0.01)
+    ids = push_short_tasks(workers.queue, users=10, per_user=20, seconds=0.01)
     running = {task_id for task_id, pid in workers.started() if pid == blocked}
     others = [task_id for task_id in ids if task_id not in running]
     workers.wait_for(*others)
@@ -144,8 +144,8 @@ def test_no_task_starts_twice_however_often_a_process_is_stopped(workers: Worker
     for _ in range(count):
         if workers.queue.get_stats().states["queued"] < 400:
             # Most do not sleep: of such a process fetches many ahead, however fast the machine is.
-            ids += push_short_tasks(workers.queue, users=20, each=57, seconds=0.0)
-            ids += push_short_tasks(workers.queue, users=20, each=3, seconds=0.001)
+            ids += push_short_tasks(workers.queue, users=20, per_user=57, seconds=0.0)
+            ids += push_short_tasks(workers.queue, users=20, per_user=3, seconds=0.001)
         at = chance.randrange(2)
         wait_while_held(workers.redis, keys[at], 5, seconds=0.5)  # more than it runs
         time.sleep(chance.uniform(0, 0.01))

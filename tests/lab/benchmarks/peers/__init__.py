@@ -142,7 +142,7 @@ class Peer:
         runs = Runs(str(self._runs), self._tasks)
         with self._workers(processes) as pids:
             self._wait_until_at_most(runs, self._tasks * (1 - NOT_MEASURED))
-            left, started = runs.each.count(0), time.perf_counter()
+            left, started = runs.counts.count(0), time.perf_counter()
             workers, servers = cpu_seconds(pids), cpu_seconds([self._server.pid])
             self._wait_until_at_most(runs, 0)
             seconds = time.perf_counter() - started
@@ -166,12 +166,12 @@ class Peer:
         return runs.ends
 
     def _check_each_ran_once(self, runs: Runs) -> None:
-        if (total := sum(runs.each)) != self._tasks:
+        if (total := sum(runs.counts)) != self._tasks:
             raise PeerError(f"ran {total} tasks, expected {self._tasks}")
 
     def _wait_until_at_most(self, runs: Runs, left: float) -> None:
         try:
-            wait_until(lambda: runs.each.count(0) <= left, PATIENCE_SECONDS)
+            wait_until(lambda: runs.counts.count(0) <= left, PATIENCE_SECONDS)
         except TimeoutError as error:
             raise PeerError(f"not all of its {self._tasks} tasks ran in {PATIENCE_SECONDS} s") from error
 
@@ -213,7 +213,7 @@ class Peer:
     def _workers(self, number: int, *without: str) -> Iterator[list[int]]:
         """Start this ``number`` of workers; yields the ids of the processes."""
         with ExitStack() as stack:
-            yield [stack.enter_context(self._worker(each, without)) for each in range(number)]
+            yield [stack.enter_context(self._worker(index, without)) for index in range(number)]
 
     @contextmanager
     def _worker(self, number: int, without: Sequence[str]) -> Iterator[int]:
@@ -255,9 +255,9 @@ def run(table: Table, *, quick: bool, only: Sequence[str] = (), rounds: int = 3)
         for name in complete[1:]:
             table.details[name] = Peer(name, server, 0).versions()
     for kind in KINDS:
-        _add_drains(table, {name: [each.drains[kind] for each in found[name]] for name in complete}, kind)
+        _add_drains(table, {name: [result.drains[kind] for result in found[name]] for name in complete}, kind)
     for name in complete:
-        table.add(wait_of(name), [each.wait for each in found[name]], "ms", "≤ 1.2" if name == OURS else "")
+        table.add(wait_of(name), [result.wait for result in found[name]], "ms", "≤ 1.2" if name == OURS else "")
 
 
 def _measure(table: Table, name: str, server: Server, client: Redis, tcp_url: str, scale: float) -> list[Measured]:
@@ -279,10 +279,10 @@ def _measure(table: Table, name: str, server: Server, client: Redis, tcp_url: st
 def _add_drains(table: Table, drains: dict[str, list[Drain]], kind: tuple[str, int]) -> None:
     medians = {}
     for name, found in drains.items():
-        medians[name] = table.add(rate_of(name, *kind), [each.rate for each in found], "/s")
-        table.add(f"  {WORKER_CPU}", [each.worker_us for each in found], "µs")
+        medians[name] = table.add(rate_of(name, *kind), [drain.rate for drain in found], "/s")
+        table.add(f"  {WORKER_CPU}", [drain.worker_us for drain in found], "µs")
         if name == OURS or not PEERS[name].needs_database:
-            table.add(f"  {SERVER_CPU}", [each.server_us for each in found], "µs")
+            table.add(f"  {SERVER_CPU}", [drain.server_us for drain in found], "µs")
     peers = list(drains)[1:]
     if peers:
         fastest = max(peers, key=lambda name: medians[name])

@@ -58,7 +58,7 @@ class Runs:
         self._runs[number] = min(MOST_RUNS, self._runs[number] + 1)
 
     @property
-    def each(self) -> bytes:
+    def counts(self) -> bytes:
         """The number of runs of each task."""
         return bytes(self._runs)
 
