@@ -30,7 +30,7 @@ BANNED_PHRASES = (
 )
 """Words and phrases of which texts have fewer each time: a standard word says the same and is understood at once."""
 TEXT_KINDS = (".py", ".lua", ".html", ".md", ".txt", ".js", ".po")
-DOCS = PACKAGE.parent / "docs"
+DOCS, TESTS, CI = (PACKAGE.parent / name for name in ("docs", "tests", ".ci"))
 ROOT_PAGES = ("CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md")
 """Pages of the documentation that are at the root, where code hosts look for them."""
 
@@ -89,7 +89,7 @@ def import_cycles() -> list[list[str]]:
     for module in graph:
         if module in seen or module not in reachable[module]:
             continue
-        group = sorted(each for each in reachable[module] if module in reachable[each])
+        group = sorted(member for member in reachable[module] if module in reachable[member])
         seen.update(group)
         cycles.append(group)
     return cycles
@@ -99,10 +99,10 @@ def _reachable_from(module: str, graph: dict[str, set[str]]) -> set[str]:
     found: set[str] = set()
     waiting = list(graph[module])
     while waiting:
-        each = waiting.pop()
-        if each not in found:
-            found.add(each)
-            waiting.extend(graph[each])
+        imported = waiting.pop()
+        if imported not in found:
+            found.add(imported)
+            waiting.extend(graph[imported])
     return found
 
 
@@ -140,9 +140,9 @@ def _constants(tree: ast.Module) -> Iterator[str]:
             node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
         )
         for target in targets:
-            for each in ast.walk(target):
-                if isinstance(each, ast.Name) and re.fullmatch(r"[A-Z][A-Z0-9_]+", each.id):
-                    yield each.id
+            for part in ast.walk(target):
+                if isinstance(part, ast.Name) and re.fullmatch(r"[A-Z][A-Z0-9_]+", part.id):
+                    yield part.id
 
 
 def divided_classes() -> dict[str, str]:
@@ -173,13 +173,23 @@ def divided_classes() -> dict[str, str]:
 
 
 def banned_identifiers() -> Counter[str]:
-    """Count the identifiers that contain a banned word, or are a banned name."""
+    """Count the identifiers of the package that contain a banned word, or are a banned name."""
     found: Counter[str] = Counter()
     for tree in trees().values():
         for identifier in _identifiers(tree):
             found.update(BANNED_WORDS.intersection(identifier.lower().split("_")))
             found.update(BANNED_NAMES.intersection([identifier.strip("_")]))
     return found
+
+
+def banned_names_outside_the_package() -> Counter[str]:
+    """Count the identifiers that are a banned name, by folder: ``tests/engine``, ``.ci``."""
+    found: Counter[str] = Counter()
+    for file in (file for folder in (TESTS, CI) for file in folder.rglob("*.py")):
+        folder = "/".join(file.relative_to(PACKAGE.parent).parts[:-1][:2])
+        identifiers = (identifier.strip("_") for identifier in _identifiers(ast.parse(file.read_text())))
+        found[folder] += sum(identifier in BANNED_NAMES for identifier in identifiers)
+    return +found
 
 
 def _identifiers(tree: ast.Module) -> Iterator[str]:
@@ -208,7 +218,7 @@ def banned_phrases(folder: Path) -> Counter[str]:
 def banned_phrases_in(file: Path) -> Counter[str]:
     """How often each of `BANNED_PHRASES` is in a file. Spaces and line breaks are the same."""
     text = " ".join(file.read_text().lower().split())
-    return +Counter({each: len(re.findall(rf"\b{each}\b", text)) for each in BANNED_PHRASES})
+    return +Counter({phrase: len(re.findall(rf"\b{phrase}\b", text)) for phrase in BANNED_PHRASES})
 
 
 def user_pages() -> list[Path]:
