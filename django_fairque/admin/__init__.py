@@ -1,6 +1,6 @@
 """The queues in Django's admin.
 
-`site` registers the pages of `pages`, `outbox` is the admin of the outbox's table, `charts` computes the charts.
+`site` registers the pages of `pages`, `outbox` is the admin of the outbox's table, `charts` prepares the charts.
 """
 
 from . import outbox, site

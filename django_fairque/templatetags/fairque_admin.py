@@ -1,4 +1,4 @@
-"""Filters and tags of the admin's templates for figures, moments and charts. A missing value is always a dash."""
+"""Filters and tags of the admin's templates for figures, moments and links. A missing value is always a dash."""
 
 from __future__ import annotations
 
@@ -106,11 +106,3 @@ def link(context: dict[str, Any], page: str, text: Any, **query: Any) -> str:
         text = formatting.number(text)
     url = context["page"].link(page, **{key: str(value) for key, value in query.items() if value not in (None, "")})
     return format_html('<a href="{}"><bdi>{}</bdi></a>', url, text) if url else format_html("<bdi>{}</bdi>", text)
-
-
-def _chart(chart: Any) -> dict[str, Any]:
-    return {"chart": chart}
-
-
-for tag, drawing in (("line_chart", "line"), ("sparkline", "spark"), ("bars", "bars")):
-    register.inclusion_tag(f"admin/django_fairque/chart_{drawing}.html", name=tag)(_chart)

@@ -45,8 +45,10 @@ def test_each_slot_is_drawn_by_user(admin_client: Client, queue: FairQueue) -> N
     response = admin_client.get(url())
     first, second = response.context["slots"]
     assert (first.worker, first.number, first.utilization, second.utilization) == ("w1", 1, "83.3 %", "0 %")
-    assert dict(first.paths) == {"fq-user-1": "M0 0h30v1h-30z", "fq-user-2": "M40 0h20v1h-20z"}
-    assert (second.paths, second.reported) == ([], "M0 0h60v1h-60z")
+    idle, *busy = first.paths
+    assert busy == [("fq-user-1", "M0 0h30v1h-30z"), ("fq-user-2", "M40 0h20v1h-20z")]
+    assert idle == ("fq-live-idle", "M30 0h10v1h-10z")
+    assert second.paths == [("fq-live-idle", "M0 0h60v1h-60z")]
     text = response.content.decode()
     assert "busy for 41.7 % of the time" in text
     found = users(admin_client)
@@ -171,11 +173,11 @@ def test_the_heat_map_shows_who_waited_longest_in_the_last_day(admin_client: Cli
     queue.user(HOSTILE).purge(now=begin - 1740)
     queue.sweep(now=begin)
     response = admin_client.get(url())
-    rows = {each.user_id: each for each in response.context["heat_rows"]}
-    assert list(rows) == ["", "ann", HOSTILE]
-    assert dict(rows["ann"].paths) == {"fq-heat-3": "M46 0h1v1h-1z", "fq-heat-4": "M47 0h1v1h-1z"}
-    assert dict(rows[HOSTILE].paths) == {"fq-heat-3": "M46 0h1v1h-1z"}
-    assert (rows["ann"].longest, rows["ann"].recorded) == (1800, "M46 0h1v1h-1zM47 0h1v1h-1z")
+    assert response.context["heat_rows"][1:] == [
+        ("ann", 1800, [("fq-heat-3", "M46 0h1v1h-1z"), ("fq-heat-4", "M47 0h1v1h-1z")]),
+        (HOSTILE, 60, [("fq-heat-3", "M46 0h1v1h-1z"), ("fq-live-idle", "M47 0h1v1h-1z")]),
+    ]
+    assert response.context["heat_rows"][0][:2] == ("", 1800)
     assert response.context["heat_figures"] == [
         (begin, 1800, [("ann", 1800)]),
         (begin - 1800, 60, [("ann", 60), (HOSTILE, 60)]),

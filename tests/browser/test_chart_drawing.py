@@ -7,6 +7,7 @@ import re
 import time
 from typing import TYPE_CHECKING
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from django_fairque.engine.model.task import Task
@@ -34,7 +35,7 @@ def test_the_value_under_the_pointer_is_shown(page: Page, queue: FairQueue) -> N
         queue.sweep(now=now + at)
     page.clock.install()
     page.goto(OVERVIEW)
-    charts = page.locator(".fq-chart .fq-canvas canvas")
+    charts = page.locator(".fq-chart canvas")
     expect(charts).to_have_count(5)
     assert not any(charts.nth(index).evaluate(IS_BLANK) for index in range(5))
     backlog = page.locator(".fq-chart").first
@@ -66,12 +67,11 @@ def test_deployments_are_marked_and_named_under_the_pointer(page: Page, queue: F
     expect(backlog.locator(".fq-legend")).to_contain_text("Deployment")
     area.hover(position={"x": box["width"] * 0.25, "y": 20})
     expect(backlog.locator(".fq-readout")).to_have_text(re.compile(r"Ready: –$"))
-    begins = json.loads(backlog.get_attribute("data-chart") or "")["times"]
+    begins = json.loads(page.locator(".fq-charts").first.get_attribute("data-charts") or "")["times"]
     area.hover(position={"x": box["width"] * (now - 1800 - begins[0]) / (begins[-1] - begins[0]), "y": 20})
     expect(backlog.locator(".fq-readout")).to_have_text(re.compile(r"  ·  deployment <b>abc1234, \d\d:\d\d$"))
-    backlog.get_by_text("Figures").click()
-    expect(backlog.locator("details li")).to_have_text(re.compile(r"^deployment <b>abc1234, \d\d:\d\d$"))
-    backlog.get_by_text("Figures").click()
+    page.get_by_text("Figures").click()
+    expect(page.locator("#fq-figures li")).to_have_text(re.compile(r"^deployment <b>abc1234, \d\d:\d\d$"))
     canvas = backlog.locator("canvas")
     with_mark = canvas.evaluate(PIXELS)
     redis.delete("fq:{default:0}:deployments")
@@ -80,8 +80,27 @@ def test_deployments_are_marked_and_named_under_the_pointer(page: Page, queue: F
     assert with_mark > backlog.locator("canvas").evaluate(PIXELS)
 
 
-def test_without_the_library_the_image_is_shown(page: Page, queue: FairQueue) -> None:
-    page.route("**/uPlot*.js", lambda route: route.fulfill(body="", content_type="text/javascript"))
+def test_sparklines_are_drawn_and_kept_when_nothing_has_changed(page: Page, queue: FairQueue) -> None:
+    now = time.time()
+    queue.push_batch([Task.create("a", 3, n) for n in range(9)], now=now - 300)
+    for lease in queue.pop_batch(9, "w", now=now - 300):
+        queue.finish(lease, took=1, now=now - 300)
+    page.clock.install()
+    page.goto("/admin/django_fairque/queue/queues/")
+    line = page.get_by_role("row", name="default").locator(".fq-spark canvas")
+    assert not line.evaluate(IS_BLANK)
+    line.evaluate("canvas => { canvas.id = 'same'; }")
+    refresh(page)
+    expect(line).to_have_id("same")
+
+
+@pytest.mark.parametrize("visit", [{"java_script_enabled": False}], ids=["no script"])
+def test_without_scripts_sentences_and_a_table_are_shown(page: Page, queue: FairQueue) -> None:
+    queue.push_batch([Task.create("a", 3, n) for n in range(1234)])
     page.goto(OVERVIEW)
-    expect(page.locator("svg.fq-plot").first).to_be_visible()
-    expect(page.locator(".fq-canvas")).to_have_count(0)
+    expect(page.locator("canvas")).to_have_count(0)
+    expect(page.locator(".fq-chart").first).to_contain_text("Ready: at most 1,234, 1,234 at last")
+    page.get_by_text("Figures").click()
+    table = page.get_by_role("table", name="The values of the charts")
+    expect(table.get_by_role("columnheader", name="Ready")).to_be_visible()
+    expect(table.locator("tbody tr").first.locator("td").first).to_have_text("1,234")

@@ -6,24 +6,23 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from django_fairque.admin import heat_map
-from django_fairque.admin.charts import printable
+from django_fairque.admin.charts import draw_strip, printable
 from django_fairque.admin.pages.base import AdminPage
 from django_fairque.admin.pages.users import wait_text
 from django_fairque.engine.inspection.worker_activity import ACTIVITY_SECONDS, ActivityReport, decode_activity
 from django_fairque.engine.model.ids import MAX_ID_BYTES
 from django_fairque.engine.statistics.first_come import MAX_REPLAYED_SLOTS
-from django_fairque.monitoring.formatting import approximate, share
+from django_fairque.monitoring.formatting import approximate, duration, share
 
 if TYPE_CHECKING:
     from django_fairque.engine.inspection.pages import WorkerRecord
     from django_fairque.engine.statistics.first_come import FirstComeComparison
+    from django_fairque.engine.statistics.wait_history import WaitHistory
     from django_fairque.engine.users.fairness import UserFairness
 
 LIVE_REFRESH_SECONDS = 2
@@ -34,19 +33,25 @@ USERS_LISTED = 15
 LIVE_USERS_EXAMINED = 40
 """Users whose records are read to find the ones that wait."""
 OTHERS_CLASS = "fq-user-others"
+IDLE_CLASS = "fq-live-idle"
+"""Also of half hours in which a user waited for less than the first of `HEAT_SECONDS`."""
+HEAT_SECONDS = (1, 10, 60, 600, 3600)
+"""Seconds from which each color stands for a wait; admin.css has a class for each."""
+HEAT_ROWS = 15
+"""Users that have a row in the heat map."""
+USERS_PER_FIGURE = 3
+"""Users that the table below the heat map names for each half hour."""
 DELAYED_USERS_NAMED = 3
 """Maximum number of users in the sentence about users that waited longer than with first come, first served."""
 
 
 @dataclass(frozen=True)
 class DrawnSlot:
-    """One slot of the chart. ``paths`` are the class and the SVG path of each color, in seconds from the left edge; ``reported``
-    is the path of all seconds that were reported."""
+    """One slot of the chart. ``paths`` are the class and the SVG path of each color, in seconds from the left edge."""
 
     worker: str
     number: int
     utilization: str
-    reported: str
     paths: Sequence[tuple[str, str]]
 
 
@@ -108,7 +113,7 @@ class LivePage(AdminPage):
             "comparison": comparison,
             "comparison_text": comparison_text(comparison),
             "compared": comparison.users[:USERS_LISTED],
-            **heat_map.draw_heat_map(self.queue.wait_history()),
+            **draw_heat_map(self.queue.wait_history()),
         }
 
     def _users(self, seconds: Counter[str | None], busy: int, colors: Mapping[str, str]) -> list[LiveUser]:
@@ -195,23 +200,15 @@ def user_classes(seconds: Mapping[str | None, int]) -> dict[str, str]:
 
 
 def drawn_slots(worker: str, report: ActivityReport, end: int, colors: Mapping[str, str]) -> list[DrawnSlot]:
-    """Each slot of a report as paths of a box that is a minute wide and 1 high."""
+    """Draw each slot of a report as a strip that is a minute wide."""
+    classes = {"": IDLE_CLASS, **colors}
     found = []
     for number, slot in enumerate(report.slots, 1):
         users = _in_window(slot.users, report, end)
         first = ACTIVITY_SECONDS - (end - math.ceil(report.at)) - len(users)
-        paths: dict[str, list[str]] = {}
-        at = first
-        for user, run in groupby(users):
-            width = len(list(run))
-            if user != "":
-                css_class = OTHERS_CLASS if user is None else colors.get(user, OTHERS_CLASS)
-                paths.setdefault(css_class, []).append(f"M{at} 0h{width}v1h-{width}z")
-            at += width
-        used = len(users) - users.count("")
-        text = share(used / len(users)) if users else ""
-        boxes = sorted((css_class, "".join(path)) for css_class, path in paths.items())
-        found.append(DrawnSlot(worker, number, text, _box(first, len(users)), boxes))
+        paths = draw_strip([OTHERS_CLASS if user is None else classes.get(user, OTHERS_CLASS) for user in users], first)
+        utilization = share((len(users) - users.count("")) / len(users)) if users else ""
+        found.append(DrawnSlot(worker, number, utilization, paths))
     return found
 
 
@@ -224,5 +221,40 @@ def _shown_seconds(report: ActivityReport, end: int) -> int:
     return sum(len(_in_window(slot.users, report, end)) for slot in report.slots)
 
 
-def _box(at: int, width: int) -> str:
-    return f"M{at} 0h{width}v1h-{width}z" if width else ""
+def draw_heat_map(history: WaitHistory) -> dict[str, Any]:
+    """Return the variables of ``heat_map.html``: a row for each of the users who waited longest, a column for each half hour.
+
+    ``heat_rows`` is empty if nobody waited. The first row, which names no user, is the median of all users who waited.
+    """
+    users = history.users[:HEAT_ROWS]
+    rows = [("", history.medians), *((user.user_id, user.waits) for user in users)] if users else []
+    return {
+        "heat_rows": [
+            (user_id, max(wait or 0 for wait in waits), draw_strip(list(map(_heat_class, waits))))
+            for user_id, waits in rows
+        ],
+        "heat_width": len(history.begins),
+        "heat_begin": history.begins[0],
+        "heat_levels": [(_heat_class(seconds), duration(seconds)) for seconds in HEAT_SECONDS],
+        "heat_figures": _heat_figures(history),
+        "heat_left_out": max(0, len(history.users) - HEAT_ROWS),
+    }
+
+
+def _heat_class(wait: int | None) -> str:
+    """Return the CSS class of a color; empty for a half hour without a record."""
+    if wait is None:
+        return ""
+    level = sum(wait >= seconds for seconds in HEAT_SECONDS)
+    return f"fq-heat-{level}" if level else IDLE_CLASS
+
+
+def _heat_figures(history: WaitHistory) -> list[tuple[int, int, list[tuple[str, int]]]]:
+    """List the half hours in which users waited, the latest first: begin, median wait, and the longest waits by user."""
+    figures = []
+    for index, (begin, middle) in enumerate(zip(history.begins, history.medians, strict=True)):
+        waited = [(user.user_id, wait) for user in history.users if (wait := user.waits[index])]
+        if waited:
+            longest = sorted(waited, key=lambda item: -item[1])[:USERS_PER_FIGURE]
+            figures.append((begin, middle or 0, longest))
+    return figures[::-1]

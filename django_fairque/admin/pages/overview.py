@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, replace
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from django_fairque.admin.charts import Bar, Bars, LineChart, Series
+from django_fairque.admin.charts import LineChart, draw_charts
 from django_fairque.admin.pages.base import Action, AdminPage, NotHereError
 from django_fairque.admin.pages.users import USERS_EXAMINED, wait_text
 from django_fairque.conf import get_config
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import Shards
-    from django_fairque.engine.statistics.queue_stats import Activity, QueueStats, Span
+    from django_fairque.engine.statistics.queue_stats import Activity, QueueStats
 
 MINUTES_PER_POINT = {1: 1, 6: 5, 24: 15, 168: 60}
 """The hours that a chart can show, with the minutes of each point."""
@@ -58,12 +58,12 @@ class OverviewPage(AdminPage):
         stats, activity, fairness = read_in_lockstep([(queue, read) for read in reads])
         longest = [user for user in fairness.examined if user.since is not None]
         busiest = sorted(longest, key=lambda user: (-user.ready, user.user_id))[:USERS_PER_TABLE]
-        bars = [Bar(user.user_id, user.ready, url=self.link("users", user=user.user_id)) for user in busiest]
         choices = {hours: ngettext("last hour", "last %(hours)d hours", hours) for hours in MINUTES_PER_POINT}
         choices[168] = gettext("last 7 days")
         # The statistics examine only a few users. The table below may have found a longer wait: show the longer of
         # the two.
         oldest = max([stats.oldest_wait_seconds, *(user.wait_seconds for user in longest if user.waiting)])
+        charts = _charts(activity, sum(stats.depth.values()), oldest)
         return {
             "stats": stats,
             "pause_details": pause_details(stats.pause),
@@ -76,7 +76,7 @@ class OverviewPage(AdminPage):
             "refresh": REFRESH_SECONDS[hours],
             "tiles": self._tiles(stats),
             "trend": trend_words(stats.trend, gettext),
-            "charts": _charts(activity, stats, oldest),
+            **draw_charts(charts, [span.begin for span in activity.spans], stats.deployments),
             "priorities": [
                 (name, count, activity.wait_by_priority.get(name)) for name, count in reversed(stats.depth.items())
             ],
@@ -86,7 +86,7 @@ class OverviewPage(AdminPage):
             "sla_by_priority": [item for item in stats.sla.by_priority.items() if any(astuple(item[1]))],
             "fairness": fairness,
             "examined": len(fairness.examined) if len(fairness.examined) < fairness.users else 0,
-            "busiest": Bars(gettext("Users with most tasks ready"), gettext("User"), bars, gettext("Ready")),
+            "busiest": busiest,
             "oldest": oldest,
             "longest": [(user, wait_text(user.held_by)) for user in longest[:USERS_PER_TABLE]],
             "has_webhook": get_config().monitor.webhook is not None,
@@ -112,74 +112,37 @@ class OverviewPage(AdminPage):
         ]
 
 
-def _charts(activity: Activity, stats: QueueStats, oldest: float) -> list[LineChart]:
-    charts = [
-        backlog(activity, sum(stats.depth.values())),
-        waits(activity, oldest),
-        throughput(activity),
-        failures(activity),
-        run_times(activity),
-    ]
-    return [replace(chart, deployments=stats.deployments) for chart in charts]
+def _charts(activity: Activity, ready: int, oldest: float) -> list[LineChart]:
+    """Return the charts of a queue. The backlog ends with ``ready`` tasks, the oldest wait with ``oldest`` seconds.
 
-
-def throughput(activity: Activity) -> LineChart:
-    """Return the chart of pushed and finished tasks a minute."""
-    spans = activity.spans
-    counts = {gettext("Pushed"): "pushed", gettext("Finished"): "finished"}
-    series = [Series(label, [_rate(span, getattr(span, name)) for span in spans]) for label, name in counts.items()]
-    return LineChart("throughput", gettext("Tasks a minute"), [span.begin for span in spans], series, per_minute)
-
-
-def failures(activity: Activity) -> LineChart:
-    """Return the chart of failed attempts and new dead letters a minute. The chart has its own axis, because failures are few
-    next to all tasks."""
-    spans = activity.spans
-    counts = {gettext("Failed attempts"): "failed", gettext("New dead letters"): "dead"}
-    series = [Series(label, [_rate(span, getattr(span, name)) for span in spans]) for label, name in counts.items()]
-    return LineChart("failures", gettext("Failures a minute"), [span.begin for span in spans], series, per_minute)
-
-
-def backlog(activity: Activity, ready: int) -> LineChart:
-    """Return the chart of ready tasks, which ends with ``ready``. A gap means that no worker recorded the number."""
-    series = [Series(gettext("Ready"), [*(span.ready for span in activity.spans[:-1]), ready])]
-    times = [span.begin for span in activity.spans]
-    return LineChart("backlog", gettext("Backlog"), times, series, gap_text=_gap_text())
-
-
-def run_times(activity: Activity) -> LineChart:
-    """Return the chart of the run times of attempts that ended. A gap means that no attempt ended."""
-    spans = activity.spans
-    if any(span.mean_run is not None for span in spans):
-        series = [Series(gettext("Average"), [span.mean_run for span in spans])]
-    else:
-        series = [
-            Series(gettext("Half ran no longer (p50)"), [span.run.p50 or None for span in spans]),
-            Series(gettext("19 of 20 ran no longer (p95)"), [span.run.p95 or None for span in spans]),
-        ]
-    return LineChart("runs", gettext("Run time"), [span.begin for span in spans], series, duration)
-
-
-def _gap_text() -> str:
-    return gettext("Gaps: no data, because no worker ran.")
-
-
-def waits(activity: Activity, oldest: float) -> LineChart:
-    """Return the chart of waits.
-
-    One line shows the wait of the oldest task that could start. The line ends with ``oldest`` (seconds); a gap means that no
-    worker recorded the wait. The other lines show the time that ended attempts had waited for their start; a gap means that no
-    attempt ended.
+    A gap in the backlog or the oldest wait means that no worker recorded it; a gap in percentiles, that no attempt ended.
+    Failures have their own axis, because they are few next to all tasks.
     """
-    spans = activity.spans
-    series = [
-        Series(gettext("Oldest wait"), [*(span.oldest_wait for span in spans[:-1]), oldest]),
-        Series(gettext("Half waited no longer (p50)"), [span.wait.p50 or None for span in spans]),
-        Series(gettext("95 % waited no longer (p95)"), [span.wait.p95 or None for span in spans]),
+    spans, gap_text = activity.spans, gettext("Gaps: no data, because no worker ran.")
+
+    def rates(name: str) -> list[float]:
+        return [getattr(span, name) * 60 / max(RATE_MIN_SECONDS, span.seconds) for span in spans]
+
+    waits = {
+        gettext("Oldest wait"): [*(span.oldest_wait for span in spans[:-1]), oldest],
+        gettext("Half waited no longer (p50)"): [span.wait.p50 or None for span in spans],
+        gettext("95 % waited no longer (p95)"): [span.wait.p95 or None for span in spans],
+    }
+    run_times: dict[str, list[float | None]]
+    if any(span.mean_run is not None for span in spans):
+        run_times = {gettext("Average"): [span.mean_run for span in spans]}
+    else:
+        run_times = {
+            gettext("Half ran no longer (p50)"): [span.run.p50 or None for span in spans],
+            gettext("19 of 20 ran no longer (p95)"): [span.run.p95 or None for span in spans],
+        }
+    backlog = [*(span.ready for span in spans[:-1]), ready]
+    tasks = {gettext("Pushed"): rates("pushed"), gettext("Finished"): rates("finished")}
+    failures = {gettext("Failed attempts"): rates("failed"), gettext("New dead letters"): rates("dead")}
+    return [
+        LineChart(gettext("Backlog"), {gettext("Ready"): backlog}, gap_text=gap_text),
+        LineChart(gettext("Wait for a start"), waits, duration, gap_text),
+        LineChart(gettext("Tasks a minute"), tasks, per_minute),
+        LineChart(gettext("Failures a minute"), failures, per_minute),
+        LineChart(gettext("Run time"), run_times, duration),
     ]
-    times, title = [span.begin for span in spans], gettext("Wait for a start")
-    return LineChart("waits", title, times, series, duration, gap_text=_gap_text())
-
-
-def _rate(span: Span, count: int) -> float:
-    return count * 60 / max(RATE_MIN_SECONDS, span.seconds)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from django_fairque.admin.charts import Sparkline
+from django_fairque.admin.charts import describe_line
 from django_fairque.admin.page_queues import page_queue, queue_names
 from django_fairque.admin.pages.base import Action, AdminPage, Question, at_most
 from django_fairque.admin.pages.users import posted_pause
@@ -62,7 +62,6 @@ class QueuesPage(AdminPage):
     ) -> dict[str, Any]:
         """One queue: its figures now and of the last hour, and links to more."""
         finished = [span.finished for span in activity.spans[:-1]]
-        title = gettext("Tasks finished in the last hour: %(name)s") % {"name": queue.name}
         return {
             "name": queue.name,
             "stats": stats,
@@ -72,7 +71,8 @@ class QueuesPage(AdminPage):
             "here": self.url(self.name, queue=queue.name),
             "depth": [(name, count) for name, count in reversed(stats.depth.items()) if count],
             "rate": sum(finished[-RATE_MINUTES:]) / (60 * RATE_MINUTES),
-            "sparkline": Sparkline(title, finished, per_minute),
+            "finished": finished,
+            "finished_text": describe_line(gettext("Finished in the last hour"), finished, per_minute),
         }
 
     def get_return_url(self) -> str:

@@ -20,7 +20,7 @@ from django.utils.functional import lazy
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from django_fairque.admin.charts import LineChart, Series
+from django_fairque.admin.charts import LineChart, draw_charts
 from django_fairque.admin.pages.base import (
     APP,
     SUBJECT_MAX_CHARACTERS,
@@ -445,22 +445,19 @@ def weight_sentences(preview: WeightPreview, *, has_organization: bool) -> list[
     return found
 
 
-def history_charts(history: WaitHistory, deployments: Sequence[Deployment], user_id: str) -> list[LineChart]:
-    """The waits and the ready tasks of a user in the last day; none if it was never among the users with the longest waits."""
+def _draw_history(history: WaitHistory, deployments: Sequence[Deployment], user_id: str) -> dict[str, Any]:
+    """Return the charts of a user's last day; none if it was never among the users with the longest waits."""
     user = next((user for user in history.users if user.user_id == user_id), None)
     if user is None:
-        return []
+        return {}
     gaps = _("Gaps: the user was not among those with the longest waits, or no worker ran.")
-    waits = Series(_("Longest wait"), [seconds or None for seconds in user.waits])
-    ready = Series(_("Ready"), [count or None for count in user.ready])
-    return [
-        LineChart(
-            "user-waits", _("Longest wait in each half hour"), history.begins, [waits], duration, gaps, deployments
-        ),
-        LineChart(
-            "user-ready", _("Most tasks ready in each half hour"), history.begins, [ready], number, gaps, deployments
-        ),
+    waits = {_("Longest wait"): [seconds or None for seconds in user.waits]}
+    ready = {_("Ready"): [count or None for count in user.ready]}
+    charts = [
+        LineChart(_("Longest wait in each half hour"), waits, duration, gaps),
+        LineChart(_("Most tasks ready in each half hour"), ready, number, gaps),
     ]
+    return draw_charts(charts, history.begins, deployments)
 
 
 class UsersPage(AdminPage):
@@ -600,7 +597,7 @@ class UsersPage(AdminPage):
             **_queue_waits(queue_figures),
             "form": self.form or LimitsForm.from_stats(stats),
             "preview": self.url(self.name, user=user_id, preview="1"),
-            "charts": history_charts(self.queue.wait_history(), queue_figures.deployments, user_id),
+            **_draw_history(self.queue.wait_history(), queue_figures.deployments, user_id),
             **self._latest(user_id),
             "changes": self._changes(user_id),
         }

@@ -107,7 +107,11 @@
 
     // What a reader has opened, chosen or typed stays.
     const callbacks = {
-        beforeNodeMorphed: (node) => !(node instanceof HTMLTextAreaElement && isChanged(node)),
+        beforeNodeMorphed: (node) => !(
+            (node instanceof HTMLTextAreaElement && isChanged(node))
+            // charts.js has drawn in it.
+            || (node instanceof HTMLElement && node.matches(".fq-plot"))
+        ),
         beforeAttributeUpdated: (name, node) => !(
             (name === "open" && node.matches("details"))
             // select_all.js has shown it.
