@@ -26,12 +26,12 @@ def _classes() -> Iterator[tuple[type, type]]:
 CLASSES = list(_classes())
 
 
-def test_they_are_up_to_date() -> None:
+def test_the_generated_async_classes_are_up_to_date() -> None:
     assert async_classes.GENERATED.read_text() == async_classes.generated(), "run python -m tests.tools.async_classes"
 
 
 @pytest.mark.parametrize(("plain", "awaited"), CLASSES, ids=lambda cls: cls.__name__)
-def test_each_public_method_is_there_and_documented(plain: type, awaited: type) -> None:
+def test_each_public_method_has_an_async_counterpart_with_a_docstring(plain: type, awaited: type) -> None:
     for name, method in inspect.getmembers(plain, inspect.isfunction):
         if not name.startswith("_"):
             assert inspect.getdoc(getattr(awaited, name)), name
@@ -58,7 +58,7 @@ class Sizes:
     assert "    def name(self):" in written
 
 
-def test_what_a_module_defines_gets_a_prefix_and_a_name_with_two_meanings_is_an_error() -> None:
+def test_module_names_get_a_prefix_and_an_ambiguous_name_is_an_error() -> None:
     names = async_classes.Names()
     first = "from a import b as c\nOWN = 1\nclass X:\n    def f(self, n=OWN):\n        return c(n)\n"
     names.add(ast.parse(first), "X", "engine/x.py")

@@ -38,7 +38,7 @@ def test_a_part_stays_within_its_budget(part: str, counts: dict[str, int]) -> No
     )
 
 
-def test_each_part_has_a_budget(counts: dict[str, int]) -> None:
+def test_each_part_of_the_package_has_a_budget(counts: dict[str, int]) -> None:
     assert set(counts) == set(BUDGETS)
 
 
@@ -74,5 +74,5 @@ def test_comments_of_lua_are_not_counted() -> None:
         ("apps.py", "package root"),
     ],
 )
-def test_a_file_belongs_to_one_part(path: str, part: str) -> None:
+def test_a_source_file_belongs_to_one_part(path: str, part: str) -> None:
     assert part_of(Path(path)) == part

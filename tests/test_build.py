@@ -24,7 +24,7 @@ def parts() -> list[str]:
     return listed.stdout.split()
 
 
-def test_each_part_is_listed_once_and_defined() -> None:
+def test_each_part_of_the_check_is_listed_once_and_defined() -> None:
     script = RUN.read_text()
     assert len(parts()) == len(set(parts())) >= 15
     for part in parts():
@@ -111,7 +111,7 @@ def test_the_long_check_does_not_run_with_changes_that_are_not_committed(checkou
     assert "running" not in output
 
 
-def test_only_tests_with_a_reason_are_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_tests_with_a_documented_reason_are_repeated(capsys: pytest.CaptureFixture[str]) -> None:
     repeated = runpy.run_path(str(ROOT / ".ci" / "repeated.py"))
     named = list(repeated["reasons"]())
     for name in named:
@@ -180,7 +180,7 @@ def test_hooks_of_pre_commit_run_what_the_check_runs() -> None:
         assert f"uv run --no-sync {command}" in RUN.read_text()
 
 
-def test_a_release_needs_one_version_in_all_files_and_a_date(tmp_path: Path) -> None:
+def test_a_release_needs_one_version_in_all_files_and_a_dated_changelog(tmp_path: Path) -> None:
     release = runpy.run_path(str(ROOT / ".ci" / "release.py"))
     read, refused = release["release_version"], release["ReleaseError"]
     assert read(ROOT, is_final=False) == django_fairque.__version__

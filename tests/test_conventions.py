@@ -76,17 +76,17 @@ def test_a_folder_has_few_modules() -> None:
         hold(counts.get(folder, 0), limit, folder)
 
 
-def test_a_class_name_has_one_meaning() -> None:
+def test_a_class_name_is_defined_in_one_module() -> None:
     found = conventions.classes_with_two_meanings()
     hold(len(found), CLASSES_WITH_TWO_MEANINGS, f"names of classes in several modules ({conventions.names(found)})")
 
 
-def test_a_constant_has_one_meaning() -> None:
+def test_a_constant_is_defined_in_one_module() -> None:
     found = conventions.constants_with_two_meanings()
     hold(len(found), CONSTANTS_WITH_TWO_MEANINGS, f"constants in several modules ({conventions.names(found)})")
 
 
-def test_the_methods_of_a_class_are_in_one_file() -> None:
+def test_all_methods_of_a_class_are_in_one_file() -> None:
     assert set(conventions.divided_classes()) - SINGLE_EXTENSIONS == DIVIDED_CLASSES
 
 

@@ -60,7 +60,7 @@ def run(core: Path, *words: str) -> str:
     return done.stdout
 
 
-def test_each_module_of_the_core_is_imported_without_extensions(core: Path) -> None:
+def test_each_core_module_can_be_imported_without_extensions(core: Path) -> None:
     assert "all imported" in run(core, "-c", IMPORT_ALL, str(core / "django_fairque"))
 
 

@@ -301,7 +301,7 @@ def test_every_parameter_is_named_by_the_docstring() -> None:
     assert missing == {}
 
 
-def test_defaults_are_documented() -> None:
+def test_docstrings_name_the_defaults_of_parameters() -> None:
     missing = [
         name
         for name, (node, docstring) in functions().items()
@@ -312,7 +312,7 @@ def test_defaults_are_documented() -> None:
     assert missing == []
 
 
-def test_units_are_documented() -> None:
+def test_docstrings_name_the_units_of_numbers() -> None:
     missing = {
         name: gaps
         for name, (node, docstring) in functions().items()
@@ -348,7 +348,7 @@ def test_every_error_that_is_raised_is_documented() -> None:
     assert missing == {}
 
 
-def test_errors_are_documented_in_one_way() -> None:
+def test_docstrings_name_raised_errors_in_one_form() -> None:
     """A sentence with "Raises", and the class between single backticks."""
     wrong = [
         name
@@ -386,7 +386,7 @@ def test_the_engine_describes_every_operation_that_changes_something() -> None:
     assert [name for name in sorted(changes - READS) if f"``{name}``" not in guide] == []
 
 
-def test_the_common_parameter_is_documented_by_each_class_that_has_it() -> None:
+def test_each_class_with_the_now_parameter_documents_it() -> None:
     missing = []
     for member in public().values():
         if isinstance(member.node, ast.ClassDef):

@@ -74,7 +74,7 @@ def test_the_wheel_carries_its_license_and_extra(wheel: zipfile.ZipFile) -> None
     )
 
 
-def test_each_library_that_is_shipped_has_its_license(wheel: zipfile.ZipFile) -> None:
+def test_each_shipped_library_has_its_license(wheel: zipfile.ZipFile) -> None:
     names = [Path(name).name for name in wheel.namelist() if "/static/django_fairque/vendor/" in name]
     libraries = {re.split("[-.]", name)[0] for name in names}
     assert libraries == {"idiomorph", "uPlot"}
@@ -91,7 +91,7 @@ def classified(wheel: zipfile.ZipFile, kind: str) -> set[str]:
     return set(re.findall(rf"^Classifier: {kind} :: (\d+\.\d+)$", metadata(wheel), re.MULTILINE))
 
 
-def test_it_says_to_support_what_ci_tests(wheel: zipfile.ZipFile) -> None:
+def test_the_package_metadata_names_the_versions_that_ci_tests(wheel: zipfile.ZipFile) -> None:
     run = (ROOT / ".ci" / "run").read_text()
     legs = re.findall(r'^ *(?:on_server=\S+ )?test_on_python (\d+\.\d+) "django==(\d+\.\d+)\.\*"', run, re.MULTILINE)
     (first,) = re.findall(r"from a clean checkout with Python (\d+\.\d+)", run)
@@ -101,24 +101,24 @@ def test_it_says_to_support_what_ci_tests(wheel: zipfile.ZipFile) -> None:
     assert f"Requires-Python: >={oldest[0]}.{oldest[1]}" in metadata(wheel)
 
 
-def test_its_classifiers_are_known(wheel: zipfile.ZipFile) -> None:
+def test_the_package_s_classifiers_are_known(wheel: zipfile.ZipFile) -> None:
     known = pytest.importorskip("trove_classifiers").classifiers
     named = set(re.findall(r"^Classifier: (.+)$", metadata(wheel), re.MULTILINE))
     assert len(named) > 10
     assert named <= set(known)
 
 
-def test_every_extra_is_one_that_the_pages_name(wheel: zipfile.ZipFile) -> None:
+def test_the_documentation_names_every_extra(wheel: zipfile.ZipFile) -> None:
     pages = "".join(page.read_text() for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")))
     for extra in re.findall(r"^Provides-Extra: (\S+)$", metadata(wheel), re.MULTILINE):
         assert re.search(rf"django-fairque\[[\w,]*{extra}", pages), extra
 
 
-def test_its_version_is_the_packages(wheel: zipfile.ZipFile) -> None:
+def test_the_wheel_s_version_is_the_package_s_version(wheel: zipfile.ZipFile) -> None:
     assert f"\nVersion: {django_fairque.__version__}\n" in metadata(wheel)
     assert f"## {django_fairque.__version__}" in (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_its_description_is_the_readme(wheel: zipfile.ZipFile) -> None:
+def test_the_package_description_is_the_readme(wheel: zipfile.ZipFile) -> None:
     assert "Description-Content-Type: text/markdown" in metadata(wheel)
     assert metadata(wheel).partition("\n\n")[2].strip() == (ROOT / "README.md").read_text().strip()

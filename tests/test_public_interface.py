@@ -30,11 +30,11 @@ def test_a_module_has_its_names(module: str) -> None:
 
 
 @pytest.mark.parametrize("path", CLASSES)
-def test_a_class_has_what_belongs_to_it(path: str) -> None:
+def test_each_public_class_has_its_documented_members(path: str) -> None:
     module, _, name = path.rpartition(".")
     found = fields(getattr(import_module(module), name))
     assert [name for name in names(CLASSES[path]) if name not in found] == []
 
 
-def test_what_the_package_promises_is_listed_by_it() -> None:
+def test_the_package_lists_every_name_that_it_promises() -> None:
     assert set(names(MODULES["django_fairque"])) - set(dir(django_fairque)) == set()

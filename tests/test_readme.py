@@ -21,14 +21,14 @@ def commands() -> dict[str, str]:
     return found
 
 
-def test_ci_runs_the_commands_of_the_readme_and_all_of_them(commands: dict[str, str]) -> None:
+def test_ci_runs_every_command_of_the_readme(commands: dict[str, str]) -> None:
     asked = re.findall(r"\$\(readme_command ([\w-]+)\)", (ROOT / ".ci" / "run").read_text())
     marked = re.findall(r"<!-- command: ([\w-]+) -->", (ROOT / "README.md").read_text())
     assert {"demo", "test"} <= set(marked)
     assert sorted(asked) == sorted(marked) == sorted(commands)
 
 
-def test_what_the_commands_run_exists(commands: dict[str, str]) -> None:
+def test_scripts_in_commands_of_the_readme_exist(commands: dict[str, str]) -> None:
     for command in commands.values():
         for script, subcommand in re.findall(r"(\S+\.py)(?: (\w+))?", command):
             assert (ROOT / script).is_file()

@@ -129,7 +129,7 @@ def test_logging_that_raises_ends_nothing(
 
 
 @pytest.mark.parametrize("kind", [SoftTimeLimitExceeded, TaskRevoked])
-def test_a_task_can_be_interrupted_while_it_logs(stream: io.StringIO, kind: type[BaseException]) -> None:
+def test_a_task_can_be_interrupted_while_it_writes_a_log_line(stream: io.StringIO, kind: type[BaseException]) -> None:
     class Interrupted(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             raise kind

@@ -43,7 +43,7 @@ def is_gone(pid: int, within: float = 10.0) -> bool:
 
 
 class TestSharedServer:
-    def test_says_who_it_is(self, server: Server) -> None:
+    def test_the_shared_server_reports_its_name_and_version(self, server: Server) -> None:
         assert server.name in {"valkey", "redis"}
         assert re.fullmatch(r"\d+\.\d+\.\d+", server.version)
         assert os.environ.get(VERSION_VARIABLE) in {None, server.version}
@@ -56,27 +56,27 @@ class TestSharedServer:
                 assert client.dbsize() == 0
                 client.set("left", "behind")
 
-    def test_speaks_bytes_over_resp2(self, redis: Redis) -> None:
+    def test_the_test_client_receives_bytes_over_resp2(self, redis: Redis) -> None:
         redis.zadd("z", {"a": 1.5})
         assert redis.zscore("z", "a") == 1.5
         assert redis.execute_command("ZRANGE", "z", 0, -1) == [b"a"]
 
-    def test_can_be_reached_by_its_url(self, server: Server, redis: Redis) -> None:
+    def test_the_shared_server_can_be_reached_by_its_url(self, server: Server, redis: Redis) -> None:
         redis.set("k", "v")
         with Redis.from_url(server.url) as client:
             assert client.get("k") == b"v"
 
-    async def test_serves_coroutines(self, redis: Redis, aredis: AsyncRedis) -> None:
+    async def test_the_shared_server_can_be_used_by_coroutines(self, redis: Redis, aredis: AsyncRedis) -> None:
         redis.set("k", "v")
         assert await aredis.get("k") == b"v"
 
 
 class TestOwnServer:
-    def test_takes_options_that_win_over_the_defaults(self, make_server: MakeServer) -> None:
+    def test_options_of_an_own_server_override_the_defaults(self, make_server: MakeServer) -> None:
         with make_server("--maxmemory", "10mb", "--appendonly", "yes").client() as client:
             assert client.config_get("maxmemory", "appendonly") == {"maxmemory": "10485760", "appendonly": "yes"}
 
-    def test_restarts_on_the_same_socket_and_empty(self, make_server: MakeServer) -> None:
+    def test_an_own_server_restarts_empty_on_the_same_socket(self, make_server: MakeServer) -> None:
         server = make_server()
         before = server.pid
         with server.client() as client:
@@ -86,7 +86,7 @@ class TestOwnServer:
         with server.client() as client:
             assert client.get("k") is None
 
-    def test_keeps_what_is_on_disk_through_a_kill(self, make_server: MakeServer) -> None:
+    def test_an_own_server_keeps_its_persisted_data_after_a_kill(self, make_server: MakeServer) -> None:
         server = make_server("--appendonly", "yes", "--appendfsync", "always")
         with server.client() as client:
             client.set("k", "v")
@@ -96,7 +96,7 @@ class TestOwnServer:
         with server.client() as client:
             assert client.get("k") == b"v"
 
-    def test_can_be_stopped_though_it_is_frozen(self, make_server: MakeServer) -> None:
+    def test_a_frozen_server_can_be_stopped(self, make_server: MakeServer) -> None:
         server = make_server()
         pid = server.pid
         os.kill(pid, signal.SIGSTOP)
@@ -104,14 +104,14 @@ class TestOwnServer:
         assert is_gone(pid)
         assert not server.directory.exists()
 
-    def test_shows_the_log_when_it_cannot_start(self) -> None:
+    def test_a_server_that_can_not_start_shows_its_log(self) -> None:
         server = Server("--no-such-option", "1")
         with pytest.raises(RuntimeError, match="no-such-option"):
             server.start()
         server.close()
 
     @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent has died")
-    def test_dies_with_a_starter_that_is_killed(self) -> None:
+    def test_a_server_ends_when_its_starter_is_killed(self) -> None:
         program = (
             "import time; from tests.servers import Server; s = Server(); s.start(); print(s.pid, flush=True)\n"
             "while True: time.sleep(60)"
@@ -132,11 +132,11 @@ class TestBinary:
         yield
         server_binary.cache_clear()
 
-    def test_is_the_one_that_the_environment_names(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_server_binary_can_be_named_by_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(BINARY_VARIABLE, sys.executable)
         assert server_binary() == Path(sys.executable)
 
-    def test_must_be_executable(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_server_binary_must_be_executable(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(BINARY_VARIABLE, __file__)
         with pytest.raises(RuntimeError, match="expected the path of an executable server"):
             server_binary()

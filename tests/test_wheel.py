@@ -142,7 +142,7 @@ def test_the_source_distribution_has_what_is_needed_and_no_tests(sdist: Path) ->
     }
 
 
-def test_a_wheel_from_it_is_the_one_from_the_tree(sdist: Path, wheel: Path, tmp_path: Path) -> None:
+def test_a_wheel_of_the_source_distribution_equals_that_of_the_tree(sdist: Path, wheel: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as first, zipfile.ZipFile(build(ROOT, tmp_path, "wheel")) as second:
         assert {name: first.getinfo(name).CRC for name in first.namelist()} == {
             name: second.getinfo(name).CRC for name in second.namelist()
@@ -200,7 +200,7 @@ def test_a_build_with_a_wrong_address_is_refused(tmp_path: Path) -> None:
     assert b"FAIRQUE_DOCUMENTATION_URL must be an address that begins with https://" in failed.value.stderr
 
 
-def test_a_readme_shows_what_is_meant_for_its_place() -> None:
+def test_the_published_readme_has_only_the_parts_for_its_place() -> None:
     hook = runpy.run_path(str(ROOT / ".ci" / "hatch_build.py"))
     text = (
         "a\n<!-- published\n[![b](https://c.example/b.svg)](d)\n-->\n<!-- unpublished -->\ne\n<!-- /unpublished -->\n"
@@ -217,7 +217,7 @@ def test_the_build_has_the_pages_that_the_package_reads() -> None:
     assert runpy.run_path(str(ROOT / ".ci" / "hatch_build.py"))["OFFLINE_PAGES"] == documentation.OFFLINE_PAGES
 
 
-def test_messages_are_explained_where_it_is_installed(python: Run) -> None:
+def test_an_installed_package_explains_its_messages(python: Run) -> None:
     assert "what to do: " in python("-m", "django", "fairque_docs", "E001")
     assert (
         python("-c", "from django_fairque import documentation; print(len(documentation.all_entries()) > 500)")
@@ -225,7 +225,7 @@ def test_messages_are_explained_where_it_is_installed(python: Run) -> None:
     )
 
 
-def test_it_is_used_from_where_it_was_laid_with_all_its_files(python: Run) -> None:
+def test_an_installed_package_uses_its_own_files(python: Run) -> None:
     file, label, dead, status = json.loads(python("-c", LOOKS))
     assert not Path(file).is_relative_to(ROOT)
     assert label

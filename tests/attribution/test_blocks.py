@@ -26,14 +26,14 @@ def test_tasks_of_the_block_are_the_user_s(queue: FairQueue, note: Any) -> None:
     assert users(queue) == ["acme", "acme", "acme", "default"]
 
 
-def test_whom_a_task_names_comes_first(queue: FairQueue, note: Any, note_for: Any) -> None:
+def test_a_user_named_by_a_task_comes_before_the_user_of_the_block(queue: FairQueue, note: Any, note_for: Any) -> None:
     with as_user("acme"):
         note_for.enqueue("bob")
         note.using(user_id="cid").enqueue()
     assert users(queue) == ["bob", "cid"]
 
 
-def test_the_innermost_counts() -> None:
+def test_the_innermost_block_sets_the_user() -> None:
     assert current_user_id() is None
     with as_user("acme"):
         with as_user("bob"):
@@ -50,13 +50,13 @@ def test_the_innermost_counts() -> None:
 @pytest.mark.parametrize(
     ("user", "known_as"), [(7, "7"), (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"), ("é", "é")]
 )
-def test_what_applications_call_users_by(user: object, known_as: str) -> None:
+def test_a_block_takes_integers_uuids_and_text_as_user_ids(user: object, known_as: str) -> None:
     with as_user(user):
         assert current_user_id() == known_as
 
 
 @pytest.mark.parametrize("user", ["", "x" * 257, True, 1.5, object()])
-def test_what_is_no_id_is_refused(user: object) -> None:
+def test_a_block_refuses_values_that_are_no_user_id(user: object) -> None:
     with pytest.raises(TaskValidationError, match="the user"), as_user(user):
         raise AssertionError("the block must not begin")
 
@@ -71,7 +71,7 @@ def test_a_block_is_entered_once() -> None:
     assert current_user_id() is None
 
 
-async def test_each_coroutine_has_its_own(queue: FairQueue, note: Any) -> None:
+async def test_each_coroutine_has_its_own_current_user(queue: FairQueue, note: Any) -> None:
     inside = asyncio.Barrier(3) if hasattr(asyncio, "Barrier") else None
 
     async def work(user: str) -> str | None:
@@ -109,7 +109,7 @@ def test_the_steps_of_a_pipeline_too(queue: FairQueue, note: Any, note_for: Any)
     assert users(queue) == ["acme", "bob", "default", "bob"]
 
 
-def test_recurring_work_is_nobody_s_who_happens_to_plan_it(queue: FairQueue, note: Any, note_for: Any) -> None:
+def test_recurring_tasks_do_not_belong_to_their_schedule_s_author(queue: FairQueue, note: Any, note_for: Any) -> None:
     with as_user("acme"):
         queue.schedules.add("notes", task=note.s(1), every=60)
         queue.schedules.add("bobs", task=note_for.s("bob"), every=60)
@@ -118,7 +118,7 @@ def test_recurring_work_is_nobody_s_who_happens_to_plan_it(queue: FairQueue, not
     assert users(queue) == ["default", "bob"]
 
 
-def test_the_same_work_of_two_users_is_not_one_task(queue: FairQueue, note: Any) -> None:
+def test_equal_unique_tasks_of_two_users_are_two_tasks(queue: FairQueue, note: Any) -> None:
     unique = note.using(unique_for=60)
     ids = set()
     for user in ("acme", "bob", "acme"):

@@ -36,7 +36,9 @@ class Ours(CurrentUserMiddleware):
         ([MIDDLEWARE], "builtins.__name__", ["fairque.E030"]),
     ],
 )
-def test_what_is_found(settings: Settings, middleware: list[str], path: str | None, found: list[str]) -> None:
+def test_the_check_finds_middleware_that_can_not_set_the_user(
+    settings: Settings, middleware: list[str], path: str | None, found: list[str]
+) -> None:
     settings.MIDDLEWARE = middleware
     settings.FAIRQUE = {"REDIS": {"URL": "redis://127.0.0.1:1"}, "REQUEST_USER": path}
     messages = check_attribution()
@@ -44,11 +46,11 @@ def test_what_is_found(settings: Settings, middleware: list[str], path: str | No
     assert all(message.hint for message in messages)
 
 
-def test_it_is_among_the_checks_of_the_app(settings: Settings) -> None:
+def test_the_check_of_the_middleware_belongs_to_the_checks_of_the_app(settings: Settings) -> None:
     settings.MIDDLEWARE = [MIDDLEWARE]
     assert "fairque.W031" in [message.id for message in run_checks(tags=["fairque"])]
 
 
-def test_mistakes_elsewhere_are_told_elsewhere(settings: Settings) -> None:
+def test_the_check_of_the_middleware_ignores_mistakes_in_other_settings(settings: Settings) -> None:
     settings.FAIRQUE = {"REDIS": {"PORT": "x"}}
     assert check_attribution() == []

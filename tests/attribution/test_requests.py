@@ -68,12 +68,14 @@ def test_a_logged_in_user(client: Client, queue: FairQueue, note: Any, ann: User
     assert current_user_id() is None
 
 
-def test_an_anonymous_one_is_nobody(client: Client, queue: FairQueue, note: Any) -> None:
+def test_a_request_of_an_anonymous_user_has_no_user_id(client: Client, queue: FairQueue, note: Any) -> None:
     assert client.get("/enqueues/").content == b"nobody"
     assert users(queue) == ["default"]
 
 
-def test_whoever_chooses_decides(client: Client, queue: FairQueue, note: Any, note_for: Any, ann: User) -> None:
+def test_views_naming_users_read_no_session(
+    client: Client, queue: FairQueue, note: Any, note_for: Any, ann: User
+) -> None:
     client.force_login(ann)
     with CaptureQueriesContext(connection) as queries:
         client.get("/chooses/")
@@ -101,7 +103,9 @@ def test_a_stream_is_sent_after_the_request(client: Client, ann: User) -> None:
     assert client.get("/streams/?now").getvalue() == f"{ann.pk} {ann.pk}".encode()
 
 
-def test_a_tenant_instead(client: Client, queue: FairQueue, note: Any, ann: User, tenants: None) -> None:
+def test_a_tenant_can_be_a_request_s_user(
+    client: Client, queue: FairQueue, note: Any, ann: User, tenants: None
+) -> None:
     client.force_login(ann)
     with CaptureQueriesContext(connection) as queries:
         assert client.get("/enqueues/", headers={"x-tenant": "77"}).content == b"77"
@@ -130,13 +134,17 @@ def wrong_tenant_of(request: HttpRequest) -> object:
         (f"{__name__}.atenant_of", "is a coroutine function"),
     ],
 )
-def test_what_can_not_be_called(client: Client, note: Any, settings: Settings, path: str, words: str) -> None:
+def test_a_function_for_the_user_that_can_not_be_called_is_a_configuration_error(
+    client: Client, note: Any, settings: Settings, path: str, words: str
+) -> None:
     settings.FAIRQUE = {**settings.FAIRQUE, "REQUEST_USER": path}
     with pytest.raises(ConfigurationError, match=f"REQUEST_USER: expected .*{words}"):
         client.get("/enqueues/")
 
 
-def test_without_anybody_who_sets_the_user(client: Client, queue: FairQueue, note: Any, settings: Settings) -> None:
+def test_tasks_have_the_default_user_if_no_middleware_sets_one(
+    client: Client, queue: FairQueue, note: Any, settings: Settings
+) -> None:
     settings.MIDDLEWARE = [MIDDLEWARE]
     client.get("/enqueues/")
     assert users(queue) == ["default"]
@@ -153,32 +161,40 @@ def test_a_user_set_in_the_view_or_by_another_middleware(rf: RequestFactory, que
     assert users(queue) == ["5", "6", "default"]
 
 
-async def test_awaited(aclient: AsyncClient, queue: FairQueue, note: Any, ann: User) -> None:
+async def test_async_views_enqueue_for_their_user(aclient: AsyncClient, queue: FairQueue, note: Any, ann: User) -> None:
     await aclient.aforce_login(ann)
     response = await aclient.get("/aenqueues/")
     assert response.content == str(ann.pk).encode()
     assert users(queue) == [str(ann.pk)]
 
 
-async def test_awaited_by_nobody(aclient: AsyncClient, queue: FairQueue, note: Any) -> None:
+async def test_anonymous_requests_to_async_views_have_no_user(
+    aclient: AsyncClient, queue: FairQueue, note: Any
+) -> None:
     response = await aclient.get("/aenqueues/")
     assert (response.content, users(queue)) == (b"nobody", ["default"])
 
 
-async def test_many_and_pipelines_awaited(aclient: AsyncClient, queue: FairQueue, note: Any, ann: User) -> None:
+async def test_many_tasks_and_pipelines_of_an_async_view_belong_to_the_logged_in_user(
+    aclient: AsyncClient, queue: FairQueue, note: Any, ann: User
+) -> None:
     await aclient.aforce_login(ann)
     await aclient.get("/aenqueues-many/")
     deferred = [task.user_id for task in queue.tasks("deferred").items]
     assert (users(queue), deferred) == ([str(ann.pk)] * 3, ["cid"])
 
 
-async def test_who_chooses_does_not_ask(aclient: AsyncClient, queue: FairQueue, note_for: Any, tenants: None) -> None:
+async def test_an_async_view_that_names_the_user_calls_no_function_for_it(
+    aclient: AsyncClient, queue: FairQueue, note_for: Any, tenants: None
+) -> None:
     await aclient.get("/achooses/", headers={"x-tenant": "77"})
     assert sorted(users(queue)) == ["bob", "bob", "cid"]
     assert ASKED == []
 
 
-async def test_a_tenant_awaited(aclient: AsyncClient, queue: FairQueue, note: Any, tenants: None) -> None:
+async def test_an_async_view_enqueues_for_the_tenant_of_the_request(
+    aclient: AsyncClient, queue: FairQueue, note: Any, tenants: None
+) -> None:
     await aclient.get("/aenqueues/", headers={"x-tenant": "78"})
     assert users(queue) == ["78"]
     assert ASKED == ["/aenqueues/"]
@@ -215,7 +231,7 @@ async def test_a_user_set_by_a_coroutine(queue: FairQueue, note: Any, user: Any)
     await aclose_queues()
 
 
-def test_nothing_is_adapted_in_either_kind() -> None:
+def test_the_middleware_wraps_sync_and_async_views_without_an_adapter() -> None:
     async def awaited(request: HttpRequest) -> HttpResponse:
         return HttpResponse()
 

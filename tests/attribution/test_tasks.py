@@ -67,14 +67,14 @@ def ended(queue: FairQueue) -> list[str]:
 
 
 @pytest.mark.parametrize("name", PARENTS)
-def test_in_a_worker(queue: FairQueue, parents: dict[str, Any], name: str) -> None:
+def test_children_of_a_task_belong_to_its_user(queue: FairQueue, parents: dict[str, Any], name: str) -> None:
     result = parents[name].using(user_id="acme").enqueue(1)
     work()
     assert (result.result(), ended(queue)) == ("acme", ["acme", "else"])
 
 
 @pytest.mark.parametrize("name", PARENTS)
-async def test_in_an_awaited_worker(queue: FairQueue, parents: dict[str, Any], name: str) -> None:
+async def test_async_workers_keep_the_user_of_child_tasks(queue: FairQueue, parents: dict[str, Any], name: str) -> None:
     parents[name].using(user_id="acme").enqueue(1)
     with as_user("whoever started the worker"):
         await AsyncWorker(burst=True, concurrency=2).run()
@@ -86,7 +86,7 @@ async def test_in_an_awaited_worker(queue: FairQueue, parents: dict[str, Any], n
 
 @pytest.mark.parametrize("name", ["batch", "abatch"])
 @pytest.mark.parametrize(("owners", "whose"), [(["acme", "acme"], "acme"), (["acme", "bob"], "default")])
-def test_a_batch_is_somebody_s_if_it_is_one_user_s(
+def test_children_of_a_batch_have_a_user_if_all_its_items_belong_to_that_user(
     queue: FairQueue, parents: dict[str, Any], name: str, owners: list[str], whose: str
 ) -> None:
     results = [parents[name].using(user_id=owner).enqueue(n) for n, owner in enumerate(owners)]
@@ -96,7 +96,7 @@ def test_a_batch_is_somebody_s_if_it_is_one_user_s(
 
 
 @pytest.mark.parametrize("name", PARENTS)
-def test_in_captures(note: Any, parents: dict[str, Any], name: str) -> None:
+def test_captured_children_of_a_task_belong_to_its_user(note: Any, parents: dict[str, Any], name: str) -> None:
     with capture_tasks() as captured:
         parents[name].using(user_id="acme").enqueue(1)
         with as_user("the test"):
@@ -105,7 +105,7 @@ def test_in_captures(note: Any, parents: dict[str, Any], name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PARENTS)
-def test_run_where_it_is_enqueued(note: Any, parents: dict[str, Any], name: str) -> None:
+def test_children_of_an_eager_task_belong_to_its_user(note: Any, parents: dict[str, Any], name: str) -> None:
     with eager() as captured, as_user("acme"):
         parents[name].enqueue(1)
         parents[name].using(user_id="bob").enqueue(1)

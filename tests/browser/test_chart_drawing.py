@@ -95,7 +95,7 @@ def test_sparklines_are_drawn_and_kept_when_nothing_has_changed(page: Page, queu
 
 
 @pytest.mark.parametrize("visit", [{"java_script_enabled": False}], ids=["no script"])
-def test_without_scripts_sentences_and_a_table_are_shown(page: Page, queue: FairQueue) -> None:
+def test_charts_without_scripts_are_a_sentence_and_a_table(page: Page, queue: FairQueue) -> None:
     queue.push_batch([Task.create("a", 3, n) for n in range(1234)])
     page.goto(OVERVIEW)
     expect(page.locator("canvas")).to_have_count(0)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.worker.conftest import StartWorker
 
 
-def test_a_letter_is_edited_and_reaches_the_worker_changed(
+def test_an_edited_dead_letter_reaches_the_worker_with_its_new_payload(
     index: Page, queue: FairQueue, start_worker: StartWorker
 ) -> None:
     payload = {"args": [1, "two"], "kwargs": {}}
@@ -43,7 +43,9 @@ def test_a_letter_is_edited_and_reaches_the_worker_changed(
     expect(page.locator("section:has(h3:text-is('Result')) pre")).to_have_text("3")
 
 
-def test_all_of_a_kind_are_discarded_once_their_count_was_confirmed(index: Page, queue: FairQueue) -> None:
+def test_all_dead_letters_of_an_error_are_discarded_after_a_confirmation_with_their_count(
+    index: Page, queue: FairQueue
+) -> None:
     for _ in range(3):
         bury(queue, "no such address")
     bury(queue, ZeroDivisionError("by zero"))
@@ -60,7 +62,7 @@ def test_all_of_a_kind_are_discarded_once_their_count_was_confirmed(index: Page,
     assert queue.dlq.count() == 1
 
 
-def test_those_that_are_ticked_are_discarded(index: Page, queue: FairQueue) -> None:
+def test_selected_dead_letters_are_discarded(index: Page, queue: FairQueue) -> None:
     entries = [bury(queue) for _ in range(3)]
     page = index
     choose(page, "Dead letters")

@@ -55,7 +55,7 @@ def graph(page: Page, run: None) -> Page:
     return page
 
 
-def test_the_mouse_moves_it_and_a_drag_is_no_click(graph: Page) -> None:
+def test_dragging_moves_the_graph_and_opens_no_task(graph: Page) -> None:
     before, (x, y) = view(graph), middle(graph)
     graph.mouse.move(x, y)
     graph.mouse.down()
@@ -118,7 +118,7 @@ def test_a_task_that_gets_the_focus_comes_into_sight(graph: Page) -> None:
     expect(graph.locator("svg.fq-graph a").last).to_be_in_viewport()
 
 
-def test_a_live_update_keeps_the_place(graph: Page, queue: FairQueue) -> None:
+def test_a_live_update_keeps_the_zoom_of_the_graph(graph: Page, queue: FairQueue) -> None:
     graph.get_by_role("button", name="Zoom in").click()
     before = view(graph)
     lease = queue.pop("w")
@@ -131,7 +131,7 @@ def test_a_live_update_keeps_the_place(graph: Page, queue: FairQueue) -> None:
 @pytest.mark.parametrize(
     "visit", [{"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}], ids=["phone"]
 )
-def test_fingers_move_and_zoom_it(graph: Page, visit: dict[str, Any]) -> None:
+def test_fingers_move_and_zoom_the_graph_on_a_phone(graph: Page, visit: dict[str, Any]) -> None:
     before, (x, y) = view(graph), middle(graph)
     session = graph.context.new_cdp_session(graph)
 
@@ -154,7 +154,7 @@ def test_fingers_move_and_zoom_it(graph: Page, visit: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("visit", [{"java_script_enabled": False}], ids=["no script"])
-def test_without_scripts_it_is_shown_whole(page: Page, run: None, visit: dict[str, Any]) -> None:
+def test_the_graph_is_shown_whole_without_javascript(page: Page, run: None, visit: dict[str, Any]) -> None:
     page.goto(ADDRESS)
     expect(page.locator("svg.fq-graph a").first).to_be_visible()
     expect(page.get_by_role("button", name="Zoom in")).to_have_count(0)

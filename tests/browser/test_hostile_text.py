@@ -76,7 +76,7 @@ def test_hostile_text_does_nothing(
             watch.complaints.append(f"{url} has {found}")
 
 
-def test_a_hole_in_what_is_shown_in_place_of_a_page_would_be_found(page: Page, watch: Watch, queue: FairQueue) -> None:
+def test_the_test_finds_script_in_a_page_that_replaces_another(page: Page, watch: Watch, queue: FairQueue) -> None:
     page.goto("/admin/django_fairque/queue/users/")
     page.set_content("<title>x</title><script>alert(1)</script><p><img src=/none.png onerror=alert(2)>")
     assert page.evaluate(ATTACKS) == ["script of this page", "img onerror"]

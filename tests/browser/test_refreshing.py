@@ -60,7 +60,7 @@ def test_figures_are_renewed_without_the_page(overview: Page, queue: FairQueue) 
     expect(overview.locator(".fq-tiles div").filter(has_text="Queued").locator("dd")).to_have_text("1")
 
 
-def test_nothing_is_asked_while_the_tab_is_hidden(overview: Page, watch: Watch) -> None:
+def test_a_hidden_tab_sends_no_requests(overview: Page, watch: Watch) -> None:
     refresh(overview)
     overview.evaluate(HIDE, arg=True)
     before = refreshes(watch)
@@ -70,7 +70,7 @@ def test_nothing_is_asked_while_the_tab_is_hidden(overview: Page, watch: Watch) 
         overview.evaluate(HIDE, arg=False)  # and at once when it is looked at again
 
 
-def test_what_was_opened_stays_open(overview: Page) -> None:
+def test_an_opened_section_stays_open_after_a_refresh(overview: Page) -> None:
     figures = overview.locator("details#fq-throughput-figures")
     figures.locator("summary").click()
     refresh(overview)
@@ -113,7 +113,7 @@ def test_chosen_rows_stay_chosen_and_no_others_become_so(page: Page, queue: Fair
     expect(page.locator("input[name=task]:checked")).to_have_count(0)
 
 
-def test_the_place_on_the_page_and_selected_text_stay(page: Page, queue: FairQueue) -> None:
+def test_the_scroll_position_and_the_selected_text_survive_a_refresh(page: Page, queue: FairQueue) -> None:
     queue.push_batch([Task.create(f"user{number}", 3, None) for number in range(20)])
     page.set_viewport_size({"width": 390, "height": 844})
     page.clock.install()
@@ -163,7 +163,7 @@ def test_the_title_and_the_status_line_are_renewed(overview: Page, queue: FairQu
     expect(overview.locator("#fq-status")).to_contain_text("No workers")
 
 
-def test_a_page_that_is_not_renewed_does_not_look_live(page: Page, queue: FairQueue, watch: Watch) -> None:
+def test_a_page_without_refreshing_says_that_it_is_not_live(page: Page, queue: FairQueue, watch: Watch) -> None:
     page.clock.install()
     page.goto("/admin/django_fairque/queue/dead-letters/")
     page.clock.run_for(2 * PERIOD)

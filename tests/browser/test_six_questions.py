@@ -117,34 +117,34 @@ def answer(page: Page, name: str, selector: str, **query: str) -> str:
     return " ".join(found.inner_text().split())
 
 
-def test_is_it_healthy(queue: FairQueue, page: Page) -> None:
+def test_the_overview_shows_that_the_queue_is_degraded(queue: FairQueue, page: Page) -> None:
     text = answer(page, "overview", "#fq-status")
     assert text.startswith("Degraded Something needs attention")
     assert "dead letters" in text
 
 
-def test_who_is_waiting_and_why(queue: FairQueue, page: Page) -> None:
+def test_the_page_of_users_says_who_waits_and_why(queue: FairQueue, page: Page) -> None:
     text = answer(page, "users", "#fq-summary")
     assert re.match("[0-9]+ users wait longer than expected because workers are busy|No user waits longer than", text)
     assert page.locator("#fq-content tbody tr").count() >= 50, "who they are, and what each of them waits for"
 
 
-def test_what_fails_most(queue: FairQueue, page: Page) -> None:
+def test_the_page_of_task_names_says_which_task_fails_most(queue: FairQueue, page: Page) -> None:
     text = answer(page, "task_names", "#fq-summary")
     assert text == "shop.charge fails most: 610 of 900 attempts (67.8 %) failed."
 
 
-def test_is_a_worker_stuck(queue: FairQueue, page: Page) -> None:
+def test_the_page_of_workers_names_a_stuck_process(queue: FairQueue, page: Page) -> None:
     text = answer(page, "workers", "#fq-summary")
     assert text.startswith(f"1 of {WORKERS + 1} processes is stuck: {HUNG} (silent for ")
 
 
-def test_when_will_the_backlog_be_done(queue: FairQueue, page: Page) -> None:
+def test_the_overview_says_when_the_backlog_will_be_done(queue: FairQueue, page: Page) -> None:
     text = answer(page, "overview", ".fq-trend")
     assert text.startswith("done in about")
 
 
-def test_what_did_this_customer_do_today(queue: FairQueue, page: Page) -> None:
+def test_the_page_of_a_user_shows_its_tasks_of_today(queue: FairQueue, page: Page) -> None:
     queue.push_batch([Task.create("acme", 3, number, name="shop.report") for number in range(12)])
     for number, lease in enumerate(queue.pop_batch(12, "worker-0", users=["acme"])):
         if number < 9:

@@ -26,7 +26,7 @@ def test_the_graph_of_a_pipeline_leads_to_its_tasks(index: Page, queue: FairQueu
     expect(page.get_by_role("region", name="Why is it waiting?")).to_contain_text("No worker is running")
 
 
-def test_all_that_match_are_canceled_slice_by_slice(index: Page, queue: FairQueue) -> None:
+def test_all_tasks_of_a_search_are_canceled_in_slices(index: Page, queue: FairQueue) -> None:
     queue.push_batch([Task.create("noisy", 3, number) for number in range(2100)])
     queue.push_batch([Task.create("acme", 3, number) for number in range(3)])
     page = index

@@ -64,7 +64,7 @@ def test_the_page_follows_the_demonstration(index: Page, queue: FairQueue, start
     assert navigations[-1].url.split("?")[0].endswith("/users/"), "nothing was loaded anew but the fragment"
 
 
-def test_the_members_of_an_organization_are_reached_from_it(index: Page, queue: FairQueue) -> None:
+def test_the_page_of_an_organization_leads_to_its_members(index: Page, queue: FairQueue) -> None:
     for user in ("acme/ann", "acme/bob"):
         queue.user(user).set_organization("acme")
     queue.push_batch([Task.create(user, 3, None) for user in ("acme/ann", "bolt")])

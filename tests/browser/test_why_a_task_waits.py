@@ -65,7 +65,7 @@ def scheduled(queue: FairQueue) -> tuple[str, str]:
     ],
     ids=lambda step: getattr(step, "__name__", ""),
 )
-def test_the_page_of_a_task_says_what_it_waits_for(
+def test_the_page_of_a_task_names_the_reason_of_its_wait(
     index: Page, queue: FairQueue, arrange: Callable[[FairQueue], tuple[str, str]], state: str
 ) -> None:
     push(queue, "cove", task_id="another's")

@@ -37,7 +37,7 @@ both = pytest.mark.parametrize("backend", [DJANGO, DJANGO_REDIS])
         ({"URL": "embedded://"}, "redis://i/1", []),
     ],
 )
-def test_by_the_settings(
+def test_a_cache_in_the_database_of_the_queues_is_found(
     check: Check, settings: Settings, backend: str, redis: Any, location: str, found: list[str]
 ) -> None:
     settings.CACHES = {
@@ -58,7 +58,7 @@ def test_by_the_settings(
         ({"CACHE_MIDDLEWARE_ALIAS": "queues", "MIDDLEWARE": [MIDDLEWARE]}, ["W002"]),
     ],
 )
-def test_an_alias_is_the_queues_own_unless_django_stores_in_it(
+def test_a_cache_alias_for_the_queues_is_no_conflict_unless_django_stores_in_it(
     check: Check, settings: Settings, backend: str, changes: dict[str, Any], found: list[str]
 ) -> None:
     settings.CACHES = {
@@ -70,7 +70,7 @@ def test_an_alias_is_the_queues_own_unless_django_stores_in_it(
     assert ids(check({"REDIS": {"CACHE": "queues"}})) == found
 
 
-def test_another_alias_of_the_queues_database(check: Check, settings: Settings) -> None:
+def test_two_cache_aliases_with_the_database_of_the_queues_are_found(check: Check, settings: Settings) -> None:
     settings.CACHES = {name: {"BACKEND": DJANGO, "LOCATION": "redis://h/1"} for name in ("queues", "pages")}
     (message,) = check({"REDIS": {"CACHE": "queues"}})
     assert message.msg == "the queues share the database h:6379 number 1 with the cache 'pages'"
@@ -78,7 +78,7 @@ def test_another_alias_of_the_queues_database(check: Check, settings: Settings) 
 
 @both
 @pytest.mark.parametrize(("db", "found"), [(0, ["W002"]), (1, ["W053"])])
-def test_one_server_by_two_names(
+def test_a_server_with_two_addresses_is_recognized_as_one(
     check: Check, settings: Settings, fit: Server, backend: str, db: int, found: list[str]
 ) -> None:
     link = fit.directory / "other.sock"
@@ -89,7 +89,7 @@ def test_one_server_by_two_names(
     assert ids(check(configuration, deploy=True)) == found
 
 
-def test_another_database_of_the_same_server_shares_its_memory(check: Check, settings: Settings, fit: Server) -> None:
+def test_a_cache_in_another_database_of_the_server_is_a_warning(check: Check, settings: Settings, fit: Server) -> None:
     settings.CACHES = {"pages": {"BACKEND": DJANGO, "LOCATION": f"unix://{fit.socket}?db=3"}}
     configuration = {"REDIS": {"URL": fit.url}}
     assert check(configuration) == []

@@ -41,7 +41,7 @@ def test_a_good_configuration_has_no_message(check: Check) -> None:
         ({"REDIS": HERE, "SCHEDULES": {"a": {**SCHEDULE, "CRON": "nightly"}}}, "E012"),
     ],
 )
-def test_each_kind_of_mistake_has_a_number(check: Check, fairque: Any, number: str) -> None:
+def test_each_kind_of_configuration_mistake_has_a_number(check: Check, fairque: Any, number: str) -> None:
     (message,) = check(fairque)
     assert isinstance(message, checks.Error)
     assert ids([message]) == [number]
@@ -55,7 +55,7 @@ def test_each_kind_of_mistake_has_a_number(check: Check, fairque: Any, number: s
         {"REDIS": HERE, "WORKER": {"QUEUES": ["mail"]}, "QUEUES": {"mail": {}}},
     ],
 )
-def test_what_only_just_fits(check: Check, fairque: Any) -> None:
+def test_settings_at_their_limits_pass_the_checks(check: Check, fairque: Any) -> None:
     assert check(fairque) == []
 
 
@@ -73,7 +73,7 @@ def test_a_cron_that_never_fires_is_named(check: Check, cron: str) -> None:
     assert "never fires" in message.msg
 
 
-def test_each_mistake_is_a_message_of_its_own(check: Check) -> None:
+def test_each_configuration_mistake_has_a_message(check: Check) -> None:
     messages = check({"REDIS": HERE, "QUEUE": {"PREFX": 1, "SHARDS": 999}}, FAIRQUE_WORKER__PROCESSES="x")
     assert ids(messages) == ["E001", "E002", "E002"]
     assert {message.msg for message in messages if message.id == "fairque.E001"} == {
@@ -82,21 +82,21 @@ def test_each_mistake_is_a_message_of_its_own(check: Check) -> None:
 
 
 class TestNoServer:
-    def test_in_production(self, check: Check) -> None:
+    def test_a_missing_server_is_an_error_in_production(self, check: Check) -> None:
         assert ids(check({})) == ["E005"]
 
-    def test_in_development(self, check: Check, settings: Settings) -> None:
+    def test_a_missing_server_is_no_error_in_development(self, check: Check, settings: Settings) -> None:
         settings.DEBUG = True
         assert check({}) == []
 
-    def test_in_a_test_run(self, check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_missing_server_is_no_error_in_a_test_run(self, check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(current, "interceptors", [])
         assert check({}) == []
         assert ids(check({"QUEU": {}})) == ["E001"]
 
 
 class TestVariables:
-    def test_one_with_one_underscore(self, check: Check) -> None:
+    def test_a_variable_with_a_single_underscore_is_a_warning(self, check: Check) -> None:
         (message,) = check(
             {"REDIS": HERE},
             FAIRQUE_REDIS_URL="redis://:hunter2@h",
@@ -110,7 +110,7 @@ class TestVariables:
         assert "hunter" not in str(message)
 
     @pytest.mark.parametrize(("name", "meant"), [("TRACNG", "TRACING"), ("ENQUEUE_ONCOMMIT", "ENQUEUE_ON_COMMIT")])
-    def test_a_misspelt_one(self, check: Check, name: str, meant: str) -> None:
+    def test_a_misspelled_variable_is_a_warning_with_a_suggestion(self, check: Check, name: str, meant: str) -> None:
         variables: dict[str, Any] = {f"FAIRQUE_{name}": "true", f"FAIRQUE_{meant}": "false"}
         (message,) = check({"REDIS": HERE}, **variables)
         assert ids([message]) == ["W001"]
@@ -119,11 +119,11 @@ class TestVariables:
     @pytest.mark.parametrize(
         "name", ["FAIRQUE_PORT", "FAIRQUE_SERVICE_HOST", "FAIRQUE_SETTINGS", "FAIRQUE_", "FAIRQUE"]
     )
-    def test_what_others_call_theirs(self, check: Check, name: str) -> None:
+    def test_variables_of_other_software_are_no_mistake(self, check: Check, name: str) -> None:
         variables: dict[str, Any] = {name: "1"}
         assert ids(check({"REDIS": HERE}, **variables)) == []
 
-    def test_it_may_be_why_something_else_is_missing(self, check: Check) -> None:
+    def test_a_missing_server_and_a_misnamed_variable_are_both_reported(self, check: Check) -> None:
         assert ids(check({}, FAIRQUE_REDIS_URL="redis://h")) == ["E005", "W001"]
 
 
@@ -135,7 +135,7 @@ def test_an_obsolete_key_is_a_warning(check: Check) -> None:
 
 class TestSweepIntervals:
     @pytest.mark.parametrize("value", [30, "30", timedelta(seconds=30)])
-    def test_one_that_is_reduced(self, check: Check, value: object) -> None:
+    def test_a_sweep_interval_that_is_too_long_is_a_warning(self, check: Check, value: object) -> None:
         first, second = check(
             {"REDIS": HERE, "QUEUE": {"SWEEP_INTERVAL": value}, "QUEUES": {"mail": {"QUEUE_CLEANUP_INTERVAL": 3600}}}
         )
@@ -143,7 +143,7 @@ class TestSweepIntervals:
         assert 'settings.FAIRQUE["QUEUE"]["SWEEP_INTERVAL"] is 30 seconds and is reduced to 5' in first.msg
         assert 'settings.FAIRQUE["QUEUES"]["mail"]["QUEUE_CLEANUP_INTERVAL"] is 3600 seconds' in second.msg
 
-    def test_the_largest_one_is_fine(self, check: Check) -> None:
+    def test_the_largest_sweep_interval_passes_the_checks(self, check: Check) -> None:
         assert check({"REDIS": HERE, "QUEUE": {"SWEEP_INTERVAL": 5}}) == []
 
 
@@ -156,6 +156,6 @@ def test_a_credential_provider_that_can_not_be_used(check: Check, path: str, dep
     assert path in error.msg
 
 
-def test_one_that_can(check: Check) -> None:
+def test_a_valid_credential_provider_passes_the_checks(check: Check) -> None:
     redis = {"HOST": "localhost", "CREDENTIAL_PROVIDER": "redis.credentials.UsernamePasswordCredentialProvider"}
     assert check({"REDIS": redis}) == []

@@ -37,19 +37,21 @@ def test_the_connection_is_encrypted(check: Check, redis: Any, found: list[str])
 
 
 @pytest.mark.parametrize(("mode", "found"), [("on", []), ("verify-only", ["W050"]), ("off", ["W050"])])
-def test_tasks_are_signed(check: Check, tmp_path: Any, settings: Settings, mode: str, found: list[str]) -> None:
+def test_the_deployment_check_warns_if_tasks_are_not_signed(
+    check: Check, tmp_path: Any, settings: Settings, mode: str, found: list[str]
+) -> None:
     settings.DEBUG = True
     redis = {"URL": f"embedded://{tmp_path}/server"}
     assert ids(check({"REDIS": redis, "SIGNING": mode}, deploy=True)) == [*found, "W052"]
     assert check({"REDIS": redis, "SIGNING": mode}) == []
 
 
-def test_only_when_asked_for(check: Check) -> None:
+def test_checks_of_a_server_run_only_with_the_deploy_option(check: Check) -> None:
     assert check({"REDIS": {"URL": f"redis://{AWAY}"}}) == []
     assert check({"REDIS": {"URL": "embedded://"}}) == []
 
 
-def test_of_a_cache_s_server(check: Check, settings: Settings) -> None:
+def test_the_deployment_check_examines_the_server_of_a_cache_alias(check: Check, settings: Settings) -> None:
     settings.CACHES = {"queues": {"BACKEND": DJANGO, "LOCATION": f"redis://{AWAY}"}}
     assert ids(check({"REDIS": {"CACHE": "queues"}}, deploy=True)) == ["E008", "W006"]
 

@@ -26,7 +26,7 @@ def test_every_number_in_the_code_is_documented_and_no_other() -> None:
     assert set(re.findall(NUMBER, source)) == set(rows())
 
 
-def test_each_has_one_row_one_anchor_and_something_to_do() -> None:
+def test_each_check_has_one_row_one_anchor_and_an_action_in_the_documentation() -> None:
     numbers = Counter(re.findall(rf"^\|.*?`{NUMBER}`", PAGE.read_text(), re.MULTILINE))
     assert set(numbers.values()) == {1}
     for number, (first, wrong, to_do) in rows().items():
@@ -35,7 +35,7 @@ def test_each_has_one_row_one_anchor_and_something_to_do() -> None:
         assert len(to_do) > 5, number
 
 
-def test_each_number_has_a_test() -> None:
+def test_each_number_of_a_check_has_a_test() -> None:
     tests = "".join(file.read_text() for file in TESTS.rglob("test_*.py"))
     named = set(re.findall(r'["\'](?:fairque\.)?([EW]\d{3})["\']', tests))
     assert set(rows()) - named == set()

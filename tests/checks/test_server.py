@@ -50,7 +50,9 @@ def test_a_server_that_is_fit(check: Check, fit: Server) -> None:
         ("maxmemory", "0", "W051"),
     ],
 )
-def test_how_it_is_set(check: Check, fit: Server, option: str, value: str, number: str) -> None:
+def test_the_deployment_check_reports_options_of_the_server_that_can_lose_tasks(
+    check: Check, fit: Server, option: str, value: str, number: str
+) -> None:
     with fit.client() as client:
         client.config_set(option, value)
     (message,) = check(at(fit), deploy=True)
@@ -83,7 +85,7 @@ def test_elasticache_may_have_a_log() -> None:
     assert "set DURABILITY in REDIS to managed-log (synchronous writes)" in str(message.hint)
 
 
-def test_a_replica_refuses(check: Check, fit: Server) -> None:
+def test_a_read_only_replica_fails_the_deployment_check(check: Check, fit: Server) -> None:
     with fit.client() as client:
         client.replicaof("127.0.0.1", 1)
     (message,) = check(at(fit), deploy=True)
@@ -100,7 +102,9 @@ def test_a_replica_refuses(check: Check, fit: Server) -> None:
         (["nopass", "-info"], {}, ["E015"]),
     ],
 )
-def test_who_may_ask(check: Check, fit: Server, rules: list[str], redis: dict[str, str], found: list[str]) -> None:
+def test_the_deployment_check_reports_wrong_credentials_and_missing_rights(
+    check: Check, fit: Server, rules: list[str], redis: dict[str, str], found: list[str]
+) -> None:
     with fit.client() as client:
         client.execute_command("ACL", "SETUSER", "default", "resetpass", *rules)
     messages = check(at(fit, **redis), deploy=True)
@@ -117,7 +121,7 @@ def test_a_database_that_is_not_there(check: Check, fit: Server) -> None:
 @pytest.mark.parametrize(
     ("version", "found"), [(b"7.1.9", ["E014"]), (b"7.2.4", ["W005", "W010"]), (b"7.2.9", ["W010"])]
 )
-def test_an_old_server(check: Check, fit: Server, version: bytes, found: list[str]) -> None:
+def test_an_old_server_fails_the_deployment_check(check: Check, fit: Server, version: bytes, found: list[str]) -> None:
     """Old servers are not to be had: a proxy changes only the version in what a current one says."""
     with Aged(fit, version) as url:
         messages = check({"REDIS": {"URL": url}}, deploy=True)
@@ -125,7 +129,7 @@ def test_an_old_server(check: Check, fit: Server, version: bytes, found: list[st
     assert all(f" {version.decode()} " in message.msg for message in messages)
 
 
-def test_every_primary_of_a_cluster_is_asked(check: Check, make_server: MakeServer, settings: Settings) -> None:
+def test_deployment_checks_examine_every_primary(check: Check, make_server: MakeServer, settings: Settings) -> None:
     (port, first), (_, second) = make_cluster(make_server, 2, "--appendonly", "yes", "--maxmemory", "1gb")
     configuration = {"REDIS": {"URL": f"redis://127.0.0.1:{port}", "CLUSTER": True}}
     assert check(configuration, deploy=True) == []
@@ -150,19 +154,19 @@ class TestSilence:
         assert ids([message]) == ["W006"]
         return message.msg
 
-    def test_down(self, check: Check, fit: Server) -> None:
+    def test_a_server_that_is_down_is_one_message_of_the_check(self, check: Check, fit: Server) -> None:
         fit.kill()
         assert "was not checked: the server can't be reached" in self.only_message(check, fit.url)
 
-    def test_suspended(self, check: Check, fit: Server) -> None:
+    def test_a_suspended_server_is_one_message_of_the_check(self, check: Check, fit: Server) -> None:
         os.kill(fit.pid, signal.SIGSTOP)
         assert "was not checked: " in self.only_message(check, fit.url)
 
-    def test_it_takes_connections_and_says_nothing(self, check: Check) -> None:
+    def test_a_server_that_never_answers_is_one_message_of_the_check(self, check: Check) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             self.only_message(check, f"redis://127.0.0.1:{silent.getsockname()[1]}")
 
-    def test_it_is_silent_as_a_cluster(self, check: Check) -> None:
+    def test_a_silent_cluster_is_one_message_of_the_check(self, check: Check) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             text = self.only_message(check, f"redis://127.0.0.1:{silent.getsockname()[1]}", CLUSTER=True)
         assert "was not checked: " in text
@@ -179,7 +183,7 @@ class TestSilence:
         monkeypatch.setattr(socket, "getaddrinfo", slow)
         assert self.only_message(check, "redis://localhost").endswith("it gave no answer within 2.5 s")
 
-    def test_what_the_command_prints(self, settings: Settings, fit: Server) -> None:
+    def test_the_check_command_prints_one_message_about_a_dead_server(self, settings: Settings, fit: Server) -> None:
         fit.kill()
         settings.FAIRQUE = at(fit)
         printed = StringIO()

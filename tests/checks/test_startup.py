@@ -62,7 +62,7 @@ def test_tasks_of_installed_apps_are_found(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_example_project_is_as_it_should_be() -> None:
+def test_the_example_project_passes_all_deployment_checks() -> None:
     command = [sys.executable, "manage.py", "check", "--deploy", "--tag", "fairque", "--fail-level", "WARNING"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("FAIRQUE_", "DJANGO_"))}
     done = subprocess.run(

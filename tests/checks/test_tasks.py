@@ -53,7 +53,7 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
 
 
 class TestMiddleware:
-    def test_of_the_setting_and_of_tasks(self, check: Check, source: Source) -> None:
+    def test_middleware_of_the_settings_and_of_tasks_is_checked(self, check: Check, source: Source) -> None:
         of_task = "@task(middleware=['shop_tasks.work', 'shop_tasks.gone'])\ndef other(): ...\n"
         source.load(f"{ONE}\n{of_task}")
         messages = check({**HERE, "MIDDLEWARE": ["no.such.Middleware", "django_fairque.TaskMiddleware"]})
@@ -69,7 +69,7 @@ class TestMiddleware:
 
 
 class TestDuplicates:
-    def test_in_one_module(self, check: Check, source: Source) -> None:
+    def test_two_functions_with_one_task_name_in_a_module_are_an_error(self, check: Check, source: Source) -> None:
         module = source.load(TWO)
         (message,) = check(HERE)
         assert ids([message]) == ["E011"]
@@ -78,7 +78,7 @@ class TestDuplicates:
         assert message.msg.endswith("shop_tasks.py:7)")
         assert registry.find("shop_tasks.work") is module.work  # as in the module itself
 
-    def test_of_a_function_that_makes_tasks(self, check: Check, source: Source) -> None:
+    def test_a_function_that_makes_two_tasks_of_one_name_is_an_error(self, check: Check, source: Source) -> None:
         source.load(FACTORY)
         assert ids(check(HERE)) == ["E011"]
 
@@ -87,16 +87,16 @@ class TestDuplicates:
         source.load("\n" + ONE)
         assert check(HERE) == []
 
-    def test_they_are_gone_when_the_module_is_mended_and_back_when_it_is_broken(
-        self, check: Check, source: Source
-    ) -> None:
+    def test_a_duplicate_task_name_is_no_error_after_its_correction(self, check: Check, source: Source) -> None:
         source.load(TWO)
         source.load(ONE)
         assert check(HERE) == []
         source.load(TWO)
         assert ids(check(HERE)) == ["E011"]
 
-    def test_in_two_modules_also_where_the_import_s_error_was_swallowed(self, check: Check, source: Source) -> None:
+    def test_a_duplicate_task_name_in_two_modules_is_an_error_if_the_import_s_exception_was_caught(
+        self, check: Check, source: Source
+    ) -> None:
         source.load(ONE)
         with pytest.raises(TaskUsageError, match=r"shop_tasks\.work and .*other; give one of them another name"):
 
@@ -112,7 +112,7 @@ class TestDuplicates:
         source.load(ONE).work.using(delay=5)
         assert check(HERE) == []
 
-    def test_one_function_declared_twice_is_one_function(self, check: Check, source: Source) -> None:
+    def test_one_function_that_is_declared_twice_is_no_duplicate(self, check: Check, source: Source) -> None:
         source.load(
             "from django_fairque import task\n\ndef work(): ...\n\none, two = task(work), task(timeout=5)(work)\n"
         )
@@ -122,7 +122,7 @@ class TestDuplicates:
         source.load(TWO + "\ntask(timeout=5)(work.function)\n")
         assert ids(check(HERE)) == ["E011"]
 
-    def test_they_are_told_of_beside_a_mistake_in_the_configuration(self, check: Check, source: Source) -> None:
+    def test_duplicate_task_names_are_reported_with_configuration_mistakes(self, check: Check, source: Source) -> None:
         source.load(TWO)
         assert ids(check({**HERE, "QUEU": {}})) == ["E001", "E011"]
 
@@ -139,11 +139,11 @@ class TestQueues:
             "'default', 'mail'; did you mean 'mail'?"
         )
 
-    def test_one_that_is(self, check: Check, source: Source) -> None:
+    def test_a_task_for_a_declared_queue_passes_the_checks(self, check: Check, source: Source) -> None:
         source.load(self.SOURCE)
         assert check({**HERE, "QUEUES": {"default": {}, "mial": {}}}) == []
 
-    def test_while_the_configuration_has_mistakes_nobody_knows(self, check: Check, source: Source) -> None:
+    def test_queues_of_tasks_are_not_checked_with_a_wrong_configuration(self, check: Check, source: Source) -> None:
         source.load(self.SOURCE)
         assert ids(check({**HERE, "QUEU": {}})) == ["E001"]
 
@@ -159,7 +159,7 @@ class TestSchedules:
         assert ids([message]) == ["E010"]
         assert "'nightly'" in message.msg
 
-    def test_one_that_can(self, check: Check, source: Source) -> None:
+    def test_a_schedule_with_a_valid_call_passes_the_checks(self, check: Check, source: Source) -> None:
         source.load(ONE)
         assert check(self.schedule()) == []
 

@@ -23,12 +23,12 @@ def handle(payload: object) -> None:
 
 class TestHandlers:
     @pytest.mark.parametrize("path", ["nowhere.handle", f"{__name__}.nothing", "django_fairque.checks.TAG"])
-    def test_one_that_can_not_be_used(self, check: Check, path: str) -> None:
+    def test_a_payload_handler_that_can_not_be_used_is_an_error(self, check: Check, path: str) -> None:
         (message,) = check({"REDIS": HERE, "WORKER": {"HANDLER": path}})
         assert ids([message]) == ["E007"]
         assert path in message.msg
 
-    def test_one_that_can(self, check: Check) -> None:
+    def test_a_valid_payload_handler_passes_the_checks(self, check: Check) -> None:
         assert check({"REDIS": HERE, "WORKERS": {"w": {"HANDLER": f"{__name__}.handle"}}}) == []
 
 
@@ -37,7 +37,7 @@ class TestLeases:
         ("lease", "timeout", "found"),
         [(15, 15, ["W003"]), (26, 15, ["W003"]), (27, 15, []), (15, 8, []), (30, 20, ["W003"])],
     )
-    def test_one_that_a_lost_answer_outlasts(
+    def test_a_lease_that_is_shorter_than_a_lost_reply_takes_is_a_warning(
         self, check: Check, lease: float, timeout: float, found: list[str]
     ) -> None:
         worker = {"LEASE_SECONDS": lease}
@@ -61,5 +61,7 @@ class TestQueues:
             ({"a": {"QUEUES": ["mail"]}}, []),  # default is declared by nobody
         ],
     )
-    def test_one_that_nobody_serves(self, check: Check, workers: dict[str, Any], found: list[str]) -> None:
+    def test_queues_without_a_worker_are_warnings(
+        self, check: Check, workers: dict[str, Any], found: list[str]
+    ) -> None:
         assert ids(check({"REDIS": HERE, "QUEUES": {"mail": {}}, "WORKERS": workers})) == found

@@ -41,7 +41,7 @@ def queue_as(redis: Any, nodes: list[tuple[int, Server]], url: str) -> Iterator[
             client.execute_command("ACL", "DELUSER", "producer", "worker", "viewer")
 
 
-def test_producers_push_workers_work_and_viewers_look(queue_as: Callable[[str], FairQueue]) -> None:
+def test_producers_push_workers_work_and_viewers_read(queue_as: Callable[[str], FairQueue]) -> None:
     producer, worker, viewer = (queue_as(role) for role in ("producer", "worker", "viewer"))
     producer.push_batch([task(f"user-{number}") for number in range(40)])
     leases = worker.pop_batch(100, "w")

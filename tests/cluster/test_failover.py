@@ -63,7 +63,7 @@ def is_done(queue: FairQueue) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("event", [pytest.param(fail_over, id="failover"), pytest.param(kill, id="kill")])
-def test_nothing_that_was_confirmed_is_lost(six: Six, run_worker: RunWorker, event: Callable[[Six, int], None]) -> None:
+def test_a_failover_loses_no_accepted_task(six: Six, run_worker: RunWorker, event: Callable[[Six, int], None]) -> None:
     victim = six.primary_of(VICTIM)
     there = users_of(six, victim)
     elsewhere = [user for port in six.nodes if port != victim for user in users_of(six, port)]
@@ -94,7 +94,7 @@ def test_nothing_that_was_confirmed_is_lost(six: Six, run_worker: RunWorker, eve
 
 
 @pytest.mark.slow
-def test_other_shards_go_on_while_one_is_gone(six: Six, run_worker: RunWorker) -> None:
+def test_other_shards_are_served_while_one_primary_is_down(six: Six, run_worker: RunWorker) -> None:
     victim = six.primary_of(VICTIM)
     (replica,) = six.replicas_of(victim)
     alive = [port for port in six.nodes if port not in (victim, replica) and six.replicas_of(port)]

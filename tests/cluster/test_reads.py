@@ -35,7 +35,7 @@ def owner(nodes: Nodes, shard: int) -> str:
     return f"127.0.0.1:{port}"
 
 
-async def test_each_shard_says_on_which_node_it_is(queue: FairQueue, nodes: Nodes, url: str) -> None:
+async def test_each_shard_names_its_node(queue: FairQueue, nodes: Nodes, url: str) -> None:
     found = queue.get_shard_stats()
     assert [(stats.shard, stats.node) for stats in found] == [(shard, owner(nodes, shard)) for shard in range(SHARDS)]
     assert sum(stats.depth for stats in found) == 60
@@ -45,7 +45,7 @@ async def test_each_shard_says_on_which_node_it_is(queue: FairQueue, nodes: Node
     await aclose_client(client)
 
 
-def test_health_looks_at_every_node(queue: FairQueue, nodes: Nodes) -> None:
+def test_health_examines_the_memory_of_every_node(queue: FairQueue, nodes: Nodes) -> None:
     """Whichever of them is in danger."""
     for shard in (0, 5, 11):
         (server,) = (server for port, server in nodes if owner(nodes, shard).endswith(f":{port}"))
@@ -58,7 +58,7 @@ def test_health_looks_at_every_node(queue: FairQueue, nodes: Nodes) -> None:
         assert not any("memory is" in reason for reason in queue.health().reasons)
 
 
-def test_one_full_node_of_several_is_not_the_end(queue: FairQueue, nodes: Nodes) -> None:
+def test_one_full_node_of_several_makes_the_queue_degraded_but_not_down(queue: FairQueue, nodes: Nodes) -> None:
     """The users of the others are served as before: down is a queue that takes nothing."""
     clients = [server.client() for _port, server in nodes]
     try:

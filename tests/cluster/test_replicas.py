@@ -39,7 +39,7 @@ def test_an_acknowledged_push_is_on_a_replica(six: Six) -> None:
         assert queue.check_invariants() == []
 
 
-async def test_so_it_is_for_coroutines(six: Six) -> None:
+async def test_an_acknowledged_push_of_a_coroutine_is_on_a_replica(six: Six) -> None:
     client = RedisConfig(url=six.url(), cluster=True).create_async_redis_client()
     queue = AsyncFairQueue(client, config=SAFE)
     pushed = {user: (await queue.push(task(user), now=NOW)).task_id for user in USERS}

@@ -122,7 +122,7 @@ def test_no_script_begins_on_a_slot_that_is_on_its_way(queue: FairQueue, nodes: 
     assert {lease.task_id for lease in queue.pop_batch(9, "w")} == {*before, "t"}
 
 
-async def test_coroutines_wait_for_it_too(queue: FairQueue, nodes: Nodes, url: str) -> None:
+async def test_coroutines_wait_for_a_slot_that_is_being_moved(queue: FairQueue, nodes: Nodes, url: str) -> None:
     (user,) = users_of(SHARD, 1)
     queue.push(task(user))
     client = RedisConfig(url=url, cluster=True).create_async_redis_client()

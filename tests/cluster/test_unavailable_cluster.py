@@ -35,7 +35,7 @@ def node(make_server: MakeServer, *args: str) -> int:
     return port
 
 
-def test_a_client_asks_when_it_is_used(nodes: Sequence[tuple[int, Server]]) -> None:
+def test_a_client_connects_to_the_cluster_only_when_it_is_used(nodes: Sequence[tuple[int, Server]]) -> None:
     """Made, asked what it is, and closed, without a word to any node; then once for all who come at once."""
     port, server = nodes[0]
     with server.client() as one:
@@ -83,7 +83,7 @@ def test_a_missing_password_is_reported_at_once(make_server: MakeServer) -> None
         one.config_set("requirepass", "")
 
 
-async def test_coroutines_are_told_too(make_server: MakeServer) -> None:
+async def test_coroutines_get_an_error_if_the_server_is_none_of_a_cluster(make_server: MakeServer) -> None:
     client = config_of(node(make_server)).create_async_redis_client()
     with pytest.raises(UnsupportedServerError, match="none of a cluster"):
         await AsyncFairQueue(client, config=PATIENT).get_stats()

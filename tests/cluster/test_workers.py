@@ -55,7 +55,7 @@ def is_done(queue: FairQueue) -> bool:
     return not any(states[state] for state in ("queued", "started", "scheduled", "deferred"))
 
 
-def test_a_burst_does_all_of_it(run_worker: RunWorker, queue: FairQueue, url: str) -> None:
+def test_a_burst_worker_runs_all_tasks_of_a_cluster(run_worker: RunWorker, queue: FairQueue, url: str) -> None:
     queue.push_batch([call(f"user-{number % 60}", "noop") for number in range(600)])
     chain: list[Task] = []
     for shard in (*range(SHARDS), 0):
@@ -70,7 +70,7 @@ def test_a_burst_does_all_of_it(run_worker: RunWorker, queue: FairQueue, url: st
 
 
 @pytest.mark.slow
-def test_ten_users_on_one_shard_and_one_on_another_get_the_same(
+def test_ten_users_on_one_shard_and_one_on_another_get_equal_service(
     run_worker: RunWorker, queue: FairQueue, redis: Any, url: str
 ) -> None:
     users = [*users_of(0, 10), *(user for shard in range(1, SHARDS) for user in users_of(shard, 1))]
@@ -111,7 +111,7 @@ def test_a_killed_process_loses_no_task(
     assert {task_id for task_id, _ in recorded(redis, "tests:ended")} == set(ids)
 
 
-async def test_coroutines_do_it_too(queue: FairQueue, url: str) -> None:
+async def test_coroutines_push_fetch_settle_and_read_on_a_cluster(queue: FairQueue, url: str) -> None:
     """Push, a graph over shards, fetch, settle and read, on the same cluster."""
     client = RedisConfig(url=url, cluster=True).create_async_redis_client()
     same = AsyncFairQueue(client, config=CONFIG)

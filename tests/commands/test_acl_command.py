@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .conftest import Run
 
 
-def test_what_is_printed_is_taken_by_the_server(queue: FairQueue, redis: Redis, run: Run) -> None:
+def test_a_server_accepts_the_printed_rules_of_all_roles(queue: FairQueue, redis: Redis, run: Run) -> None:
     printed = run("fairque_acl").splitlines()
     assert [line.split()[2] for line in printed] == [
         f"fairque-{role}" for role in ("producer", "worker", "viewer", "deployer")
@@ -52,7 +52,7 @@ def test_prefix_name_and_cluster(run: Run, queue: FairQueue, settings: Settings,
     assert "~other:{*}:stats " in run("fairque_acl", "--producer")
 
 
-def test_modes(run: Run, queue: FairQueue) -> None:
+def test_rules_of_access_follow_the_script_mode(run: Run, queue: FairQueue) -> None:
     assert "+fcall" in run("fairque_acl", "--worker")
     assert "eval" not in run("fairque_acl", "--worker", "--producer")
     scripts = run("fairque_acl", "--mode", "scripts")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .conftest import Bury, Push, Run
 
 
-def test_check_says_what_it_compared_names_each_violation_and_exits_1(push: Push, redis: Redis, run: Run) -> None:
+def test_the_check_command_counts_tasks_names_each_violation_and_exits_1(push: Push, redis: Redis, run: Run) -> None:
     task_id = push()
     assert run("fairque_check") == "queue 'default': no violation (1 queued)\n"
     redis.zrem("fq:{default:0}:state:queued", task_id)
@@ -33,7 +33,7 @@ def test_check_says_what_it_compared_names_each_violation_and_exits_1(push: Push
     assert "1 violation" in out.getvalue()
 
 
-def test_an_undeclared_queue_is_one_clear_line(queue: FairQueue, run: Run) -> None:
+def test_an_undeclared_queue_is_a_one_line_error(queue: FairQueue, run: Run) -> None:
     with pytest.raises(CommandError, match="did you mean 'default'"):
         run("fairque_check", "--queue", "defualt")
 
@@ -49,7 +49,7 @@ WITH_ACTIONS = {
 }
 
 
-def test_all_that_have_actions_are_tried() -> None:
+def test_all_commands_with_actions_are_tested() -> None:
     parsers = {name: load_command_class("django_fairque", name).create_parser("manage.py", name) for name in MINE}
     assert {name for name, parser in parsers.items() if "ACTION ..." in parser.format_usage()} == WITH_ACTIONS.keys()
 
@@ -78,7 +78,7 @@ def test_every_action_takes_the_queue(queue: FairQueue, run: Run, settings: Sett
             assert "--queue NAME" in action.format_usage(), f"{command} {name}"
 
 
-def test_users_are_listed_with_what_holds_for_them(queue: FairQueue, run: Run, push: Push) -> None:
+def test_users_are_listed_with_their_settings(queue: FairQueue, run: Run, push: Push) -> None:
     push()
     push("quiet\n*")
     run("fairque_user", "weight", "acme", "2.5")
@@ -131,7 +131,7 @@ def test_a_user_who_does_not_exist_is_reported(queue: FairQueue, run: Run, actio
         assert queue.user("typo").is_known() or name == "resume"
 
 
-def test_organizations_are_listed_with_what_holds_for_them(queue: FairQueue, run: Run, push: Push) -> None:
+def test_organizations_are_listed_with_their_settings(queue: FairQueue, run: Run, push: Push) -> None:
     push()
     shown = run("fairque_user", "organization", "acme", "a b\n").splitlines()
     assert shown[1].endswith("  organization 'a b\\n'")
@@ -186,13 +186,15 @@ def test_purge_cancels_what_waits(queue: FairQueue, run: Run, push: Push) -> Non
         (("fairque_dlq", "cleanup", "--older-than", "7"), "such as 90s, 10m, 2h or 7d, got '7'"),
     ],
 )
-def test_mistakes_end_with_one_clear_line(queue: FairQueue, run: Run, words: tuple[str, ...], expected: str) -> None:
+def test_wrong_arguments_of_operator_commands_are_one_line_errors(
+    queue: FairQueue, run: Run, words: tuple[str, ...], expected: str
+) -> None:
     queue.user("acme").pause()
     with pytest.raises(CommandError, match=expected):
         run(*words)
 
 
-def test_dead_letters_are_listed_shown_and_requeued(queue: FairQueue, run: Run, bury: Bury) -> None:
+def test_dead_letters_can_be_listed_shown_and_requeued_by_command(queue: FairQueue, run: Run, bury: Bury) -> None:
     entry, other = bury(), bury(user="bolt")
     listed = run("fairque_dlq", "list")
     assert entry in listed
@@ -208,7 +210,7 @@ def test_dead_letters_are_listed_shown_and_requeued(queue: FairQueue, run: Run, 
     assert queue.dlq.count() == 0
 
 
-def test_dead_letters_are_discarded_and_cleaned_up(queue: FairQueue, run: Run, bury: Bury) -> None:
+def test_dead_letters_can_be_discarded_and_removed_by_age_by_command(queue: FairQueue, run: Run, bury: Bury) -> None:
     entry = bury()
     bury()
     run("fairque_dlq", "discard", entry)
@@ -252,7 +254,7 @@ ALWAYS_ANSWER = {"fairque_health", "fairque_docs", "fairque_config"}
 
 @pytest.mark.parametrize("command", sorted(MINE - ALWAYS_ANSWER))
 @pytest.mark.django_db(databases=["default", "other"])
-def test_a_mistake_in_the_configuration_is_told_in_its_words(
+def test_commands_report_a_configuration_mistake_in_its_own_words(
     run: Run, settings: Settings, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     settings.FAIRQUE = {"REDIS": {"URL": "redis://127.0.0.1:1"}}

@@ -29,7 +29,7 @@ SECTIONS: dict[str, type[Options]] = {
 }
 
 
-def test_the_example_loads_as_it_stands_and_changes_nothing(
+def test_the_example_configuration_can_be_loaded_unchanged_and_equals_the_defaults(
     run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "fairque.yaml"
@@ -69,6 +69,6 @@ def test_the_options_that_are_commented_out_are_valid(run: Run, tmp_path: Path) 
     assert FairQueueConfig.from_yaml(tmp_path / "fairque.yaml").redis.sentinel is not None
 
 
-def test_without_an_option_the_command_says_which_there_is() -> None:
+def test_the_config_command_without_an_option_names_its_options() -> None:
     with pytest.raises(CommandError, match="--example"):
         call_command("fairque_config")

@@ -51,7 +51,7 @@ def test_a_null_is_another_payload_too(queue: FairQueue, run: Run, bury: Bury) -
     assert [queue.get_task(entry_id[:-2]).payload for entry_id in (entry, kept)] == [None, {"n": 2}]
 
 
-def test_what_is_shown_of_an_entry(run: Run, bury: Bury) -> None:
+def test_a_shown_dead_letter_has_its_facts_and_traceback_without_control_characters(run: Run, bury: Bury) -> None:
     try:
         raise ValueError("no\x1b[2J such")  # noqa: TRY301 - an error with a traceback
     except ValueError as error:
@@ -65,13 +65,13 @@ def test_what_is_shown_of_an_entry(run: Run, bury: Bury) -> None:
     assert "\x1b" not in shown
 
 
-def test_a_list_of_at_most_so_many(queue: FairQueue, run: Run, bury: Bury) -> None:
+def test_a_list_of_dead_letters_ends_at_its_limit(queue: FairQueue, run: Run, bury: Bury) -> None:
     entries = [bury() for _ in range(3)]
     assert [json.loads(line)["entry"] for line in run("list", "--json", "--limit", "2").splitlines()] == entries[:2]
     assert run("list", "--limit", "2").endswith("\n2 shown; there are more\n3 dead letters in queue 'default'\n")
 
 
-def test_a_list_goes_on_over_pages_that_hold_nothing_of_what_is_asked_for(run: Run, bury: Bury) -> None:
+def test_a_filtered_list_of_dead_letters_continues_over_pages_without_a_match(run: Run, bury: Bury) -> None:
     for _ in range(120):
         bury()
     last = bury(user="bolt")
@@ -93,7 +93,7 @@ def test_groups_say_how_many_were_looked_at(run: Run, bury: Bury) -> None:
     assert run("groups", "--user", "bolt").splitlines()[-1] == "1 group of 1 dead letter, of 3 looked at"
 
 
-def test_all_that_match_after_a_yes(
+def test_all_matching_dead_letters_are_requeued_after_a_confirmation(
     queue: FairQueue, run: Run, bury: Bury, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for user in ("acme", "acme", "bolt"):
@@ -105,7 +105,7 @@ def test_all_that_match_after_a_yes(
 
 
 @pytest.mark.parametrize("text", ["n\n", "\n", "", "sure\n"])
-def test_nothing_is_changed_without_a_yes(
+def test_no_dead_letter_is_changed_without_a_confirmation(
     queue: FairQueue, run: Run, bury: Bury, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     bury()
@@ -115,13 +115,13 @@ def test_nothing_is_changed_without_a_yes(
     assert queue.dlq.count() == 1
 
 
-def test_at_most_so_many_of_all(queue: FairQueue, run: Run, bury: Bury) -> None:
+def test_a_limit_bounds_a_change_of_all_dead_letters(queue: FairQueue, run: Run, bury: Bury) -> None:
     entries = [bury() for _ in range(3)]
     assert run("discard", "--all", "--limit", "2", "--yes", "--name", "mail.send") == "2 discarded\n"
     assert [entry.entry_id for entry in queue.dlq.list().items] == entries[2:]
 
 
-def test_those_that_are_not_there_any_more_are_told_of(queue: FairQueue, run: Run, bury: Bury) -> None:
+def test_dead_letters_that_no_longer_exist_are_reported(queue: FairQueue, run: Run, bury: Bury) -> None:
     first, second = bury(), bury()
     assert run("discard", "--all", "--yes", "--older-than", "1d") == "0 discarded\n"
     queue.dlq.discard(first)
@@ -147,7 +147,9 @@ def test_those_that_are_not_there_any_more_are_told_of(queue: FairQueue, run: Ru
         (("cleanup", "--older-than", "99999d"), "older_than must be a number of seconds"),
     ],
 )
-def test_mistakes_change_nothing(queue: FairQueue, run: Run, bury: Bury, words: tuple[str, ...], expected: str) -> None:
+def test_wrong_arguments_change_no_dead_letter(
+    queue: FairQueue, run: Run, bury: Bury, words: tuple[str, ...], expected: str
+) -> None:
     bury()
     with pytest.raises(CommandError, match=expected) as error:
         run(*words)

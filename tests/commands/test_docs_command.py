@@ -42,11 +42,11 @@ def test_a_check_is_printed_by_its_number(run: Run, settings: Settings, topic: s
         ("W052", "DEBUG"),
     ],
 )
-def test_what_was_printed_is_explained(run: Run, line: str, words: str) -> None:
+def test_the_docs_command_explains_a_printed_line(run: Run, line: str, words: str) -> None:
     assert words in run("fairque_docs", *line.split()).replace("\n    ", " ")
 
 
-def test_without_a_topic_it_lists_all(run: Run) -> None:
+def test_the_docs_command_lists_all_topics_without_an_argument(run: Run) -> None:
     listed = run("fairque_docs")
     assert "E001, E002" in re.sub(r"\s+", " ", listed)
     for title in ("BacklogFullError", "Nothing runs: ", "head start"):
@@ -54,7 +54,7 @@ def test_without_a_topic_it_lists_all(run: Run) -> None:
     assert all(len(line) <= 110 for line in listed.splitlines())
 
 
-def test_many_entries_are_listed_by_their_titles(run: Run) -> None:
+def test_a_topic_with_many_entries_lists_their_titles(run: Run) -> None:
     listed = run("fairque_docs", "memory")
     assert re.match(r"\d+ entries; name one of them:\n", listed)
     assert "  the server is out of memory\n" in listed
@@ -87,7 +87,7 @@ def test_every_message_is_found_by_its_text() -> None:
 
 
 @pytest.mark.parametrize("page", documentation.OFFLINE_PAGES)
-def test_each_page_has_entries_with_titles_and_texts(page: str) -> None:
+def test_each_offline_page_has_entries_with_titles_and_texts(page: str) -> None:
     found = [entry for entry in documentation.all_entries() if entry.page == page]
     assert len(found) >= 20
     for entry in found:

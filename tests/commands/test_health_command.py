@@ -68,7 +68,7 @@ def test_a_worker_that_hangs_or_has_no_file_is_down(file: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '"x"', '{"time": "x", "status": "healthy", "reasons": []}'])
-def test_another_file_is_down(file: Path, text: str) -> None:
+def test_a_file_that_is_no_health_file_means_that_the_worker_is_down(file: Path, text: str) -> None:
     file.write_text(text)
     code, out = health(file)
     assert code == 2

@@ -36,7 +36,7 @@ def with_json() -> Iterator[str]:
         yield from (words for words, parser in parts if "--json" in parser.format_help())
 
 
-def test_the_page_has_them_all() -> None:
+def test_the_documentation_names_every_command_with_json_output() -> None:
     assert sorted(SAID) == sorted(with_json())
 
 
@@ -59,7 +59,7 @@ def test_a_line_for_each(words: str, queue: FairQueue, run: Run, bury: Bury) -> 
 
 
 @pytest.mark.parametrize("words", [words for words, said in SAID.items() if said.startswith("one line")])
-def test_one_line(words: str, queue: FairQueue) -> None:
+def test_a_single_json_result_is_one_line(words: str, queue: FairQueue) -> None:
     out = StringIO()
     with suppress(SystemExit):  # health says by its exit code how the queue is
         call_command(*words.split(), "--json", stdout=out)
@@ -67,7 +67,7 @@ def test_one_line(words: str, queue: FairQueue) -> None:
     assert isinstance(json.loads(line), list if "a list" in SAID[words] else dict)
 
 
-def test_a_user_is_what_stats_say_of_it(queue: FairQueue, run: Run, push: Push) -> None:
+def test_the_json_of_a_user_equals_its_statistics(queue: FairQueue, run: Run, push: Push) -> None:
     push("ann")
     push("b\u00f6b\n")
     queue.user("ann").set_rate("100/m")
@@ -80,7 +80,7 @@ def test_a_user_is_what_stats_say_of_it(queue: FairQueue, run: Run, push: Push) 
     assert json.loads(member)["rate"] == "100/60s"
 
 
-def test_there_may_be_more_users_than_a_page(queue: FairQueue, run: Run, push: Push) -> None:
+def test_the_json_list_of_users_continues_over_all_pages(queue: FairQueue, run: Run, push: Push) -> None:
     for number in range(205):
         push(f"user-{number:03}")
     lines = run("fairque_user", "list", "--json").splitlines()

@@ -53,7 +53,7 @@ def test_tasks_since_an_age(run: Run, queue: FairQueue, push: Push) -> None:
     assert json.loads(line)["task"] == new
 
 
-def test_dead_letters_since_an_age(run: Run, bury: Bury) -> None:
+def test_dead_letters_can_be_listed_since_an_age(run: Run, bury: Bury) -> None:
     entry = bury()
     assert entry in run("fairque_dlq", "list", "--since", "1h")
     assert len(run("fairque_dlq", "groups", "--since", "1h", "--json").splitlines()) == 1
@@ -77,6 +77,6 @@ def test_no_more_rows_are_sorted_than_the_limit(run: Run, push: Push, monkeypatc
         (("fairque_task", "list", "--limit", "many"), "expected a whole number of at least 1, got 'many'"),
     ],
 )
-def test_mistakes_in_options_end_it_with_one_line(run: Run, words: tuple[str, ...], said: str) -> None:
+def test_wrong_options_of_a_list_are_one_line_errors(run: Run, words: tuple[str, ...], said: str) -> None:
     with pytest.raises(CommandError, match=said):
         run(*words)

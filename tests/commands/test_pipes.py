@@ -70,14 +70,14 @@ def test_an_output_that_is_closed_is_none(server: Server, queue: FairQueue, clos
     assert "Error" not in done.stderr
 
 
-def test_all_but_the_worker_print_for_a_reader() -> None:
+def test_all_commands_but_the_worker_handle_closed_output() -> None:
     mine = [name for name, app in get_commands().items() if app == "django_fairque"]
     others = {name for name in mine if not isinstance(load_command_class("django_fairque", name), PrintingCommand)}
     assert others == {"fairque_worker"}
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"], ids=["written at the end", "written meanwhile"])
-def test_nobody_may_read(queue: FairQueue, server: Server, unbuffered: str) -> None:
+def test_a_command_without_a_reader_of_its_output_exits_1(queue: FairQueue, server: Server, unbuffered: str) -> None:
     assert unread(server, "fairque_acl", unbuffered=unbuffered) == (1, "")
 
 

@@ -64,11 +64,11 @@ def lines(run: Run, *words: str) -> list[str]:
     ids=lambda words: " ".join(words[:2]),
 )
 @pytest.mark.usefixtures("first")
-def test_what_is_there(run: Run, words: tuple[str, ...]) -> None:
+def test_output_about_stored_tasks_contains_no_control_characters(run: Run, words: tuple[str, ...]) -> None:
     assert SHOWN in "\n".join(lines(run, *words))
 
 
-def test_one_that_ran(queue: FairQueue, run: Run, first: str) -> None:
+def test_output_about_a_finished_run_contains_no_control_characters(queue: FairQueue, run: Run, first: str) -> None:
     lease = queue.pop("w" + BAD)
     assert lease is not None
     assert f" by w{SHOWN}" in "\n".join(lines(run, "fairque_task", "show", first))
@@ -79,7 +79,7 @@ def test_one_that_ran(queue: FairQueue, run: Run, first: str) -> None:
         assert SHOWN in "\n".join(lines(run, "fairque_dlq", *words))
 
 
-def test_what_is_wrong_and_mended(run: Run, redis: Redis, first: str) -> None:
+def test_output_about_repaired_keys_contains_no_control_characters(run: Run, redis: Redis, first: str) -> None:
     redis.zrem("fq:{default:0}:state:queued", first)
     assert f"task:{SHOWN}" in "\n".join(lines(run, "fairque_check", "--repair")).replace("task:a", "task:")
 

@@ -32,14 +32,14 @@ def entry(bury: Bury) -> str:
 @pytest.mark.parametrize(
     "words", [("show", "{}"), ("list",), ("list", "--json"), ("groups",)], ids=["show", "list", "json", "groups"]
 )
-def test_of_dead_letters(run: Run, entry: str, words: tuple[str, ...]) -> None:
+def test_output_about_dead_letters_hides_secrets(run: Run, entry: str, words: tuple[str, ...]) -> None:
     words = ("fairque_dlq", *(word.format(entry) for word in words))
     assert "swordfish" not in run(*words)
     assert "refused: password=" in run(*words)
     assert "swordfish" in run(*words, "--unredacted")
 
 
-def test_of_a_task(run: Run, queue: FairQueue, entry: str) -> None:
+def test_output_about_a_task_hides_secrets(run: Run, queue: FairQueue, entry: str) -> None:
     words = ("fairque_task", "show", entry[:-2])
     shown = run(*words)
     assert "swordfish" not in shown
@@ -47,7 +47,7 @@ def test_of_a_task(run: Run, queue: FairQueue, entry: str) -> None:
     assert 'payload   {"token":"swordfish","order":4711}' in run(*words, "--unredacted")
 
 
-def test_of_results_and_values_that_are_passed_on(run: Run, queue: FairQueue) -> None:
+def test_output_about_results_and_passed_values_hides_secrets(run: Run, queue: FairQueue) -> None:
     queue.push_graph([Task.create("acme", 3, {}, task_id="a")], "r1")
     queue.xcom("r1").push("api_key", "swordfish")
     lease = queue.pop("w")
@@ -64,7 +64,7 @@ def test_a_payload_with_something_hidden_is_not_taken_back(run: Run, queue: Fair
     assert queue.dlq.count() == 1
 
 
-def test_of_a_payload_that_is_no_json(run: Run, queue: FairQueue, entry: str, redis: Redis) -> None:
+def test_a_payload_that_is_no_json_is_not_printed(run: Run, queue: FairQueue, entry: str, redis: Redis) -> None:
     replace_payload(redis, entry[:-2], b'{"token": "swordfish')
     for words in (("fairque_dlq", "show", entry), ("fairque_task", "show", entry[:-2])):
         shown = run(*words)

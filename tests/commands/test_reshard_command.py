@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .conftest import Push, Run
 
 
-def test_a_queue_grows(run: Run, queue: FairQueue, settings: Settings) -> None:
+def test_reshard_command_moves_an_empty_queue_to_more_shards(run: Run, queue: FairQueue, settings: Settings) -> None:
     queue.user("acme").set_weight(3)
     printed = run("fairque_reshard", "--shards", "3")
     assert "lies on 3 shards now (before: 1)" in printed
@@ -28,7 +28,7 @@ def test_a_queue_grows(run: Run, queue: FairQueue, settings: Settings) -> None:
     assert "already; nothing was changed" in run("fairque_reshard", "--shards", "3")
 
 
-def test_one_that_is_not_drained_is_refused(run: Run, push: Push) -> None:
+def test_the_reshard_command_refuses_a_queue_that_is_not_drained(run: Run, push: Push) -> None:
     push()
     with pytest.raises(CommandError, match="can't be moved to other shards yet: 1 task is queued"):
         run("fairque_reshard", "--shards", "3")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 TASK = "library.tasks.analyse_document"
 
 
-def test_from_adding_to_removing(queue: FairQueue, run: Run) -> None:
+def test_the_schedule_command_adds_shows_and_removes_a_schedule(queue: FairQueue, run: Run) -> None:
     added = run(
         *("fairque_schedule", "add", "nightly", "--task", TASK, "--cron", "30 4 * * *", "--timezone", "Asia/Tokyo"),
         *("--args", '["acme", 7]', "--missed", "one", "--expires", "3600"),
@@ -52,7 +52,7 @@ def test_declared_schedules_are_adopted(queue: FairQueue, run: Run) -> None:
 
 
 @pytest.mark.usefixtures("queue")
-def test_more_instants_than_the_calendar_has(run: Run) -> None:
+def test_upcoming_runs_of_a_schedule_end_with_the_calendar(run: Run) -> None:
     run("fairque_schedule", "add", "leap", "--task", TASK, "--cron", "0 0 29 2 *", "--args", '["acme", 7]')
     assert run("fairque_schedule", "next", "leap", "-n", "3000").splitlines()[-1].startswith("9996-02-29 00:00:00")
 
@@ -72,6 +72,6 @@ def test_more_instants_than_the_calendar_has(run: Run) -> None:
         (("remove", "nobody"), "has no schedule 'nobody'"),
     ],
 )
-def test_mistakes_end_it_with_one_line(run: Run, words: tuple[str, ...], said: str) -> None:
+def test_wrong_arguments_of_a_schedule_command_are_one_line_errors(run: Run, words: tuple[str, ...], said: str) -> None:
     with pytest.raises(CommandError, match=said):
         run("fairque_schedule", *words)

@@ -44,7 +44,7 @@ def test_stats_say_what_lies_on_each(queue: FairQueue, run: Run) -> None:
     assert sum(int(queued) for *_, queued in lines) == 30
 
 
-def test_a_queue_of_one_shard_has_one(server: Server, redis: Redis, settings: Settings, run: Run) -> None:
+def test_stats_of_a_single_shard_have_one_shard(server: Server, redis: Redis, settings: Settings, run: Run) -> None:
     settings.FAIRQUE = {"REDIS": {"URL": server.url}}
     get_queue().push(Task.create("ann", 3, None))
     (shard,) = json.loads(run("fairque_stats", "--json"))["shards"]
@@ -52,7 +52,7 @@ def test_a_queue_of_one_shard_has_one(server: Server, redis: Redis, settings: Se
     assert "shard" not in run("fairque_stats")
 
 
-def test_who_waits_for_most_is_found_on_any(queue: FairQueue, run: Run) -> None:
+def test_the_longest_backlogs_of_users_are_found_on_all_shards(queue: FairQueue, run: Run) -> None:
     queue.push_batch(
         [Task.create(user, 3, None) for user in ("user-3", "user-4", "user-5", "user-6") for _ in range(5)]
     )

@@ -51,7 +51,7 @@ def push(queue: FairQueue, user: str, n: int = 1, now: float | None = None, prio
     queue.push_batch([Task.create(user, priority, None) for _ in range(n)], now=now)
 
 
-def test_promotions_are_told_by_where_they_came_from(queue: FairQueue, run: Run) -> None:
+def test_promotions_are_counted_by_their_former_class(queue: FairQueue, run: Run) -> None:
     assert "moved up 0\n" in run()
     now = time.time() - 200_000
     push(queue, "u", 2, now, priority=2)
@@ -74,7 +74,7 @@ def test_limits_that_are_exceeded_and_deployments_are_shown(
     assert json.loads(run("--json"))["over_limit"] == ["queue default: ready tasks 2, over 1"]
 
 
-def test_those_who_wait_for_most_are_found_behind_a_thousand_who_wait_for_nothing(queue: FairQueue, run: Run) -> None:
+def test_users_with_the_longest_backlogs_are_found_behind_a_thousand_without_tasks(queue: FairQueue, run: Run) -> None:
     queue.push_batch([Task.create(f"idle{i}", 3, None) for i in range(1200)])
     for lease in [*queue.pop_batch(1000, "w"), *queue.pop_batch(1000, "w")]:
         queue.finish(lease)
@@ -93,7 +93,7 @@ def test_few_users_are_all_looked_at(queue: FairQueue, run: Run) -> None:
     assert run("--top", "3").splitlines()[-1].split() == ["acme", "1", "0", "0", "0"]
 
 
-def test_one_user_with_what_holds_for_it_and_what_it_had(queue: FairQueue, run: Run) -> None:
+def test_the_stats_of_one_user_show_its_settings_and_figures(queue: FairQueue, run: Run) -> None:
     now = time.time() - time.time() % 3600  # this hour by the clock counts in whole
     push(queue, "acme", 2, now, priority=6)
     lease = queue.pop("w", now=now + 10)
@@ -115,7 +115,7 @@ def test_one_user_with_what_holds_for_it_and_what_it_had(queue: FairQueue, run: 
     )
 
 
-def test_blocks_one_after_another(queue: FairQueue, run: Run) -> None:
+def test_watched_stats_are_printed_in_blocks(queue: FairQueue, run: Run) -> None:
     blocks = run("--watch", "0.001", "--count", "3").split("\n\n" + time.strftime("%Y-", time.gmtime()))
     assert len(blocks) == 3
     assert re.match(TIME + "\nqueue 'default'", blocks[0])
@@ -150,7 +150,9 @@ def test_a_server_that_is_away_does_not_end_the_watch(run: Run, make_server: Mak
         (("--watch", "--user", ""), "user_id must"),
     ],
 )
-def test_mistakes_end_with_one_clear_line(queue: FairQueue, run: Run, words: tuple[str, ...], expected: str) -> None:
+def test_wrong_arguments_of_the_stats_command_are_one_line_errors(
+    queue: FairQueue, run: Run, words: tuple[str, ...], expected: str
+) -> None:
     with pytest.raises(CommandError, match=expected):
         run(*words)
 
@@ -178,7 +180,7 @@ def interrupted(child: subprocess.Popen[str]) -> tuple[int, str]:
     return child.wait(DEADLINE), (child.stderr or StringIO()).read()
 
 
-def test_a_look_into_a_pipe_is_there_at_once_and_ctrl_c_ends_it(queue: FairQueue, server: Server) -> None:
+def test_watched_stats_are_written_to_a_pipe_at_once_and_end_with_ctrl_c(queue: FairQueue, server: Server) -> None:
     with process(server, subprocess.PIPE) as child:
         output: IO[str] = child.stdout or StringIO()
         assert re.fullmatch(TIME + "\n", output.readline())
@@ -216,7 +218,7 @@ def test_no_sleep_is_longer_than_ctrl_c_may_go_unnoticed(
     assert slept == [0.5] * 3
 
 
-def test_the_backlogs_development_is_one_line(queue: FairQueue, run: Run, settings: Settings) -> None:
+def test_the_trend_of_the_backlog_is_one_line_of_the_stats(queue: FairQueue, run: Run, settings: Settings) -> None:
     settings.LANGUAGE_CODE = "ja"
     now = time.time() // 60 * 60
     push(queue, "u", 900, now - 300)

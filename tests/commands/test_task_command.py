@@ -27,7 +27,7 @@ def graph(queue: FairQueue) -> None:
 
 
 @pytest.mark.usefixtures("graph")
-def test_a_task_and_what_it_waits_for(queue: FairQueue, run: Run) -> None:
+def test_a_shown_task_lists_its_dependencies(queue: FairQueue, run: Run) -> None:
     shown = run("fairque_task", "show", "b")
     for words in (
         "state     deferred",
@@ -44,7 +44,7 @@ def test_a_task_and_what_it_waits_for(queue: FairQueue, run: Run) -> None:
     assert 'result    {"rows": 3}' in run("fairque_task", "show", "a")
 
 
-def test_that_no_worker_knows_its_name_comes_first(queue: FairQueue, run: Run) -> None:
+def test_the_first_reason_shown_is_that_no_worker_knows_the_task_s_name(queue: FairQueue, run: Run) -> None:
     queue.heartbeat("w:1", {"users": "*", "unknown_tasks": '["gone"]'})
     queue.push(Task.create("ann", 3, 1, name="gone", task_id="t", execute_after=4e9))
     why = [line.split(None, 1)[1] for line in run("fairque_task", "show", "t").splitlines() if line.startswith("why ")]
@@ -53,7 +53,7 @@ def test_that_no_worker_knows_its_name_comes_first(queue: FairQueue, run: Run) -
 
 
 @pytest.mark.usefixtures("graph")
-def test_how_often_a_task_was_given_back(queue: FairQueue, run: Run) -> None:
+def test_a_shown_task_says_how_often_it_was_given_back(queue: FairQueue, run: Run) -> None:
     assert "given back" not in run("fairque_task", "show", "a")
     for _ in range(2):
         lease = queue.pop("w")
@@ -63,7 +63,7 @@ def test_how_often_a_task_was_given_back(queue: FairQueue, run: Run) -> None:
 
 
 @pytest.mark.usefixtures("graph")
-def test_a_run(run: Run) -> None:
+def test_a_shown_run_lists_the_states_of_its_tasks(run: Run) -> None:
     head, _columns, *tasks = run("fairque_task", "run", "r1").splitlines()
     assert head == "run r1: running (1 queued, 2 deferred)"
     assert [line.split()[:2] for line in tasks] == [["a", "queued"], ["b", "deferred"], ["c", "deferred"]]
@@ -77,7 +77,7 @@ def test_a_run(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("graph")
-def test_listing_and_canceling(run: Run) -> None:
+def test_the_task_command_lists_and_cancels_tasks(run: Run) -> None:
     lines = run("fairque_task", "list", "--state", "deferred", "--user", "acme").splitlines()
     assert [line.split()[0] for line in lines] == ["task", "b", "c"]
     assert run("fairque_task", "list", "--limit", "1").endswith("1 shown; there are more\n")
@@ -89,7 +89,7 @@ def test_listing_and_canceling(run: Run) -> None:
     "words", [("show", "nobody"), ("cancel", "nobody"), ("run", "nobody"), ("cancel-run", "nobody")]
 )
 @pytest.mark.usefixtures("queue")
-def test_what_is_not_there_is_one_clear_line(run: Run, words: tuple[str, str]) -> None:
+def test_an_unknown_task_or_run_is_a_one_line_error(run: Run, words: tuple[str, str]) -> None:
     with pytest.raises(CommandError, match="'nobody'"):
         run("fairque_task", *words)
 

@@ -43,7 +43,7 @@ def notified(app: QueueApp) -> str:
     return "\n".join(notification.message for notification in app._notifications)
 
 
-async def test_shows_running_tasks_and_users(queue: FairQueue, push: Push) -> None:
+async def test_the_top_command_shows_running_tasks_and_users(queue: FairQueue, push: Push) -> None:
     for user, tasks in (("acme", 3), (HOSTILE, 1)):
         for _ in range(tasks):
             push(user)
@@ -83,7 +83,7 @@ async def test_keys_pause_and_weigh_the_selected_user(queue: FairQueue, push: Pu
         assert not queue.user("acme").stats().paused
 
 
-async def test_the_selected_user_stays_selected_when_others_come_before_it(queue: FairQueue, push: Push) -> None:
+async def test_the_selected_user_stays_selected_when_other_rows_are_added_above(queue: FairQueue, push: Push) -> None:
     push("acme")
     app = QueueApp(queue, rows=1)
     async with app.run_test() as pilot:
@@ -132,13 +132,13 @@ async def test_a_server_that_is_away_is_named_and_the_keys_work(make_server: Mak
         (("--limit", "151"), "from 1 to 150"),
     ],
 )
-def test_mistakes_end_it_with_one_line(run: Run, words: tuple[str, ...], message: str) -> None:
+def test_wrong_arguments_of_the_top_command_are_one_line_errors(run: Run, words: tuple[str, ...], message: str) -> None:
     with pytest.raises(CommandError, match=message):
         run("fairque_top", *words)
 
 
 @pytest.mark.usefixtures("queue")
-def test_without_the_package(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_top_command_without_its_package_says_which_to_install(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("django_fairque.management.commands.fairque_top.find_spec", lambda _: None)
     assert importlib.util.find_spec("textual")
     with pytest.raises(CommandError, match=r'needs the package textual: install "django-fairque\[terminal\]"'):

@@ -57,7 +57,7 @@ def start(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start
         ("--queue default mail --burst --queue sms", ["default", "mail", "sms"]),
     ],
 )
-def test_it_takes_several_queues_at_once_or_one_by_one(start: Start, words: str, queues: list[str]) -> None:
+def test_a_worker_takes_several_queues_in_one_option_or_several(start: Start, words: str, queues: list[str]) -> None:
     assert list(start(*words.split())["options"].queues) == queues
     assert get_config().worker.queues == queues
 
@@ -82,7 +82,7 @@ def test_it_takes_several_queues_at_once_or_one_by_one(start: Start, words: str,
         (["--processes", "0", "--max-tasks", "-1"], "2 mistakes in the configuration\n- --processes: "),
     ],
 )
-def test_a_mistake_names_the_option_as_it_was_typed(start: Start, words: list[str], expected: str) -> None:
+def test_a_mistake_in_an_option_is_named_as_it_was_typed(start: Start, words: list[str], expected: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         start(*words)
     assert str(caught.value).startswith(expected)
@@ -108,7 +108,7 @@ def test_a_worker_that_is_configured_for_nobody_says_so(start: Start, settings: 
         (["--reload"], False, StringIO(), True),
     ],
 )
-def test_it_watches_the_code_when_a_person_would_want_that_unless_told(
+def test_the_worker_reloads_changed_code_only_in_a_developer_s_terminal(
     start: Start,
     settings: Settings,
     monkeypatch: pytest.MonkeyPatch,

@@ -52,7 +52,7 @@ def test_commands_and_their_options_exist(name: str, arguments: list[str]) -> No
     command.create_parser("manage.py", name).parse_args(arguments)
 
 
-def test_each_way_runs_a_worker_and_asks_for_its_health() -> None:
+def test_each_deployment_runs_a_worker_and_checks_its_health() -> None:
     of_worker = {command.where for command in ALL for name, _ in command.names if name == "fairque_worker"}
     assert of_worker == {"shop-worker.service", "compose.yaml worker", "shop-worker"}
     of_health = {command.where for command in ALL for name, _ in command.names if name == "fairque_health"}
@@ -76,7 +76,7 @@ def test_probes_read_the_file_that_the_worker_writes() -> None:
     assert option("shop-worker.service", "--health-file").startswith(f"/run/{service['RuntimeDirectory']}/")
 
 
-def test_whoever_stops_a_worker_waits_longer_than_it_does() -> None:
+def test_the_stop_timeout_of_a_service_is_longer_than_the_worker_s() -> None:
     least = WorkerConfig().shutdown_timeout + MARGIN
     service = files.unit(files.FOLDER / "systemd" / "shop-worker.service")["Service"]
     assert files.seconds(service["TimeoutStopSec"]) >= least
@@ -84,12 +84,12 @@ def test_whoever_stops_a_worker_waits_longer_than_it_does() -> None:
     assert deployment("shop-worker")["terminationGracePeriodSeconds"] >= least
 
 
-def test_systemd_tells_the_supervisor_alone() -> None:
+def test_systemd_sends_the_stop_signal_only_to_the_supervisor() -> None:
     service = files.unit(files.FOLDER / "systemd" / "shop-worker.service")["Service"]
     assert (service["KillMode"], service["KillSignal"], service["Restart"]) == ("mixed", "SIGTERM", "always")
 
 
-def test_ports_agree() -> None:
+def test_ports_are_the_same_in_all_deployment_files() -> None:
     assert {port["name"]: port["containerPort"] for port in container("shop-web")["ports"]} == {"http": HTTP}
     assert {port["name"]: port["containerPort"] for port in container("shop-worker")["ports"]} == {"metrics": METRICS}
     assert option("shop-worker", "--metrics-port") == option("shop-worker.service", "--metrics-port") == str(METRICS)
@@ -162,13 +162,13 @@ def test_kustomize_has_all_but_what_is_applied_by_itself() -> None:
     assert {*listed, "release.yaml", "secret.yaml"} == {manifest.name for manifest in files.MANIFESTS}
 
 
-def test_the_metric_that_scales_is_one_that_is_told() -> None:
+def test_the_metric_for_scaling_is_documented() -> None:
     (metric,) = files.resource("HorizontalPodAutoscaler", "shop-worker")["spec"]["metrics"]
     described = (files.FOLDER.parent / "reference" / "metrics-and-signals.md").read_text()
     assert f"| `{metric['external']['metric']['name']}` |" in described
 
 
-def test_nothing_runs_as_root_or_writes_where_it_need_not() -> None:
+def test_no_container_runs_as_root_or_writes_outside_of_its_volumes() -> None:
     for _, pod in files.pods():
         assert pod["securityContext"]["runAsNonRoot"] is True
         assert pod["automountServiceAccountToken"] is False
@@ -183,16 +183,16 @@ class TestTheChecklist:
     text = (DOCS / "guides" / "deployment.md").read_text().partition("## Before production")[2]
     checks = (DOCS / "reference" / "checks.md").read_text()
 
-    def test_it_has_every_check_of_deployments(self) -> None:
+    def test_the_checklist_has_every_deployment_check(self) -> None:
         section = self.checks.partition("## Deployment")[2]
         of_deployments = set(re.findall(r"`fairque\.([EW]\d{3})`", section))
         assert of_deployments - set(re.findall(r"\[`([EW]\d{3})`\]", self.text)) == set()
 
-    def test_each_number_leads_to_its_place(self) -> None:
+    def test_each_number_in_the_checklist_links_to_its_description(self) -> None:
         for number, anchor in re.findall(r"\[`([EW]\d{3})`\]\(\.\./reference/checks\.md#(\w+)\)", self.text):
             assert anchor == number.lower()
 
-    def test_each_row_says_what_checks_it(self) -> None:
+    def test_each_row_of_the_checklist_names_its_check(self) -> None:
         rows = [line for line in self.text.splitlines() if line.startswith("| ") and not line.endswith("| check |")]
         assert len(rows) > 20
         for row in rows:

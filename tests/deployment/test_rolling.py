@@ -62,9 +62,7 @@ def test_a_rollout_and_a_step_back_under_load_lose_nothing(
     assert queue.check_invariants() == []
 
 
-def test_a_task_that_older_workers_do_not_know_waits_for_a_newer_one(
-    queue: FairQueue, older: Version, newer: Version
-) -> None:
+def test_a_task_unknown_to_older_workers_waits_for_a_newer(queue: FairQueue, older: Version, newer: Version) -> None:
     before = older.worker().wait_ready()
     (task_id,) = newer.push("brand_new")
     eventually(lambda: queue.history(task_id))

@@ -68,7 +68,7 @@ def test_the_settings_pass_on_the_server_of_the_compose_file(make_server: MakeSe
 
 
 @pytest.mark.slow  # 6 seconds
-def test_and_fail_on_one_that_keeps_nothing(make_server: MakeServer, tmp_path: Path) -> None:
+def test_the_settings_fail_the_check_on_a_server_without_persistence(make_server: MakeServer, tmp_path: Path) -> None:
     done = check(make_server(), tmp_path, "check", "--deploy", "--tag", "fairque", "--fail-level", "WARNING")
     assert done.returncode == 1
     assert "fairque.W004" in done.stderr
@@ -96,5 +96,5 @@ def test_the_settings_of_each_server_are_valid(
     assert config.redis.cluster is ("CLUSTER" in source)
 
 
-def test_each_kind_of_server_has_its_settings() -> None:
+def test_each_kind_of_server_has_an_example_of_settings() -> None:
     assert [title for title, _ in SNIPPETS] == ["One machine", "Another machine", "Sentinel", "Cluster"]

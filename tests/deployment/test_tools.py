@@ -37,7 +37,7 @@ def test_the_dockerfile_passes_its_linter() -> None:
     assert run(str(hadolint), str(files.DOCKERFILE)) == ""
 
 
-def test_the_dockerfile_has_two_stages_and_its_last_one_builds_nothing() -> None:
+def test_the_dockerfile_has_two_stages_and_its_last_stage_builds_nothing() -> None:
     text = files.DOCKERFILE.read_text()
     stages = re.split(r"^FROM ", text, flags=re.MULTILINE)[1:]
     assert len(stages) == 2
@@ -75,7 +75,7 @@ def test_units_can_be_loaded_and_give_away_little(path: Path, tmp_path: Path) ->
     run(str(systemd_analyze), "security", "--offline=true", f"--threshold={EXPOSURE}", str(installed))
 
 
-def test_compose_waits_for_what_it_needs() -> None:
+def test_services_in_the_compose_file_wait_for_a_healthy_dependency() -> None:
     services = files.compose()["services"]
     for name, service in services.items():
         for needed, how in service.get("depends_on", {}).items():

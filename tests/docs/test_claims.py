@@ -15,7 +15,7 @@ FEWEST_CLAIMS = 40
 CLAIMS = re.findall(r"^\| (.+) \| \[\w+\]\((\S+)\) \| (.+) \|$", PAGE.read_text(), re.MULTILINE)
 
 
-def test_there_are_enough_and_each_row_is_read() -> None:
+def test_the_page_of_claims_has_enough_rows_and_each_is_read() -> None:
     assert len(set(CLAIMS)) >= FEWEST_CLAIMS
     assert len(CLAIMS) == PAGE.read_text().count("\n| ") - 1  # the head of the table
 

@@ -32,7 +32,7 @@ def test_a_decision_is_short_and_has_its_three_parts(page: Path) -> None:
         assert part in text
 
 
-def test_all_pages_have_at_most_30_000_words() -> None:
+def test_pages_for_contributors_have_at_most_30_000_words() -> None:
     pages = [*(DOCS / "contributing").rglob("*.md"), DOCS / "development.md", ROOT / "CONTRIBUTING.md"]
     words = {page.relative_to(ROOT).as_posix(): count_words(page) for page in pages}
     longest = sorted(words, key=lambda name: -words[name])[:10]

@@ -63,7 +63,7 @@ def queue(server: Server, redis: Redis, settings: Settings, monkeypatch: pytest.
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("page", HERE, ids=blocks.name)
-def test_the_examples_run(
+def test_the_examples_of_a_page_run_without_an_error(
     page: Path, queue: FairQueue, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names: dict[str, Any] = {"__name__": f"shop.{page.stem.replace('-', '_')}", "os": os}
@@ -83,7 +83,7 @@ def test_the_examples_run(
 
 
 @pytest.mark.parametrize("page", ELSEWHERE, ids=blocks.name)
-def test_a_test_of_its_own_names_the_page_and_takes_its_blocks(page: Path) -> None:
+def test_a_page_with_its_own_test_is_named_there_and_its_blocks_are_run(page: Path) -> None:
     file = own_test(page)
     assert file
     source = file.read_text()
@@ -95,7 +95,7 @@ def test_stages_are_for_pages_that_run_here() -> None:
     assert set(STAGES) <= {blocks.name(page) for page in HERE}
 
 
-def test_what_is_not_run_says_why() -> None:
+def test_examples_that_are_not_run_have_a_reason() -> None:
     marked = [example for page in blocks.pages() for example in blocks.examples(page) if example.reason is not None]
     assert [example.place for example in marked if len(example.reason or "") < 10] == []
 
@@ -122,7 +122,7 @@ class TestTheMechanism:
             example.run({})
         assert (Path(error.traceback[-1].path).name, error.traceback[-1].lineno) == ("a.md", 3)  # lines from 0
 
-    def test_examples_may_await(self) -> None:
+    def test_examples_may_use_await(self) -> None:
         (example,) = self.found("```python\nimport asyncio\nx = await asyncio.sleep(0, 5)\n```\n")
         names: dict[str, Any] = {}
         example.run(names)

@@ -29,7 +29,7 @@ def test_the_pages_and_the_chart_have_the_figures_of_the_files() -> None:
     assert old == [], "run: python -m tests.tools.figures"
 
 
-def test_each_figure_of_the_page_is_a_median_of_the_file(written: dict[str, Any]) -> None:
+def test_each_figure_of_the_page_is_a_median_of_the_result_file(written: dict[str, Any]) -> None:
     medians = {peer["name"]: peer["median"] for peer in written["parts"]["peers"]}
     table = rows(peers_block(written))
     assert OURS in table
@@ -38,7 +38,7 @@ def test_each_figure_of_the_page_is_a_median_of_the_file(written: dict[str, Any]
         assert two.split(" ")[0] == f"{medians[rate_of(name, processes=2)]:,.0f}", name
 
 
-def test_each_peer_has_figures_or_is_named_as_not_measured(written: dict[str, Any]) -> None:
+def test_each_compared_queue_has_figures_or_is_listed_as_not_measured(written: dict[str, Any]) -> None:
     text = peers_block(written)
     (missing,) = re.findall(r"^No figures yet: (.*)\.$", text, re.MULTILINE) or [""]
     assert {name for name in PEERS if name not in rows(text)} == {

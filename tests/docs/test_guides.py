@@ -6,6 +6,7 @@ import re
 import sys
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,6 @@ from tests.shop.models import Customer, Order, Tag
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from django.test import RequestFactory
     from pytest_django import Settings
@@ -128,7 +128,7 @@ def drain(*names: str) -> None:
         pass
 
 
-def test_retries_and_errors(project: Project) -> None:
+def test_the_examples_of_retries_and_errors_end_in_the_described_states(project: Project) -> None:
     names = project.read("retries-and-errors.md")
     drain()
     found = {name: names[name].state for name in ("good", "wrong", "busy", "lost")}
@@ -139,7 +139,7 @@ def test_retries_and_errors(project: Project) -> None:
     assert names["wrong"].state == "queued"
 
 
-def test_tasks(project: Project, rf: RequestFactory) -> None:
+def test_the_examples_of_tasks_work_as_described(project: Project, rf: RequestFactory) -> None:
     names = project.read("tasks.md")
     shop = sys.modules
     assert shop["shop.settings"].MIDDLEWARE == ["django_fairque.middleware.CurrentUserMiddleware"]
@@ -161,7 +161,7 @@ def test_tasks(project: Project, rf: RequestFactory) -> None:
     assert states()["finished"] == 1 + 1 + 100 + 1 + 1 + 2
 
 
-def test_pipelines(project: Project) -> None:
+def test_the_examples_of_pipelines_work_as_described(project: Project) -> None:
     names = project.read("pipelines.md")
     drain()
     assert names["later"].state == "running"  # as of when it was read
@@ -173,7 +173,7 @@ def test_pipelines(project: Project) -> None:
     assert states() == {"finished": 4 + 2 + 3 + 1 + 4 + 2}
 
 
-def test_schedules(project: Project) -> None:
+def test_the_examples_of_schedules_work_as_described(project: Project) -> None:
     names = project.read("schedules.md")
     assert names["reminder"].state == "canceled"
     assert set(sys.modules["shop.settings"].FAIRQUE["SCHEDULES"]) == {"reports", "ping"}
@@ -193,7 +193,7 @@ def test_schedules(project: Project) -> None:
     assert states() == {"canceled": 1, "finished": 3}
 
 
-def test_priorities_and_limits(project: Project) -> None:
+def test_the_examples_of_priorities_and_limits_work_as_described(project: Project) -> None:
     names = project.read("priorities-and-limits.md")
     assert sys.modules["shop.settings"].FAIRQUE["QUEUE"]["SLA"] == {"CRITICAL": 30, "NORMAL": 600}
     stats = get_queue().user("acme").stats()
@@ -209,7 +209,7 @@ def test_priorities_and_limits(project: Project) -> None:
     assert first.name == "shop.tasks.send_code"
 
 
-def test_transactions(project: Project) -> None:
+def test_the_examples_of_transactions_work_as_described(project: Project) -> None:
     names = project.read("transactions.md")
     assert names["receipt"].state == "queued"
     with pytest.raises(ValueError, match="out of stock"):
@@ -229,7 +229,7 @@ def no_events(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     after_commit._unsent_counts.take()
 
 
-def test_model_events(project: Project, queue: FairQueue, no_events: None) -> None:
+def test_the_examples_of_model_events_work_as_described(project: Project, queue: FairQueue, no_events: None) -> None:
     project.read("model-events.md")
     assert [rule.problems for rule in rules.rules()] == [[]] * 7
     order = Order.objects.create(customer=Customer.objects.create(slug="acme"), total=200)
@@ -251,7 +251,7 @@ def test_model_events(project: Project, queue: FairQueue, no_events: None) -> No
     }
 
 
-def test_django_tasks(project: Project, settings: Settings) -> None:
+def test_the_examples_of_django_tasks_work_as_described(project: Project, settings: Settings) -> None:
     names = project.read("django-tasks.md")
     assert BackendOptions(settings.TASKS["default"]["OPTIONS"]).problems == []
     result = names["result"]
@@ -264,7 +264,9 @@ def test_django_tasks(project: Project, settings: Settings) -> None:
     assert result.return_value == {"sent": 42}
 
 
-def test_middleware(project: Project, settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_examples_of_middleware_work_as_described(
+    project: Project, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
     """The role of the database: tests/third_party/test_database_role.py."""
     project.read("middleware.md")
     shop = sys.modules
@@ -297,7 +299,7 @@ def test_wagtail_and_django_tenants(project: Project, settings: Settings) -> Non
     assert (found.options.debounce, found.options.max_retries, found.queue, found.priority) == (2, 3, "index", -50)
 
 
-def test_recipes(project: Project, settings: Settings, rf: RequestFactory) -> None:
+def test_the_recipes_work_as_described(project: Project, settings: Settings, rf: RequestFactory) -> None:
     settings.STORAGES = {**settings.STORAGES, "default": {"BACKEND": "django.core.files.storage.InMemoryStorage"}}
     names = project.read("recipes.md")
     shop = sys.modules
@@ -324,16 +326,16 @@ def test_recipes(project: Project, settings: Settings, rf: RequestFactory) -> No
     assert states() == {"finished": 1 + 2 + 1 + 3 + 1 + 1 + 1 + 1 + 3, "failed": 1}
 
 
-def test_workers(project: Project) -> None:
+def test_the_examples_of_workers_run(project: Project) -> None:
     project.read("workers.md")
     sys.modules["shop.consumer"].run_all()
 
 
-def test_servers(project: Project) -> None:
+def test_the_examples_of_servers_run(project: Project) -> None:
     project.read("servers.md")
 
 
-def test_monitoring(
+def test_the_examples_of_monitoring_work_as_described(
     project: Project, mailoutbox: list[Any], settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.MAILERS = {"default": {"BACKEND": "django.core.mail.backends.locmem.EmailBackend"}}  # from Django 6.1 on
@@ -370,7 +372,7 @@ def test_monitoring(
     assert [mail.to for mail in mailoutbox] == [["on-duty@example.com"]]
 
 
-def test_observability(project: Project) -> None:
+def test_the_examples_of_observability_work_as_described(project: Project) -> None:
     with structlog.testing.capture_logs(processors=[structlog.contextvars.merge_contextvars]) as lines:
         names = project.read("observability.md")
         drain()
@@ -381,27 +383,27 @@ def test_observability(project: Project) -> None:
     assert get_config().tracing
 
 
-def test_sentry(project: Project) -> None:
+def test_the_page_about_sentry_can_be_read(project: Project) -> None:
     """Its one block is not run here: tests/lab/observability does."""
     project.read("sentry.md")
 
 
-def test_upgrading(project: Project) -> None:
+def test_the_example_of_a_renamed_task_keeps_its_name(project: Project) -> None:
     project.read("upgrading.md")
     assert sys.modules["shop.mail"].send_receipt.name == "shop.tasks.send"
 
 
-def test_scaling(project: Project) -> None:
+def test_the_example_of_scaling_sets_the_number_of_shards(project: Project) -> None:
     project.read("scaling.md")
     assert get_config().queue.shards == 12
 
 
-def test_troubleshooting(project: Project) -> None:
+def test_the_example_of_troubleshooting_finds_the_reasons_of_a_wait(project: Project) -> None:
     names = project.read("troubleshooting.md")
     assert names["kinds"] == ["user_paused", "no_worker"]
 
 
-def test_from_celery(project: Project) -> None:
+def test_the_examples_for_users_of_celery_work_as_described(project: Project) -> None:
     names = project.read("from-celery.md")
     sys.modules["shop.tests"].test_the_mail_is_tried_three_times()
     sent_by_the_old_task = sys.modules["shop.old_tasks"].fetch_task("acme", 7)
@@ -410,7 +412,7 @@ def test_from_celery(project: Project) -> None:
     assert get_queue().get_task(sent_by_the_old_task).result == 70
 
 
-def test_from_other_queues(project: Project) -> None:
+def test_the_examples_for_users_of_other_queues_work_as_described(project: Project) -> None:
     project.read("from-other-queues.md")
     assert sys.modules["shop.jobs"].report_job("acme", "may") == {"pages": 3}
     assert states("high") == {"queued": 1, "scheduled": 1}
@@ -420,7 +422,7 @@ def test_from_other_queues(project: Project) -> None:
     assert options == {"USER": "shop.users.user_of", "MAX_RETRIES": 3}
 
 
-def test_production_checklists(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_settings_of_the_production_checklists_are_valid(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """The providers' servers are not asked: the configuration must be right."""
     monkeypatch.setenv("REDIS_URL", "rediss://:secret@queues.example.com:6379")
     monkeypatch.setenv("VALKEY_PASSWORD", "secret")
@@ -448,7 +450,7 @@ def test_the_commands_of_a_page_exist(page: Path) -> None:
             command.create_parser("manage.py", name).parse_args(arguments)
 
 
-def test_home(project: Project) -> None:
+def test_the_example_of_the_home_page_works(project: Project) -> None:
     project.read("index.md")
     sys.modules["shop.views"].pay(None)
     drain()
@@ -456,6 +458,6 @@ def test_home(project: Project) -> None:
 
 
 def test_every_page_with_examples_has_a_test() -> None:
-    tested = {name.removeprefix("test_").replace("_", "-") + ".md" for name in globals() if name.startswith("test_")}
+    tested = set(re.findall(r'project\.read\("([\w-]+\.md)"\)', Path(__file__).read_text()))
     with_examples = {page.name for page in PAGES.values() if page.parent == GUIDES and blocks.examples(page)}
     assert with_examples - tested - TESTED_ELSEWHERE == set()

@@ -41,7 +41,7 @@ def test_every_line_of_the_log_is_explained() -> None:
 
 
 @pytest.mark.parametrize("text", REFUSAL_REASONS.values(), ids=REFUSAL_REASONS)
-def test_what_the_server_refuses_is_explained(text: str) -> None:
+def test_the_page_of_messages_explains_each_refusal_of_the_server(text: str) -> None:
     assert text.partition(";")[0] in TROUBLESHOOTING
 
 

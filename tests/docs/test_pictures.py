@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from redis import Redis
 
 
-def test_they_are_written_from_the_results() -> None:
+def test_the_pictures_are_up_to_date_with_the_results() -> None:
     old = [file.name for file, text in pictures.files().items() if file.read_text() != text]
     assert old == [], "run python -m tests.tools.pictures"
 
@@ -41,7 +41,7 @@ def test_the_turns_are_those_of_the_engine(redis: Redis) -> None:
     assert served == pictures.IN_TURN
 
 
-def test_one_user_is_first_come_first_served(redis: Redis) -> None:
+def test_a_queue_with_one_user_is_first_come_first_served(redis: Redis) -> None:
     """So the benchmark's second run, in which all tasks belong to one user, is what it is called."""
     queue = FairQueue(redis)
     pushed = [queue.push(task("everyone"), now=NOW + number / 1000).task_id for number in range(20)]

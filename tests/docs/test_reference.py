@@ -121,7 +121,7 @@ class TestSignals:
         assert sorted(self.arguments()) == sorted(signals.__all__)
         assert all("`" in arguments for arguments in self.arguments().values())
 
-    def test_they_are_those_of_the_docstring(self) -> None:
+    def test_the_docstring_of_signals_names_the_arguments_that_are_sent(self) -> None:
         rows = re.findall(r"^``(\w+)``  +.*?  +(\S.*)$", signals.__doc__ or "", re.MULTILINE)
         assert sorted(name for name, _ in rows) == sorted(signals.__all__)
         for name, arguments in rows:
@@ -164,11 +164,11 @@ class TestPython:
         assert names - self.documented() == set()
 
     @pytest.mark.parametrize("module", [django_fairque, testing], ids=lambda module: module.__name__)
-    def test_every_public_name_has_a_docstring_of_its_own(self, module: Any) -> None:
+    def test_every_public_name_has_a_docstring_that_is_not_inherited(self, module: Any) -> None:
         public = {name: getattr(module, name) for name in module.__all__ if not name.startswith("__")}
         assert [name for name, member in public.items() if not member.__dict__.get("__doc__", member.__doc__)] == []
 
-    def test_what_is_documented_exists(self) -> None:
+    def test_every_documented_name_exists(self) -> None:
         for path in self.documented():
             module, _, name = path.rpartition(".")
             assert hasattr(import_module(module), name), path
@@ -205,7 +205,7 @@ class TestScripts:
         assert description[0].endswith((".", ":")), description
         assert list(parts) == list(contracts.PARTS)
 
-    def test_the_page_has_all_of_them(self) -> None:
+    def test_the_page_of_contracts_has_all_scripts(self) -> None:
         page = contracts.markdown()
         assert re.findall(r"^\*\*`(\w+)`\*\*$", page, re.MULTILINE) == scripts.names()
         assert "COST   12 commands for one task, 2 a task in bulk, 5 a dependency" in page
@@ -216,7 +216,7 @@ class TestGlossary:
         r'^\| <a id="([\w-]+)"></a>(.*?) \| (.*) \|$', (REFERENCE / "glossary.md").read_text(), re.MULTILINE
     )
 
-    def test_it_is_in_order_and_each_word_stands_there_once(self) -> None:
+    def test_the_glossary_is_sorted_and_has_each_word_once(self) -> None:
         words = [word for _, word, _ in self.WORDS]
         assert words == sorted(set(words))
         assert len(words) > 25
@@ -225,7 +225,7 @@ class TestGlossary:
         for anchor, word, _ in self.WORDS:
             assert word.replace(" ", "-").startswith(anchor), word
 
-    def test_it_names_every_state(self) -> None:
+    def test_the_glossary_names_every_state(self) -> None:
         states = re.findall(r"^\| `(\w+)` \|", (REFERENCE / "glossary.md").read_text(), re.MULTILINE)
         assert sorted(states) == sorted(state.value for state in django_fairque.TaskState)
 

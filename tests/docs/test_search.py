@@ -147,7 +147,7 @@ def test_the_right_page_is_found_first_and_the_reference_has_no_empty_entry(site
     assert [name for name, text in entries if not re.sub(r"<[^>]+>", "", text).strip()] == []
 
 
-def test_keywords_are_of_pages_that_exist_and_each_leads_to_one() -> None:
+def test_search_keywords_lead_to_existing_pages_and_each_to_only_one() -> None:
     assert [page for page in KEYWORDS if not (DOCS / f"{page}.md").is_file()] == []
     words = [word for words in KEYWORDS.values() for word in words]
     assert sorted(words) == sorted(set(words))

@@ -46,7 +46,7 @@ def text_of(page: Path) -> str:
     return re.sub(r"<[^>]+>", "", article)
 
 
-def test_links_lead_where_they_lead_on_a_code_host(build: Build) -> None:
+def test_links_of_the_site_lead_to_the_same_place_as_on_a_code_host(build: Build) -> None:
     here = '# A\n\n[cell](#e1) [other](sub/b.md#e1) [heading](sub/b.md#two-words-code)\n\n| <a id="e1"></a>x | y |\n|---|---|\n'
     there = '# B\n\n## Two words: `code`\n\n<a id="e1"></a>\n\n[back](../a.md#e1)\n\n<a id="twice"></a>\n## Twice\n'
     complaints, site = build(
@@ -60,7 +60,7 @@ def test_links_lead_where_they_lead_on_a_code_host(build: Build) -> None:
     assert 'id="e1"' in page
 
 
-def test_a_link_to_a_folder_leads_to_its_first_page_if_it_has_one(build: Build) -> None:
+def test_a_link_to_a_folder_leads_to_its_index_page_if_there_is_one(build: Build) -> None:
     pages = {
         "a.md": "# A\n\n[pages](sub/) [files](files/)\n\n```{toctree}\nsub/b\nsub/index\n```\n",
         "sub/b.md": "# B\n",
@@ -101,7 +101,7 @@ def test_the_reference_is_taken_from_the_code(build: Build) -> None:
     assert "Lease tasks to a worker in up to limit turns" in text
 
 
-def test_each_page_is_there_as_markdown_and_is_listed(build: Build) -> None:
+def test_each_page_is_published_as_markdown_and_listed_in_the_index(build: Build) -> None:
     page = "# A\n\nWhat A is.\n\n```{fairque-command} fairque_user\n```\n\n[b](sub/b.md#c)\n"
     reference = "# B\n\n## C\n\n```{eval-rst}\n.. autofunction:: django_fairque.get_queue\n```\n"
     index = "# Index\n\nAll.\n\n```{toctree}\n:caption: Start\n:hidden:\n\na\nsub/b\n```\n"
@@ -161,7 +161,7 @@ def entries(page: str) -> list[str]:
     return [line for table in tables for line in table.splitlines() if line and not line.startswith(":")]
 
 
-def test_there_are_at_most_forty_pages_for_users() -> None:
+def test_the_documentation_has_at_most_forty_pages_for_users() -> None:
     assert len(USER_PAGES) <= MOST_PAGES
 
 

@@ -94,7 +94,7 @@ class Browser:
 
 
 @pytest.mark.slow
-def test_who_follows_the_tutorial_sees_what_it_promises(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_the_commands_of_the_tutorial_show_the_promised_output(tmp_path: Path, environment: dict[str, str]) -> None:
     folder = tmp_path / "shop"
     folder.mkdir()
     with socket.socket() as one:
@@ -110,7 +110,7 @@ def test_who_follows_the_tutorial_sees_what_it_promises(tmp_path: Path, environm
 
 
 @pytest.mark.slow
-def test_who_follows_the_quickstart_sees_the_waits_side_by_side(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_the_quickstart_shows_the_waits_next_to_each_other(tmp_path: Path, environment: dict[str, str]) -> None:
     folder = tmp_path / "shop"
     folder.mkdir()
     Walkthrough(folder, environment, Browser().look).follow(blocks(QUICKSTART))
@@ -124,12 +124,12 @@ def test_every_block_of_the_page_is_marked(page: str) -> None:
 class TestTheReader:
     """Who finds nothing wrong with any page would be no use."""
 
-    def test_a_promise_that_is_not_kept_is_found(self) -> None:
+    def test_the_reader_of_the_tutorial_finds_output_that_is_missing(self) -> None:
         block = Block("shows", "", "1 of … tasks\nOK\n")
         assert block.missing("there is 1 of 3 tasks\nOK") == []
         assert block.missing("2 of 3 tasks\nOK") == ["1 of … tasks"]
 
-    def test_a_command_that_fails_ends_it(self, tmp_path: Path) -> None:
+    def test_the_reader_of_the_tutorial_ends_at_a_command_that_fails(self, tmp_path: Path) -> None:
         reader = Walkthrough(tmp_path, {"PATH": os.environ["PATH"]}, str)
         with pytest.raises(AssertionError, match="ended with 3"):
             reader.follow([Block("run", "", "exit 3\ntrue\n")])

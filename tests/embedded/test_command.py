@@ -30,24 +30,24 @@ def run(action: str, directory: Path | None = None) -> str:
 
 
 class TestActions:
-    def test_start(self, embedded: EmbeddedServer) -> None:
+    def test_the_start_action_starts_a_server_or_says_that_it_runs(self, embedded: EmbeddedServer) -> None:
         assert run("start", embedded.directory) == f"started, listening on {embedded.socket}\n"
         assert run("start", embedded.directory) == f"was running already, listening on {embedded.socket}\n"
         only_server_of(embedded.directory)
 
-    def test_stop(self, embedded: EmbeddedServer) -> None:
+    def test_the_stop_action_stops_a_server_or_says_that_none_runs(self, embedded: EmbeddedServer) -> None:
         embedded.ensure()
         assert run("stop", embedded.directory) == "stopped\n"
         assert run("stop", embedded.directory) == f"was not running in {embedded.directory}\n"
         assert servers_of(embedded.directory) == []
 
-    def test_restart(self, embedded: EmbeddedServer) -> None:
+    def test_the_restart_action_replaces_the_server_process(self, embedded: EmbeddedServer) -> None:
         embedded.ensure()
         before = only_server_of(embedded.directory)
         assert run("restart", embedded.directory) == f"restarted, listening on {embedded.socket}\n"
         assert only_server_of(embedded.directory) != before
 
-    def test_status(self, embedded: EmbeddedServer) -> None:
+    def test_the_status_action_shows_the_facts_of_the_server(self, embedded: EmbeddedServer) -> None:
         embedded.ensure()
         expected = [
             rf"running +yes, as process {only_server_of(embedded.directory)}",
@@ -71,7 +71,7 @@ class TestActions:
 
 
 class TestFailures:
-    def test_status_of_what_does_not_run(self, embedded: EmbeddedServer) -> None:
+    def test_the_status_action_without_a_server_exits_with_3(self, embedded: EmbeddedServer) -> None:
         with pytest.raises(CommandError, match=f"no server is running in {embedded.directory}") as raised:
             run("status", embedded.directory)
         assert raised.value.returncode == 3
@@ -81,7 +81,7 @@ class TestFailures:
         with pytest.raises(CommandError, match="expected a directory"):
             run("start", embedded.directory)
 
-    def test_are_one_line_and_an_exit_status(self, place: Path) -> None:
+    def test_failures_of_the_server_command_are_one_line_with_an_exit_status(self, place: Path) -> None:
         command = [sys.executable, "-m", "django", "fairque_server", "start", "--dir", str(place / "missing" / "dir")]
         done = subprocess.run(
             command,
@@ -98,23 +98,27 @@ class TestFailures:
 
 
 class TestDirectory:
-    def test_is_what_the_url_says(self, embedded: EmbeddedServer, settings: Settings) -> None:
+    def test_the_server_command_uses_the_url_s_directory(self, embedded: EmbeddedServer, settings: Settings) -> None:
         settings.FAIRQUE = {"REDIS": {"URL": f"embedded://{embedded.directory}"}}
         assert embedded.socket in run("start")
         assert run("stop") == "stopped\n"
 
-    def test_is_in_the_project_by_default(self, make_embedded: MakeEmbedded, place: Path, settings: Settings) -> None:
+    def test_the_default_directory_of_the_server_is_inside_the_project(
+        self, make_embedded: MakeEmbedded, place: Path, settings: Settings
+    ) -> None:
         settings.FAIRQUE = {"REDIS": {"URL": "embedded://"}}
         settings.BASE_DIR = place
         assert make_embedded(".fairque").socket in run("start")
 
-    def test_of_a_project_with_a_server_of_its_own_is_refused(self, settings: Settings) -> None:
+    def test_the_server_command_refuses_a_project_whose_server_is_not_embedded(self, settings: Settings) -> None:
         settings.FAIRQUE = {"REDIS": {"URL": "redis://:secret@localhost/0"}}
         with pytest.raises(CommandError, match="expected embedded://") as raised:
             run("stop")
         assert "secret" not in str(raised.value)
 
-    def test_may_be_named_whatever_the_settings(self, embedded: EmbeddedServer, settings: Settings) -> None:
+    def test_the_directory_can_be_given_to_the_server_command_regardless_of_the_settings(
+        self, embedded: EmbeddedServer, settings: Settings
+    ) -> None:
         settings.FAIRQUE = {"REDIS": {"URL": "redis://localhost/0"}, "NONSENSE": 1}
         assert embedded.socket in run("start", embedded.directory)
 

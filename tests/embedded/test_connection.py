@@ -46,7 +46,7 @@ def async_client(embedded: EmbeddedServer, retries: int = 0, **options: Any) -> 
 
 
 class TestSync:
-    def test_nothing_is_started_before_the_first_command(self, embedded: EmbeddedServer) -> None:
+    def test_the_embedded_server_starts_at_the_first_command(self, embedded: EmbeddedServer) -> None:
         with client(embedded) as redis_:
             assert not embedded.directory.exists()
             assert redis_.ping()

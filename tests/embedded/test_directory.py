@@ -41,7 +41,7 @@ class TestExistingDirectories:
         "names", [["precious"], ["data", "server.log"], ["start.lock", "precious"], [".gitignore"]]
     )
     @pytest.mark.parametrize("action", ["ensure", "stop", "restart", "status"])
-    def test_that_hold_something_else_are_refused_unchanged(
+    def test_a_directory_with_other_files_is_refused_and_unchanged(
         self, embedded: EmbeddedServer, names: list[str], action: str
     ) -> None:
         embedded.directory.mkdir()
@@ -61,7 +61,7 @@ class TestExistingDirectories:
             make_embedded(Path("/")).ensure()
         assert (mode(Path("/")), sorted(Path("/").iterdir())) == before
 
-    def test_that_are_empty_are_taken(self, embedded: EmbeddedServer) -> None:
+    def test_an_empty_directory_is_used(self, embedded: EmbeddedServer) -> None:
         embedded.directory.mkdir()
         assert embedded.status().running is False
         assert embedded.stop() is False
@@ -70,7 +70,7 @@ class TestExistingDirectories:
         assert (embedded.directory / MARKER).is_file()
 
     @pytest.mark.parametrize("extra", [[], ["notes"]])
-    def test_that_an_earlier_version_made_are_taken(self, embedded: EmbeddedServer, extra: list[str]) -> None:
+    def test_a_directory_of_an_earlier_version_is_used(self, embedded: EmbeddedServer, extra: list[str]) -> None:
         embedded.ensure()
         (embedded.directory / MARKER).unlink()
         for name in extra:
@@ -79,7 +79,7 @@ class TestExistingDirectories:
         embedded.restart()
         assert (embedded.directory / MARKER).is_file()
 
-    def test_that_an_earlier_version_began_to_make_are_taken(self, embedded: EmbeddedServer) -> None:
+    def test_a_directory_that_an_earlier_version_only_began_is_used(self, embedded: EmbeddedServer) -> None:
         embedded.directory.mkdir()
         (embedded.directory / "start.lock").touch()
         assert embedded.start() is True
@@ -92,7 +92,7 @@ class TestPermissions:
         yield
         os.umask(before)
 
-    def test_are_the_owners_only_whatever_the_umask(self, embedded: EmbeddedServer, no_umask: None) -> None:
+    def test_the_server_s_files_are_private_with_any_umask(self, embedded: EmbeddedServer, no_umask: None) -> None:
         embedded.ensure()
         paths = [embedded.directory, *embedded.directory.rglob("*")]
         assert {path.name for path in paths} >= {"s.sock", "server.log", "start.lock", "server.lock", "appendonlydir"}
@@ -100,7 +100,7 @@ class TestPermissions:
             str(path): "0o700" if path.is_dir() else "0o600" for path in paths
         }
 
-    def test_are_tightened_where_they_were_wider(self, embedded: EmbeddedServer) -> None:
+    def test_wide_permissions_of_a_server_s_files_are_tightened(self, embedded: EmbeddedServer) -> None:
         make_ours(embedded)
         embedded.directory.chmod(0o777)
         log = embedded.directory / "server.log"
@@ -109,13 +109,13 @@ class TestPermissions:
         embedded.ensure()
         assert (mode(embedded.directory), mode(log)) == (0o700, 0o600)
 
-    def test_git_ignores_it_all(self, embedded: EmbeddedServer) -> None:
+    def test_git_ignores_the_server_s_directory(self, embedded: EmbeddedServer) -> None:
         embedded.ensure()
         assert (embedded.directory / ".gitignore").read_text() == "*\n"
 
 
 class TestLinks:
-    def test_to_a_directory_are_refused(self, embedded: EmbeddedServer, place: Path) -> None:
+    def test_a_link_to_a_directory_is_refused(self, embedded: EmbeddedServer, place: Path) -> None:
         target = place / "target"
         target.mkdir()
         embedded.directory.symlink_to(target)
@@ -124,7 +124,7 @@ class TestLinks:
         assert list(target.iterdir()) == []
 
     @pytest.mark.parametrize("name", ["start.lock", "server.lock", "server.log", "server.json"])
-    def test_in_place_of_a_file_are_refused(self, embedded: EmbeddedServer, place: Path, name: str) -> None:
+    def test_a_link_in_place_of_server_files_is_refused(self, embedded: EmbeddedServer, place: Path, name: str) -> None:
         target = place / "target"
         target.write_text("precious")
         target.chmod(0o644)
@@ -135,7 +135,7 @@ class TestLinks:
         assert (target.read_text(), mode(target)) == ("precious", 0o644)
 
     @pytest.mark.parametrize("name", ["start.lock", "server.lock", "server.log"])
-    def test_that_are_hard_are_refused(self, embedded: EmbeddedServer, place: Path, name: str) -> None:
+    def test_a_hard_link_to_a_server_file_is_refused(self, embedded: EmbeddedServer, place: Path, name: str) -> None:
         target = place / "target"
         target.write_text("precious")
         target.chmod(0o644)
@@ -145,7 +145,7 @@ class TestLinks:
             embedded.ensure()
         assert (target.read_text(), mode(target)) == ("precious", 0o644)
 
-    def test_in_place_of_the_data_are_refused(self, embedded: EmbeddedServer, place: Path) -> None:
+    def test_a_link_in_place_of_the_data_directory_is_refused(self, embedded: EmbeddedServer, place: Path) -> None:
         target = place / "target"
         target.mkdir()
         make_ours(embedded)
@@ -155,7 +155,7 @@ class TestLinks:
         assert list(target.iterdir()) == []
 
     @pytest.mark.parametrize("name", ["valkey.conf", "valkey.conf.new", ".gitignore"])
-    def test_in_place_of_what_is_written_anew_are_replaced(
+    def test_a_link_in_place_of_a_file_that_is_written_anew_is_replaced(
         self, embedded: EmbeddedServer, place: Path, name: str
     ) -> None:
         target = place / "target"
@@ -166,9 +166,7 @@ class TestLinks:
         assert target.read_text() == "precious"
         assert not (embedded.directory / name).is_symlink()
 
-    def test_on_the_way_to_the_directory_lead_to_the_same_server(
-        self, make_embedded: MakeEmbedded, place: Path
-    ) -> None:
+    def test_a_path_through_a_link_leads_to_the_same_server(self, make_embedded: MakeEmbedded, place: Path) -> None:
         (place / "real").mkdir()
         (place / "link").symlink_to(place / "real")
         assert make_embedded("real/.fairque").start() is True
@@ -177,7 +175,7 @@ class TestLinks:
 
 
 class TestStrangers:
-    def test_directory_is_refused(self, embedded: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_foreign_directory_is_refused(self, embedded: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> None:
         embedded.directory.mkdir()
         monkeypatch.setattr(os, "geteuid", lambda: SOMEBODY_ELSE)
         with pytest.raises(ConfigurationError, match=f"expected uid {SOMEBODY_ELSE}, which this process runs as"):
@@ -185,7 +183,7 @@ class TestStrangers:
 
     @only_root
     @pytest.mark.parametrize("name", ["start.lock", "server.lock", "server.log"])
-    def test_file_is_refused(self, embedded: EmbeddedServer, name: str) -> None:
+    def test_a_file_of_another_user_is_refused(self, embedded: EmbeddedServer, name: str) -> None:
         make_ours(embedded)
         (embedded.directory / name).touch()
         os.chown(embedded.directory / name, SOMEBODY_ELSE, -1)
@@ -193,25 +191,25 @@ class TestStrangers:
             embedded.ensure()
 
     @only_root
-    def test_socket_is_refused_even_if_a_server_answers_on_it(self, embedded: EmbeddedServer) -> None:
+    def test_a_socket_of_another_user_is_refused_even_if_a_server_answers_on_it(self, embedded: EmbeddedServer) -> None:
         os.chown(embedded.ensure(), SOMEBODY_ELSE, -1)
         with pytest.raises(ConfigurationError, match=r"s\.sock belongs to uid"):
             embedded.ensure()
 
-    def test_file_in_place_of_the_socket_is_refused(self, embedded: EmbeddedServer) -> None:
+    def test_a_file_in_place_of_the_socket_is_refused(self, embedded: EmbeddedServer) -> None:
         embedded.directory.mkdir()
         Path(embedded.socket).write_text("precious")
         with pytest.raises(ConfigurationError, match=r"s\.sock is a link or a file, expected a unix socket"):
             embedded.ensure()
         assert Path(embedded.socket).read_text() == "precious"
 
-    def test_pipe_in_place_of_a_lock_is_refused_without_waiting(self, embedded: EmbeddedServer) -> None:
+    def test_a_pipe_in_place_of_a_lock_file_is_refused_without_waiting(self, embedded: EmbeddedServer) -> None:
         make_ours(embedded)
         os.mkfifo(embedded.directory / "start.lock")
         with pytest.raises(ConfigurationError, match="no regular file"):
             embedded.ensure()
 
-    def test_file_in_place_of_the_directory_is_refused(self, embedded: EmbeddedServer) -> None:
+    def test_a_file_in_place_of_the_directory_is_refused(self, embedded: EmbeddedServer) -> None:
         embedded.directory.write_text("precious")
         with pytest.raises(ConfigurationError, match="expected a directory"):
             embedded.ensure()
@@ -223,14 +221,14 @@ class TestPaths:
         ["a space", 'a "quote"', "it's", "back\\slash", "new\nline", "#hash", "ümläut", "日本", os.fsdecode(b"\xff")],
         ids=ascii,
     )
-    def test_may_hold_any_character(self, make_embedded: MakeEmbedded, name: str) -> None:
+    def test_the_path_of_the_directory_may_contain_any_character(self, make_embedded: MakeEmbedded, name: str) -> None:
         embedded = make_embedded(name)
         assert embedded.ensure() == str(embedded.directory / "s.sock")
         assert embedded.status().pid == only_server_of(embedded.directory)
         assert (embedded.directory / "data/appendonlydir").is_dir()
         assert embedded.stop() is True
 
-    def test_may_be_longer_than_a_sockets(
+    def test_the_path_of_the_directory_may_be_longer_than_a_socket_s(
         self, make_embedded: MakeEmbedded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         embedded = make_embedded("x" * 120)
@@ -242,7 +240,7 @@ class TestPaths:
         monkeypatch.setenv("TMPDIR", str(tmp_path))
         assert make_embedded("x" * 120).start() is False
 
-    def test_of_a_long_ones_socket_is_refused_if_it_is_a_link(self, make_embedded: MakeEmbedded, place: Path) -> None:
+    def test_a_link_in_place_of_a_socket_directory_is_refused(self, make_embedded: MakeEmbedded, place: Path) -> None:
         embedded = make_embedded("y" * 120)
         target = place / "target"
         target.mkdir()
@@ -254,7 +252,9 @@ class TestPaths:
             Path(embedded.socket).parent.unlink()
         assert list(target.iterdir()) == []
 
-    def test_may_be_relative(self, make_embedded: MakeEmbedded, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_path_of_the_directory_may_be_relative(
+        self, make_embedded: MakeEmbedded, place: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.chdir(place)
         assert make_embedded(Path("relative")).directory == place / "relative"
 
@@ -266,7 +266,7 @@ class TestPaths:
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="only Linux shows what a process was started with")
-def test_the_allocator_is_told_before_it_starts(embedded: EmbeddedServer) -> None:
+def test_the_allocator_is_configured_before_the_server_starts(embedded: EmbeddedServer) -> None:
     embedded.ensure()
     environment = Path(f"/proc/{only_server_of(embedded.directory)}/environ").read_bytes().split(b"\0")
     assert b"GLIBC_TUNABLES=glibc.malloc.tcache_count=1000" in environment

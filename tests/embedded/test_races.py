@@ -78,7 +78,7 @@ def run(code: str, directories: list[Path]) -> int:
     return int(json.loads(done.stdout))
 
 
-def test_one_of_twenty_starters_wins(make_embedded: MakeEmbedded) -> None:
+def test_twenty_processes_that_start_a_server_at_once_start_only_one(make_embedded: MakeEmbedded) -> None:
     directories = [make_embedded(f"r{number}").directory for number in range(6)]
     assert run(_RACE, directories) == 0
     for directory in directories:
@@ -86,7 +86,7 @@ def test_one_of_twenty_starters_wins(make_embedded: MakeEmbedded) -> None:
         assert starts_in_log(directory) == 1
 
 
-def test_one_of_twenty_starters_wins_after_a_crash(make_embedded: MakeEmbedded) -> None:
+def test_twenty_processes_that_start_a_server_after_a_crash_start_only_one(make_embedded: MakeEmbedded) -> None:
     embedded = make_embedded()
     embedded.ensure()
     directories = [embedded.directory]
@@ -97,7 +97,7 @@ def test_one_of_twenty_starters_wins_after_a_crash(make_embedded: MakeEmbedded) 
         assert starts_in_log(embedded.directory) == round_
 
 
-def test_one_of_twenty_threads_wins(embedded: EmbeddedServer) -> None:
+def test_twenty_threads_that_start_a_server_at_once_start_only_one(embedded: EmbeddedServer) -> None:
     barrier = threading.Barrier(20)
     started: list[bool] = []
 
@@ -114,7 +114,7 @@ def test_one_of_twenty_threads_wins(embedded: EmbeddedServer) -> None:
     assert starts_in_log(embedded.directory) == 1
 
 
-def test_a_starter_killed_at_any_moment_leaves_one_server(make_embedded: MakeEmbedded) -> None:
+def test_processes_killed_while_they_start_a_server_leave_one_server(make_embedded: MakeEmbedded) -> None:
     directories = [make_embedded(f"k{number}").directory for number in range(24)]
     assert run(_KILLED, directories) == len(directories)
     for directory in directories:

@@ -41,14 +41,14 @@ def count(embedded: EmbeddedServer) -> int:
 
 
 class TestCrash:
-    def test_the_next_call_starts_it_with_all_its_data(self, embedded: EmbeddedServer) -> None:
+    def test_a_crashed_server_is_restarted_with_all_its_data(self, embedded: EmbeddedServer) -> None:
         fill(embedded, 1000)
         before = kill(embedded.directory)
         assert embedded.start() is True
         assert only_server_of(embedded.directory) != before
         assert count(embedded) == 1000
 
-    def test_the_socket_file_it_left_is_in_nobodys_way(self, embedded: EmbeddedServer) -> None:
+    def test_a_socket_file_left_by_a_crash_does_not_hinder_the_restart(self, embedded: EmbeddedServer) -> None:
         embedded.ensure()
         kill(embedded.directory)
         assert Path(embedded.socket).is_socket()
@@ -69,7 +69,7 @@ class TestCrash:
         embedded.ensure()
         assert count(embedded) == 99
 
-    def test_while_its_file_is_rewritten(self, embedded: EmbeddedServer) -> None:
+    def test_a_server_that_crashed_while_it_rewrote_its_file_is_restarted(self, embedded: EmbeddedServer) -> None:
         fill(embedded, 20000)
         with client(embedded) as redis:
             # The rewriting child lives long enough to outlive its parent.
@@ -99,24 +99,24 @@ class TestLoading:
         yield returned
         starter.join()
 
-    def test_status_says_so(self, embedded: EmbeddedServer, loading: list[bool]) -> None:
+    def test_the_status_says_that_a_server_loads_its_file(self, embedded: EmbeddedServer, loading: list[bool]) -> None:
         status = embedded.status()
         assert (status.running, status.pid) == (True, only_server_of(embedded.directory))
         assert "it is loading its file" in status.notes[0]
 
-    def test_is_waited_for(self, embedded: EmbeddedServer, loading: list[bool]) -> None:
+    def test_a_call_waits_while_the_server_loads_its_file(self, embedded: EmbeddedServer, loading: list[bool]) -> None:
         embedded.ensure()
         assert count(embedded) == _KEYS
         wait_until(lambda: loading == [True])
         assert starts_in_log(embedded.directory) == 2
 
-    def test_killed_meanwhile_it_is_started_again(self, embedded: EmbeddedServer, loading: list[bool]) -> None:
+    def test_a_server_killed_while_loading_is_restarted(self, embedded: EmbeddedServer, loading: list[bool]) -> None:
         os.kill(only_server_of(embedded.directory), signal.SIGKILL)
         wait_until(lambda: loading == [True])
         assert count(embedded) == _KEYS
         assert len(servers_of(embedded.directory)) == 1
 
-    def test_can_be_stopped(self, embedded: EmbeddedServer, loading: list[bool]) -> None:
+    def test_a_server_can_be_stopped_while_loading_data(self, embedded: EmbeddedServer, loading: list[bool]) -> None:
         # The starter holds start.lock until the server is up, so stopping waits for that.
         assert embedded.stop() is True
         assert servers_of(embedded.directory) == []
@@ -134,7 +134,7 @@ class TestSuspended:
         if servers_of(embedded.directory) == [pid]:
             os.kill(pid, signal.SIGCONT)
 
-    def test_is_never_doubled(self, suspended: int, make_embedded: MakeEmbedded) -> None:
+    def test_no_second_server_starts_while_one_is_suspended(self, suspended: int, make_embedded: MakeEmbedded) -> None:
         embedded = make_embedded(timeout=0.5)
         with pytest.raises(RedisConnectionError, match=rf"no answer for 0.5 s, though process {suspended} lives"):
             embedded.ensure()
@@ -142,12 +142,12 @@ class TestSuspended:
         os.kill(suspended, signal.SIGCONT)
         assert embedded.start() is False
 
-    def test_status_says_so(self, suspended: int, make_embedded: MakeEmbedded) -> None:
+    def test_the_status_says_that_a_server_does_not_answer(self, suspended: int, make_embedded: MakeEmbedded) -> None:
         status = make_embedded(timeout=0.2).status()
         assert (status.running, status.answers, status.pid) == (True, False, suspended)
         assert "does not answer" in status.notes[0]
 
-    def test_stop_ends_it_in_an_orderly_way(self, suspended: int, embedded: EmbeddedServer) -> None:
+    def test_a_suspended_server_is_stopped_by_a_clean_shutdown(self, suspended: int, embedded: EmbeddedServer) -> None:
         assert embedded.stop() is True
         assert servers_of(embedded.directory) == []
         assert "bye bye" in (embedded.directory / "server.log").read_text()
@@ -164,7 +164,7 @@ class TestBusy:
             assert embedded.stop() is True
         assert servers_of(embedded.directory) == []
 
-    def test_one_that_hangs_is_reported_after_the_time_for_an_answer(self, make_embedded: MakeEmbedded) -> None:
+    def test_a_server_that_hangs_is_reported_after_the_answer_timeout(self, make_embedded: MakeEmbedded) -> None:
         embedded = make_embedded(answer_timeout=0.3)
         embedded.ensure()
         pid = only_server_of(embedded.directory)
@@ -186,14 +186,14 @@ class TestCarelessHands:
         assert only_server_of(embedded.directory) != before
         assert count(embedded) == 10
 
-    def test_without_its_socket_file_it_can_be_stopped(self, embedded: EmbeddedServer) -> None:
+    def test_a_server_whose_socket_file_was_deleted_can_be_stopped(self, embedded: EmbeddedServer) -> None:
         embedded.ensure()
         Path(embedded.socket).unlink()
         assert embedded.stop() is True
         assert servers_of(embedded.directory) == []
 
     @pytest.mark.skipif(shutil.which("ps") is None, reason="without /proc, ps is asked")
-    def test_without_its_socket_file_and_without_proc_too(
+    def test_a_server_whose_socket_file_was_deleted_can_be_stopped_without_proc(
         self, embedded: EmbeddedServer, place: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(locks, "_PROC", place / "no-proc")

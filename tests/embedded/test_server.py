@@ -27,7 +27,7 @@ def client(embedded: EmbeddedServer) -> Redis:
 
 
 class TestRetire:
-    def test_ends_it_and_starts_no_other_in_this_process(self, embedded: EmbeddedServer) -> None:
+    def test_a_retired_server_ends_and_this_process_starts_no_other(self, embedded: EmbeddedServer) -> None:
         embedded.ensure()
         assert embedded.retire()
         for another in (embedded, EmbeddedServer(embedded.directory)):
@@ -36,7 +36,7 @@ class TestRetire:
         assert servers_of(embedded.directory) == []
         assert not embedded.retire()
 
-    def test_another_process_may_start_it(self, embedded: EmbeddedServer) -> None:
+    def test_another_process_may_start_a_retired_server(self, embedded: EmbeddedServer) -> None:
         embedded.retire()
         start = (
             f"from django_fairque.embedded import EmbeddedServer; EmbeddedServer({str(embedded.directory)!r}).ensure()"
@@ -46,16 +46,16 @@ class TestRetire:
 
 
 class TestStart:
-    def test_makes_the_directory_and_answers(self, embedded: EmbeddedServer) -> None:
+    def test_starting_a_server_makes_its_directory(self, embedded: EmbeddedServer) -> None:
         path = embedded.ensure()
         assert path == str(embedded.directory / "s.sock")
         with client(embedded) as redis:
             assert redis.ping()
 
-    def test_says_whether_it_was_this_call(self, embedded: EmbeddedServer) -> None:
+    def test_a_start_returns_whether_this_call_started_the_server(self, embedded: EmbeddedServer) -> None:
         assert [embedded.start(), embedded.start()] == [True, False]
 
-    def test_leaves_a_running_server_alone(self, embedded: EmbeddedServer) -> None:
+    def test_starting_leaves_a_running_server_alone(self, embedded: EmbeddedServer) -> None:
         embedded.ensure()
         before = only_server_of(embedded.directory)
         EmbeddedServer(embedded.directory).ensure()
@@ -73,7 +73,7 @@ class TestStart:
                 "maxmemory-policy": "noeviction",
             }
 
-    def test_can_sync_every_write(self, make_embedded: MakeEmbedded) -> None:
+    def test_the_server_can_sync_every_write(self, make_embedded: MakeEmbedded) -> None:
         embedded = make_embedded(appendfsync="always")
         embedded.ensure()
         with client(embedded) as redis:
@@ -112,7 +112,7 @@ class TestStart:
 
 
 class TestStop:
-    def test_ends_the_server_and_keeps_its_data(self, embedded: EmbeddedServer) -> None:
+    def test_stopping_ends_the_server_and_keeps_its_data(self, embedded: EmbeddedServer) -> None:
         embedded.ensure()
         with client(embedded) as redis:
             redis.set("k", "v")
@@ -122,7 +122,7 @@ class TestStop:
         with client(embedded) as redis:
             assert redis.get("k") == "v"
 
-    def test_of_what_does_not_run_is_no_error(self, embedded: EmbeddedServer) -> None:
+    def test_stopping_without_a_server_is_no_error(self, embedded: EmbeddedServer) -> None:
         assert embedded.stop() is False  # there is no directory yet
         assert not embedded.directory.exists()
         embedded.ensure()
@@ -141,12 +141,12 @@ class TestStop:
 
 
 class TestStatus:
-    def test_of_nothing(self, embedded: EmbeddedServer) -> None:
+    def test_the_status_without_a_server_makes_no_directory(self, embedded: EmbeddedServer) -> None:
         status = embedded.status()
         assert (status.running, status.answers, status.pid, status.aof) == (False, False, None, None)
         assert not embedded.directory.exists()
 
-    def test_of_a_running_server(self, embedded: EmbeddedServer) -> None:
+    def test_the_status_of_a_running_server_has_its_facts(self, embedded: EmbeddedServer) -> None:
         embedded.ensure()
         with client(embedded) as redis:
             redis.set("k", "v" * 1000)
@@ -165,7 +165,7 @@ class TestStatus:
         assert status.aof.size > 1000
         assert (status.aof.appendfsync, status.aof.last_write_ok, status.aof.rewriting) == ("everysec", True, False)
 
-    def test_tells_of_an_upgrade_that_waits_for_a_restart(
+    def test_the_status_names_an_upgrade_that_needs_a_restart(
         self, embedded: EmbeddedServer, make_embedded: MakeEmbedded, place: Path
     ) -> None:
         embedded.ensure()
@@ -174,12 +174,12 @@ class TestStatus:
         assert f"valkey {embedded.status().version} runs, valkey 99.1.0 is installed" in note
         assert "restart" in note
 
-    def test_tells_of_an_option_that_waits_for_a_restart(self, make_embedded: MakeEmbedded) -> None:
+    def test_the_status_names_an_option_that_needs_a_restart(self, make_embedded: MakeEmbedded) -> None:
         make_embedded().ensure()
         (note,) = make_embedded(appendfsync="always").status().notes
         assert "runs with appendfsync everysec, always is configured" in note
 
-    def test_tells_that_the_binary_is_gone(
+    def test_the_status_says_that_the_server_binary_is_gone(
         self, make_embedded: MakeEmbedded, embedded: EmbeddedServer, place: Path
     ) -> None:
         embedded.ensure()
@@ -188,31 +188,31 @@ class TestStatus:
 
 
 class TestRefusals:
-    def test_of_an_unknown_sync_policy(self, place: Path) -> None:
+    def test_an_unknown_sync_policy_is_refused(self, place: Path) -> None:
         with pytest.raises(ConfigurationError, match="appendfsync is 'sometimes', expected one of everysec, always"):
             EmbeddedServer(place, appendfsync="sometimes")
 
-    def test_of_a_directory_without_a_parent(self, make_embedded: MakeEmbedded) -> None:
+    def test_a_directory_without_a_parent_is_refused(self, make_embedded: MakeEmbedded) -> None:
         with pytest.raises(ConfigurationError, match="missing does not exist"):
             make_embedded("missing/.fairque").ensure()
 
-    def test_of_a_server_that_is_too_old(self, make_embedded: MakeEmbedded, place: Path) -> None:
+    def test_a_server_binary_that_is_too_old_is_refused(self, make_embedded: MakeEmbedded, place: Path) -> None:
         old = program(place / "old", "print('Redis server v=7.0.15 sha=0')")
         with pytest.raises(ConfigurationError, match=r"redis 7\.0\.15, expected at least 7\.2"):
             make_embedded(binary=old).ensure()
 
-    def test_of_a_program_that_is_no_server(self, make_embedded: MakeEmbedded, place: Path) -> None:
+    def test_a_program_that_is_no_server_is_refused(self, make_embedded: MakeEmbedded, place: Path) -> None:
         with pytest.raises(ConfigurationError, match="no Valkey or Redis server: --version says 'hello'"):
             make_embedded(binary=program(place / "other", "print('hello')")).ensure()
 
-    def test_of_a_program_that_can_not_run(self, make_embedded: MakeEmbedded, place: Path) -> None:
+    def test_a_program_that_can_not_run_is_refused(self, make_embedded: MakeEmbedded, place: Path) -> None:
         broken = place / "broken"
         broken.write_bytes(b"\x7fELF and no more")
         broken.chmod(0o755)
         with pytest.raises(ConfigurationError, match="broken can't be run"):
             make_embedded(binary=broken).ensure()
 
-    def test_of_a_file_system_that_passes_no_lock_on(
+    def test_a_file_system_whose_locks_a_child_does_not_inherit_is_refused(
         self, embedded: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(fcntl, "flock", fcntl.lockf)  # what a network file system makes of it
@@ -229,12 +229,12 @@ class TestRefusals:
             embedded.ensure()
         wait_until(lambda: servers_of(embedded.directory) == [])
 
-    def test_shows_why_the_server_refused(self, make_embedded: MakeEmbedded, place: Path) -> None:
+    def test_a_failed_start_s_error_has_the_server_s_reason(self, make_embedded: MakeEmbedded, place: Path) -> None:
         body = "if arguments == ['--version']: os.execv(binary, [binary, *arguments])\nsys.exit('no such luck')"
         with pytest.raises(RedisConnectionError, match=r"refused to start \(exit status 1\)[^?]*no such luck"):
             make_embedded(binary=program(place / "unlucky", body)).ensure()
 
-    def test_shows_the_log_of_a_file_that_is_damaged(self, embedded: EmbeddedServer) -> None:
+    def test_the_error_about_a_damaged_file_contains_the_server_s_log(self, embedded: EmbeddedServer) -> None:
         embedded.ensure()
         with client(embedded) as redis:
             for number in range(100):

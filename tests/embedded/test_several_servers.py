@@ -86,7 +86,7 @@ def users_on(queue: FairQueue, shard: int) -> list[str]:
 
 
 @pytest.mark.slow
-def test_one_server_may_be_killed_and_nothing_is_lost(
+def test_a_killed_server_of_several_loses_no_task(
     queue: FairQueue, run_worker: Callable[[], AbstractContextManager[WorkerProcess]], directories: list[Path]
 ) -> None:
     for directory in directories:  # always: with everysec a kill loses what is acknowledged while a sync is under way

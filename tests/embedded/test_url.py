@@ -21,7 +21,7 @@ BASE = Path("/project")
         ("embedded:///home/100%25/%23queue", "/home/100%/#queue"),
     ],
 )
-def test_names_a_directory(url: str, directory: str) -> None:
+def test_an_embedded_url_names_a_directory(url: str, directory: str) -> None:
     assert is_embedded_url(url)
     assert directory_from_url(url, BASE) == Path(directory)
 
@@ -43,5 +43,5 @@ def test_anything_else_is_refused(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["", "redis://localhost", "unix:///embedded:", "embedded"])
-def test_other_urls_are_not_ours(url: str) -> None:
+def test_other_urls_are_not_embedded(url: str) -> None:
     assert not is_embedded_url(url)

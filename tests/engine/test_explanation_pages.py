@@ -56,7 +56,7 @@ def test_the_example_of_fairness_is_what_the_engine_does(queue: FairQueue) -> No
     assert len(rows) == 12
 
 
-def test_a_user_of_long_tasks_gets_fewer_of_them(make_queue: MakeQueue) -> None:
+def test_a_user_of_long_tasks_gets_fewer_tasks_than_a_user_of_short_ones(make_queue: MakeQueue) -> None:
     """Sixty short tasks for each long one, as docs/explanation/fairness.md describes."""
     queue, now = make_queue(fair_by="time"), NOW
     push_many(queue, "short", 400)
@@ -72,7 +72,7 @@ def test_a_user_of_long_tasks_gets_fewer_of_them(make_queue: MakeQueue) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_two_users_with_work_are_within_a_task_of_each(make_queue: MakeQueue, seed: int) -> None:
+def test_two_users_with_work_differ_by_at_most_a_task(make_queue: MakeQueue, seed: int) -> None:
     """The bound of docs/explanation/fairness.md, over every stretch of a run of tasks of random length."""
     queue, chance, now = make_queue(fair_by="time"), random.Random(seed), NOW
     weights, longest, got = {"a": 1, "b": 3}, {"a": 2.0, "b": 5.0}, {"a": 0.0, "b": 0.0}
@@ -112,7 +112,7 @@ def test_the_numbers_of_order_are_what_the_engine_does(unhurried: FairQueue) -> 
 
 
 @pytest.mark.parametrize(("late", "expected"), [(-60, "VERY_HIGH"), (60, "other")])
-def test_when_a_lower_priority_has_caught_up(unhurried: FairQueue, late: int, expected: str) -> None:
+def test_a_lower_priority_overtakes_after_the_documented_wait(unhurried: FairQueue, late: int, expected: str) -> None:
     rows = table("order.md", "equal")
     assert len(rows) == 4
     for name, after in sorted(rows, key=lambda row: -hours(row[1])):  # the queue's clock never goes back
@@ -123,7 +123,7 @@ def test_when_a_lower_priority_has_caught_up(unhurried: FairQueue, late: int, ex
         assert pop(unhurried, users=[name], lease=1e6).task_id == f"{expected} {name}"
 
 
-def test_there_are_pages() -> None:
+def test_the_explanation_pages_exist() -> None:
     names = {page.stem for page in PAGES}
     assert names >= {"architecture", "fairness", "order", "life", "guarantees", "security", "comparison"}
 

@@ -98,7 +98,9 @@ WALKS: list[tuple[str, str, Callable[[FairQueue], object]]] = [
 
 
 @pytest.mark.parametrize(("source", "target", "act"), WALKS)
-def test_an_arrow(make_queue: MakeQueue, source: str, target: str, act: Callable[[FairQueue], object]) -> None:
+def test_each_arrow_of_the_life_of_a_task_is_taken_by_the_engine(
+    make_queue: MakeQueue, source: str, target: str, act: Callable[[FairQueue], object]
+) -> None:
     queue = make_queue(max_deliveries=3)
     begin(queue, source)
     assert queue.get_task("it").state.value.upper() == ("QUEUED" if source == "STARTED" else source)
@@ -117,7 +119,7 @@ def test_the_page_has_all_arrows_and_no_other() -> None:
     ("state", "options"),
     [("QUEUED", {}), ("SCHEDULED", {"execute_after": NOW + 60}), ("DEFERRED", {"depends_on": ["blocker"]})],
 )
-def test_where_a_push_leads(queue: FairQueue, state: str, options: dict[str, Any]) -> None:
+def test_a_pushed_task_begins_in_the_documented_state(queue: FairQueue, state: str, options: dict[str, Any]) -> None:
     queue.push(task(task_id="blocker"), now=NOW)
     queue.push(task(task_id="it", **options), now=NOW)
     assert queue.get_task("it").state.value.upper() == state

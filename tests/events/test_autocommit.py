@@ -51,7 +51,7 @@ def test_a_save_outside_of_a_transaction_succeeds_and_sends_its_task_at_once(
     assert "autocommit of database 'default' is off: what model events ask for is sent at once" in line.getMessage()
 
 
-def test_so_does_deleting_which_django_does_in_a_block_of_its_own(queue: FairQueue, work: Work) -> None:
+def test_deleting_an_object_outside_of_a_transaction_sends_its_task_at_once(queue: FairQueue, work: Work) -> None:
     on_delete(Order).enqueue(work, "total")
     Order.objects.create(total=1).delete()
     transaction.commit()
@@ -71,7 +71,7 @@ def test_the_outbox_waits_for_the_commit(
     assert not caplog.records
 
 
-def test_tests_capture_it(queue: FairQueue, work: Work) -> None:
+def test_captured_tests_see_the_task_of_a_save_outside_of_a_transaction(queue: FairQueue, work: Work) -> None:
     on_save(Order).enqueue(work, "total")
     with capture_tasks() as captured:
         Order.objects.create(total=1)

@@ -33,7 +33,7 @@ def calls(redis: Redis) -> int:
 
 
 class TestCreate:
-    def test_each_object_is_created(self, queue: FairQueue, work: Work, redis: Redis) -> None:
+    def test_a_bulk_create_fires_an_event_for_each_new_object(self, queue: FairQueue, work: Work, redis: Redis) -> None:
         on_create(Order).enqueue(work, "pk", "total")
         on_update(Order).enqueue(work, lambda _: "no")
         Order.objects.create(pk=99)
@@ -50,7 +50,7 @@ class TestCreate:
             raise ZeroDivisionError
         assert redis.dbsize() == 0
 
-    def test_of_conflicts_nobody_knows(self, queue: FairQueue, work: Work, orders: list[Order]) -> None:
+    def test_bulk_create_ignoring_conflicts_is_silent(self, queue: FairQueue, work: Work, orders: list[Order]) -> None:
         on_create(Order).enqueue(work, lambda _: "create")
         on_save(Order).enqueue(work, lambda event: [event.kind, event.pk])
         Order.objects.bulk_create([Order(pk=1), Order(pk=4)], ignore_conflicts=True)
@@ -65,12 +65,16 @@ class TestCreate:
 
 
 class TestUpdate:
-    def test_each_object_that_it_touches(self, queue: FairQueue, work: Work, orders: list[Order]) -> None:
+    def test_a_queryset_update_fires_an_event_for_each_updated_object(
+        self, queue: FairQueue, work: Work, orders: list[Order]
+    ) -> None:
         on_update(Order).enqueue(work, "pk", "status")
         assert Order.objects.filter(total__gt=1).update(status="paid", total=0) == 2
         assert arrived(queue) == [[2, "paid"], [3, "paid"]]
 
-    def test_what_it_changed(self, queue: FairQueue, work: Work, orders: list[Order]) -> None:
+    def test_a_queryset_update_fires_only_for_objects_whose_condition_matches(
+        self, queue: FairQueue, work: Work, orders: list[Order]
+    ) -> None:
         on_update(Order, when=changed("total", was=2, to=3)).enqueue(work, "pk")
         on_update(Order, when=changed("status")).enqueue(work, lambda _: "no")
         Order.objects.update(total=F("total") + 1)
@@ -85,7 +89,7 @@ class TestUpdate:
         with suppress_events(Order), django_assert_num_queries(1, connection=connection):
             Order.objects.update(status="sent")
 
-    def test_by_objects(self, queue: FairQueue, work: Work, orders: list[Order]) -> None:
+    def test_bulk_update_fires_for_changed_objects(self, queue: FairQueue, work: Work, orders: list[Order]) -> None:
         on_update(Order, when=changed("status")).enqueue(work, "pk", "status")
         loaded = list(Order.objects.order_by("pk"))
         loaded[0].status = "paid"
@@ -96,7 +100,7 @@ class TestUpdate:
         Order.objects.bulk_update(loaded, ["total"])
         assert arrived(queue) == []
 
-    def test_from_a_coroutine(self, queue: FairQueue, work: Work, orders: list[Order]) -> None:
+    def test_an_async_queryset_update_fires_events(self, queue: FairQueue, work: Work, orders: list[Order]) -> None:
         on_update(Order).enqueue(work, "pk")
         assert async_to_sync(Order.objects.filter(pk=2).aupdate)(status="paid") == 1
         assert arrived(queue) == [[2]]
@@ -116,7 +120,7 @@ class TestRelatedManager:
         customer: Customer = Customer.objects.create(pk=7)
         return customer
 
-    def test_what_it_adds_and_removes(
+    def test_a_related_manager_fires_for_objects_that_it_adds_or_removes(
         self, queue: FairQueue, work: Work, orders: list[Order], customer: Customer
     ) -> None:
         on_update(Order, when=changed("customer")).enqueue(work, "pk", "customer")
@@ -128,7 +132,7 @@ class TestRelatedManager:
         customer.order_set.clear()
         assert arrived(queue) == [[2, None], [3, None]]
 
-    def test_whoever_saves_hears_of_it_once(self, queue: FairQueue, work: Work, orders: list[Order]) -> None:
+    def test_saving_an_object_fires_one_update_event(self, queue: FairQueue, work: Work, orders: list[Order]) -> None:
         on_update(Order).enqueue(work, "pk")
         orders[0].save()
         assert arrived(queue) == [[1]]

@@ -46,7 +46,7 @@ def fires(queue: FairQueue) -> int:
 
 
 class TestChanged:
-    def test_only_if_it_did(self, queue: FairQueue, work: Work, order: Order) -> None:
+    def test_a_changed_condition_fires_if_the_field_changed(self, queue: FairQueue, work: Work, order: Order) -> None:
         on_update(Order, when=changed("status")).enqueue(work, "status")
         order = Order.objects.get()
         order.save()
@@ -69,7 +69,7 @@ class TestChanged:
             (changed("status", to="new"), ["new"], 0),
         ],
     )
-    def test_from_and_to(
+    def test_a_changed_condition_can_require_the_old_and_the_new_value(
         self, queue: FairQueue, work: Work, order: Order, condition: Condition, path: list[str], expected: int
     ) -> None:
         on_update(Order, when=condition).enqueue(work, "pk")
@@ -106,7 +106,7 @@ class TestChanged:
         city.save()
         assert arrived(queue) == [["objects"], ["keys"]]
 
-    def test_values_are_compared_as_the_field_takes_them(self, queue: FairQueue, work: Work, order: Order) -> None:
+    def test_changed_values_are_compared_after_conversion(self, queue: FairQueue, work: Work, order: Order) -> None:
         on_update(Order, when=changed("total")).enqueue(work, "pk")
         on_update(Order, when=changed("token")).enqueue(work, "pk")
         order = Order.objects.get()
@@ -115,7 +115,7 @@ class TestChanged:
         order.save()
         assert fires(queue) == 0
 
-    def test_what_is_changed_in_place(self, queue: FairQueue, work: Work, order: Order) -> None:
+    def test_a_change_inside_a_json_field_is_noticed(self, queue: FairQueue, work: Work, order: Order) -> None:
         on_update(Order, when=changed("data")).enqueue(work, "data")
         order = Order.objects.get()
         order.data["a"] = 1
@@ -155,7 +155,7 @@ class TestChanged:
         order.save()
         assert ["any"] in arrived(queue)
 
-    def test_of_a_child(self, queue: FairQueue, work: Work) -> None:
+    def test_a_changed_field_of_a_child_model_is_noticed(self, queue: FairQueue, work: Work) -> None:
         on_update(Order, when=changed("status")).enqueue(work, "pk")
         gift = GiftOrder.objects.create()
         gift = GiftOrder.objects.get()
@@ -168,7 +168,7 @@ class TestChanged:
 
 
 class TestUpdateFields:
-    def test_what_is_not_saved_has_not_changed(self, queue: FairQueue, work: Work, order: Order) -> None:
+    def test_a_changed_field_that_is_not_saved_fires_no_event(self, queue: FairQueue, work: Work, order: Order) -> None:
         on_update(Order, when=changed("status")).enqueue(work, "pk")
         order = Order.objects.get()
         order.status = "paid"
@@ -189,7 +189,7 @@ class TestUpdateFields:
 
 
 class TestDeferred:
-    def test_nothing_is_loaded(
+    def test_a_deferred_field_is_not_loaded_to_evaluate_a_condition(
         self, queue: FairQueue, work: Work, order: Order, django_assert_num_queries: Any
     ) -> None:
         on_update(Order, when=changed("note")).enqueue(work, "pk")
@@ -199,7 +199,7 @@ class TestDeferred:
         assert "note" in order.get_deferred_fields()
         assert fires(queue) == 0
 
-    def test_what_was_never_loaded_counts_as_changed(self, queue: FairQueue, work: Work, order: Order) -> None:
+    def test_a_deferred_field_never_loaded_counts_as_changed(self, queue: FairQueue, work: Work, order: Order) -> None:
         on_update(Order, when=changed("note")).enqueue(work, lambda _: "any")
         on_update(Order, when=changed("note", was="")).enqueue(work, lambda _: "was")
         order = Order.objects.defer("note").get()
@@ -207,7 +207,7 @@ class TestDeferred:
         order.save()
         assert arrived(queue) == [["any"]]
 
-    def test_what_is_loaded_later_is_known(self, queue: FairQueue, work: Work, order: Order) -> None:
+    def test_a_deferred_field_loaded_later_has_an_old_value(self, queue: FairQueue, work: Work, order: Order) -> None:
         on_update(Order, when=changed("note", was="")).enqueue(work, "pk")
         order = Order.objects.defer("note").get()
         order.note = order.note + "!"
@@ -228,7 +228,7 @@ class TestMemory:
         order.save()
         assert fires(queue) == 1
 
-    def test_refreshing_some_fields(self, queue: FairQueue, work: Work, order: Order) -> None:
+    def test_refreshing_some_fields_keeps_changes_of_others(self, queue: FairQueue, work: Work, order: Order) -> None:
         on_update(Order, when=changed("status")).enqueue(work, "pk")
         order = Order.objects.get()
         order.status = "paid"
@@ -236,7 +236,7 @@ class TestMemory:
         order.save()
         assert fires(queue) == 1
 
-    def test_what_was_rolled_back_did_not_happen(self, queue: FairQueue, work: Work, order: Order) -> None:
+    def test_a_change_that_was_rolled_back_can_fire_again(self, queue: FairQueue, work: Work, order: Order) -> None:
         on_update(Order, when=changed("status", to="paid")).enqueue(work, "status")
         order = Order.objects.get()
         order.status = "paid"
@@ -248,7 +248,7 @@ class TestMemory:
         order.save()
         assert arrived(queue) == [["paid"]]
 
-    def test_nor_what_was_rolled_back_to_a_savepoint(self, queue: FairQueue, work: Work, order: Order) -> None:
+    def test_a_change_undone_by_a_savepoint_can_fire_again(self, queue: FairQueue, work: Work, order: Order) -> None:
         on_update(Order, when=changed("status")).enqueue(work, "status")
         order = Order.objects.get()
         with transaction.atomic():
@@ -264,7 +264,7 @@ class TestMemory:
             order.save()
         assert arrived(queue) == [["a"], ["c"]]
 
-    def test_what_committed_stays_known(self, queue: FairQueue, work: Work, order: Order) -> None:
+    def test_committed_values_are_old_values_of_the_next_save(self, queue: FairQueue, work: Work, order: Order) -> None:
         on_update(Order, when=changed("status")).enqueue(work, "status")
         order = Order.objects.get()
         for status in ("a", "b"):
@@ -275,7 +275,7 @@ class TestMemory:
         order.save()
         assert arrived(queue) == [["a"], ["b"]]
 
-    def test_what_was_made_by_hand_is_known_to_nobody(self, queue: FairQueue, work: Work, order: Order) -> None:
+    def test_an_object_that_was_not_loaded_has_no_old_values(self, queue: FairQueue, work: Work, order: Order) -> None:
         on_update(Order, when=changed("status")).enqueue(work, "status")
         Order(pk=order.pk, status="paid").save()
         assert arrived(queue) == [["paid"]]
@@ -311,7 +311,9 @@ class TestCombined:
             (field_is("customer__slug", "other"), [False, False]),
         ],
     )
-    def test_conditions(self, queue: FairQueue, work: Work, condition: Condition, expected: list[bool]) -> None:
+    def test_conditions_can_be_combined_with_and_or_and_not(
+        self, queue: FairQueue, work: Work, condition: Condition, expected: list[bool]
+    ) -> None:
         on_update(Order, when=condition).enqueue(work, "pk")
         order = Order.objects.create(customer=Customer.objects.create(slug="acme"))
         found = []
@@ -339,7 +341,7 @@ class TestCombined:
         leases = queue.pop_batch(10, "w")
         assert [lease.payload["kwargs"]["path"] for lease in leases] == [5, "es", 5]
 
-    def test_they_can_be_read(self) -> None:
+    def test_a_combined_condition_has_a_readable_repr(self) -> None:
         def big(event: Any) -> bool:
             return True
 
@@ -348,6 +350,6 @@ class TestCombined:
             "(((changed('status', was=1, to='paid') | ~changed('a')) & field_is('total', 3)) & "
         )
 
-    def test_what_is_no_condition_is_refused(self) -> None:
+    def test_a_value_that_is_no_condition_is_refused(self) -> None:
         with pytest.raises(TypeError, match="a condition is"):
             on_create(Order, when="status")  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ HALL = uuid.UUID(int=7)
 KEY = [str(HALL), 3]
 
 
-def test_its_parts_travel_as_text_and_numbers(queue: FairQueue, work: Work) -> None:
+def test_the_parts_of_a_composite_key_are_sent_as_text_and_numbers(queue: FairQueue, work: Work) -> None:
     on_save(Seat).enqueue(work, "pk")
     Seat.objects.create(hall=HALL, number=3)
     ((key,),) = arrived(queue)
@@ -30,14 +30,14 @@ def test_its_parts_travel_as_text_and_numbers(queue: FairQueue, work: Work) -> N
     assert Seat.objects.get(pk=key).hall == HALL
 
 
-def test_of_an_object_that_is_deleted(queue: FairQueue, work: Work) -> None:
+def test_a_deleted_object_with_a_composite_key_fires_its_event(queue: FairQueue, work: Work) -> None:
     on_delete(Seat).enqueue(work, "pk")
     Seat.objects.create(hall=HALL, number=3).delete()
     assert arrived(queue) == [[KEY]]
 
 
 @pytest.mark.parametrize("how", ["update", "bulk_update"])
-def test_of_what_is_changed_in_bulk(queue: FairQueue, work: Work, how: str) -> None:
+def test_a_bulk_update_of_objects_with_composite_keys_fires_events(queue: FairQueue, work: Work, how: str) -> None:
     on_update(Seat).enqueue(work, "pk", "guest")
     seat: Any = Seat.objects.create(hall=HALL, number=3)
     seat.guest = "Ann"

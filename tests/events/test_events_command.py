@@ -33,7 +33,7 @@ def run(*arguments: str, fails: bool = False) -> str:
     return out.getvalue() + err.getvalue()
 
 
-def test_what_is_declared_and_when_it_fired(queue: FairQueue, work: Work) -> None:
+def test_the_events_command_lists_events_with_the_time_of_their_last_firing(queue: FairQueue, work: Work) -> None:
     on_save(Order, when=changed("status")).enqueue(work, "pk")
     on_save(Order, name="audit").enqueue(work, "pk")
     with transaction.atomic():
@@ -49,7 +49,7 @@ def test_what_is_declared_and_when_it_fired(queue: FairQueue, work: Work) -> Non
     assert (first["model"], first["queue"], first["fired"], second["coalesced"]) == ("shop.Order", "default", 1, 1)
 
 
-def test_nothing_is_declared(queue: FairQueue) -> None:
+def test_the_events_command_says_that_no_event_is_declared(queue: FairQueue) -> None:
     assert "No model events are declared" in run()
 
 
@@ -58,7 +58,7 @@ def test_a_mistake_is_shown(queue: FairQueue, work: Work) -> None:
     assert "switched off: argument 1: shop.Order has no field or attribute 'pkk'" in run(fails=True)
 
 
-def test_a_server_that_is_down_is_said(settings: Settings, work: Work) -> None:
+def test_the_events_command_lists_events_and_reports_a_server_that_is_down(settings: Settings, work: Work) -> None:
     settings.FAIRQUE = {"REDIS": {"URL": "unix:///nowhere/at/all.sock"}, "QUEUE": {"REQUEST_TIMEOUT": 0.05}}
     on_save(Order).enqueue(work, "pk")
     text = run(fails=True)

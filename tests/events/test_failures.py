@@ -70,7 +70,7 @@ class TestServerDown:
         assert (count.fired, count.failed) == (2, 1)
         assert "can't be reached" in count.error
 
-    def test_what_was_enqueued_by_hand_still_raises(self, down: dict[str, Any], work: Work) -> None:
+    def test_an_explicit_enqueue_still_raises_while_the_server_is_down(self, down: dict[str, Any], work: Work) -> None:
         from django_fairque import RedisConnectionError
 
         on_save(Order).enqueue(work, "pk")
@@ -80,7 +80,7 @@ class TestServerDown:
         assert Order.objects.exists(), "the transaction had committed"
 
     @pytest.mark.parametrize("in_transaction", [True, False])
-    def test_with_the_outbox_nothing_is_lost(
+    def test_an_outbox_keeps_the_events_while_the_server_is_down(
         self, down: dict[str, Any], settings: Settings, work: Work, in_transaction: bool
     ) -> None:
         settings.FAIRQUE = {**settings.FAIRQUE, "OUTBOX": True}
@@ -124,7 +124,7 @@ def test_a_save_succeeds_without_a_usable_configuration(
         work.enqueue()
 
 
-def test_with_the_outbox_events_and_counts_arrive(queue: FairQueue, settings: Settings, work: Work) -> None:
+def test_an_outbox_delivers_events_and_their_counts(queue: FairQueue, settings: Settings, work: Work) -> None:
     settings.FAIRQUE = {**settings.FAIRQUE, "OUTBOX": True}
     on_save(Order).enqueue(work, "pk")
     with transaction.atomic():
@@ -157,7 +157,7 @@ class TestMistakes:
             (lambda work: on_m2m(Order, "helpers", actions="clear").enqueue(work), "is a 'remove' of each row"),
         ],
     )
-    def test_what_the_model_does_not_have(
+    def test_an_event_on_an_unknown_model_or_field_is_switched_off_with_an_error(
         self,
         queue: FairQueue,
         work: Work,
@@ -172,7 +172,7 @@ class TestMistakes:
         Order.objects.create().tags.set([])
         assert arrived(queue) == []
 
-    def test_what_the_database_deletes_by_itself_is_not_watched(
+    def test_a_delete_event_on_rows_that_the_database_deletes_is_a_warning(
         self, work: Work, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Only Django 6.1 has `DB_CASCADE`; which function a field names is all that is looked at."""
@@ -209,7 +209,7 @@ class TestMistakes:
         assert "is switched off" in caplog.text
         Order.objects.create()
 
-    def test_while_the_configuration_has_mistakes_no_event_is_blamed(self, settings: Settings) -> None:
+    def test_events_are_not_checked_while_the_configuration_has_mistakes(self, settings: Settings) -> None:
         settings.FAIRQUE = {"REDIS": {"URI": "redis://127.0.0.1:1/0"}}
 
         @task(name="send", queue="mail")
@@ -219,14 +219,14 @@ class TestMistakes:
         assert rules.rules()[0].is_on
         assert found("fairque.E020") == []
 
-    def test_what_is_right_is_no_mistake(self, work: Work) -> None:
+    def test_a_correct_event_has_no_mistake(self, work: Work) -> None:
         on_save(Order, when=changed("customer") & field_is("customer__slug", "x"), user="customer__pk").enqueue(
             work, "customer__slug", "customer_id", "pk", "data", "_meta"
         )
         assert found("fairque.E020") == []
 
     @pytest.mark.parametrize("given", [None, "", len, 5])
-    def test_no_task(self, given: Any) -> None:
+    def test_an_event_without_a_task_is_refused(self, given: Any) -> None:
         with pytest.raises(TaskUsageError, match="enqueues a task"):
             on_save(Order).enqueue(given)
         with pytest.raises(TaskUsageError, match="put @task below the event"):
@@ -293,7 +293,7 @@ class TestRegistry:
         order = Order.objects.create()
         assert arrived(queue) == [[order.pk]]
 
-    def test_names_are_unique(self, work: Work) -> None:
+    def test_events_get_unique_names(self, work: Work) -> None:
         for _ in range(3):
             on_create(Order).enqueue(work, "pk")
         on_create(Order, name="mine").enqueue(work, "pk")
@@ -304,7 +304,7 @@ class TestRegistry:
 class TestCaptured:
     """Events in tests of a project."""
 
-    def test_they_are_captured(self, queue: FairQueue, work: Work) -> None:
+    def test_tasks_of_events_are_captured_with_their_user_and_arguments(self, queue: FairQueue, work: Work) -> None:
         on_save(Order, user="status").enqueue(work, "pk", kind="total")
         with capture_tasks() as tasks, transaction.atomic():
             order = Order.objects.create(total=4)
@@ -313,7 +313,7 @@ class TestCaptured:
         assert (captured.user_id, captured.args, captured.kwargs) == ("new", [order.pk], {"kind": 4})
         assert queue.event_counts() == {}
 
-    def test_with_the_outbox_no_row_is_written(self, queue: FairQueue, settings: Settings, work: Work) -> None:
+    def test_captured_events_write_no_row_to_the_outbox(self, queue: FairQueue, settings: Settings, work: Work) -> None:
         settings.FAIRQUE = {**settings.FAIRQUE, "OUTBOX": True}
         on_save(Order).enqueue(work, "pk")
         with capture_tasks() as tasks, transaction.atomic():
@@ -322,7 +322,7 @@ class TestCaptured:
             assert not OutboxEntry.objects.exists()
         assert len(tasks) == 2
 
-    def test_what_is_rolled_back_is_not(self, queue: FairQueue, work: Work) -> None:
+    def test_events_that_are_rolled_back_are_not_captured(self, queue: FairQueue, work: Work) -> None:
         on_save(Order).enqueue(work, "pk")
         with capture_tasks() as tasks:
             with pytest.raises(ZeroDivisionError), transaction.atomic():  # noqa: PT012
@@ -334,7 +334,7 @@ class TestCaptured:
 
 
 @pytest.mark.django_db(transaction=False)
-def test_in_a_test_case_each_save_is_a_moment_of_its_own(
+def test_a_test_case_with_commit_callbacks_sends_a_task_for_each_save(
     queue: FairQueue, work: Work, django_capture_on_commit_callbacks: Any
 ) -> None:
     on_save(Order).enqueue(work, "pk")
@@ -345,7 +345,7 @@ def test_in_a_test_case_each_save_is_a_moment_of_its_own(
     assert arrived(queue) == [[order.pk], [order.pk]]
 
 
-def test_an_event_shows_what_it_is(work: Work) -> None:
+def test_an_event_and_its_rule_have_a_readable_repr(work: Work) -> None:
     event = Event("create", Order, "default", pk=3)
     assert "kind='create'" in repr(event)
     on_create(Order).enqueue(work, "pk")

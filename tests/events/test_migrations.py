@@ -45,7 +45,7 @@ def historical(state: ProjectState) -> Any:
     return state.apps.get_model("shop", "Order")
 
 
-def test_what_they_save_fires_until_they_end(queue: FairQueue, work: Work, historical: Any) -> None:
+def test_objects_saved_by_a_migration_fire_events_until_it_ends(queue: FairQueue, work: Work, historical: Any) -> None:
     on_save(Order, user="status", when=changed("total")).enqueue(work, "total")
     with migrating():
         historical(total=4, token=uuid.uuid4()).save()
@@ -53,7 +53,7 @@ def test_what_they_save_fires_until_they_end(queue: FairQueue, work: Work, histo
     assert arrived(queue) == [[4]]
 
 
-def test_only_what_they_change_has_changed(queue: FairQueue, work: Work, historical: Any) -> None:
+def test_a_migration_fires_only_for_fields_that_it_changes(queue: FairQueue, work: Work, historical: Any) -> None:
     Order.objects.bulk_create([Order(pk=pk, total=pk) for pk in (1, 2, 3)])
     on_update(Order, when=changed("total", was=2)).enqueue(work, "pk", "total")
     on_update(Order, when=changed("status")).enqueue(work, lambda _: "no")
@@ -65,7 +65,7 @@ def test_only_what_they_change_has_changed(queue: FairQueue, work: Work, histori
     assert arrived(queue) == [[2, 7]]
 
 
-def test_what_they_read_again_is_no_change(queue: FairQueue, work: Work, historical: Any) -> None:
+def test_objects_that_a_migration_reads_again_have_not_changed(queue: FairQueue, work: Work, historical: Any) -> None:
     Order.objects.bulk_create([Order(pk=1)])
     on_update(Order, when=changed("status")).enqueue(work, lambda _: "no")
     with migrating():
@@ -92,7 +92,7 @@ def test_a_field_that_is_not_there_yet_has_not_changed(queue: FairQueue, work: W
 
 
 @pytest.mark.parametrize("name", ["tags", "helpers"])
-def test_relations_that_they_change(queue: FairQueue, work: Work, historical: Any, name: str) -> None:
+def test_relations_changed_by_a_migration_fire_events(queue: FairQueue, work: Work, historical: Any, name: str) -> None:
     on_m2m(Order, name).enqueue(work, told, "status")
     Order.objects.create(pk=1)
     order = historical.objects.get()

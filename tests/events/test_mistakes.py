@@ -62,19 +62,19 @@ class TestMistakes:
 
     @pytest.mark.django_db(databases="__all__")
     @pytest.mark.parametrize("command", ["check", "makemigrations"])
-    def test_other_commands_run(self, command: str) -> None:
+    def test_commands_that_send_no_task_run_in_spite_of_mistakes_in_events(self, command: str) -> None:
         options: dict[str, Any] = {"dry_run": True, "skip_checks": False} if command == "makemigrations" else {}
         call_command(command, stdout=StringIO(), stderr=StringIO(), **options)
 
     @pytest.mark.parametrize("start", [Worker, AsyncWorker, lambda: call_command("fairque_worker", "--burst")])
-    def test_no_worker_starts(self, start: Callable[[], object]) -> None:
+    def test_a_worker_refuses_to_start_with_mistakes_in_events(self, start: Callable[[], object]) -> None:
         with pytest.raises((ConfigurationError, CommandError)) as raised:
             start()
         assert "2 mistakes in what the project declares; correct them\n- " in str(raised.value)
         assert FIRST in str(raised.value)
         assert SECOND in str(raised.value)
 
-    def test_health_names_them(self, settings: Settings) -> None:
+    def test_the_health_command_names_mistakes_in_events(self, settings: Settings) -> None:
         out = StringIO()
         with pytest.raises(SystemExit) as ended:
             call_command("fairque_health", stdout=out)
@@ -82,7 +82,7 @@ class TestMistakes:
         assert out.getvalue().startswith("degraded\n")
         assert f"- {FIRST}" in out.getvalue()
 
-    def test_the_probe_names_them_and_takes_requests(self, settings: Settings) -> None:
+    def test_the_ready_probe_names_mistakes_in_events_and_succeeds(self, settings: Settings) -> None:
         settings.FAIRQUE = {**settings.FAIRQUE, "MONITOR": {"TOKEN": "a-token-that-is-long-enough"}}
         answer = Client().get("/fairque/ready/", headers={"Authorization": "Bearer a-token-that-is-long-enough"})
         assert answer.status_code == 200
@@ -91,7 +91,9 @@ class TestMistakes:
         assert any(reason.startswith(FIRST) for reason in state["reasons"])
 
     @pytest.mark.parametrize("handler", [WSGIHandler, ASGIHandler])
-    def test_a_web_process_starts_unless_it_shall_not(self, handler: Callable[[], object], settings: Settings) -> None:
+    def test_the_middleware_for_event_checks_stops_a_web_process_with_mistakes(
+        self, handler: Callable[[], object], settings: Settings
+    ) -> None:
         handler()
         settings.MIDDLEWARE = [*settings.MIDDLEWARE, MIDDLEWARE]
         with pytest.raises(ConfigurationError, match="2 mistakes in what the project declares"):
@@ -99,7 +101,9 @@ class TestMistakes:
 
 
 @pytest.mark.parametrize("handler", [WSGIHandler, ASGIHandler])
-def test_without_mistakes_the_middleware_is_gone(handler: Callable[[], Any], settings: Settings, work: Work) -> None:
+def test_the_middleware_for_event_checks_removes_itself_if_there_is_no_mistake(
+    handler: Callable[[], Any], settings: Settings, work: Work
+) -> None:
     on_save(Order).enqueue(work, "pk")
     settings.MIDDLEWARE = [MIDDLEWARE]
     made = handler()
@@ -118,7 +122,7 @@ def test_an_event_whose_task_comes_later_is_no_mistake_any_more(queue: FairQueue
 
 
 class TestUnseenBulkOperations:
-    def test_a_manager_that_hides_them_is_named(self, work: Work) -> None:
+    def test_a_manager_without_event_support_for_bulk_operations_is_named(self, work: Work) -> None:
         on_update(Customer).enqueue(work, "pk")
         on_update(Order).enqueue(work, "pk")
         (warning,) = found("W021", deploy=True)
@@ -127,12 +131,12 @@ class TestUnseenBulkOperations:
         assert "EventQuerySet.as_manager(), or list EventQuerySetMixin before" in str(warning.hint)
 
     @pytest.mark.parametrize("declare", [on_delete, lambda model: on_m2m(model, "tags")])
-    def test_only_where_an_event_is_about_saving(self, work: Work, declare: Any) -> None:
+    def test_managers_are_checked_only_if_an_event_is_about_saving(self, work: Work, declare: Any) -> None:
         declare(Order).enqueue(work, "pk")
         on_delete(Customer).enqueue(work, "pk")
         assert found("W021", deploy=True) == []
 
-    def test_each_manager_of_all_that_derives_from_it(self, work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_managers_of_child_models_are_checked_too(self, work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
         on_create(Order).enqueue(work, "pk")
         assert found("W021", deploy=True) == []
         hidden = models.Manager[Any]()

@@ -60,7 +60,7 @@ def order(queue: FairQueue) -> Order:
 
 
 class TestPlain:
-    def test_from_its_own_side(self, queue: FairQueue, order: Order, tags: list[Tag]) -> None:
+    def test_a_relation_changed_on_its_side_fires(self, queue: FairQueue, order: Order, tags: list[Tag]) -> None:
         order.tags.add(*tags[:2])
         assert arrived(queue) == [[["add", 1, [11, 12]]]]
         order.tags.add(*tags[:2])
@@ -72,7 +72,7 @@ class TestPlain:
         order.tags.clear()
         assert arrived(queue) == [], "there was nothing to clear"
 
-    def test_from_the_other_side(self, queue: FairQueue, order: Order, tags: list[Tag]) -> None:
+    def test_a_change_from_the_other_side_fires_events(self, queue: FairQueue, order: Order, tags: list[Tag]) -> None:
         other = Order.objects.create(pk=2)
         tags[0].orders.add(order, other)
         assert arrived(queue) == [[["add", 1, [11]]], [["add", 2, [11]]]]
@@ -94,12 +94,12 @@ class TestPlain:
         assert redis.dbsize() == 0
 
     @pytest.mark.parametrize("model", [RushOrder, GiftOrder])
-    def test_of_proxies_and_children(self, queue: FairQueue, tags: list[Tag], model: type[Order]) -> None:
+    def test_a_relation_of_a_proxy_or_child_fires(self, queue: FairQueue, tags: list[Tag], model: type[Order]) -> None:
         order = model.objects.create(pk=5)
         order.tags.add(tags[0])
         assert arrived(queue) == [[["add", 5, [11]]]]
 
-    def test_only_some_actions(self, queue: FairQueue, work: Work, order: Order) -> None:
+    def test_a_relation_event_can_be_limited_to_some_actions(self, queue: FairQueue, work: Work, order: Order) -> None:
         on_m2m(Order, "tags", actions="remove").enqueue(work, told)
         tag = Tag.objects.create(pk=11)
         order.tags.add(tag)
@@ -123,7 +123,7 @@ class TestFixtures:
         file.write_text(json.dumps([{"model": "shop.order", "pk": 1, "fields": {"tags": [12, 13]}}]))
         return file
 
-    def test_loading_one_fires_nothing(
+    def test_loading_a_fixture_fires_no_relation_event(
         self, queue: FairQueue, work: Work, order: Order, tags: list[Tag], fixture: Path
     ) -> None:
         with suppress_events():
@@ -132,7 +132,9 @@ class TestFixtures:
         assert sorted(order.tags.values_list("pk", flat=True)) == [12, 13]
         assert arrived(queue) == []
 
-    def test_nor_does_the_signal_itself(self, queue: FairQueue, work: Work, tags: list[Tag], fixture: Path) -> None:
+    def test_loading_a_fixture_fires_no_event_on_the_signal_itself(
+        self, queue: FairQueue, work: Work, tags: list[Tag], fixture: Path
+    ) -> None:
         on_signal(m2m_changed, sender=Order.tags.through, name="any change").enqueue(work, "pk")
         try:
             call_command("loaddata", fixture, verbosity=0)
@@ -140,13 +142,17 @@ class TestFixtures:
         finally:
             m2m_changed.disconnect(sender=Order.tags.through, dispatch_uid=f"{RECEIVER_ID}:any change")
 
-    def test_what_was_loaded_fires_as_all_else(self, queue: FairQueue, tags: list[Tag], fixture: Path) -> None:
+    def test_an_object_loaded_from_a_fixture_fires_relation_events_later(
+        self, queue: FairQueue, tags: list[Tag], fixture: Path
+    ) -> None:
         loaded: Any = next(serializers.deserialize("json", fixture.read_text()))
         loaded.save()
         loaded.object.tags.add(tags[0])
         assert arrived(queue) == [[["add", 1, [11]]]]
 
-    def test_what_could_not_be_loaded_does_too(self, queue: FairQueue, tags: list[Tag]) -> None:
+    def test_an_object_that_failed_to_load_from_a_fixture_fires_relation_events_later(
+        self, queue: FairQueue, tags: list[Tag]
+    ) -> None:
         loaded = DeserializedObject(Order(pk=1), {"tags": [tags[1], "no key"]})
         with pytest.raises(ValueError, match="no key"):
             loaded.save()
@@ -159,7 +165,7 @@ class TestOwnThrough:
     def _rule(self, work: Work) -> None:
         on_m2m(Order, "helpers").enqueue(work, told)
 
-    def test_through_the_manager(self, queue: FairQueue, order: Order) -> None:
+    def test_a_relation_with_a_through_model_fires_through_its_manager(self, queue: FairQueue, order: Order) -> None:
         ann, bob = (Customer.objects.create(pk=pk) for pk in (21, 22))
         order.helpers.add(ann, bob, through_defaults={"hours": 2})
         assert arrived(queue) == [[["add", 1, [21, 22]]]]
@@ -171,7 +177,7 @@ class TestOwnThrough:
         bob.helped.clear()
         assert arrived(queue) == [[["add", 1, [22]]], [["remove", 1, [22]]]]
 
-    def test_through_rows(self, queue: FairQueue, order: Order) -> None:
+    def test_rows_of_a_through_model_fire_relation_events(self, queue: FairQueue, order: Order) -> None:
         row = Help.objects.create(order=order, customer=Customer.objects.create(pk=21))
         assert arrived(queue) == [[["add", 1, [21]]]]
         row.hours = 9
@@ -187,7 +193,7 @@ class TestSymmetrical:
         return [Person.objects.create(pk=pk) for pk in (1, 2, 3)]
 
     @pytest.mark.parametrize(("name", "clear"), [("friends", "clear"), ("partners", "remove")])
-    def test_both_sides_hear_of_it(
+    def test_a_symmetrical_relation_fires_for_both_sides(
         self, queue: FairQueue, work: Work, people: list[Person], name: str, clear: str
     ) -> None:
         on_m2m(Person, name).enqueue(work, told)
@@ -202,7 +208,7 @@ class TestSymmetrical:
         others.clear()
         assert arrived(queue) == [[[clear, 1, [3]]], [[clear, 3, [1]]]]
 
-    def test_a_friend_of_its_own_hears_of_it_once(self, queue: FairQueue, work: Work, people: list[Person]) -> None:
+    def test_an_object_related_to_itself_fires_once(self, queue: FairQueue, work: Work, people: list[Person]) -> None:
         on_m2m(Person, "friends").enqueue(work, told)
         one, two, _ = people
         one.friends.add(one, two)
@@ -210,7 +216,9 @@ class TestSymmetrical:
         assert queue.event_counts()["shop.Person:m2m.friends:work"].fired == 4
         assert arrived(queue) == [[["add", 1, [1, 2]]], [["add", 2, [1]]], [["clear", 1, [1, 2]]], [["clear", 2, [1]]]]
 
-    def test_a_child_may_have_a_key_of_its_own(self, queue: FairQueue, work: Work, people: list[Person]) -> None:
+    def test_a_symmetrical_relation_of_a_child_with_another_primary_key_fires_events(
+        self, queue: FairQueue, work: Work, people: list[Person]
+    ) -> None:
         on_m2m(Employee, "friends").enqueue(work, told)
         boss = Employee.objects.create(staff_id=90, person_id=9)
         boss.friends.add(people[0], boss.person)
@@ -235,7 +243,9 @@ class TestInheritance:
         tag.albums.clear()
         assert arrived(queue) == [[[action, 3, [11]]] for action in ("add", "clear") if action in actions]
 
-    def test_from_the_other_side_only_children_count(self, queue: FairQueue, work: Work, tag: Tag) -> None:
+    def test_a_relation_changed_from_the_other_side_fires_only_for_the_child_model(
+        self, queue: FairQueue, work: Work, tag: Tag
+    ) -> None:
         on_m2m(GiftOrder, "tags").enqueue(work, told, "card")
         plain, gift = Order.objects.create(pk=1), GiftOrder.objects.create(pk=2, card="red")
         tag.orders.add(plain)
@@ -244,7 +254,7 @@ class TestInheritance:
         tag.orders.clear()
         assert arrived(queue) == [[["add", 2, [11]], "red"], [["clear", 2, [11]], "red"]]
 
-    def test_of_through_rows_only_those_of_children(self, queue: FairQueue, work: Work) -> None:
+    def test_a_through_row_fires_only_for_objects_of_the_child_model(self, queue: FairQueue, work: Work) -> None:
         on_m2m(GiftOrder, "helpers").enqueue(work, told, "card")
         ann = Customer.objects.create(pk=21)
         Help.objects.create(order=Order.objects.create(pk=1), customer=ann)
@@ -252,7 +262,7 @@ class TestInheritance:
         row.delete()
         assert arrived(queue) == [[["add", 2, [21]], "red"], [["remove", 2, [21]], "red"]]
 
-    def test_of_several_parents_each_has_a_key_of_its_own(self, queue: FairQueue, work: Work, tag: Tag) -> None:
+    def test_a_relation_of_one_of_several_parents_uses_its_key(self, queue: FairQueue, work: Work, tag: Tag) -> None:
         on_m2m(Letter, "signers").enqueue(work, told)
         for key in (5, 7):
             Signed.objects.create(signed_id=key).signers.add(tag)
@@ -263,7 +273,7 @@ class TestInheritance:
         letter.signers.clear()
         assert arrived(queue) == [[[action, 5, [11]]] for action in ("add", "remove", "add", "clear")]
 
-    def test_each_rule_hears_of_it_once(self, queue: FairQueue, work: Work, tag: Tag) -> None:
+    def test_a_relation_change_fires_once_for_each_rule(self, queue: FairQueue, work: Work, tag: Tag) -> None:
         for model in (Order, GiftOrder):
             on_m2m(model, "tags").enqueue(work, told)
         GiftOrder.objects.create(pk=2).tags.add(tag)

@@ -38,7 +38,7 @@ def _word_and_key(word: str) -> Callable[[Event], Any]:
 
 
 class TestKinds:
-    def test_each_fires_at_its_time(self, queue: FairQueue, work: Work) -> None:
+    def test_create_update_save_and_delete_events_fire_at_their_time(self, queue: FairQueue, work: Work) -> None:
         for declare in (on_create, on_update, on_save, on_delete):
             declare(Order, args=_word_and_key(declare.__name__[3:]))(work)
         order = Order.objects.create()
@@ -64,7 +64,7 @@ class TestKinds:
         order = Order.objects.create()
         assert arrived(queue) == [[order.pk]]
 
-    def test_any_signal(self, queue: FairQueue, work: Work) -> None:
+    def test_any_django_signal_can_enqueue_a_task(self, queue: FairQueue, work: Work) -> None:
         from django.dispatch import Signal
 
         paid = Signal()
@@ -96,7 +96,7 @@ class TestArguments:
         order = Order.objects.create()
         assert arrived(queue) == [[order.pk, 1]]
 
-    def test_one_path_needs_no_list(self, queue: FairQueue, work: Work) -> None:
+    def test_a_single_argument_path_may_be_given_without_a_list(self, queue: FairQueue, work: Work) -> None:
         """It was read letter by letter: the fields "t", "o", "t"…"""
         on_create(Order, args="total")(work)
         Order.objects.create(total=3)
@@ -115,7 +115,7 @@ class TestArguments:
             ("default", order.pk, None): {},
         }
 
-    def test_what_is_no_path_is_refused(self) -> None:
+    def test_an_argument_that_is_no_path_is_refused(self) -> None:
         with pytest.raises(TaskUsageError, match=r"Order:create: args must be a field path, Value.* got 7"):
             on_create(Order, args=7)  # type: ignore[arg-type]
 
@@ -129,7 +129,7 @@ class TestArguments:
         found = [lease.payload["kwargs"] for lease in queue.pop_batch(2, "w")]
         assert found == [{"task": order.pk, "self": "new"}, {"pk": order.pk}]
 
-    def test_they_are_taken_when_it_happens(self, queue: FairQueue, work: Work) -> None:
+    def test_arguments_are_read_when_the_event_happens(self, queue: FairQueue, work: Work) -> None:
         on_save(Order).enqueue(work, "status", "data")
         with transaction.atomic():
             order = Order.objects.create(status="a", data={"n": [1]})
@@ -137,7 +137,7 @@ class TestArguments:
             order.data["n"].append(2)
         assert arrived(queue) == [["a", {"n": [1]}]]
 
-    def test_of_what_is_deleted_too(self, queue: FairQueue, work: Work) -> None:
+    def test_arguments_of_a_deleted_object_are_read_before_it_is_gone(self, queue: FairQueue, work: Work) -> None:
         on_delete(Order, user="customer__slug").enqueue(work, "pk", "customer__slug")
         customer = Customer.objects.create(slug="acme")
         order = Order.objects.create(customer=customer)
@@ -146,7 +146,7 @@ class TestArguments:
         (lease,) = queue.pop_batch(9, "w")
         assert (lease.user_id, lease.payload["args"]) == ("acme", [pk, "acme"])
 
-    def test_what_is_no_json_is_refused_where_it_happens(self, queue: FairQueue, work: Work, redis: Redis) -> None:
+    def test_an_argument_that_is_no_json_fails_the_save(self, queue: FairQueue, work: Work, redis: Redis) -> None:
         on_create(Order).enqueue(work, lambda _: {1, 2})
         with pytest.raises(TaskSerializationError, match=r"work\.enqueue\(\): argument 'args' is not JSON"):
             Order.objects.create()
@@ -161,7 +161,7 @@ class TestUser:
         Order.objects.create(customer=customer)
         assert sorted(users(queue)) == [str(customer.pk), f"c{customer.pk}"]
 
-    def test_nobody_leaves_it_to_the_task(self, queue: FairQueue) -> None:
+    def test_an_event_without_a_user_uses_the_user_of_the_task(self, queue: FairQueue) -> None:
         @task(name="mine", user="who")
         def mine(who: str) -> None: ...
 
@@ -169,21 +169,21 @@ class TestUser:
         Order.objects.create(status="declared")
         assert users(queue) == ["declared"]
 
-    def test_what_can_be_no_user_is_refused(self, queue: FairQueue, work: Work) -> None:
+    def test_an_invalid_user_of_an_event_is_refused(self, queue: FairQueue, work: Work) -> None:
         on_create(Order, user="data").enqueue(work, "pk")
         with pytest.raises(TaskValidationError, match=r"the user of <event shop\.Order:create:work> must be text"):
             Order.objects.create()
 
 
 class TestWhatDoesNotFire:
-    def test_fixtures(self, queue: FairQueue, work: Work, redis: Redis) -> None:
+    def test_loading_a_fixture_fires_no_save_event(self, queue: FairQueue, work: Work, redis: Redis) -> None:
         on_save(Order, when=changed("status")).enqueue(work, "pk")
         (loaded,) = serializers.deserialize("json", '[{"model": "shop.order", "pk": 9, "fields": {"status": "paid"}}]')
         loaded.save()
         assert Order.objects.get().pk == 9
         assert redis.dbsize() == 0
 
-    def test_what_is_suppressed(self, queue: FairQueue, work: Work) -> None:
+    def test_suppressed_models_fire_no_events(self, queue: FairQueue, work: Work) -> None:
         on_create(Order).enqueue(work, lambda _: "order")
         on_create(Customer).enqueue(work, lambda _: "customer")
         with suppress_events("shop.Order"):
@@ -195,7 +195,7 @@ class TestWhatDoesNotFire:
         assert arrived(queue) == [["customer"], ["order"]]
 
     @pytest.mark.parametrize("given", ["shop.Ordre", "shop", "", 5, None, int])
-    def test_what_is_no_model_is_refused(self, given: Any) -> None:
+    def test_suppressing_events_of_an_unknown_model_is_refused(self, given: Any) -> None:
         with pytest.raises(TaskUsageError, match="suppress_events: there is no model"), suppress_events(given):
             pass
 
@@ -220,7 +220,7 @@ class TestWhatDoesNotFire:
         assert arrived(queue) == [[1]]
 
     @pytest.mark.parametrize("middleware", [[], ["tests.tasks.test_middleware.Language"]])
-    def test_a_task_that_saves_what_it_works_on_does_not_loop(
+    def test_a_task_that_saves_its_own_object_does_not_enqueue_itself_again(
         self, queue: FairQueue, settings: Settings, middleware: list[str]
     ) -> None:
         """Also if it has headers."""
@@ -240,7 +240,7 @@ class TestWhatDoesNotFire:
             captured.run()
         assert ran == [("touch", 1), ("touch", 2), ("touch", 3)]
 
-    def test_unless_that_is_meant(self, queue: FairQueue) -> None:
+    def test_a_reentrant_event_enqueues_its_task_again(self, queue: FairQueue) -> None:
         runs: list[int] = []
 
         @on_update(Order, reentrant=True)
@@ -255,7 +255,7 @@ class TestWhatDoesNotFire:
             captured.run()
         assert runs == [1, 1, 1]
 
-    def test_nor_does_a_batch(self, queue: FairQueue) -> None:
+    def test_a_batch_task_that_saves_its_own_objects_does_not_enqueue_itself_again(self, queue: FairQueue) -> None:
         saved: list[int] = []
 
         @on_save(Order)
@@ -280,14 +280,16 @@ class TestWhatDoesNotFire:
 
 
 class TestClasses:
-    def test_proxies_and_children_are_what_they_are_of(self, queue: FairQueue, work: Work) -> None:
+    def test_objects_of_proxy_and_child_models_fire_events_of_their_parent(self, queue: FairQueue, work: Work) -> None:
         on_save(Order).enqueue(work, lambda event: event.model.__name__)
         for model in (Order, RushOrder, GiftOrder):
             model.objects.create()
         assert arrived(queue) == [["Order"], ["RushOrder"], ["GiftOrder"]]
 
     @pytest.mark.parametrize("model", [RushOrder, GiftOrder])
-    def test_but_not_the_other_way_round(self, queue: FairQueue, work: Work, model: type[Order]) -> None:
+    def test_objects_of_a_parent_model_fire_no_events_of_its_children(
+        self, queue: FairQueue, work: Work, model: type[Order]
+    ) -> None:
         on_save(model).enqueue(work, lambda event: event.model.__name__)
         Order.objects.create()
         model.objects.create()
@@ -299,7 +301,7 @@ class TestClasses:
         Customer.objects.create()
         assert arrived(queue) == [["Order"]]
 
-    def test_deleting_a_child(self, queue: FairQueue, work: Work) -> None:
+    def test_deleting_a_child_object_fires_one_event(self, queue: FairQueue, work: Work) -> None:
         on_delete(Order).enqueue(work, "pk")
         order = GiftOrder.objects.create()
         pk = order.pk
@@ -315,7 +317,7 @@ def test_options_are_those_of_using(queue: FairQueue, work: Work) -> None:
     assert (int(found.priority), found.max_retries) == (6, 1)
 
 
-def test_a_condition_is_asked_with_the_event(queue: FairQueue, work: Work) -> None:
+def test_a_condition_is_called_with_the_event(queue: FairQueue, work: Work) -> None:
     events: list[Event] = []
 
     def is_big(event: Event) -> bool:
@@ -329,7 +331,7 @@ def test_a_condition_is_asked_with_the_event(queue: FairQueue, work: Work) -> No
     assert [(event.kind, event.using, event.model) for event in events] == [("create", "default", Order)] * 2
 
 
-def test_whoever_saves_pays_no_query(queue: FairQueue, work: Work, django_assert_num_queries: Any) -> None:
+def test_a_saved_event_needs_no_more_queries(queue: FairQueue, work: Work, django_assert_num_queries: Any) -> None:
     on_save(Order, when=changed("status")).enqueue(work, "pk")
     with django_assert_num_queries(1, connection=connection):
         order = Order.objects.create()

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "othe
 
 
 class TestTransactions:
-    def test_nothing_before_the_commit(self, queue: FairQueue, work: Work) -> None:
+    def test_no_task_is_sent_before_the_commit(self, queue: FairQueue, work: Work) -> None:
         on_create(Order).enqueue(work, "total")
         with transaction.atomic():
             Order.objects.create(total=1)
@@ -50,7 +50,7 @@ class TestTransactions:
             Order.objects.create(total=3)
         assert arrived(queue) == [[1], [3]]
 
-    def test_what_was_asked_for_in_a_lost_savepoint_is_asked_for_again(self, queue: FairQueue, work: Work) -> None:
+    def test_an_event_in_a_lost_savepoint_fires_again_afterwards(self, queue: FairQueue, work: Work) -> None:
         on_save(Order).enqueue(work, "pk")
         with transaction.atomic():
             order = Order(pk=5)
@@ -60,7 +60,7 @@ class TestTransactions:
             order.save(force_insert=True)
         assert arrived(queue) == [[5]]
 
-    def test_the_commit_of_the_database_that_it_happened_in(self, queue: FairQueue, work: Work) -> None:
+    def test_a_task_is_sent_at_the_commit_of_the_event_s_database(self, queue: FairQueue, work: Work) -> None:
         on_create(Order).enqueue(work, lambda event: event.using)
         with transaction.atomic(using="default"):
             with transaction.atomic(using="other"):
@@ -70,7 +70,7 @@ class TestTransactions:
             assert arrived(queue) == [["other"]]
         assert arrived(queue) == [["default"]]
 
-    def test_from_a_coroutine(self, queue: FairQueue, work: Work) -> None:
+    def test_objects_saved_by_a_coroutine_fire_events(self, queue: FairQueue, work: Work) -> None:
         on_save(Order).enqueue(work, "total")
 
         async def view() -> None:
@@ -89,7 +89,7 @@ class TestCalls:
         """One that nobody else calls."""
         return make_server()
 
-    def test_a_hundred_saves_are_one_task_and_one_call(self, queue: FairQueue, work: Work, redis: Redis) -> None:
+    def test_a_hundred_saves_of_an_object_send_one_task(self, queue: FairQueue, work: Work, redis: Redis) -> None:
         on_save(Order).enqueue(work, "pk")
         order = Order.objects.create()
         arrived(queue)
@@ -103,7 +103,7 @@ class TestCalls:
         count = queue.event_counts()["shop.Order:save:work"]
         assert (count.fired, count.coalesced) == (101, 99)
 
-    def test_and_a_hundred_objects_one_call(self, queue: FairQueue, work: Work, redis: Redis) -> None:
+    def test_saves_of_a_hundred_objects_send_one_call(self, queue: FairQueue, work: Work, redis: Redis) -> None:
         on_save(Order).enqueue(work, "total")
         Order.objects.create(total=-1)
         arrived(queue)

@@ -34,7 +34,7 @@ def served(queue: FairQueue) -> list[str]:
     return found
 
 
-def test_there_and_back_keeps_all_tasks_and_newcomers_come_first(redis: Redis) -> None:
+def test_a_conversion_to_the_older_format_and_back_keeps_all_tasks(redis: Redis) -> None:
     queue = FairQueue(redis, config=QueueConfig(fair_by="tasks"))
     fill(queue)
     assert convert_queue(queue, 1) == FORMAT

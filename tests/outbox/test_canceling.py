@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_what_waits_can_be_canceled(queue: FairQueue) -> None:
+def test_a_task_in_the_outbox_can_be_canceled(queue: FairQueue) -> None:
     with transaction.atomic():
         result = enqueue(1)
         assert result.cancel() is True
@@ -26,7 +26,7 @@ def test_what_waits_can_be_canceled(queue: FairQueue) -> None:
     assert arrived(queue) == []
 
 
-def test_of_a_graph_one_can_be_canceled(queue: FairQueue) -> None:
+def test_a_task_of_a_graph_in_the_outbox_can_be_canceled_with_its_dependents(queue: FairQueue) -> None:
     with transaction.atomic():
         parent = enqueue("parent")
         one = enqueue("one", depends_on=[parent])
@@ -39,7 +39,7 @@ def test_of_a_graph_one_can_be_canceled(queue: FairQueue) -> None:
     assert rows() == []
 
 
-def test_of_a_run_some_can_be_canceled(queue: FairQueue) -> None:
+def test_steps_of_a_run_in_the_outbox_can_be_canceled(queue: FairQueue) -> None:
     @task(name="step")
     def step(name: str) -> None: ...
 
@@ -55,7 +55,7 @@ def test_of_a_run_some_can_be_canceled(queue: FairQueue) -> None:
     assert rows() == []
 
 
-def test_and_from_a_coroutine(queue: FairQueue) -> None:
+def test_a_task_in_the_outbox_can_be_canceled_from_a_coroutine(queue: FairQueue) -> None:
     with transaction.atomic():
         result = enqueue(1)
         assert async_to_sync(result.acancel)() is True

@@ -68,7 +68,7 @@ def test_a_pipeline_waits_for_a_refused_task(queue: FairQueue, settings: Setting
     assert arrived(get_queue("free")) == []
 
 
-def test_so_does_what_is_for_another_queue(queue: FairQueue, settings: Settings) -> None:
+def test_a_task_for_another_queue_waits_for_a_refused_task_of_its_user(queue: FairQueue, settings: Settings) -> None:
     settings.FAIRQUE = {**settings.FAIRQUE, "QUEUES": {"default": {"MAX_BACKLOG": 1}, "free": {}}}
     with transaction.atomic():
         enqueue(1)
@@ -84,7 +84,7 @@ def test_so_does_what_is_for_another_queue(queue: FairQueue, settings: Settings)
     assert arrived(get_queue()) == [4]
 
 
-def test_also_where_rows_go_one_by_one(queue: FairQueue, settings: Settings) -> None:
+def test_tasks_wait_for_their_user_s_refused_task_in_single_relays(queue: FairQueue, settings: Settings) -> None:
     left_behind(1, 2)
     left_behind("x" * 5000, customer="other")
     left_behind(3)
@@ -97,7 +97,7 @@ def test_also_where_rows_go_one_by_one(queue: FairQueue, settings: Settings) -> 
     ]
 
 
-def test_also_where_very_many_users_wait(queue: FairQueue) -> None:
+def test_tasks_wait_for_a_refused_task_of_their_user_among_very_many_waiting_users(queue: FairQueue) -> None:
     users = [f"user {n}" for n in range(600)]
     for user in users:
         left_behind(1, customer=user)

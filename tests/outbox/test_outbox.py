@@ -54,7 +54,7 @@ class TestTransaction:
         assert result.state is TaskState.QUEUED
         assert arrived(queue) == [1]
 
-    def test_a_rollback_takes_it_along(self, queue: FairQueue, redis: Redis) -> None:
+    def test_a_rollback_removes_the_row_and_sends_no_task(self, queue: FairQueue, redis: Redis) -> None:
         with pytest.raises(ZeroDivisionError), transaction.atomic():  # noqa: PT012
             enqueue(1)
             raise ZeroDivisionError
@@ -71,7 +71,7 @@ class TestTransaction:
         assert arrived(queue) == [1, 3]
         assert rows() == []
 
-    def test_outside_of_a_transaction_there_is_no_need_of_it(self, queue: FairQueue) -> None:
+    def test_a_task_enqueued_outside_of_a_transaction_writes_no_row(self, queue: FairQueue) -> None:
         with_rows: list[int] = []
         task_pushed.connect(receiver := lambda **_: with_rows.append(len(rows())))
         enqueue(1)
@@ -101,7 +101,7 @@ class TestTransaction:
         assert second.id == first.id
         assert rows() == []
 
-    def test_a_pipeline_is_one_row(self, queue: FairQueue) -> None:
+    def test_a_pipeline_is_one_row_of_the_outbox(self, queue: FairQueue) -> None:
         @task(name="step")
         def step(n: int) -> None: ...
 
@@ -118,7 +118,7 @@ class TestCost:
         """One that nobody else calls."""
         return make_server()
 
-    def test_many_tasks_cost_few_statements_and_one_call(self, queue: FairQueue, redis: Redis) -> None:
+    def test_many_tasks_in_a_transaction_cost_few_statements_and_one_call(self, queue: FairQueue, redis: Redis) -> None:
         @task(name="many", user="customer")
         def many(customer: str, n: int) -> None: ...
 
@@ -148,7 +148,7 @@ class TestServerDown:
         assert rows() == []
         assert result.state is TaskState.QUEUED
 
-    def test_a_commit_does_not_wait_for_it(self, down: dict[str, Any], settings: Settings) -> None:
+    def test_a_commit_with_an_outbox_waits_for_no_dead_server(self, down: dict[str, Any], settings: Settings) -> None:
         """As it would where the commit is all there is: here the row is safe."""
         settings.FAIRQUE = {**settings.FAIRQUE, "QUEUE": {"REQUEST_TIMEOUT": 5}}
         with transaction.atomic():
@@ -166,7 +166,7 @@ class TestServerDown:
         assert rows() == []
         assert arrived(get_queue()) == [1, 2]
 
-    def test_others_are_not_taken_along(self, down: dict[str, Any], settings: Settings) -> None:
+    def test_a_task_that_can_not_be_sent_delays_no_other_user(self, down: dict[str, Any], settings: Settings) -> None:
         with transaction.atomic():
             enqueue(1)
         settings.FAIRQUE = down
@@ -184,12 +184,12 @@ class TestRelay:
             transaction.get_connection().run_on_commit.clear()
         return results
 
-    def test_in_the_order_in_which_they_were_written(self, queue: FairQueue) -> None:
+    def test_rows_are_relayed_in_the_order_in_which_they_were_written(self, queue: FairQueue) -> None:
         self.left_behind(*range(20))
         assert relay_rows("default").tasks == 20
         assert arrived(queue) == list(range(20))
 
-    def test_a_row_that_is_relayed_twice_is_one_task(self, queue: FairQueue) -> None:
+    def test_a_row_that_is_relayed_twice_makes_one_task(self, queue: FairQueue) -> None:
         self.left_behind(1, 2)
         copies = rows()
         assert relay_rows("default").tasks == 2
@@ -199,7 +199,9 @@ class TestRelay:
         assert rows() == []
         assert arrived(queue) == []
 
-    def test_it_dies_between_the_queue_and_the_row(self, queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_relay_that_dies_before_it_removes_a_row_makes_no_second_task(
+        self, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         self.left_behind(1, task_id="mine")
         with monkeypatch.context() as patch:
             patch.setattr(relay._Relay, "_remove", lambda *_: (_ for _ in ()).throw(SystemExit))
@@ -210,7 +212,7 @@ class TestRelay:
         assert rows() == []
         assert arrived(queue) == []
 
-    def test_some_rows_at_a_time(self, queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_relay_sends_a_bounded_number_of_rows(self, queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(relay, "MAX_ROWS_PER_RELAY", 3)
         self.left_behind(1, 2, 3, 4)
         first = relay_rows("default")
@@ -218,9 +220,7 @@ class TestRelay:
         assert (relay_rows("default").tasks, relay_rows("default").more) == (1, False)
         assert arrived(queue) == [1, 2, 3, 4]
 
-    def test_that_there_is_more_is_said_also_when_some_were_not_due(
-        self, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_relay_reports_rows_that_were_not_due(self, queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(relay, "MAX_ROWS_PER_RELAY", 3)
         self.left_behind(1, 2, 3, 4)
         OutboxEntry.objects.filter(pk=rows()[0].pk).update(retry_at=timezone.now() + timedelta(hours=1), is_stuck=True)
@@ -228,19 +228,19 @@ class TestRelay:
         assert (first.tasks, first.more) == (2, True)
         assert (relay_rows("default", {"acme"}).tasks, arrived(queue)) == (1, [2, 3, 4])
 
-    def test_young_rows_are_left_to_who_wrote_them(self, queue: FairQueue) -> None:
+    def test_young_rows_are_left_to_the_process_that_wrote_them(self, queue: FairQueue) -> None:
         self.left_behind(1)
         assert relay_rows("default", minimum_age=5).tasks == 0
         assert relay_rows("default", minimum_age=5, now=timezone.now() + timedelta(seconds=6)).tasks == 1
 
-    def test_what_was_read_long_ago_is_read_again(self, queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_rows_read_long_ago_are_read_again(self, queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
         self.left_behind(1)
         times = iter([0.0, relay.STALE_ROWS_SECONDS + 1])
         monkeypatch.setattr(relay, "monotonic", lambda: next(times))
         stale = relay_rows("default")
         assert (stale.tasks, stale.more) == (0, True)
 
-    def test_receivers_hear_of_tasks_when_their_queue_has_them(self, queue: FairQueue) -> None:
+    def test_the_push_signal_is_sent_when_the_queue_has_the_task(self, queue: FairQueue) -> None:
         heard = []
         task_pushed.connect(receiver := lambda task, **_: heard.append(task.payload["args"][1]))
         with transaction.atomic():
@@ -270,7 +270,7 @@ class TestRefused:
         assert relay_rows("default", now=later).tasks == 1
         assert arrived(get_queue()) == [2]
 
-    def test_each_time_it_waits_for_longer(self, queue: FairQueue, settings: Settings) -> None:
+    def test_a_refused_row_waits_longer_after_each_attempt(self, queue: FairQueue, settings: Settings) -> None:
         settings.FAIRQUE = {**settings.FAIRQUE, "QUEUE": {"MAX_BACKLOG": 1}}
         with transaction.atomic():
             enqueue(1)
@@ -314,16 +314,14 @@ class TestRefused:
         assert relay_rows("default", now=timezone.now() + timedelta(minutes=1)).tasks == 1
         assert arrived(queue) == [2]
 
-    def test_so_does_a_graph_whose_dependency_is_unknown(self, queue: FairQueue) -> None:
+    def test_a_graph_with_an_unknown_dependency_does_not_delay_other_rows(self, queue: FairQueue) -> None:
         TestRelay.left_behind(1, depends_on=["nobody"])
         TestRelay.left_behind(2)
         done = relay_rows("default")
         assert (done.tasks, done.refused) == (1, 1)
         assert "depends on 'nobody'" in rows()[0].last_error
 
-    def test_one_that_this_queue_does_not_take_is_found_among_the_others(
-        self, queue: FairQueue, settings: Settings
-    ) -> None:
+    def test_a_task_that_the_queue_refuses_is_found_among_others(self, queue: FairQueue, settings: Settings) -> None:
         TestRelay.left_behind(1, "x" * 5000, 3)
         settings.FAIRQUE = {**settings.FAIRQUE, "QUEUE": {"MAX_PAYLOAD_BYTES": 2000}}
         done = relay_rows("default")
@@ -368,7 +366,7 @@ def test_a_broken_outbox_does_not_break_the_commit(
     assert len(rows()) == 1
 
 
-def test_rows_that_an_unsigned_process_can_not_deliver_wait_for_one_that_signs(queue: FairQueue) -> None:
+def test_rows_that_an_unsigned_process_can_not_deliver_wait_for_a_signing_process(queue: FairQueue) -> None:
     queue.heartbeat("w", {}, requires_signatures=True)
     with patch.object(DEFAULT_KEY, "read", lambda: None), transaction.atomic():
         enqueue(1)

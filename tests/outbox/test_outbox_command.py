@@ -60,10 +60,12 @@ def heard() -> Iterator[list[object]]:
 
 
 class TestCommand:
-    def test_nothing_waits(self, queue: FairQueue) -> None:
+    def test_the_outbox_command_says_that_no_row_waits(self, queue: FairQueue) -> None:
         assert run() == "database default: nothing waits\ndatabase other: nothing waits\n"
 
-    def test_what_waits_and_why(self, queue: FairQueue, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_the_outbox_command_lists_waiting_rows_with_their_errors(
+        self, queue: FairQueue, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         left_behind(1, 2)
         assert "database default: 2 wait, the oldest for" in run("--database", "default")
         entry = break_first()
@@ -75,19 +77,19 @@ class TestCommand:
         assert f"{entry.task_id}" in out.getvalue()
         assert "no such queue" in out.getvalue()
 
-    def test_relaying_all_of_it(self, queue: FairQueue) -> None:
+    def test_the_outbox_command_relays_all_rows(self, queue: FairQueue) -> None:
         left_behind(1, 2)
         break_first()
         text = run("--relay")
         assert "database default: 2 tasks relayed\ndatabase default: nothing waits" in text
         assert arrived(queue) == [1, 2]
 
-    def test_receivers_hear_of_it(self, queue: FairQueue, heard: list[object]) -> None:
+    def test_rows_relayed_by_the_command_send_the_push_signal(self, queue: FairQueue, heard: list[object]) -> None:
         left_behind(1, 2)
         run("--relay")
         assert heard == [1, 2]
 
-    def test_an_unknown_database(self, queue: FairQueue) -> None:
+    def test_the_outbox_command_refuses_an_unknown_database(self, queue: FairQueue) -> None:
         with pytest.raises(CommandError, match="there is one in 'default', 'other'"):
             run("--database", "nowhere")
 
@@ -102,7 +104,7 @@ class TestCommand:
             run("--relay")
         assert rows()[0].attempts == 1
 
-    def test_that_it_is_off(self, queue: FairQueue, settings: Settings) -> None:
+    def test_the_outbox_command_says_that_the_outbox_is_off(self, queue: FairQueue, settings: Settings) -> None:
         settings.FAIRQUE = {**settings.FAIRQUE, "OUTBOX": False}
         assert "The outbox is off" in run()
 
@@ -110,7 +112,7 @@ class TestCommand:
 class TestAdmin:
     LIST = "admin:django_fairque_outboxentry_changelist"
 
-    def test_lists_what_waits(self, admin_client: Client, queue: FairQueue) -> None:
+    def test_the_admin_lists_waiting_rows_of_the_outbox(self, admin_client: Client, queue: FairQueue) -> None:
         left_behind(1)
         entry = break_first()
         page = admin_client.get(reverse(self.LIST)).content.decode()
@@ -119,13 +121,13 @@ class TestAdmin:
         detail = admin_client.get(reverse("admin:django_fairque_outboxentry_change", args=[entry.pk]))
         assert entry.task_id in detail.content.decode()
 
-    def test_nobody_writes_rows_by_hand(self, admin_client: Client, queue: FairQueue) -> None:
+    def test_the_admin_lets_nobody_write_rows_of_the_outbox(self, admin_client: Client, queue: FairQueue) -> None:
         left_behind(1)
         assert admin_client.get(reverse("admin:django_fairque_outboxentry_add")).status_code == 403
         change = reverse("admin:django_fairque_outboxentry_change", args=[rows()[0].pk])
         assert admin_client.post(change, {"queue": "x"}).status_code == 403
 
-    def test_tries_again(self, admin_client: Client, queue: FairQueue) -> None:
+    def test_the_admin_can_relay_rows_of_the_outbox_again(self, admin_client: Client, queue: FairQueue) -> None:
         left_behind(1, 2)
         entry = break_first()
         data = {"action": "try_again", "_selected_action": [entry.pk]}
@@ -138,12 +140,14 @@ class TestAdmin:
         data = {"action": "try_again", "_selected_action": [rows()[0].pk]}
         return client.post(reverse(self.LIST), data, follow=True).content.decode()
 
-    def test_receivers_hear_of_it(self, admin_client: Client, queue: FairQueue, heard: list[object]) -> None:
+    def test_rows_relayed_by_the_admin_send_signals(
+        self, admin_client: Client, queue: FairQueue, heard: list[object]
+    ) -> None:
         left_behind(1, 2)
         self.try_again(admin_client)
         assert heard == [1, 2]
 
-    def test_says_that_there_is_more(
+    def test_the_admin_says_that_more_rows_remain_in_the_outbox(
         self, admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(relay, "MAX_ROWS_PER_RELAY", 2)
@@ -176,7 +180,7 @@ class TestAdmin:
         assert rows()[0].attempts == 1
         assert took < 8, "two seconds by design, and a slow machine"
 
-    def test_only_who_may_change_rows(self, client: Client, queue: FairQueue) -> None:
+    def test_the_admin_needs_the_change_permission_to_relay_rows(self, client: Client, queue: FairQueue) -> None:
         left_behind(1)
         user = User.objects.create_user("staff", password="x", is_staff=True)
         client.force_login(user)

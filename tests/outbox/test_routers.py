@@ -44,7 +44,7 @@ def routed(queue: FairQueue, settings: Settings, transactional_db: None) -> Iter
     call_command("migrate", "django_fairque", database="other", verbosity=0)
 
 
-def test_its_tasks_are_sent_after_the_commit(queue: FairQueue) -> None:
+def test_a_task_for_a_database_without_an_outbox_is_sent_after_its_commit(queue: FairQueue) -> None:
     with transaction.atomic(using="other"):
         result = enqueue(1, database="other")
         assert result.state is None
@@ -52,13 +52,13 @@ def test_its_tasks_are_sent_after_the_commit(queue: FairQueue) -> None:
     assert arrived(queue) == [1]
 
 
-def test_or_dropped_before(queue: FairQueue) -> None:
+def test_a_task_for_a_database_without_an_outbox_can_be_canceled_before_the_commit(queue: FairQueue) -> None:
     with transaction.atomic(using="other"):
         assert enqueue(1, database="other").cancel() is True
     assert arrived(queue) == []
 
 
-def test_an_error_of_the_server_is_of_whoever_commits(settings: Settings) -> None:
+def test_a_commit_of_a_database_without_an_outbox_raises_server_errors(settings: Settings) -> None:
     settings.FAIRQUE = {
         **settings.FAIRQUE,
         "REDIS": {"URL": "unix:///nowhere/at/all.sock"},
@@ -69,7 +69,7 @@ def test_an_error_of_the_server_is_of_whoever_commits(settings: Settings) -> Non
 
 
 @pytest.mark.parametrize("in_transaction", [True, False])
-def test_so_are_those_of_its_model_events(queue: FairQueue, in_transaction: bool) -> None:
+def test_model_events_of_a_database_without_an_outbox_log_server_errors(queue: FairQueue, in_transaction: bool) -> None:
     @task(name="saved", user="customer")
     def saved(customer: str, total: int) -> None: ...
 

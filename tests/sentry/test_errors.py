@@ -80,7 +80,7 @@ def test_an_error_has_its_frames_and_the_facts_of_the_task(sent: Sent, is_async:
     assert transaction["contexts"]["trace"]["status"] == "internal_error"
 
 
-async def test_in_an_awaited_worker(sent: Sent) -> None:
+async def test_errors_of_an_async_worker_are_reported_to_sentry(sent: Sent) -> None:
     await declare(is_async=True).aenqueue()
     await declare("other").aenqueue()
     await AsyncWorker(burst=True, concurrency=2).run()
@@ -132,7 +132,7 @@ def test_an_error_that_is_not_to_be_tried_again(sent: Sent) -> None:
     assert sent.event["level"] == "error"
 
 
-def test_when_backoff_ends_the_retries(sent: Sent) -> None:
+def test_the_last_error_is_reported_when_the_backoff_ends_the_retries(sent: Sent) -> None:
     declare(max_retries=5, backoff=lambda _retries, _error: None).enqueue()
     work()
     first, last = sent.events
@@ -142,7 +142,7 @@ def test_when_backoff_ends_the_retries(sent: Sent) -> None:
 
 
 @pytest.mark.parametrize(("user", "shown"), [("id", "acme"), (None, None), ("hash", "")])
-def test_how_users_appear(start_sentry: StartSentry, user: Any, shown: str | None) -> None:
+def test_sentry_events_show_the_user_as_configured(start_sentry: StartSentry, user: Any, shown: str | None) -> None:
     integration = FairqueIntegration(user=user)
     sent = start_sentry(integration=integration)
     with as_user("acme"):
@@ -158,13 +158,13 @@ def test_how_users_appear(start_sentry: StartSentry, user: Any, shown: str | Non
         assert integration.user_name("globex") != shown
 
 
-def test_another_kind_of_user_is_refused() -> None:
+def test_an_unknown_option_for_users_is_refused() -> None:
     with pytest.raises(ValueError, match='expected "id", "hash" or None, got \'name\''):
         FairqueIntegration(user="name")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_time_limit_is_one_issue_wherever_it_strikes(sent: Sent, is_async: bool) -> None:
+def test_a_time_limit_is_one_sentry_issue_wherever_it_is_raised(sent: Sent, is_async: bool) -> None:
     def long() -> None:
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
@@ -181,7 +181,7 @@ def test_a_time_limit_is_one_issue_wherever_it_strikes(sent: Sent, is_async: boo
     assert frames_of(event)[0] == ("along" if is_async else "long")
 
 
-def test_what_no_attempt_has_raised_comes_from_the_log(sent: Sent) -> None:
+def test_a_failure_without_an_exception_in_the_task_is_reported_from_the_log(sent: Sent) -> None:
     @task(name="unserializable")
     def unserializable() -> object:
         return object()
@@ -212,7 +212,7 @@ def test_the_log_names_no_user_either(start_sentry: StartSentry, user: Any) -> N
     assert "globex" not in str(sent.items)
 
 
-def test_other_log_lines_are_events_as_ever(sent: Sent) -> None:
+def test_other_log_lines_are_reported_to_sentry_as_before(sent: Sent) -> None:
     import logging
 
     logging.getLogger("shop").error("the shop is closed")
@@ -220,7 +220,7 @@ def test_other_log_lines_are_events_as_ever(sent: Sent) -> None:
     assert [event["logentry"]["message"] for event in sent.events] == ["the shop is closed", "the worker is tired"]
 
 
-def test_nothing_passes_from_one_task_to_another(sent: Sent) -> None:
+def test_tags_and_breadcrumbs_do_not_pass_from_one_task_to_another(sent: Sent) -> None:
     ready = threading.Barrier(2, timeout=10)
 
     @task(name="leaves", max_retries=0)
@@ -253,7 +253,7 @@ def test_nothing_passes_from_one_task_to_another(sent: Sent) -> None:
 
 
 @pytest.mark.parametrize("users", [["acme", "acme"], ["acme", "globex"]])
-def test_a_batch(sent: Sent, users: list[str]) -> None:
+def test_an_error_of_a_batch_names_the_user_if_all_items_belong_to_that_user(sent: Sent, users: list[str]) -> None:
     @task(name="batch", batch=5, batch_wait=0.2, max_retries=0)
     def batch(items: list[int]) -> None:
         charge()
@@ -266,7 +266,7 @@ def test_a_batch(sent: Sent, users: list[str]) -> None:
     assert sent.event["contexts"]["fairque"]["task_ids"] == [result.id for result in results]
 
 
-def test_run_where_it_is_enqueued(sent: Sent) -> None:
+def test_an_error_of_an_eager_task_is_reported_without_the_request_s_breadcrumbs(sent: Sent) -> None:
     sentry_sdk.add_breadcrumb(category="request", message="of the request")
     with eager(), pytest.raises(ValueError, match="no credit"):
         declare().enqueue()
@@ -274,7 +274,7 @@ def test_run_where_it_is_enqueued(sent: Sent) -> None:
     assert "of the request" not in str(sent.event["breadcrumbs"]["values"])
 
 
-def test_without_a_client_nothing_is_done(sent: Sent) -> None:
+def test_a_task_without_a_sentry_client_reports_no_event(sent: Sent) -> None:
     sentry_sdk.get_global_scope().set_client(None)
     result = declare().enqueue()
     work()

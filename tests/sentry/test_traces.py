@@ -61,7 +61,7 @@ def test_spans_have_the_attributes_of_sentry_s_queues(sent: Sent, note: Any) -> 
     assert run["contexts"]["trace"]["parent_span_id"] == publish["span_id"]
 
 
-async def test_from_a_coroutine(sent: Sent, note: Any) -> None:
+async def test_a_task_enqueued_by_a_coroutine_continues_its_trace(sent: Sent, note: Any) -> None:
     with sentry_sdk.start_transaction(name="view", op="http.server"):
         await note.aenqueue()
     work()
@@ -70,7 +70,7 @@ async def test_from_a_coroutine(sent: Sent, note: Any) -> None:
     await aclose_queues()
 
 
-def test_many_have_one_span(sent: Sent, note: Any) -> None:
+def test_many_tasks_enqueued_together_have_one_publish_span(sent: Sent, note: Any) -> None:
     with sentry_sdk.start_transaction(name="view", op="http.server"), transaction.atomic():
         note.enqueue_many([((n,), {}) for n in range(3)])
     work()
@@ -109,7 +109,7 @@ def test_a_task_with_a_w3c_trace_only(sent: Sent, note: Any) -> None:
     assert (trace["trace_id"], trace["parent_span_id"]) == (TRACE_ID, SPAN_ID)
 
 
-def test_a_task_without_a_trace_begins_one(sent: Sent, note: Any) -> None:
+def test_a_task_without_a_trace_starts_a_new_one(sent: Sent, note: Any) -> None:
     client = sentry_sdk.get_client()
     sentry_sdk.get_global_scope().set_client(None)
     note.enqueue()
@@ -120,7 +120,7 @@ def test_a_task_without_a_trace_begins_one(sent: Sent, note: Any) -> None:
 
 
 @pytest.mark.parametrize("is_one_trace", [True, False])
-def test_a_batch_continues_a_trace_if_all_items_have_it(sent: Sent, is_one_trace: bool) -> None:
+def test_a_batch_continues_a_trace_if_all_its_items_have_it(sent: Sent, is_one_trace: bool) -> None:
     @task(name="batch", batch=5, batch_wait=0.2)
     def batch(items: list[int]) -> None: ...
 
@@ -178,7 +178,7 @@ def test_a_sampler_is_given_the_task(start_sentry: StartSentry) -> None:
 
 
 @pytest.mark.skipif(find_spec("sentry_sdk.traces") is None, reason="this version of sentry-sdk streams no spans")
-def test_streamed_spans(start_sentry: StartSentry) -> None:
+def test_streamed_spans_have_the_attributes_of_queues(start_sentry: StartSentry) -> None:
     sent = start_sentry(trace_lifecycle="stream")
 
     @task(name="fails", max_retries=0)

@@ -40,7 +40,7 @@ __all__ = [
 class TestFairness:
     """One of those of a cluster: the rest decides in the same way, whatever the client is."""
 
-    test_users = Fairness.test_users_of_a_full_shard_and_of_an_empty_one_are_served_alike
+    test_users = Fairness.test_users_of_a_full_shard_and_of_a_nearly_empty_one_are_served_equally
 
 
 def open_queue(urls: list[str], shards: int = SHARDS) -> FairQueue:
@@ -48,7 +48,7 @@ def open_queue(urls: list[str], shards: int = SHARDS) -> FairQueue:
     return FairQueue(client, config=CONFIG.model_copy(update={"shards": shards}))
 
 
-def test_each_server_has_the_shard_of_its_number(queue: FairQueue, servers: list[Server]) -> None:
+def test_each_server_of_a_list_has_the_shard_of_its_position(queue: FairQueue, servers: list[Server]) -> None:
     queue.push_batch([task(f"user-{number}") for number in range(40)], now=NOW)
     for number, server in enumerate(servers):
         with server.client() as client:
@@ -57,7 +57,7 @@ def test_each_server_has_the_shard_of_its_number(queue: FairQueue, servers: list
     assert [shard.node for shard in queue.get_shard_stats()] == [server.socket for server in servers]
 
 
-def test_another_order_is_refused_and_nothing_is_pushed(queue: FairQueue, urls: list[str]) -> None:
+def test_a_list_of_servers_in_another_order_is_refused(queue: FairQueue, urls: list[str]) -> None:
     queue.push_batch([task(f"user-{number}") for number in range(40)], now=NOW)
     for wrong in ([urls[1], urls[0], *urls[2:]], [*urls[:2], urls[3], urls[2]]):
         other = open_queue(wrong)
@@ -67,7 +67,7 @@ def test_another_order_is_refused_and_nothing_is_pushed(queue: FairQueue, urls: 
     assert queue.get_stats(0).states["queued"] == 40
 
 
-def test_another_number_of_servers_is_refused(queue: FairQueue, urls: list[str]) -> None:
+def test_a_list_with_another_number_of_servers_is_refused(queue: FairQueue, urls: list[str]) -> None:
     queue.push(task("user-1"), now=NOW)
     fewer = open_queue(urls[:2], 2)
     with pytest.raises(ConfigurationError, match=r"lies on 4 shards and is configured to lie on 2.*fairque_reshard"):
@@ -142,7 +142,7 @@ def test_the_probe_is_of_a_server_that_answers(urls: list[str], settings: Settin
     assert "standalone" in output.getvalue()
 
 
-async def test_coroutines(urls: list[str], servers: list[Server]) -> None:
+async def test_coroutines_use_a_list_of_servers(urls: list[str], servers: list[Server]) -> None:
     client = RedisConfig.model_validate({"url": urls}).create_async_redis_client()
     config = CONFIG.model_copy(update={"request_timeout": 0.2})
     queue = AsyncFairQueue(client, config=config)
@@ -166,7 +166,7 @@ async def test_coroutines(urls: list[str], servers: list[Server]) -> None:
     await aclose_client(client)
 
 
-async def test_replicas_are_asked_of_the_server_of_the_shard(urls: list[str]) -> None:
+async def test_replication_is_confirmed_by_the_server_of_the_shard(urls: list[str]) -> None:
     from django_fairque.engine.model.errors import NotReplicatedError
 
     config = CONFIG.model_copy(update={"replicas_to_confirm": 1, "replication_timeout": 0.01, "request_timeout": 0.2})

@@ -28,7 +28,7 @@ def filled(settings: Settings, urls: list[str]) -> None:
 
 
 @pytest.mark.django_db
-def test_the_admin(admin_client: Any, servers: list[Server]) -> None:
+def test_the_admin_shows_a_server_of_the_list_that_is_down(admin_client: Any, servers: list[Server]) -> None:
     page = admin_client.get(reverse("admin:django_fairque_queues")).content.decode()
     for server in servers:
         assert server.socket in page
@@ -39,7 +39,7 @@ def test_the_admin(admin_client: Any, servers: list[Server]) -> None:
         assert "Nothing can be shown" not in page, name
 
 
-def test_commands_and_metrics(servers: list[Server], capsys: Any) -> None:
+def test_commands_and_metrics_show_a_server_of_the_list_that_is_down(servers: list[Server], capsys: Any) -> None:
     call_command("fairque_stats")
     shown = capsys.readouterr().out
     assert all(server.socket in shown for server in servers)

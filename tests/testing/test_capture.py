@@ -54,7 +54,7 @@ def greet() -> Any:
     return greet
 
 
-def test_what_is_enqueued_is_captured(fairque: Capture, greet: Any) -> None:
+def test_an_enqueued_task_is_captured_with_its_arguments_and_options(fairque: Capture, greet: Any) -> None:
     result = greet.enqueue("acme", "a", "b", loud=True)
     (captured,) = fairque
     assert (captured.name, captured.args, captured.kwargs) == ("greet", ["acme", "a", "b"], {"loud": True})
@@ -87,13 +87,13 @@ def test_a_server_that_is_named_is_kept(queue: FairQueue) -> None:
     assert get_queue() is queue
 
 
-async def test_awaited_too(fairque: Capture, greet: Any) -> None:
+async def test_a_task_enqueued_by_a_coroutine_is_captured(fairque: Capture, greet: Any) -> None:
     result = await greet.aenqueue("acme", "a")
     assert len(fairque) == 1
     assert await result.astate() is TaskState.QUEUED
 
 
-def test_assert_enqueued(fairque: Capture, greet: Any) -> None:
+def test_assert_enqueued_filters_captured_tasks(fairque: Capture, greet: Any) -> None:
     for n in range(2):
         greet.using(queue="mail").enqueue("acme", str(n))
     assert len(assert_enqueued(greet)) == 2
@@ -112,7 +112,7 @@ def test_asserting_without_a_capture_says_what_to_do(greet: Any) -> None:
         assert_enqueued(greet)
 
 
-def test_tasks_that_enqueue_tasks(fairque: Capture, fairque_run: Callable[..., int]) -> None:
+def test_running_captured_tasks_runs_their_children_too(fairque: Capture, fairque_run: Callable[..., int]) -> None:
     @task(name="count_down")
     def count_down(n: int) -> None:
         if n:
@@ -123,7 +123,7 @@ def test_tasks_that_enqueue_tasks(fairque: Capture, fairque_run: Callable[..., i
     assert [entry.args for entry in fairque.of(count_down)] == [[3], [2], [1], [0]]
 
 
-def test_endless_ones_end(fairque: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_that_enqueue_themselves_endlessly_fail(fairque: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("django_fairque.testing.capture.MAX_RUN_TASKS", 20)
 
     @task(name="again")
@@ -149,7 +149,7 @@ def test_errors_are_raised_or_kept(fairque: Capture) -> None:
 
 
 @pytest.mark.parametrize(("error", "state"), [(Retry(5), TaskState.SCHEDULED), (Discard("x"), TaskState.CANCELED)])
-def test_retry_and_discard(fairque: Capture, error: Exception, state: TaskState) -> None:
+def test_captured_tasks_can_retry_or_discard_themselves(fairque: Capture, error: Exception, state: TaskState) -> None:
     @task(name="unsure")
     def unsure() -> None:
         raise error
@@ -204,7 +204,7 @@ def test_canceled_ones_are_not_counted(fairque: Capture, greet: Any) -> None:
     assert len(fairque) == 0
 
 
-def test_eager() -> None:
+def test_an_eager_task_runs_where_it_is_enqueued() -> None:
     seen = []
 
     @task(name="see")
@@ -219,7 +219,7 @@ def test_eager() -> None:
     assert len(capture) == 2
 
 
-def test_eager_raises_the_own_error_of_a_task_where_it_is_enqueued() -> None:
+def test_an_eager_task_raises_its_own_error_where_it_is_enqueued() -> None:
     ran = []
 
     @task(name="fail")
@@ -259,14 +259,14 @@ class TestTransactions(FairqueTestMixin, TestCase):
 
         self.noted: Any = noted
 
-    def test_what_is_enqueued_in_a_transaction_counts(self) -> None:
+    def test_tasks_enqueued_in_a_transaction_are_captured(self) -> None:
         with transaction.atomic():
             self.noted.enqueue(1)
         self.noted.enqueue(2)
         self.assertEnqueued(self.noted, count=2)
         assert self.runTasks() == 2
 
-    def test_what_is_rolled_back_leaves_no_trace(self) -> None:
+    def test_tasks_that_are_rolled_back_are_not_captured(self) -> None:
         try:
             with transaction.atomic():
                 self.noted.enqueue(1)
@@ -275,7 +275,7 @@ class TestTransactions(FairqueTestMixin, TestCase):
             self.noted.using(on_commit=False).enqueue(2)
         assert [entry.args for entry in self.tasks] == [[2]]
 
-    def test_nothing(self) -> None:
+    def test_assert_nothing_enqueued_fails_after_an_enqueue(self) -> None:
         self.assertNothingEnqueued()
         self.noted.enqueue(1)
         with pytest.raises(AssertionError, match="expected nothing to be enqueued, found"):
@@ -294,7 +294,7 @@ class TestFairness:
             assert_fair(order)
 
 
-def test_captures_nest(greet: Any) -> None:
+def test_captures_can_be_nested(greet: Any) -> None:
     with capture_tasks() as outer:
         greet.enqueue("a")
         with capture_tasks() as inner:

@@ -54,7 +54,7 @@ def lines_run(call: Callable[[], object]) -> int:
 class TestMany(TestCase):
     """Each task has a hook of its own where Django's `TestCase` has opened the transaction."""
 
-    def test_four_times_the_tasks_take_four_times_as_long(self) -> None:
+    def test_capturing_four_times_as_many_tasks_takes_four_times_as_long(self) -> None:
         @task(name="work")
         def work(n: int) -> None: ...
 
@@ -71,7 +71,7 @@ class TestMany(TestCase):
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("on_commit", [True, False])
-def test_events_of_what_is_rolled_back_are_never_sent(work: Any, settings: Settings, on_commit: bool) -> None:
+def test_events_that_are_rolled_back_are_never_sent(work: Any, settings: Settings, on_commit: bool) -> None:
     settings.FAIRQUE = {**settings.FAIRQUE, "ENQUEUE_ON_COMMIT": on_commit}
     on_create(Customer).enqueue(work, "pk")
     with capture_tasks() as captured:

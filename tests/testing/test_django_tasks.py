@@ -43,7 +43,7 @@ def test_the_task_itself_finds_its_calls(fairque: Capture, greeting: Any) -> Non
 
 
 @pytest.mark.parametrize("name", ["a", "nobody"])
-def test_what_has_run_tells_when_and_where(fairque: Capture, greeting: Any, name: str) -> None:
+def test_a_result_of_a_captured_run_has_its_times_and_worker(fairque: Capture, greeting: Any, name: str) -> None:
     result = greeting.enqueue(name)
     assert (result.started_at, result.finished_at, result.worker_ids) == (None, None, [])
     fairque.run(raise_errors=False)

@@ -50,11 +50,11 @@ def test_every_fixture_is_described() -> None:
         assert f"testing.plugin.{name}\n" in reference
 
 
-def test_capturing_with_pytest(names: dict[str, Any], fairque: Capture) -> None:
+def test_the_documented_example_of_capturing_with_pytest_passes(names: dict[str, Any], fairque: Capture) -> None:
     names["test_paying_enqueues_one_task"](fairque)
 
 
-def test_running_with_pytest(names: dict[str, Any], fairque_run: Callable[..., int]) -> None:
+def test_the_documented_run_with_pytest_passes(names: dict[str, Any], fairque_run: Callable[..., int]) -> None:
     names["test_paying_runs_one_task"](fairque_run)
 
 
@@ -74,13 +74,13 @@ BLOCKS = (
 
 
 @pytest.mark.parametrize("name", BLOCKS)
-def test_blocks(names: dict[str, Any], name: str) -> None:
+def test_each_documented_block_of_test_code_passes(names: dict[str, Any], name: str) -> None:
     names[name]()
 
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("name", ["test_a_failed_task_is_retried", "test_globex_does_not_wait_for_acme"])
-def test_a_real_server(names: dict[str, Any], name: str, fairque_server: FairQueue) -> None:
+def test_the_documented_test_on_a_server_passes(names: dict[str, Any], name: str, fairque_server: FairQueue) -> None:
     names[name](fairque_server)
 
 

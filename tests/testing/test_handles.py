@@ -135,7 +135,7 @@ def when(result: TaskResult) -> list[bool]:
     return [known.started_at is not None, known.ended_at is not None, bool(known.worker)]
 
 
-def test_the_record_tells_when_it_ran_as_a_queues_does(work: Any) -> None:
+def test_a_captured_task_has_the_same_times_as_a_task_in_a_queue(work: Any) -> None:
     def told(run: Callable[[], Any]) -> list[list[bool]]:
         results = [work.using(max_retries=0).enqueue(how) for how in (*ENDS, "returns", "returns")]
         results[-1].cancel()
@@ -162,7 +162,7 @@ def test_a_task_that_has_run(work: Any, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ENDS)
-def test_one_that_has_run_at_once_by_its_id(work: Any, how: str) -> None:
+def test_a_handle_of_an_eager_task_can_be_made_from_its_id(work: Any, how: str) -> None:
     def make() -> TaskResult:
         with eager():
             with contextlib.suppress(ValueError):
@@ -172,7 +172,7 @@ def test_one_that_has_run_at_once_by_its_id(work: Any, how: str) -> None:
     assert answers(make) == ENDED[how]
 
 
-def test_one_that_has_not_run(work: Any) -> None:
+def test_a_handle_of_a_captured_task_that_has_not_run_says_so(work: Any) -> None:
     def make() -> TaskResult:
         with capture_tasks():
             for user, priority in (("acme", 3), ("acme", 2), ("other", 3)):
@@ -188,7 +188,7 @@ def test_one_that_has_not_run(work: Any) -> None:
     )
 
 
-def test_one_that_was_canceled(work: Any) -> None:
+def test_a_handle_of_a_canceled_captured_task_says_so(work: Any) -> None:
     def make() -> TaskResult:
         with capture_tasks():
             result: TaskResult = work.using(queue="mail", task_id="w").enqueue("returns")
@@ -201,7 +201,7 @@ def test_one_that_was_canceled(work: Any) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_one_that_was_rolled_back(work: Any) -> None:
+def test_a_handle_of_a_task_that_was_rolled_back_finds_no_task(work: Any) -> None:
     def make() -> TaskResult:
         with capture_tasks(), contextlib.suppress(ZeroDivisionError), transaction.atomic():
             result: TaskResult = work.using(queue="mail", task_id="w").enqueue("returns")
@@ -212,7 +212,7 @@ def test_one_that_was_rolled_back(work: Any) -> None:
     assert answers(make) == of_a_task(None, **unknown)
 
 
-def test_one_that_nobody_knows() -> None:
+def test_a_handle_of_an_unknown_id_finds_no_task() -> None:
     def make() -> TaskResult:
         with capture_tasks():
             return TaskResult("w", "mail")
@@ -245,7 +245,7 @@ def test_a_pipeline_that_has_run(work: Any, how: str, state: str, canceled: int)
     assert answers(make) == of_a_run(state, cancel=canceled)
 
 
-def test_one_that_has_run_at_once(work: Any) -> None:
+def test_a_handle_of_an_eager_pipeline_has_its_results(work: Any) -> None:
     def make() -> PipelineResult:
         with eager():
             return sent(work, "returns")
@@ -268,7 +268,7 @@ def test_a_canceled_pipeline_does_not_run(fairque: Capture, work: Any) -> None:
     assert fairque.run() == len(fairque) == 0
 
 
-def test_what_cancels_itself_stays_canceled(fairque: Capture) -> None:
+def test_a_captured_task_that_cancels_itself_stays_canceled(fairque: Capture) -> None:
     @task(name="gives_up")
     def gives_up() -> None:
         assert TaskResult(current_task().id).cancel()
@@ -279,7 +279,7 @@ def test_what_cancels_itself_stays_canceled(fairque: Capture) -> None:
     assert result.state is TaskState.CANCELED
 
 
-def test_a_step_waits_for_the_one_before(fairque: Capture, work: Any) -> None:
+def test_a_captured_step_waits_for_its_predecessor(fairque: Capture, work: Any) -> None:
     first, second = sent(work, "returns").results
     assert (first.state, second.state, second.position) == (TaskState.QUEUED, TaskState.DEFERRED, None)
     assert first.cancel()
@@ -299,7 +299,7 @@ def test_a_failure_does_to_the_next_what_that_says(fairque: Capture, work: Any, 
     assert last.state is (TaskState.DEFERRED if policy == "wait" else TaskState.FINISHED)
 
 
-def test_a_failure_is_told_by_its_text(fairque: Capture, work: Any) -> None:
+def test_a_failed_captured_task_has_the_text_of_its_error(fairque: Capture, work: Any) -> None:
     result = work.enqueue("raises")
     fairque.run(raise_errors=False)
     with pytest.raises(TaskFailedError, match="ValueError: no"):
@@ -315,19 +315,19 @@ def unended(request: pytest.FixtureRequest, work: Any) -> Iterator[Any]:
         yield work.enqueue("returns") if request.param == "task" else sent(work, "returns")
 
 
-def test_nobody_waits_for_ever_for_what_nothing_runs(unended: Any) -> None:
+def test_waiting_for_a_captured_task_that_nobody_runs_raises_an_error(unended: Any) -> None:
     with pytest.raises(
         TaskWaitTimeoutError, match=r"has not ended, and nothing runs it while tasks are captured.*run\(\)"
     ):
         unended.wait()
 
 
-async def test_nor_in_a_coroutine(unended: Any) -> None:
+async def test_awaiting_a_captured_task_that_nobody_runs_raises_an_error(unended: Any) -> None:
     with pytest.raises(TaskWaitTimeoutError, match=r"nothing runs it while tasks are captured.*run\(\)"):
         await unended.await_()
 
 
-async def test_one_waits_while_another_runs_it(fairque: Capture, work: Any) -> None:
+async def test_a_coroutine_can_await_a_captured_task_that_another_thread_runs(fairque: Capture, work: Any) -> None:
     import asyncio
 
     result = await work.aenqueue("returns")
@@ -336,7 +336,7 @@ async def test_one_waits_while_another_runs_it(fairque: Capture, work: Any) -> N
     assert await waiting == "returns"
 
 
-def test_handles_outlive_what_they_were_made_in(work: Any) -> None:
+def test_handles_work_after_their_capture_has_ended(work: Any) -> None:
     with capture_tasks() as capture:
         result, run = work.enqueue("returns"), sent(work, "returns")
         capture.clear()

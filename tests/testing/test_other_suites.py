@@ -308,7 +308,7 @@ DJANGO = ("manage.py", "test", "kiosk.tests")
 PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "xdist.plugin", "-p", "pytest_django.plugin")
 
 
-def test_where_no_server_is_named(project: Path) -> None:
+def test_a_django_test_suite_without_a_server_captures_tasks(project: Path) -> None:
     assert "Ran 18 tests" in run(project, *DJANGO)
     assert not (project / ".fairque").exists(), "the embedded server was started"
 
@@ -327,7 +327,7 @@ def test_parallel_tests_in_new_interpreters(project: Path, server: Server, redis
 
 
 @pytest.mark.slow
-def test_with_pytest(project: Path, server: Server, redis: Redis) -> None:
+def test_a_pytest_suite_with_a_named_server_captures_tasks(project: Path, server: Server, redis: Redis) -> None:
     """The environment names a server, too, and it has the last word."""
     named = {"SERVER": "redis://127.0.0.1:1/0", "FAIRQUE_REDIS__URL": server.url}
     # Other plugins that are installed take seconds to start.

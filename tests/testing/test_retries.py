@@ -73,7 +73,7 @@ def test_the_last_error_is_raised() -> None:
     assert flaky.seen == [(1, 2), (2, 1), (3, 0)]
 
 
-def test_without_retries_nothing_is_tried_again() -> None:
+def test_an_eager_task_without_retries_runs_once() -> None:
     flaky = Flaky(lambda run: OSError(f"run {run}"))
     with eager(), pytest.raises(OSError, match="run 1"):
         flaky.task.enqueue()

@@ -49,9 +49,7 @@ def many(task: Any, *items: int) -> list[Any]:
     return results
 
 
-def test_a_batch_task_is_called_with_what_a_worker_would_give_it(
-    fairque: Capture, index: Any, calls: list[list[int]]
-) -> None:
+def test_a_captured_batch_task_gets_a_worker_s_batches(fairque: Capture, index: Any, calls: list[list[int]]) -> None:
     @task(name="other")
     def other() -> None:
         calls.append([])
@@ -66,14 +64,14 @@ def test_a_batch_task_is_called_with_what_a_worker_would_give_it(
     assert [result.progress.current for result in results + elsewhere] == [1, 2, 3, 4, 5]
 
 
-def test_at_once_too(index: Any, calls: list[list[int]]) -> None:
+def test_an_eager_batch_task_gets_full_batches(index: Any, calls: list[list[int]]) -> None:
     with eager():
         assert [result.state for result in many(index, 1, 2, 3, 4)] == [TaskState.FINISHED] * 4
     assert calls == [[1, 2, 3], [4]]
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_each_item_has_its_own_outcome(fairque: Capture, is_async: bool) -> None:
+def test_each_item_of_a_captured_batch_has_its_own_outcome(fairque: Capture, is_async: bool) -> None:
     def answer(items: list[str]) -> BatchResult:
         said = BatchResult(items)
         said.ok(items.index("ok"), "boom")
@@ -108,7 +106,9 @@ def test_each_item_has_its_own_outcome(fairque: Capture, is_async: bool) -> None
         (lambda _: 1 / 0, [TaskState.FAILED] * 4),
     ],
 )
-def test_whatever_it_answers(fairque: Capture, answer: Callable[..., Any], states: list[TaskState]) -> None:
+def test_a_captured_batch_accepts_every_kind_of_return_value(
+    fairque: Capture, answer: Callable[..., Any], states: list[TaskState]
+) -> None:
     whole: Any = task(name="whole", batch=4)(answer)
     results = many(whole, 1, 2, 3, 4)
     assert fairque.run(raise_errors=False) == 4
@@ -122,7 +122,7 @@ def test_a_wrong_answer_is_raised(fairque: Capture) -> None:
         fairque.run()
 
 
-def test_one_that_another_has_canceled_or_run_does_not_run_again(calls: list[list[int]]) -> None:
+def test_a_captured_batch_item_that_was_canceled_or_run_is_left_out(calls: list[list[int]]) -> None:
     @task(name="note")
     def note(number: int) -> None:
         calls.append([number])
@@ -150,7 +150,7 @@ def test_one_that_another_has_canceled_or_run_does_not_run_again(calls: list[lis
 class TestRunTasks:
     """Where tasks are captured there is nothing in a queue: it runs what was captured."""
 
-    def test_it_runs_what_was_captured(self, fairque: Capture, index: Any, calls: list[list[int]]) -> None:
+    def test_run_tasks_runs_one_queue_s_captures(self, fairque: Capture, index: Any, calls: list[list[int]]) -> None:
         many(index, 1, 2)
         many(index.using(queue="mail"), 3)
         assert run_tasks("mail") == 1
@@ -158,7 +158,7 @@ class TestRunTasks:
         assert calls == [[3], [1, 2]]
         assert [entry.state for entry in fairque] == [TaskState.FINISHED] * 3
 
-    def test_errors_are_raised(self, fairque: Capture) -> None:
+    def test_run_tasks_raises_errors_of_tasks(self, fairque: Capture) -> None:
         @task(name="bad")
         def bad() -> None:
             raise ValueError("no")
@@ -171,7 +171,7 @@ class TestRunTasks:
         with pytest.raises(ConfigurationError, match="did you mean 'mail'"):
             run_tasks("mial")
 
-    def test_of_a_server_of_the_tests_own_it_runs_what_is_there(self, index: Any, calls: list[list[int]]) -> None:
+    def test_run_tasks_runs_the_tasks_of_a_private_server(self, index: Any, calls: list[list[int]]) -> None:
         @task(name="sends")
         def sends() -> None:
             many(index, 1)

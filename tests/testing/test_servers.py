@@ -27,7 +27,7 @@ def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_tasks", {})
 
 
-def test_tasks_run_on_it_fairly(fairque_server: FairQueue) -> None:
+def test_tasks_on_a_private_server_run_fairly(fairque_server: FairQueue) -> None:
     started: list[str] = []
 
     @task(name="work", user="user")
@@ -42,7 +42,7 @@ def test_tasks_run_on_it_fairly(fairque_server: FairQueue) -> None:
     assert fairque_server.check_invariants() == []
 
 
-def test_sections_can_be_given_and_it_ends_with_its_block(settings: Any) -> None:
+def test_a_private_server_takes_settings_and_ends_with_its_block(settings: Any) -> None:
     before = settings.FAIRQUE if hasattr(settings, "FAIRQUE") else None
     with private_server(QUEUES={"mail": {}}) as queue:
         assert queue.client.ping()  # type: ignore[attr-defined]
@@ -50,14 +50,14 @@ def test_sections_can_be_given_and_it_ends_with_its_block(settings: Any) -> None
     assert (settings.FAIRQUE if hasattr(settings, "FAIRQUE") else None) == before
 
 
-def test_it_is_used_where_the_environment_names_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_private_server_is_used_even_if_the_environment_names_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAIRQUE_REDIS__URL", "redis://127.0.0.1:1/0")
     with private_server() as queue:
         assert queue.client.ping()  # type: ignore[attr-defined]
     assert get_config().redis.url == "redis://127.0.0.1:1/0"
 
 
-def test_threads_that_still_use_it_start_no_other(fairque_server: FairQueue) -> None:
+def test_threads_that_still_use_an_ended_private_server_start_no_other(fairque_server: FairQueue) -> None:
     """A worker that has just ended may wait on it; it must not be started again in a directory that is being removed."""
     calls: list[threading.Thread] = []
     over = threading.Event()

@@ -60,7 +60,7 @@ def told(result: TaskResult) -> list[Any]:
 
 
 @pytest.mark.parametrize("which", [*REFUSED, *CHANGED])
-def test_they_end_as_with_a_worker(returning: Any, passing: Any, which: str) -> None:
+def test_captured_tasks_store_values_like_a_worker(returning: Any, passing: Any, which: str) -> None:
     with private_server():
         real = [function.enqueue(which) for function in (returning, passing)]
         run_tasks()
@@ -89,7 +89,7 @@ def test_the_limit_is_the_queues(fairque: Capture, passing: Any, settings: Setti
     assert result.state is TaskState.FAILED
 
 
-def test_each_dependent_gets_its_own_copy(fairque: Capture, returning: Any) -> None:
+def test_each_dependent_gets_its_own_copy_of_a_captured_result(fairque: Capture, returning: Any) -> None:
     seen: list[Any] = []
 
     @task(name="following")
@@ -106,7 +106,7 @@ def test_each_dependent_gets_its_own_copy(fairque: Capture, returning: Any) -> N
 
 
 @pytest.mark.parametrize("kind", [list, BatchResult])
-def test_each_item_of_a_batch(fairque: Capture, kind: type) -> None:
+def test_each_item_of_a_captured_batch_can_return_any_stored_value(fairque: Capture, kind: type) -> None:
     @task(name="batch", batch=2)
     def batch(items: list[str]) -> Any:
         values = [{**REFUSED, **CHANGED}[item] for item in items]
@@ -123,7 +123,7 @@ def test_each_item_of_a_batch(fairque: Capture, kind: type) -> None:
     assert told(results[1])[0] is TaskState.FAILED
 
 
-def test_a_value_is_kept_as_it_was(fairque: Capture) -> None:
+def test_a_passed_value_does_not_change_with_the_original(fairque: Capture) -> None:
     @task(name="changing")
     def changing() -> Any:
         values, value = current_task().xcom, [1]
@@ -138,7 +138,7 @@ def test_a_value_is_kept_as_it_was(fairque: Capture) -> None:
     assert list(fairque.xcom.values()) == [{"key": [1]}]
 
 
-def test_a_key_that_can_not_be_one(fairque: Capture) -> None:
+def test_an_invalid_key_of_a_passed_value_is_refused(fairque: Capture) -> None:
     @task(name="odd")
     def odd() -> None:
         current_task().xcom.push("", 1)

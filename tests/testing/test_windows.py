@@ -46,7 +46,7 @@ def work(calls: list[str]) -> Any:
 
 @pytest.mark.parametrize("how", ENDS)
 @pytest.mark.parametrize("way", WAYS)
-def test_after_the_first_has_run_it_is_as_in_a_queue(work: Any, calls: list[str], way: str, how: str) -> None:
+def test_a_captured_unique_task_behaves_like_a_queued_one(work: Any, calls: list[str], way: str, how: str) -> None:
     sent = work.using(**WAYS[way])
     with private_server():
         expected = _is_one_after_its_run(sent, how, run_tasks), [*calls]
@@ -65,7 +65,7 @@ def _is_one_after_its_run(sent: Any, how: str, run: Any) -> tuple[bool, Any]:
     return first.id == second.id, told
 
 
-def test_at_once_too(work: Any, calls: list[str]) -> None:
+def test_an_eager_unique_task_behaves_like_one_in_a_queue(work: Any, calls: list[str]) -> None:
     with eager() as capture:
         first, second = (work.using(unique_for=60).enqueue("returns") for _ in range(2))
         other = work.using(unique_for=60, user_id="other").enqueue("returns")

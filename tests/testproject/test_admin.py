@@ -26,13 +26,13 @@ def document(queue: FairQueue) -> Document:
     return document
 
 
-def test_lists_figures(admin_client: Client, document: Document) -> None:
+def test_the_document_list_shows_figures(admin_client: Client, document: Document) -> None:
     page = admin_client.get(reverse("admin:library_document_changelist")).content.decode()
     assert '<td class="field-lines">3</td>' in page
     assert '<td class="field-functions">1</td>' in page
 
 
-def test_shows_a_document_with_its_figures(admin_client: Client, document: Document) -> None:
+def test_the_document_page_shows_the_text_and_its_figures(admin_client: Client, document: Document) -> None:
     page = admin_client.get(reverse("admin:library_document_change", args=[document.pk])).content.decode()
     assert "longest_line" in page
     assert "def f(): pass" in page

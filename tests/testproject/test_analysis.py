@@ -53,7 +53,7 @@ class TestAnOrdinaryFile:
         # async def close(self): | total = ( | self.price("a") | + 1 | ) | return total
         assert figures["tokens"] == 2 + 3 + 1 + 8 + 7 + 7 + 3 + 6 + 2 + 1 + 2
 
-    def test_functions_and_classes(self, figures: dict[str, Any]) -> None:
+    def test_functions_and_classes_of_a_file_are_counted(self, figures: dict[str, Any]) -> None:
         assert (figures["functions"], figures["classes"]) == (2, 1)
 
     def test_the_most_frequent_names_without_keywords(self, figures: dict[str, Any]) -> None:
@@ -62,22 +62,22 @@ class TestAnOrdinaryFile:
             *(["Shop", 1], ["close", 1], ["os", 1], ["prices", 1]),
         ]
 
-    def test_the_longest_line(self, figures: dict[str, Any]) -> None:
+    def test_the_length_of_the_longest_line_is_measured(self, figures: dict[str, Any]) -> None:
         assert figures["longest_line"] == len("    def price(self, thing):  # in cents")
 
-    def test_no_error(self, figures: dict[str, Any]) -> None:
+    def test_a_valid_file_has_no_error(self, figures: dict[str, Any]) -> None:
         assert figures["error"] is None
 
-    def test_they_can_be_stored(self, figures: dict[str, Any]) -> None:
+    def test_the_figures_of_a_file_can_be_stored_as_json(self, figures: dict[str, Any]) -> None:
         assert json.loads(json.dumps(figures)) == figures
 
 
-def test_only_the_ten_most_frequent_names_are_kept() -> None:
+def test_only_the_ten_most_frequent_names_are_stored() -> None:
     text = "".join(f"name{number:02} = 0\n" * (20 - number) for number in range(15))
     assert analyse(text)["names"] == [[f"name{number:02}", 20 - number] for number in range(10)]
 
 
-def test_an_empty_file() -> None:
+def test_an_empty_file_has_figures_of_zero() -> None:
     figures = analyse("")
     assert figures.pop("names") == []
     assert figures.pop("error") is None
@@ -94,18 +94,18 @@ def test_a_last_line_without_an_end_counts() -> None:
 
 
 class TestFilesThatAreNotPython:
-    def test_an_open_bracket(self) -> None:
+    def test_an_open_bracket_is_reported_and_lines_are_still_counted(self) -> None:
         figures = analyse("first = 1\n# note\ncall(\n")
         assert "multi-line statement" in figures["error"]
         assert (figures["lines"], figures["code_lines"], figures["comment_lines"]) == (3, 2, 1)
 
-    def test_an_open_string_hides_the_tokens_after_it_but_no_lines(self) -> None:
+    def test_an_open_string_is_reported_and_lines_are_still_counted(self) -> None:
         figures = analyse("def f(): pass\n'''\nnever closed\n\n# seen as a comment\n")
         assert "multi-line string" in figures["error"]
         assert (figures["lines"], figures["code_lines"], figures["comment_lines"]) == (5, 3, 1)
         assert figures["functions"] == 1
 
-    def test_wrong_indentation(self) -> None:
+    def test_wrong_indentation_is_reported_and_lines_are_still_counted(self) -> None:
         figures = analyse("if a:\n        b\n    c\n")
         assert figures["error"] == "unindent does not match any outer indentation level (line 3)"
         assert figures["code_lines"] == 3
@@ -126,7 +126,7 @@ def test_functions_of_real_files_are_those_that_the_compiler_finds(file: Path) -
 
 
 @pytest.mark.parametrize("module", ["analysis", "report", "sources"])
-def test_what_is_pure_knows_no_django(module: str) -> None:
+def test_modules_without_django_can_be_imported_without_it(module: str) -> None:
     program = f"import sys, library.{module}; sys.exit('django' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], cwd=Path(analysis.__file__).parent.parent, check=False)
     assert done.returncode == 0

@@ -41,7 +41,7 @@ def row(out: str, user: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_every_document_is_analysed_and_the_table_tells_of_every_user_again_and_again(
+def test_the_demonstration_analyses_every_document_and_prints_every_user_repeatedly(
     demo: Callable[..., tuple[int, str, str]], database: Path, queue: FairQueue
 ) -> None:
     files = packages(standard_library(), ["json", "html"])
@@ -92,7 +92,7 @@ class TestCutShort:
         return supervisor
 
     @pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
-    def test_it_stops_its_workers(
+    def test_an_interrupted_demonstration_stops_its_workers(
         self, process: subprocess.Popen[str], worker: psutil.Process, how: signal.Signals, queue: FairQueue
     ) -> None:
         family = [worker, *worker.children(recursive=True)]
@@ -105,7 +105,7 @@ class TestCutShort:
         assert queue.get_stats().states["started"] == 0
         assert queue.check_invariants() == []
 
-    def test_it_says_that_its_worker_died(self, process: subprocess.Popen[str], worker: psutil.Process) -> None:
+    def test_demonstrations_report_dead_workers(self, process: subprocess.Popen[str], worker: psutil.Process) -> None:
         worker.kill()
         _, err = process.communicate(timeout=LIMIT)
         assert process.returncode == 1

@@ -49,7 +49,7 @@ class TestSaving:
             assert waiting(queue) == []
         assert waiting(queue) == [("analyse_document", "acme", ["acme", document.pk])]
 
-    def test_many_saves_in_a_transaction_are_one_analysis(self, queue: FairQueue) -> None:
+    def test_many_saves_of_a_document_in_a_transaction_are_one_analysis(self, queue: FairQueue) -> None:
         with transaction.atomic():
             document = new()
             for line in range(100):
@@ -60,13 +60,13 @@ class TestSaving:
         document.refresh_from_db()
         assert document.metrics["lines"] == 102
 
-    def test_of_the_same_text_changes_nothing(self, queue: FairQueue) -> None:
+    def test_saving_an_unchanged_document_sends_no_task(self, queue: FairQueue) -> None:
         document = new()
         document.save()
         document.save(update_fields=["text"])
         assert len(waiting(queue)) == 1
 
-    def test_of_the_text_alone_brings_its_state_along(self, queue: FairQueue) -> None:
+    def test_saving_only_the_text_of_a_document_resets_its_state(self, queue: FairQueue) -> None:
         document = new()
         analyse_document("acme", document.pk)
         document = Document.objects.defer("text").get()
@@ -76,14 +76,14 @@ class TestSaving:
         assert (document.status, document.sha) == (Document.Status.QUEUED, document.digest())
         assert len(waiting(queue)) == 2
 
-    def test_sends_nothing_when_it_is_rolled_back(self, queue: FairQueue) -> None:
+    def test_a_document_that_is_rolled_back_sends_no_task(self, queue: FairQueue) -> None:
         with transaction.atomic():
             new()
             transaction.set_rollback(True)
         assert waiting(queue) == []
         assert not Document.objects.exists()
 
-    def test_sends_only_what_a_savepoint_kept(self, queue: FairQueue) -> None:
+    def test_documents_of_a_lost_savepoint_send_no_task(self, queue: FairQueue) -> None:
         with transaction.atomic():
             new(title="kept.py")
             with transaction.atomic():
@@ -91,13 +91,13 @@ class TestSaving:
                 transaction.set_rollback(True)
         assert [args for _, _, args in waiting(queue)] == [["acme", Document.objects.get().pk]]
 
-    def test_of_another_field_changes_nothing(self, queue: FairQueue) -> None:
+    def test_saving_another_field_of_a_document_sends_no_task(self, queue: FairQueue) -> None:
         document = new()
         document.title = "b.py"
         document.save(update_fields=["title"])
         assert len(waiting(queue)) == 1
 
-    def test_of_a_fixture_changes_nothing(self, queue: FairQueue) -> None:
+    def test_loading_documents_from_a_fixture_sends_no_task(self, queue: FairQueue) -> None:
         document = new()
         Document.objects.update(status=Document.Status.ANALYSED)
         document.refresh_from_db()
@@ -107,7 +107,7 @@ class TestSaving:
         assert Document.objects.get().status == Document.Status.ANALYSED
         assert len(waiting(queue)) == 1
 
-    def test_a_title_twice_for_one_owner_is_refused(self, queue: FairQueue) -> None:
+    def test_two_documents_of_an_owner_with_one_title_are_refused(self, queue: FairQueue) -> None:
         new()
         new(owner="another")
         with pytest.raises(IntegrityError):
@@ -120,7 +120,7 @@ class TestTheAnalysis:
     def _queue(self, queue: FairQueue) -> None:
         """Saving enqueues."""
 
-    def test_stores_the_figures(self) -> None:
+    def test_an_analysis_stores_its_figures(self) -> None:
         document = new()
         timing = analyse_document("acme", document.pk)
         document.refresh_from_db()
@@ -131,18 +131,18 @@ class TestTheAnalysis:
         assert document.analysed_at > document.queued_at
         assert timing["took"] > 0
 
-    def test_twice_gives_the_same(self) -> None:
+    def test_a_repeated_analysis_stores_the_same_figures(self) -> None:
         document = new()
         analyse_document("acme", document.pk)
         first = Document.objects.values("metrics", "status", "sha", "text").get()
         analyse_document("acme", document.pk)
         assert Document.objects.values("metrics", "status", "sha", "text").get() == first
 
-    def test_of_a_deleted_document_is_discarded(self) -> None:
+    def test_the_analysis_of_a_deleted_document_is_discarded(self) -> None:
         with pytest.raises(Discard, match="document 404 of acme was deleted"):
             analyse_document("acme", 404)
 
-    def test_leaves_a_text_that_changed_meanwhile_to_its_own_analysis(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_analysis_stores_no_figures_of_a_text_that_changed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         document = new()
 
         def slow(text: str) -> dict[str, Any]:
@@ -155,7 +155,7 @@ class TestTheAnalysis:
         document.refresh_from_db()
         assert (document.status, document.metrics) == (Document.Status.QUEUED, {})
 
-    def test_that_fails_shows_on_the_document(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_failed_analysis_is_shown_on_its_document(self, monkeypatch: pytest.MonkeyPatch) -> None:
         document = new()
 
         def broken(text: str) -> dict[str, Any]:
@@ -169,14 +169,14 @@ class TestTheAnalysis:
 
 
 class TestInBulk:
-    def test_texts_are_stored_and_sent_in_one_transaction(self, queue: FairQueue) -> None:
+    def test_texts_in_bulk_are_stored_and_sent_in_one_transaction(self, queue: FairQueue) -> None:
         ids = submit("acme", {"b.py": TEXT, "a.py": ""})
         documents = Document.objects.filter(owner="acme", status=Document.Status.QUEUED)
         assert {document.title: document.text for document in documents} == {"b.py": TEXT, "a.py": ""}
         assert sorted(args for _, _, args in waiting(queue)) == sorted(["acme", document.pk] for document in documents)
         assert sorted(ids) == sorted(task.task_id for task in queue.tasks().items)
 
-    def test_again_updates_instead_of_doubling(self, queue: FairQueue) -> None:
+    def test_submitting_a_text_again_updates_its_document(self, queue: FairQueue) -> None:
         submit("acme", {"a.py": TEXT})
         analyse_document("acme", Document.objects.get().pk)
         submit("acme", {"a.py": "new = 1\n"})
@@ -206,7 +206,7 @@ class TestInBulk:
         assert len(waiting(queue)) == 2
         assert Document.objects.filter(status=Document.Status.QUEUED).exclude(sha="").count() == 2
 
-    def test_errands(self, queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_errands_are_sent_in_slices_and_run(self, queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("library.loading.ERRANDS", 2)
         assert [len(some) for some in send_errands("noisy", 3)] == [2, 1]
         assert waiting(queue) == [("run_errand", "noisy", ["noisy", number]) for number in range(3)]

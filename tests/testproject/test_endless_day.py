@@ -62,7 +62,7 @@ def test_a_quarter_of_a_minute_has_everything(queue: FairQueue, day: EndlessDay)
     assert "backlog" in first.last_error
 
 
-def test_nothing_is_added_while_too_much_waits(queue: FairQueue, day: EndlessDay) -> None:
+def test_the_endless_day_adds_no_tasks_while_too_many_wait(queue: FairQueue, day: EndlessDay) -> None:
     """Without a worker nothing is done, so after some minutes the day stands still."""
     for minute in range(20):
         day.step(minute * BURST_EVERY + BURST_EVERY // 4)

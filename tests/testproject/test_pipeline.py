@@ -43,7 +43,7 @@ class A:
 """
 
 
-def test_what_a_file_defines_and_imports() -> None:
+def test_an_outline_lists_the_functions_and_imports_of_a_file() -> None:
     found = outline("pack/sub/mod.py", SOURCE)
     assert found["functions"] == [("A.plain", 1, 8), ("A.branchy", 8, 11), ("A.branchy.inner", 2, 20)]
     assert {"os", "json.decoder", "pack.sub.sibling", "pack.other.thing", "json.encoder"} <= set(found["imports"])
@@ -51,16 +51,16 @@ def test_what_a_file_defines_and_imports() -> None:
 
 
 @pytest.mark.parametrize("text", ["def (", "\0", "x = " + 300 * "(" + ")"])
-def test_what_can_not_be_parsed_says_why(text: str) -> None:
+def test_the_outline_of_an_invalid_file_has_an_error(text: str) -> None:
     assert outline("a.py", text)["error"]
 
 
 @pytest.mark.parametrize(("title", "name"), [("json/__init__.py", "json"), ("a/b.py", "a.b"), ("os.py", "os")])
-def test_names_of_modules(title: str, name: str) -> None:
+def test_a_path_becomes_the_name_of_a_module(title: str, name: str) -> None:
     assert module_name(title) == name
 
 
-def test_import_figures() -> None:
+def test_import_figures_count_cycles_and_imports() -> None:
     def module(name: str, *imports: str) -> Outline:
         return Outline(module=name, functions=[], imports=list(imports), error=None)
 
@@ -96,7 +96,7 @@ def as_json(value: object) -> object:
 
 
 @pytest.mark.slow  # 5 seconds
-def test_the_command(demo: Callable[..., tuple[int, str, str]], queue: FairQueue) -> None:
+def test_the_demonstration_prints_pipeline_runs(demo: Callable[..., tuple[int, str, str]], queue: FairQueue) -> None:
     code, out, err = demo("--pipeline", "--packages", "json,wsgiref")
     assert (code, err) == (0, "")
     assert "in 2 runs" in out
@@ -105,7 +105,7 @@ def test_the_command(demo: Callable[..., tuple[int, str, str]], queue: FairQueue
     assert queue.check_invariants() == []
 
 
-def test_two_demonstrations_at_once_are_refused(demo: Callable[..., tuple[int, str, str]]) -> None:
+def test_options_of_two_demonstrations_at_once_are_refused(demo: Callable[..., tuple[int, str, str]]) -> None:
     code, _, err = demo("--pipeline", "--noisy", "5")
     assert code == 1
     assert "give one of them" in err

@@ -50,7 +50,7 @@ def test_lines_for_a_log_now_and_then(three: FairQueue) -> None:
     ]
 
 
-def test_one_line_that_moves_on_a_terminal(three: FairQueue) -> None:
+def test_progress_on_a_terminal_is_one_line_that_is_rewritten(three: FairQueue) -> None:
     out = Terminal()
     progress = Progress(3, OutputWrapper(out))
     progress.see(three.get_stats(), 100.0)

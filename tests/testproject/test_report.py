@@ -26,7 +26,7 @@ def test_first_come_first_served_would_not_have_begun_before_the_workers_did() -
     assert late.fair == late.fcfs == (3.0, 4.0)
 
 
-def test_the_table() -> None:
+def test_the_table_of_waits_compares_with_first_come_first_served() -> None:
     assert list(table(waits_by_user([*SMALL, *GREEDY], slots=1))) == [
         "user    tasks  median wait  longest  median FCFS  longest  FCFS / fair",
         "------  -----  -----------  -------  -----------  -------  -----------",
@@ -43,7 +43,7 @@ def test_the_summary_is_about_the_half_with_the_fewest_tasks() -> None:
     )
 
 
-def test_a_summary_of_one_user() -> None:
+def test_the_summary_of_a_single_user_names_its_waits() -> None:
     assert summary(waits_by_user(GREEDY, slots=1)).startswith("User greedy waited 3.0 s (median) instead of 1.5 s")
 
 
@@ -51,10 +51,10 @@ def test_a_summary_of_one_user() -> None:
     ("seconds", "text"),
     [(0.0, "< 1 ms"), (0.0009, "< 1 ms"), (0.0421, "42 ms"), (0.9996, "1.0 s"), (12.34, "12.3 s"), (100.0, "100.0 s")],
 )
-def test_durations(seconds: float, text: str) -> None:
+def test_durations_are_shown_with_fitting_units(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
 @pytest.mark.parametrize(("factor", "text"), [(0.5, "0.5"), (9.96, "10"), (41.6, "42"), (12_345.6, "12,346")])
-def test_factors(factor: float, text: str) -> None:
+def test_factors_are_shown_with_few_digits(factor: float, text: str) -> None:
     assert times(factor) == text

@@ -47,7 +47,7 @@ def said(process: subprocess.Popen[str]) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
-def test_the_admin_can_be_used_until_all_of_it_ends(
+def test_the_admin_of_the_demonstration_works_until_all_processes_end(
     start_demo: StartDemo, queue: FairQueue, how: signal.Signals
 ) -> None:
     process = start_demo("--serve", "--no-browser", "--packages", "json,html")
@@ -96,7 +96,7 @@ def test_no_page_is_empty(start_demo: StartDemo, queue: FairQueue) -> None:
 
 
 @pytest.mark.slow
-def test_it_says_that_the_site_died(start_demo: StartDemo, queue: FairQueue) -> None:
+def test_the_demonstration_reports_that_its_site_died(start_demo: StartDemo, queue: FairQueue) -> None:
     process = start_demo("--serve", "--no-browser", "--packages", "json")
     said(process)
     (site,) = (child for child in psutil.Process(process.pid).children() if "runserver" in child.cmdline())
@@ -107,7 +107,7 @@ def test_it_says_that_the_site_died(start_demo: StartDemo, queue: FairQueue) -> 
 
 
 @pytest.mark.slow
-def test_it_begins_with_pipelines(start_demo: StartDemo, queue: FairQueue) -> None:
+def test_the_demonstration_with_pipelines_begins_with_a_pipeline(start_demo: StartDemo, queue: FairQueue) -> None:
     process = start_demo("--serve", "--no-browser", "--pipeline", "--packages", "json,html")
     said(process)
     wait_until(lambda: queue.get_stats().totals.get("finished", 0) > 10, process)

@@ -29,7 +29,7 @@ def names(found: dict[str, list[Path]], root: Path) -> dict[str, list[str]]:
     return {name: [file.relative_to(root).as_posix() for file in files] for name, files in found.items()}
 
 
-def test_packages_the_largest_first_with_lone_modules_as_one_user(root: Path) -> None:
+def test_packages_are_sorted_by_size_and_lone_modules_are_one_user(root: Path) -> None:
     found = names(packages(root), root)
     assert found == {
         "big": ["big/a.py", "big/b.py", "big/inner/c.py"],
@@ -39,7 +39,7 @@ def test_packages_the_largest_first_with_lone_modules_as_one_user(root: Path) ->
     assert list(found) == ["big", MODULES, "small"]
 
 
-def test_only_some_packages(root: Path) -> None:
+def test_packages_can_be_selected_by_name(root: Path) -> None:
     assert list(packages(root, ["small", "nowhere"])) == ["small"]
 
 
@@ -50,7 +50,7 @@ def test_generated_data_is_left_out(root: Path) -> None:
     assert len(packages(root)["big"]) == 3
 
 
-def test_one_user_has_no_end_of_files(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_has_at_most_a_bounded_number_of_files(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "MAX_FILES", 2)
     assert max(map(len, packages(root).values())) == 2
 

@@ -64,7 +64,7 @@ def lines(server: Server, redis: Redis, settings: Settings, monkeypatch: pytest.
     return logged
 
 
-def test_a_request(lines: list[Any], client: Client) -> None:
+def test_log_lines_of_a_task_have_the_request_id(lines: list[Any], client: Client) -> None:
     task_id, request_id = client.get("/send/").content.decode().split()
     Worker(burst=True, concurrency=1).run()
     (line,) = lines
@@ -73,7 +73,7 @@ def test_a_request(lines: list[Any], client: Client) -> None:
     assert line["ip"] == "127.0.0.1"
 
 
-async def test_an_asynchronous_request(lines: list[Any], async_client: AsyncClient) -> None:
+async def test_log_lines_after_an_async_request_have_its_id(lines: list[Any], async_client: AsyncClient) -> None:
     response = await async_client.get("/asend/")
     await aclose_queues()
     task_id, request_id = response.content.decode().split()

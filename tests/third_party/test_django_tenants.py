@@ -40,7 +40,7 @@ def found(server: Server, redis: Redis) -> dict[str, Any]:
     return found
 
 
-def test_tasks_run_in_the_schema_of_the_code_that_enqueued_them(found: dict[str, Any]) -> None:
+def test_tasks_run_in_the_database_schema_of_the_tenant_that_enqueued_them(found: dict[str, Any]) -> None:
     for tenant in ("acme", "globex"):
         own = [tenant, f"order of {tenant}"]
         assert found[f"{tenant} in a transaction"] == own

@@ -37,7 +37,7 @@ def found(server: Server, redis: Redis) -> dict[str, Any]:
     return found
 
 
-def test_what_docs_events_md_says_of_them(found: dict[str, Any]) -> None:
+def test_events_of_tree_models_and_imports_fire_as_documented(found: dict[str, Any]) -> None:
     """A node that moves is one update, in which its parent has changed; nothing is seen of its level and of other nodes."""
     for model in ("Page", "WatchedPage"):
         assert found[f"{model}: move_to"] == [["moved", "child", "one"], ["update", "child"]]

@@ -29,7 +29,7 @@ def test_changed_lines_belong_to_their_functions_classes_and_variables() -> None
         ("tests/tools/test_touched.py", "def ", "tests/tools/test_touched.py"),
     ],
 )
-def test_a_change_runs_the_tests_of_its_place(path: str, text: str, test: str) -> None:
+def test_a_changed_line_selects_the_tests_of_its_module(path: str, text: str, test: str) -> None:
     assert test in find_tests(lines_of(path, text))
 
 

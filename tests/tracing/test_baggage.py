@@ -59,14 +59,14 @@ def work() -> None:
     Worker(burst=True, concurrency=1).run()
 
 
-def test_it_arrives(plan: None, read: Any, aread: Any) -> None:
+def test_baggage_reaches_the_task(plan: None, read: Any, aread: Any) -> None:
     with transaction.atomic():
         results = [read.enqueue(), aread.enqueue(), *read.enqueue_many([((), {})] * 2)]
     work()
     assert [result.result() for result in results] == [GOLD] * 4
 
 
-async def test_it_arrives_from_a_coroutine(read: Any, aread: Any) -> None:
+async def test_baggage_reaches_a_task_enqueued_by_a_coroutine(read: Any, aread: Any) -> None:
     token = context.attach(baggage.set_baggage("plan", "silver"))
     results = [await read.aenqueue(), await aread.aenqueue()]
     context.detach(token)
@@ -75,7 +75,7 @@ async def test_it_arrives_from_a_coroutine(read: Any, aread: Any) -> None:
     await aclose_queues()
 
 
-def test_it_goes_on_to_what_a_task_enqueues(plan: None, read: Any) -> None:
+def test_baggage_reaches_children_of_a_task(plan: None, read: Any) -> None:
     @task(name="passes")
     def passes() -> str:
         return str(read.enqueue().id)
@@ -100,12 +100,12 @@ def test_a_batch_has_what_all_its_items_have(plans: list[str]) -> None:
     assert results[0].result() == ({"plan": "gold"} if len(set(plans)) == 1 else {})
 
 
-def test_where_it_is_enqueued(plan: None, read: Any) -> None:
+def test_baggage_reaches_an_eager_task(plan: None, read: Any) -> None:
     with eager():
         assert read.enqueue().result() == GOLD
 
 
-def test_a_task_without_it_carries_nothing(read: Any) -> None:
+def test_a_task_without_baggage_has_no_headers(read: Any) -> None:
     @task(name="headers")
     def headers() -> dict[str, str]:
         return current_task().headers
@@ -115,7 +115,7 @@ def test_a_task_without_it_carries_nothing(read: Any) -> None:
     assert [result.result() for result in results] == [{}, {}]
 
 
-def test_more_than_everybody_passes_on_is_dropped(read: Any) -> None:
+def test_baggage_beyond_the_size_limit_is_dropped(read: Any) -> None:
     token = context.attach(baggage.set_baggage("plan", "x" * 9000))
     result = read.enqueue()
     context.detach(token)
@@ -123,7 +123,7 @@ def test_more_than_everybody_passes_on_is_dropped(read: Any) -> None:
     assert result.result() == {}
 
 
-def test_not_if_the_project_does_not_propagate_it(plan: None, read: Any) -> None:
+def test_baggage_is_not_sent_if_the_project_does_not_propagate_it(plan: None, read: Any) -> None:
     before = propagate.get_global_textmap()
     propagate.set_global_textmap(CompositePropagator([TraceContextTextMapPropagator()]))
     try:
@@ -134,7 +134,7 @@ def test_not_if_the_project_does_not_propagate_it(plan: None, read: Any) -> None
     assert result.result() == {}
 
 
-def test_not_while_tracing_is_off(plan: None, read: Any, settings: Settings) -> None:
+def test_baggage_is_not_sent_while_tracing_is_off(plan: None, read: Any, settings: Settings) -> None:
     settings.FAIRQUE = {**settings.FAIRQUE, "TRACING": False}
     result = read.enqueue()
     work()

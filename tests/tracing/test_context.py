@@ -35,7 +35,7 @@ def traces(state: str = "queued", name: str = "note") -> list[str]:
     return [task.traceparent for task in tasks if task.name == name]
 
 
-def test_of_a_request(client: Client, note: Any) -> None:
+def test_a_task_has_the_trace_of_its_request(client: Client, note: Any) -> None:
     client.get("/enqueues/", headers={"traceparent": PARENT, "tracestate": "a=1, b=2"})
     client.get("/enqueues/")
     client.get("/enqueues/", headers={"traceparent": PARENT.upper(), "tracestate": "a=1"})
@@ -44,7 +44,7 @@ def test_of_a_request(client: Client, note: Any) -> None:
     assert [task.tracestate for task in get_queue().tasks("queued").items] == ["a=1,b=2", "", "", ""]
 
 
-async def test_of_a_request_awaited(note: Any) -> None:
+async def test_a_task_has_the_trace_of_its_async_request(note: Any) -> None:
     for path in ("/aenqueues/", "/enqueues/"):
         await AsyncClient().get(path, headers={"traceparent": PARENT})
     await AsyncClient().get("/aenqueues/")
@@ -52,14 +52,14 @@ async def test_of_a_request_awaited(note: Any) -> None:
     await aclose_queues()
 
 
-def test_many_and_pipelines(note: Any) -> None:
+def test_many_tasks_and_pipelines_have_the_current_trace(note: Any) -> None:
     with in_trace(Trace(PARENT)):
         note.enqueue_many([((n,), {}) for n in range(2)])
         group(note.s(n) for n in range(2)).enqueue()
     assert traces() == [PARENT] * 4
 
 
-def test_it_is_that_of_the_moment_not_of_the_commit(note: Any) -> None:
+def test_a_task_has_the_trace_of_its_enqueue_and_not_of_the_commit(note: Any) -> None:
     with transaction.atomic(), in_trace(Trace(PARENT)):
         note.enqueue()
     with in_trace(Trace(OTHER)), transaction.atomic(), in_trace(Trace(PARENT)):
@@ -116,7 +116,7 @@ def test_tasks_that_a_task_enqueues(note: Any, spawns: Any, aspawns: Any, name: 
     assert current_task().traceparent == ""
 
 
-async def test_in_an_awaited_worker(spawns: Any, aspawns: Any) -> None:
+async def test_children_of_a_task_in_an_async_worker_have_its_trace(spawns: Any, aspawns: Any) -> None:
     with in_trace(Trace(PARENT)):
         await spawns.aenqueue()
         await aspawns.aenqueue()
@@ -137,7 +137,7 @@ def test_a_batch_belongs_to_a_trace_if_all_do(batch: Any, parents: list[str], wh
     assert [result.result() for result in results] == parents
 
 
-def test_in_tests_of_a_project(note: Any, spawns: Any) -> None:
+def test_captured_and_eager_tasks_have_the_trace_of_their_parent(note: Any, spawns: Any) -> None:
     with in_trace(Trace(PARENT)):
         with capture_tasks() as captured:
             spawns.enqueue()
@@ -149,7 +149,7 @@ def test_in_tests_of_a_project(note: Any, spawns: Any) -> None:
     assert [task.result for task in ran] == [PARENT, PARENT]
 
 
-def test_the_worker_s_log_has_it(note: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_log_lines_of_the_worker_have_the_trace(note: Any, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "django_fairque.worker")
     with in_trace(Trace(PARENT)):
         traced = note.enqueue()
@@ -173,7 +173,7 @@ def test_an_open_span_of_opentelemetry(note: Any, exporter: InMemorySpanExporter
     exporter.clear()
 
 
-def test_an_operator_is_shown_it(note: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_task_command_shows_the_trace(note: Any, capsys: pytest.CaptureFixture[str]) -> None:
     with in_trace(Trace(PARENT)):
         traced = note.enqueue()
     call_command("fairque_task", "show", traced.id)

@@ -37,7 +37,7 @@ def traced(**options: Any) -> Task:
     return made(traceparent=PARENT, tracestate="a=1,b=x y", **options)
 
 
-def test_it_is_there_until_the_end(queue: FairQueue) -> None:
+def test_a_task_keeps_its_trace_until_its_end(queue: FairQueue) -> None:
     task_id = queue.push(traced(), now=NOW).task_id
     lease = queue.pop("w", now=NOW)
     assert lease is not None
@@ -52,7 +52,7 @@ def test_it_is_there_until_the_end(queue: FairQueue) -> None:
     assert Task.from_redis_dict(task.to_redis_dict()).trace == task.trace
 
 
-def test_dead_letters_keep_it(queue: FairQueue) -> None:
+def test_a_dead_letter_keeps_its_trace(queue: FairQueue) -> None:
     queue.push(traced(max_retries=0), now=NOW)
     lease = queue.pop("w", now=NOW)
     assert lease is not None
@@ -65,7 +65,7 @@ def test_dead_letters_keep_it(queue: FairQueue) -> None:
     assert lease.trace.parent == PARENT
 
 
-def test_each_of_many_has_its_own(queue: FairQueue) -> None:
+def test_each_task_of_a_bulk_push_has_its_own_trace(queue: FairQueue) -> None:
     tasks = [made(), traced(), made(), made(traceparent=OTHER), made()]
     queue.push_batch(tasks, now=NOW)
     found = {lease.task_id: lease.trace.parent for lease in queue.pop_batch(9, "w", now=NOW)}
@@ -73,7 +73,7 @@ def test_each_of_many_has_its_own(queue: FairQueue) -> None:
     assert sorted(found.values()) == sorted(["", PARENT, "", OTHER, ""])
 
 
-def test_in_a_graph(queue: FairQueue) -> None:
+def test_tasks_of_a_graph_keep_their_traces(queue: FairQueue) -> None:
     first = traced(run_id="r")
     second = made(run_id="r", depends_on=[first.task_id], on_dependency_failure="run")
     third = made(run_id="r", depends_on=[first.task_id, second.task_id], traceparent=OTHER)
@@ -97,7 +97,7 @@ def test_a_duplicate_keeps_the_first_s(queue: FairQueue) -> None:
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-def test_of_debounced_calls_the_last_counts(queue: FairQueue, at_once: bool) -> None:
+def test_a_debounced_task_has_the_trace_of_the_last_call(queue: FairQueue, at_once: bool) -> None:
     tasks = [
         made(traceparent=OTHER, unique_key="k", debounce=5),
         traced(unique_key="k", debounce=5),
@@ -108,7 +108,7 @@ def test_of_debounced_calls_the_last_counts(queue: FairQueue, at_once: bool) -> 
     assert queue.get_task(results[0].task_id).traceparent == f"00-{TRACE_ID}-{SPAN_ID}-00"
 
 
-def test_a_task_without_one_stores_and_sends_nothing(queue: FairQueue, redis: Redis) -> None:
+def test_a_task_without_a_trace_stores_and_sends_no_trace_field(queue: FairQueue, redis: Redis) -> None:
     without, with_one = queue.push_batch([made(), traced()], now=NOW)
     assert b"trace" not in stored_record(redis, without.task_id)
     assert stored_record(redis, with_one.task_id)[b"trace"] == f"{PARENT} a=1,b=x y".encode()
@@ -138,6 +138,6 @@ def test_a_damaged_record_is_no_trace(queue: FairQueue, redis: Redis) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["x", "", None, 5, b"00"])
-def test_a_wrong_one_is_refused(wrong: Any) -> None:
+def test_an_invalid_traceparent_is_refused(wrong: Any) -> None:
     with pytest.raises(TaskValidationError, match=r"traceparent must be 00-.*; leave it out"):
         made(traceparent=wrong, tracestate="a=1")

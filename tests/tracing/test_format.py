@@ -21,7 +21,7 @@ TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PARENT = f"00-{TRACE_ID}-{SPAN_ID}-01"
 
 
-def test_its_parts() -> None:
+def test_a_trace_has_an_id_a_span_id_and_flags() -> None:
     trace = read(PARENT, "a=1")
     assert trace == Trace(PARENT, "a=1")
     assert (trace.id, trace.span_id, trace.flags) == (TRACE_ID, SPAN_ID, 1)
@@ -38,7 +38,7 @@ def test_its_parts() -> None:
         (f"cc-{TRACE_ID}-{SPAN_ID}-01-what-the-future-holds", PARENT),
     ],
 )
-def test_valid_parents(text: str, read_as: str) -> None:
+def test_valid_traceparent_headers_are_read(text: str, read_as: str) -> None:
     assert read_parent(text) == read_as
     assert read_parent(read_as) == read_as
 
@@ -65,7 +65,7 @@ def test_valid_parents(text: str, read_as: str) -> None:
         f"00-{TRACE_ID}-{SPAN_ID[:-1]}٣-01",
     ],
 )
-def test_others_are_no_trace(text: str) -> None:
+def test_invalid_traceparent_headers_are_ignored(text: str) -> None:
     assert read_parent(text) == ""
     assert read(text, "a=1") == NO_TRACE
 
@@ -85,7 +85,7 @@ def test_no_header_is_no_trace() -> None:
         ("a_-*/0=x", "a_-*/0=x"),
     ],
 )
-def test_valid_states(text: str, read_as: str) -> None:
+def test_valid_tracestate_headers_are_read(text: str, read_as: str) -> None:
     assert read_state(text) == read_as
 
 
@@ -107,11 +107,11 @@ def test_valid_states(text: str, read_as: str) -> None:
         f"a={'x' * 257}",
     ],
 )
-def test_other_states_are_dropped(text: str) -> None:
+def test_invalid_tracestate_headers_are_dropped(text: str) -> None:
     assert read(PARENT, text) == Trace(PARENT, "")
 
 
-def test_too_many_members_are_dropped() -> None:
+def test_a_tracestate_with_too_many_members_is_dropped() -> None:
     assert read_state(",".join(f"k{n}=1" for n in range(MAX_TRACESTATE_MEMBERS))) != ""
     assert read_state(",".join(f"k{n}=1" for n in range(MAX_TRACESTATE_MEMBERS + 1))) == ""
 
@@ -125,7 +125,7 @@ def test_long_states_lose_long_members_then_the_oldest() -> None:
 
 
 @given(st.text(), st.text())
-def test_whatever_comes_is_no_error(parent: str, state: str) -> None:
+def test_reading_any_trace_header_raises_no_error(parent: str, state: str) -> None:
     trace = read(PARENT, state)
     assert read(parent, state) == NO_TRACE or read_parent(parent)
     assert len(trace.state) <= MAX_TRACESTATE_CHARACTERS
@@ -133,5 +133,5 @@ def test_whatever_comes_is_no_error(parent: str, state: str) -> None:
 
 
 @given(st.binary())
-def test_nor_is_a_damaged_record(record: bytes) -> None:
+def test_reading_a_damaged_trace_record_raises_no_error(record: bytes) -> None:
     assert decode_trace(record) == NO_TRACE or read_parent(decode_trace(record).parent)

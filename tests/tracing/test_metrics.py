@@ -60,14 +60,14 @@ def test_a_task_from_end_to_end(recorded: Metrics, note: Any) -> None:
     assert [recorded(name) for name in EARLIER] == [[], [], [], []]
 
 
-async def test_from_coroutines(recorded: Metrics, note: Any) -> None:
+async def test_tasks_of_coroutines_are_counted(recorded: Metrics, note: Any) -> None:
     await note.aenqueue()
     await AsyncWorker(burst=True, concurrency=1).run()
     assert (recorded.one(SENT).value, recorded.one(CONSUMED).value) == (1, 1)
     await aclose_queues()
 
 
-def test_many_are_sent_in_one_operation(recorded: Metrics, note: Any, project: None) -> None:
+def test_a_graph_is_sent_in_one_operation(recorded: Metrics, note: Any, project: None) -> None:
     @task(name="other")
     def other() -> None: ...
 
@@ -77,7 +77,7 @@ def test_many_are_sent_in_one_operation(recorded: Metrics, note: Any, project: N
     assert "fairque.task.name" not in recorded.one(SEND_DURATION).attributes
 
 
-def test_a_batch_runs_in_one_operation(recorded: Metrics, project: None) -> None:
+def test_a_batch_counts_as_one_run(recorded: Metrics, project: None) -> None:
     @task(name="batch", batch=10, batch_wait=0.2)
     def batch(items: list[int]) -> None: ...
 
@@ -105,7 +105,7 @@ def test_errors_have_their_class(recorded: Metrics, project: None) -> None:
     }
 
 
-def test_what_could_not_be_sent(recorded: Metrics, note: Any, settings: Settings) -> None:
+def test_a_task_that_was_not_sent_is_counted_with_its_error(recorded: Metrics, note: Any, settings: Settings) -> None:
     settings.FAIRQUE = {**settings.FAIRQUE, "QUEUE": {"MAX_BACKLOG": 1}}
     note.enqueue()
     with pytest.raises(BacklogFullError):
@@ -117,9 +117,7 @@ def test_what_could_not_be_sent(recorded: Metrics, note: Any, settings: Settings
 
 
 @pytest.mark.parametrize("outbox", [False, True])
-def test_in_a_transaction_they_are_sent_at_its_commit(
-    recorded: Metrics, note: Any, settings: Settings, outbox: bool
-) -> None:
+def test_tasks_count_as_sent_at_the_commit(recorded: Metrics, note: Any, settings: Settings, outbox: bool) -> None:
     settings.FAIRQUE = {**settings.FAIRQUE, "OUTBOX": outbox}
     with transaction.atomic():
         note.enqueue(1)
@@ -130,13 +128,13 @@ def test_in_a_transaction_they_are_sent_at_its_commit(
     assert recorded.one(SEND_DURATION).count == 1
 
 
-def test_what_is_captured_is_not_sent(recorded: Metrics, note: Any) -> None:
+def test_captured_tasks_are_not_counted_as_sent(recorded: Metrics, note: Any) -> None:
     with capture_tasks():
         note.enqueue()
     assert recorded(SENT) == []
 
 
-def test_none_while_it_is_off(recorded: Metrics, note: Any, settings: Settings) -> None:
+def test_no_metrics_are_recorded_while_tracing_is_off(recorded: Metrics, note: Any, settings: Settings) -> None:
     settings.FAIRQUE = {**settings.FAIRQUE, "TRACING": False}
     note.enqueue()
     work()
@@ -154,7 +152,7 @@ def opt_in(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 @pytest.mark.parametrize("opt_in", ["http, messaging/dup", "messaging,messaging/dup"], indirect=True)
-def test_with_earlier_names_too(opt_in: None, recorded: Metrics, spans: Spans, note: Any) -> None:
+def test_metrics_can_also_have_their_earlier_names(opt_in: None, recorded: Metrics, spans: Spans, note: Any) -> None:
     note.enqueue()
     work()
     assert [len(recorded(name)) for name in (SENT, SEND_DURATION, CONSUMED, RUN_DURATION)] == [1, 1, 1, 1]
@@ -165,7 +163,7 @@ def test_with_earlier_names_too(opt_in: None, recorded: Metrics, spans: Spans, n
 
 
 @pytest.mark.parametrize("opt_in", ["messaging", "http/dup", ""], indirect=True)
-def test_with_the_current_names_only(opt_in: None, recorded: Metrics, spans: Spans, note: Any) -> None:
+def test_metrics_have_no_earlier_names_by_default(opt_in: None, recorded: Metrics, spans: Spans, note: Any) -> None:
     note.enqueue()
     work()
     assert [len(recorded(name)) for name in (SENT, SEND_DURATION, CONSUMED, RUN_DURATION)] == [1, 1, 1, 1]

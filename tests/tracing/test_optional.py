@@ -44,16 +44,16 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_it_is_imported_only_where_tracing_is_on() -> None:
+def test_opentelemetry_is_imported_only_if_tracing_is_on() -> None:
     assert run().stdout == "00-111 False\n"
     assert run("on").stdout == "00-111 True\n"
 
 
-def test_it_may_be_missing() -> None:
+def test_the_package_works_without_opentelemetry() -> None:
     assert run("without").stdout == "00-111 False\n"
 
 
-def test_tracing_says_what_it_needs() -> None:
+def test_the_error_about_tracing_names_the_missing_package() -> None:
     done = run("without", "on")
     assert done.returncode == 1
     assert "expected false while opentelemetry-api is not installed" in done.stderr

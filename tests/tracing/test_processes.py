@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.servers import Server
 
 
-def test_spans_of_a_worker_are_sent_before_it_ends(server: Server, redis: Redis, tmp_path: Path) -> None:
+def test_the_spans_of_a_worker_are_sent_before_it_ends(server: Server, redis: Redis, tmp_path: Path) -> None:
     queue = FairQueue(redis, "default", QueueConfig())
     queue.push(Task.create("ann", 3, {"args": [2], "kwargs": {}}, name="spawns", traceparent=PARENT))
     (tmp_path / "spans").mkdir()

@@ -90,7 +90,7 @@ def test_the_trace_of_a_request_goes_on(spans: Spans, note: Any) -> None:
     assert (task.traceparent, task.tracestate) == (traceparent_of(spans.one(SEND)), "a=1")
 
 
-def test_without_any_trace_one_begins(spans: Spans, note: Any) -> None:
+def test_a_task_without_a_trace_starts_one(spans: Spans, note: Any) -> None:
     note.enqueue()
     assert parent_of(spans.one(SEND)) == ""
     get_queue().push(get_queue().get_task(note.enqueue().id).set_trace(Trace()).model_copy(update={"task_id": "alone"}))
@@ -114,7 +114,7 @@ def test_spans_of_the_task_and_its_tasks_are_children_of_the_run(spans: Spans, n
 
 
 @pytest.mark.parametrize("worker", ["threads", "awaited"])
-async def test_coroutines(spans: Spans, note: Any, worker: str) -> None:
+async def test_spans_of_coroutines_are_nested_correctly(spans: Spans, note: Any, worker: str) -> None:
     @task(name="aspawns")
     async def aspawns() -> None:
         await asyncio.sleep(0)
@@ -131,7 +131,7 @@ async def test_coroutines(spans: Spans, note: Any, worker: str) -> None:
     await aclose_queues()
 
 
-def test_many_have_one_span_for_sending(spans: Spans, note: Any) -> None:
+def test_tasks_enqueued_together_have_one_span_for_sending(spans: Spans, note: Any) -> None:
     note.enqueue_many([((n,), {}) for n in range(3)])
     group([note.s(1), note.using(user_id="bob").s(2)]).enqueue()
     work()
@@ -200,7 +200,7 @@ def test_a_time_limit_is_an_error(spans: Spans, project: None) -> None:
 
 
 @pytest.mark.parametrize(("error", "word"), [(Retry(60), "retry"), (Discard("no"), "discard")])
-def test_what_a_task_asks_for_is_no_error(spans: Spans, project: None, error: Exception, word: str) -> None:
+def test_a_retry_or_discard_is_no_error_of_its_span(spans: Spans, project: None, error: Exception, word: str) -> None:
     @task(name="asks")
     def asks() -> None:
         raise error
@@ -213,7 +213,7 @@ def test_what_a_task_asks_for_is_no_error(spans: Spans, project: None, error: Ex
     assert span.events == ()
 
 
-def test_what_could_not_be_sent_is_an_error(spans: Spans, note: Any, settings: Settings) -> None:
+def test_a_task_that_could_not_be_sent_has_an_error_span(spans: Spans, note: Any, settings: Settings) -> None:
     settings.FAIRQUE = {**settings.FAIRQUE, "QUEUE": {"MAX_BACKLOG": 1}}
     note.enqueue()
     with pytest.raises(BacklogFullError):
@@ -222,13 +222,13 @@ def test_what_could_not_be_sent_is_an_error(spans: Spans, note: Any, settings: S
     assert (spans(SEND)[1].attributes or {})["error.type"] == "BacklogFullError"
 
 
-def test_run_where_it_is_enqueued(spans: Spans, note: Any) -> None:
+def test_the_span_of_an_eager_task_is_a_child_of_its_send_span(spans: Spans, note: Any) -> None:
     with eager():
         note.enqueue()
     assert parent_of(spans.one(RUN)) == place_of(spans.one(SEND))
 
 
-def test_without_an_sdk_the_trace_goes_on(spans: Spans, note: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trace_is_passed_on_without_an_sdk(spans: Spans, note: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opentelemetry, "_tracer", NoOpTracer)
     with in_trace(Trace(PARENT)):
         result = note.enqueue()
@@ -238,7 +238,7 @@ def test_without_an_sdk_the_trace_goes_on(spans: Spans, note: Any, monkeypatch: 
     assert spans() == []
 
 
-def test_none_while_it_is_off(spans: Spans, note: Any, settings: Settings) -> None:
+def test_no_spans_are_recorded_while_tracing_is_off(spans: Spans, note: Any, settings: Settings) -> None:
     settings.FAIRQUE = {**settings.FAIRQUE, "TRACING": False}
     note.enqueue()
     work()

@@ -46,12 +46,12 @@ def test_live_asks_no_server(settings: Settings) -> None:
     assert (answer.status_code, answer.json()) == (200, {"status": "live"})
 
 
-def test_ready_tells_everyone_no_more_than_that(queue: FairQueue) -> None:
+def test_the_ready_page_shows_only_its_status_without_a_token(queue: FairQueue) -> None:
     answer = get("ready")
     assert (answer.status_code, answer.json()) == (200, {"status": "ready"})
 
 
-def test_ready_tells_those_with_a_token_how_each_queue_is(queue: FairQueue) -> None:
+def test_the_ready_page_shows_each_queue_with_a_token(queue: FairQueue) -> None:
     queue.push(Task.create("u", 3, None))
     content = get("ready", TOKEN).json()
     assert content["status"] == "ready"
@@ -62,7 +62,7 @@ def test_ready_tells_those_with_a_token_how_each_queue_is(queue: FairQueue) -> N
     assert content["server"]["memory_used"] > 0
 
 
-def test_a_limit_that_is_passed_is_told_and_stops_no_requests(queue: FairQueue, settings: Settings) -> None:
+def test_an_exceeded_limit_is_shown_and_the_ready_page_succeeds(queue: FairQueue, settings: Settings) -> None:
     queue.push(Task.create("u", 3, None))
     settings.FAIRQUE = {**settings.FAIRQUE, "MONITOR": {"TOKEN": TOKEN, "LIMITS": {"DEPTH": 0}}}
     answer = get("ready", TOKEN)
@@ -81,7 +81,7 @@ def test_a_queue_that_takes_nothing_is_not_ready(make_server: MakeServer, settin
     assert "the server is a read-only replica; connect to the primary" in answer.json()["queues"]["default"]["reasons"]
 
 
-def test_a_full_server_is_not_ready_until_it_has_room(make_server: MakeServer, settings: Settings) -> None:
+def test_the_ready_page_fails_while_the_server_is_full(make_server: MakeServer, settings: Settings) -> None:
     server = make_server()
     settings.FAIRQUE = {"REDIS": {"URL": server.url}, "MONITOR": {"TOKEN": TOKEN}}
     with server.client() as client:
@@ -93,7 +93,7 @@ def test_a_full_server_is_not_ready_until_it_has_room(make_server: MakeServer, s
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_server_that_is_gone_is_told_in_time_and_without_its_name(
+def test_a_server_that_is_down_is_reported_in_time_and_without_its_name(
     make_server: MakeServer, settings: Settings, number: signal.Signals
 ) -> None:
     server = make_server()
@@ -116,7 +116,7 @@ def test_a_server_that_is_gone_is_told_in_time_and_without_its_name(
     assert ("fairque_tasks_pushed_total", "default") not in figures  # no figure is better than a wrong one
 
 
-def test_a_configuration_with_mistakes_is_not_ready_and_is_not_told(settings: Settings) -> None:
+def test_the_ready_page_fails_with_configuration_mistakes_without_showing_them(settings: Settings) -> None:
     settings.FAIRQUE = {"REDIS": {"URL": "redis://:hunter2@secret.example/x"}, "MONITOR": {"TOKEN": TOKEN}}
     for page in ("ready", "metrics"):
         answer = get(page, TOKEN)
@@ -126,7 +126,7 @@ def test_a_configuration_with_mistakes_is_not_ready_and_is_not_told(settings: Se
 
 
 class TestTokens:
-    def test_without_one_configured_there_are_no_metrics(self, queue: FairQueue, settings: Settings) -> None:
+    def test_metrics_are_not_served_if_no_token_is_configured(self, queue: FairQueue, settings: Settings) -> None:
         settings.FAIRQUE = {**settings.FAIRQUE, "MONITOR": {}}
         assert get("metrics").status_code == get("metrics", TOKEN).status_code == 404
         assert get("ready", TOKEN).json() == {"status": "ready"}
@@ -134,7 +134,7 @@ class TestTokens:
     @pytest.mark.parametrize(
         "header", ["", "Bearer", "Bearer ", "Bearer wrong", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x", "Bearer é"]
     )
-    def test_metrics_are_for_those_who_know_it(self, queue: FairQueue, header: str) -> None:
+    def test_metrics_are_served_only_with_the_token(self, queue: FairQueue, header: str) -> None:
         answer = get("metrics", **({"Authorization": header} if header else {}))
         assert (answer.status_code, answer["WWW-Authenticate"]) == (401, "Bearer")
         assert "fairque_" not in answer.content.decode()
@@ -146,7 +146,7 @@ class TestTokens:
         assert (answer.status_code, answer.json()) == (200, {"status": "ready"})
         assert get("metrics", Authorization=f"bearer  {TOKEN}").status_code == 200
 
-    def test_two_tokens_count_while_one_replaces_the_other(self, queue: FairQueue, settings: Settings) -> None:
+    def test_two_tokens_are_valid_during_a_replacement(self, queue: FairQueue, settings: Settings) -> None:
         settings.FAIRQUE = {**settings.FAIRQUE, "MONITOR": {"TOKEN": [TOKEN, TOKEN[::-1]]}}
         assert {get("metrics", token).status_code for token in (TOKEN, TOKEN[::-1])} == {200}
         assert get("metrics", TOKEN + TOKEN[::-1]).status_code == 401
@@ -164,7 +164,7 @@ class TestEveryPage:
         head = client.head(f"/fairque/{page}/", headers={"Authorization": f"Bearer {TOKEN}"})
         assert (head.status_code, head.content) == (200, b"")
 
-    def test_neither_middleware_nor_login_nor_database_is_needed(
+    def test_probe_pages_need_no_middleware_login_or_database(
         self, queue: FairQueue, page: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """This test may not use the database: a transaction around the view would fail."""
@@ -184,7 +184,7 @@ class TestEveryPage:
 
 
 class TestFormats:
-    def test_the_older_format_unless_openmetrics_is_asked_for(self, queue: FairQueue) -> None:
+    def test_metrics_have_the_older_format_unless_openmetrics_is_accepted(self, queue: FairQueue) -> None:
         assert get("metrics", TOKEN)["Content-Type"].startswith("text/plain; version=0.0.4")
         answer = get("metrics", TOKEN, Accept="application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
         assert answer["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
@@ -192,7 +192,7 @@ class TestFormats:
         assert get("metrics", TOKEN, Accept="text/plain; version=; q=é, */*;;").status_code == 200
 
 
-def test_without_the_package_metrics_say_what_to_install(queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_metrics_page_says_which_package_to_install(queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     answer = get("metrics", TOKEN)
     assert answer.status_code == 501

@@ -68,7 +68,7 @@ def tls(front: Front, authority: Authority, **more: Any) -> dict[str, Any]:
     return {"URL": f"rediss://localhost:{front.port}", "SSL_CA_CERTS": str(authority.file), **more}
 
 
-def test_a_socket(make_server: MakeServer, settings: Settings) -> None:
+def test_a_worker_connects_through_a_unix_socket(make_server: MakeServer, settings: Settings) -> None:
     one_task_runs(settings, URL=make_server().url)
 
 
@@ -117,7 +117,7 @@ def test_a_certificate_that_is_not_trusted(
         one_task_runs(settings, **tls(front, authority))
 
 
-async def test_so_it_is_for_coroutines(server: Server, settings: Settings, authority: Authority) -> None:
+async def test_coroutines_refuse_expired_certificates(server: Server, settings: Settings, authority: Authority) -> None:
     from django_fairque.conf import aclose_queues, aget_queue
 
     with Front(server, authority.issue(expired=True)) as front:
@@ -145,7 +145,7 @@ def test_no_encryption_where_there_should_be_some(
         one_task_runs(settings, URL=f"rediss://localhost:{port}", SSL_CA_CERTS=str(authority.file))
 
 
-def test_a_wrong_password(make_server: MakeServer, settings: Settings) -> None:
+def test_a_wrong_password_is_refused_with_an_error(make_server: MakeServer, settings: Settings) -> None:
     server = make_server()
     protect(server)
     with pytest.raises(ServerRefusedError, match="refused the user name or password"):

@@ -39,7 +39,7 @@ def project(server: Server, settings: Settings) -> None:
 
 
 @both_kinds
-def test_mistakes_are_named(kind: Kind) -> None:
+def test_wrong_arguments_of_a_worker_are_named(kind: Kind) -> None:
     with pytest.raises(ConfigurationError, match="at least one queue"):
         kind([])
     with pytest.raises(TypeError, match="no argument 'threads'"):
@@ -93,7 +93,7 @@ def test_users_may_be_named_as_in_the_configuration(kind: Kind) -> None:
 
 
 @both_kinds
-def test_what_is_not_given_is_configured(kind: Kind, settings: Settings) -> None:
+def test_arguments_of_a_worker_that_are_not_given_come_from_the_settings(kind: Kind, settings: Settings) -> None:
     settings.FAIRQUE = {**settings.FAIRQUE, "WORKER": {"USERS": ["ann"], "LEASE_SECONDS": 20}}
     options = kind(worker_id="me", steal=("bob",), poll_interval=2, max_tasks=0).options
     assert (options.worker_id, options.users, options.steal, options.lease_seconds) == ("me", ("ann",), ("bob",), 20.0)
@@ -121,7 +121,7 @@ def test_a_handler_that_is_none_is_named() -> None:
 
 
 @both_kinds
-def test_a_worker_takes_its_section_in_place_of_the_projects(kind: Kind) -> None:
+def test_a_worker_accepts_a_configuration_instead_of_the_project_s(kind: Kind) -> None:
     config = WorkerConfig(id="w", users=["ann"], steal=["*"], queues=["mail"], lease_seconds=20)
     options = kind(config, task_timeout=7).options
     assert options.worker_id.startswith("w-")

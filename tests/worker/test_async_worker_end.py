@@ -116,7 +116,7 @@ async def test_a_canceled_worker_gives_everything_back(queue: FairQueue, push: P
     await asyncio.to_thread(eventually, lambda: threads_left() == [])
 
 
-async def test_a_second_cancellation_does_not_make_it_leave_earlier(queue: FairQueue, push: Push) -> None:
+async def test_a_second_cancellation_does_not_shorten_an_async_worker_s_shutdown(queue: FairQueue, push: Push) -> None:
     ids = push_all(push)
     running = asyncio.ensure_future(AsyncWorker(concurrency=4).run())
     await begun()

@@ -167,7 +167,7 @@ def test_bare_payloads_go_to_the_handler(queue: FairQueue) -> None:
     assert queue.get_task(task_id).state is TaskState.FINISHED
 
 
-def test_an_idle_worker_starts_a_task_and_reports_it(
+def test_an_idle_worker_starts_a_pushed_task_and_reports_its_end(
     queue: FairQueue, push: Push, tasks: dict[str, list[int]], in_thread: Callable[[Worker], threading.Thread]
 ) -> None:
     in_thread(Worker(poll_interval=5))
@@ -204,7 +204,7 @@ async def test_an_async_worker_that_is_stopped_gives_back_what_does_not_end(
     assert tasks["ended"] == []
 
 
-async def test_an_async_worker_tells_of_what_it_was_fetching_when_it_was_stopped(
+async def test_an_async_worker_sends_alerts_that_it_was_fetching_when_it_was_stopped(
     push: Push, tasks: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever fetched an alert has taken it from the server, and nobody else hears of it."""
@@ -303,7 +303,7 @@ async def test_the_time_limit_of_a_queue_is_for_tasks_that_bring_none(
 
 
 @both_kinds
-async def test_a_coroutine_may_raise_a_cancellation_of_its_own(kind: Kind, queue: FairQueue, push: Push) -> None:
+async def test_a_coroutine_that_raises_a_cancellation_itself_fails(kind: Kind, queue: FairQueue, push: Push) -> None:
     @task(name="canceled")
     async def canceled(number: int) -> None:
         raise asyncio.CancelledError
@@ -320,7 +320,7 @@ async def test_a_coroutine_may_raise_a_cancellation_of_its_own(kind: Kind, queue
         assert "CancelledError" in queue.history(task_id)[-1].error
 
 
-def test_max_tasks(push: Push, queue: FairQueue, tasks: dict[str, list[int]]) -> None:
+def test_a_worker_stops_after_its_limit_of_tasks(push: Push, queue: FairQueue, tasks: dict[str, list[int]]) -> None:
     for number in range(10):
         push("plain", number)
     Worker(max_tasks=4, concurrency=3).run()
@@ -357,7 +357,7 @@ async def test_batches_are_full_while_enough_items_wait(
     assert queue.check_invariants() == []
 
 
-def test_many_short_tasks_keep_two_calls_on_their_way(
+def test_a_worker_with_many_short_tasks_keeps_two_calls_in_flight(
     queue: FairQueue, tasks: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     makers: set[str] = set()
@@ -380,9 +380,7 @@ def test_many_short_tasks_keep_two_calls_on_their_way(
     assert queue.check_invariants() == []
 
 
-def test_two_calls_on_their_way_fetch_no_more_than_the_worker_may_run(
-    queue: FairQueue, tasks: dict[str, list[int]]
-) -> None:
+def test_two_calls_in_flight_fetch_at_most_the_worker_s_limit(queue: FairQueue, tasks: dict[str, list[int]]) -> None:
     push_many(queue, "plain", 4000)
     Worker(burst=True, max_tasks=2000).run()
     assert len(tasks["plain"]) == 2000
@@ -390,7 +388,7 @@ def test_two_calls_on_their_way_fetch_no_more_than_the_worker_may_run(
     assert queue.check_invariants() == []
 
 
-def test_a_task_of_a_queue_behind_one_named_twice_is_stopped(push: Push) -> None:
+def test_a_task_can_be_stopped_although_a_queue_is_named_twice(push: Push) -> None:
     """What a worker knows of its queues goes by name: with two of a name, others were taken for each other."""
     ended = threading.Event()
 

@@ -41,7 +41,7 @@ def test_a_worker_runs_tasks_of_all_kinds(workers: Workers) -> None:
     assert worker.stop() == 0
 
 
-def test_an_undecodable_task_and_an_unknown_one_harm_nobody(workers: Workers) -> None:
+def test_an_undecodable_task_and_an_unknown_one_do_not_hinder_others(workers: Workers) -> None:
     broken, unknown = workers.push("add", 1, 2), workers.push("no_such_task")
     replace_payload(workers.redis, broken, b"\xff{not json")
     good = workers.push("add", 3, 4)
@@ -54,7 +54,7 @@ def test_an_undecodable_task_and_an_unknown_one_harm_nobody(workers: Workers) ->
     assert workers.queue.get_task(unknown).retry_count == 0
 
 
-def test_it_says_what_it_does_in_lines_a_person_can_read(workers: Workers) -> None:
+def test_a_verbose_worker_logs_readable_lines(workers: Workers) -> None:
     workers.push("add", 1, 2, user="ann", task_id="one")
     workers.push("fails", "secret in here? no: boom", user="x\ny", max_retries=0)
     worker = workers.start("--burst", "-v", "2")
@@ -70,7 +70,7 @@ def test_it_says_what_it_does_in_lines_a_person_can_read(workers: Workers) -> No
     assert "Traceback" in log
 
 
-def test_without_verbosity_only_failures_have_lines(workers: Workers) -> None:
+def test_a_worker_without_verbosity_logs_only_failures(workers: Workers) -> None:
     workers.push("add", 1, 2, user="ann", task_id="one")
     workers.push("fails", "boom", user="bob", max_retries=0)
     worker = workers.start("--burst")
@@ -93,7 +93,7 @@ def test_a_burst_ends_when_nothing_is_left_to_do_now(workers: Workers) -> None:
 
 
 @pytest.mark.parametrize("named", [["--queue", "default", "mail"], ["--queue", "default", "--queue", "mail"]])
-def test_it_serves_the_queues_and_users_it_is_given(workers: Workers, named: list[str]) -> None:
+def test_a_worker_serves_the_given_queues_and_users(workers: Workers, named: list[str]) -> None:
     mail = FairQueue(workers.redis, "mail")
     other = workers.push("noop", user="cid")
     mine, stolen = (workers.push("noop", user=user) for user in ("ann", "bob"))
@@ -138,7 +138,7 @@ def test_a_process_is_replaced_when_the_last_of_its_tasks_has_ended(workers: Wor
 
 
 @both_ways
-def test_a_process_is_replaced_when_it_uses_too_much_memory(workers: Workers) -> None:
+def test_a_process_that_uses_too_much_memory_is_replaced(workers: Workers) -> None:
     worker = workers.start("--max-memory", "300").wait_ready()
     (first,) = worker.children()
     assert workers.queue.get_task(workers.push("eats", 300)).state
@@ -162,7 +162,7 @@ def test_a_limit_that_no_process_can_keep_is_logged_and_does_not_load_the_machin
     assert workers.state(task_id) is TaskState.QUEUED
 
 
-def test_the_health_file_is_written_while_it_lives(workers: Workers) -> None:
+def test_the_health_file_is_written_while_the_worker_lives(workers: Workers) -> None:
     worker = workers.start("--worker", "w1").wait_ready()
     first = eventually(lambda: worker.health().get("status") == "healthy" and worker.health())
     assert first["worker"].startswith("w1-")
@@ -193,7 +193,7 @@ def test_an_outcome_and_the_next_fetch_travel_together(workers: Workers) -> None
     assert calls < 200  # one call for 2 × 8 tasks at first, then for some 50; sweeps and heartbeats beside
 
 
-def test_a_mistake_ends_the_process_with_one_clear_line(workers: Workers) -> None:
+def test_a_wrong_option_ends_the_worker_with_one_line(workers: Workers) -> None:
     worker = workers.start("--queue", "mial")
     assert worker.wait() != 0
     (line,) = worker.log.strip().splitlines()
@@ -219,7 +219,7 @@ def test_a_name_that_no_worker_knows_is_reported_first(workers: Workers) -> None
 
 
 @both_ways
-def test_a_project_that_can_not_begin_ends_it(workers: Workers, tmp_path: Path) -> None:
+def test_a_project_that_can_not_be_loaded_ends_the_worker(workers: Workers, tmp_path: Path) -> None:
     a_thread = tmp_path / "more_tasks.py"  # so that the fork server is not a copy of the supervisor, which could begin
     a_thread.write_text("import threading, time\nthreading.Thread(target=time.sleep, args=(99,), daemon=True).start()")
     worker = workers.start(TEST_BREAK_CHILDREN="1", TEST_MORE_TASKS=str(a_thread))

@@ -61,7 +61,7 @@ def test_a_missing_node_is_waited_for_once(queue: FairQueue, away: Away, how: st
 
 
 @pytest.mark.slow
-def test_another_queue_of_the_same_client_knows_it_too(queue: FairQueue, away: Away) -> None:
+def test_two_queues_of_one_client_share_the_knowledge_of_missing_nodes(queue: FairQueue, away: Away) -> None:
     with stopped(away):
         queue.get_stats()
         absence = cluster_nodes.unreachable_nodes(queue.client)
@@ -105,7 +105,7 @@ async def test_coroutines_do_the_same(queue: FairQueue, async_queue: AsyncFairQu
 
 
 @pytest.mark.slow
-def test_all_away_is_the_error_that_it_was(queue: FairQueue, away: Away) -> None:
+def test_a_cluster_without_a_single_living_node_raises_a_connection_error(queue: FairQueue, away: Away) -> None:
     for server in away.six.nodes.values():
         server.kill()
     with pytest.raises(RedisConnectionError, match="can't be reached"):

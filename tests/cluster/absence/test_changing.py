@@ -41,7 +41,9 @@ CHANGES: dict[str, Callable[[FairQueue], int]] = {
 
 
 @pytest.mark.slow
-def test_all_that_lives_is_changed_and_the_rest_is_named(busy: FairQueue, patient_queue: FairQueue, away: Away) -> None:
+def test_an_operator_s_change_reaches_living_shards_and_the_error_names_the_others(
+    busy: FairQueue, patient_queue: FairQueue, away: Away
+) -> None:
     away.kill()
     for done, change in CHANGES.items():
         words = rf"^{len(away.others)} {done}, and not all could be looked at: shards "
@@ -59,9 +61,7 @@ def test_all_that_lives_is_changed_and_the_rest_is_named(busy: FairQueue, patien
 
 
 @pytest.mark.slow
-def test_named_tasks_and_letters_are_changed_on_living_shards(
-    busy: FairQueue, patient_queue: FairQueue, away: Away
-) -> None:
+def test_tasks_and_dead_letters_change_on_living_shards(busy: FairQueue, patient_queue: FairQueue, away: Away) -> None:
     later = patient_queue.push_batch([task(user, execute_after=time.time() + 3600) for user in USERS])
     scheduled = [result.task_id for result in later]
     waiting = [result.task_id for result in patient_queue.push_batch([task(user) for user in USERS])]
@@ -94,7 +94,7 @@ def test_a_purge_that_living_shards_can_fill_is_no_error(busy: FairQueue, away: 
 
 
 @pytest.mark.slow
-def test_nobody_waits_for_each_of_the_shards(busy: FairQueue, away: Away) -> None:
+def test_a_change_waits_once_for_a_silent_node_with_several_shards(busy: FairQueue, away: Away) -> None:
     with stopped(away), pytest.raises(ShardsAwayError), in_time():
         busy.purge()
 

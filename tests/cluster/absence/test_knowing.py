@@ -40,7 +40,7 @@ def test_figures_and_health_say_which_shards_are_missing(
     assert f"shards {', '.join(map(str, away.shards))} of {SHARDS} can't be reached" in health.reasons[0]
 
 
-def test_pages_and_lists_go_on_without_them(queue: FairQueue, patient_queue: FairQueue, away: Away) -> None:
+def test_pages_and_lists_work_while_shards_are_missing(queue: FairQueue, patient_queue: FairQueue, away: Away) -> None:
     page = patient_queue.tasks("queued", limit=7)  # with a cursor from before
     away.kill()
     seen: list[Task] = []
@@ -61,7 +61,7 @@ def test_pages_and_lists_go_on_without_them(queue: FairQueue, patient_queue: Fai
     assert set(queue.busy_users()) == set(away.others)
 
 
-def test_lists_leave_missing_shards_out_and_plain_numbers_are_errors(
+def test_lists_leave_missing_shards_out_and_single_numbers_raise_an_error(
     queue: FairQueue, patient_queue: FairQueue, away: Away
 ) -> None:
     for lease in patient_queue.pop_batch(100, "w"):

@@ -28,7 +28,7 @@ def configured(settings: Any, away: Away) -> None:
     settings.FAIRQUE = {"REDIS": redis, "QUEUE": {"SHARDS": SHARDS, "REQUEST_TIMEOUT": DEADLINE}}
 
 
-def test_commands_have_a_line_about_it(queue: FairQueue, away: Away, capsys: Any) -> None:
+def test_commands_print_a_line_about_missing_shards(queue: FairQueue, away: Away, capsys: Any) -> None:
     away.kill()
     words = f"shards {', '.join(map(str, away.shards))} can't be reached"
     call_command("fairque_stats")
@@ -50,7 +50,7 @@ def test_commands_have_a_line_about_it(queue: FairQueue, away: Away, capsys: Any
 
 
 @pytest.mark.slow
-def test_metrics_tell_each_shard(queue: FairQueue, away: Away) -> None:
+def test_metrics_show_for_each_shard_whether_it_is_up(queue: FairQueue, away: Away) -> None:
     away.kill()
     lines = exposition("")[0].decode().splitlines()
     up = {shard: f'fairque_shard_up{{queue="default",shard="{shard}"}}' for shard in range(SHARDS)}
@@ -71,7 +71,7 @@ def test_probes_see_a_degraded_queue_without_failing(queue: FairQueue, away: Awa
 
 @pytest.mark.slow  # starts a cluster
 @pytest.mark.parametrize("how", ["killed", "stopped"])
-def test_ready_stays_ready(queue: FairQueue, away: Away, how: str) -> None:
+def test_the_ready_probe_succeeds_while_shards_are_missing(queue: FairQueue, away: Away, how: str) -> None:
     if how == "killed":
         away.kill()
         assert get("ready").status_code == 200
@@ -108,7 +108,7 @@ def test_the_admin_has_a_notice(queue: FairQueue, away: Away, admin_client: Any)
 
 @pytest.mark.slow
 @pytest.mark.django_db
-def test_the_admin_changes_an_organization_where_it_can_and_says_where_not(
+def test_the_admin_changes_an_organization_on_living_shards_and_names_the_others(
     queue: FairQueue, patient_queue: FairQueue, away: Away, admin_client: Any
 ) -> None:
     for user in (*away.users, *away.others):
@@ -138,7 +138,7 @@ def test_the_admin_changes_an_organization_where_it_can_and_says_where_not(
 @pytest.mark.parametrize(
     ("action", "said"), [("pause", "paused without some"), ("purge", "tasks were canceled, and not")]
 )
-def test_what_the_admin_did_to_a_part_of_a_queue_is_in_the_audit_trail(
+def test_the_audit_trail_records_an_action_that_reached_only_living_shards(
     queue: FairQueue, away: Away, admin_client: Any, action: str, said: str
 ) -> None:
     away.kill()

@@ -36,7 +36,7 @@ def test_the_others_say_how_many_shards_there_are(open_queue: Any, queue: FairQu
 
 
 @pytest.mark.slow
-def test_where_nobody_knows_it_is_looked_up_later(open_queue: Any, queue: FairQueue, away: Away) -> None:
+def test_the_number_of_shards_is_read_when_the_first_returns(open_queue: Any, queue: FairQueue, away: Away) -> None:
     """A queue of an earlier version has the number on its first shard only."""
     for shard in range(1, SHARDS):
         queue.client.execute_command("DEL", f"fq:{{default:{shard}}}:shards")
@@ -51,7 +51,7 @@ def test_where_nobody_knows_it_is_looked_up_later(open_queue: Any, queue: FairQu
 
 
 @pytest.mark.slow
-def test_copies_come_back(open_queue: Any, queue: FairQueue) -> None:
+def test_copies_of_the_number_of_shards_are_restored(open_queue: Any, queue: FairQueue) -> None:
     for shard in range(1, SHARDS):
         queue.client.execute_command("DEL", f"fq:{{default:{shard}}}:shards")
     open_queue().get_stats()

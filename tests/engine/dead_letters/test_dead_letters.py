@@ -72,7 +72,9 @@ def letters(queue: FairQueue) -> dict[str, str]:
         ({"user_id": None, "name": "app.fetch", "older_than": None}, "c"),
     ],
 )
-def test_filters(queue: FairQueue, letters: dict[str, str], filters: dict[str, Any], expected: str) -> None:
+def test_filters_select_dead_letters_by_type_age_user_and_name(
+    queue: FairQueue, letters: dict[str, str], filters: dict[str, Any], expected: str
+) -> None:
     found = {entry.entry_id for entry in queue.dlq.list(now=NOW + 200, **filters).items}
     assert found == {letters[name] for name in expected}
     assert queue.dlq.requeue_all(now=NOW + 200, **filters) == len(expected)
@@ -95,7 +97,7 @@ def test_groups_of_the_same_error(queue: FairQueue, letters: dict[str, str]) -> 
     assert queue.dlq.discard_all(fingerprint=first.fingerprint, now=NOW + 200) == 2
 
 
-def test_counts_are_of_what_lies_there_now(queue: FairQueue, letters: dict[str, str]) -> None:
+def test_counts_of_dead_letters_fall_when_entries_leave(queue: FairQueue, letters: dict[str, str]) -> None:
     assert queue.dlq.counts() == {"failed": 3, "expired": 1, "poisoned": 0}
     queue.dlq.requeue(letters["d"], now=NOW + 200)
     queue.dlq.discard(letters["a"], now=NOW + 200)
@@ -104,12 +106,12 @@ def test_counts_are_of_what_lies_there_now(queue: FairQueue, letters: dict[str, 
     assert queue.dlq.counts() == {"failed": 0, "expired": 0, "poisoned": 0}
 
 
-def test_an_id_that_lives_again_takes_its_letter_along(queue: FairQueue, letters: dict[str, str]) -> None:
+def test_a_new_task_with_the_id_of_a_dead_letter_removes_the_entry(queue: FairQueue, letters: dict[str, str]) -> None:
     queue.push(task(task_id="late"), now=NOW + 200)
     assert queue.dlq.counts()["expired"] == 0
 
 
-def test_selected_ones(queue: FairQueue, letters: dict[str, str]) -> None:
+def test_selected_dead_letters_are_requeued_or_discarded_together(queue: FairQueue, letters: dict[str, str]) -> None:
     gone = "nobody~1"
     assert queue.dlq.requeue_many([letters["a"], gone, letters["b"]], {"new": 1}, now=NOW + 200) == 2
     assert queue.get_task(letters["a"][:-2]).payload == {"new": 1}
@@ -122,7 +124,7 @@ def test_selected_ones(queue: FairQueue, letters: dict[str, str]) -> None:
     [(None, {"old": 1}), (b"null", None), (b' {"a": [1, 2]}\n', {"a": [1, 2]}), ({}, {}), (False, False), ("", "")],
     ids=repr,
 )
-def test_a_requeue_keeps_the_payload_unless_it_is_given_another(queue: FairQueue, given: Any, expected: Any) -> None:
+def test_a_requeued_dead_letter_keeps_its_payload_or_gets_another(queue: FairQueue, given: Any, expected: Any) -> None:
     entries = [bury(queue, payload={"old": 1}) for _ in range(3)]
     queue.dlq.requeue(entries[0], given, now=NOW)
     assert queue.dlq.requeue_many(entries[:2], payload=given, now=NOW) == 1
@@ -130,7 +132,7 @@ def test_a_requeue_keeps_the_payload_unless_it_is_given_another(queue: FairQueue
     assert [queue.get_task(entry[:-2]).payload for entry in entries] == [expected] * 3
 
 
-def test_all_that_match_are_moved_in_slices(make_queue: MakeQueue) -> None:
+def test_matching_dead_letters_are_requeued_in_slices(make_queue: MakeQueue) -> None:
     queue = make_queue(fair_by="tasks")
     for i in range(250):
         bury(queue, user="a" if i % 2 else "b")
@@ -140,7 +142,7 @@ def test_all_that_match_are_moved_in_slices(make_queue: MakeQueue) -> None:
     assert queue.get_stats().states["queued"] == 125
 
 
-def test_none_is_left_out_when_two_operators_move_letters_at_once(make_queue: MakeQueue) -> None:
+def test_two_operators_who_move_dead_letters_at_once_miss_none(make_queue: MakeQueue) -> None:
     queue = make_queue(fair_by="tasks")
     for i in range(250):
         bury(queue, user="ab"[i % 2], at=NOW + i // 7)
@@ -156,14 +158,14 @@ def test_none_is_left_out_when_two_operators_move_letters_at_once(make_queue: Ma
     assert queue.dlq.count() == 0
 
 
-def test_a_letter_named_twice_is_one(queue: FairQueue, letters: dict[str, str]) -> None:
+def test_a_dead_letter_that_is_named_twice_is_changed_once(queue: FairQueue, letters: dict[str, str]) -> None:
     assert queue.dlq.discard_many([letters["a"]] * 3, now=NOW + 200) == 1
     assert queue.dlq.requeue_many([letters["b"]] * 3, now=NOW + 200) == 1
     assert queue.dlq.counts()["failed"] == 1
 
 
 @pytest.mark.parametrize("action", ["requeue_many", "discard_many"])
-def test_an_old_letter_does_not_stand_in_the_way_of_the_present_one(queue: FairQueue, action: str) -> None:
+def test_an_outdated_entry_id_does_not_hinder_the_current_entry(queue: FairQueue, action: str) -> None:
     first = bury(queue)
     queue.dlq.requeue(first, now=NOW)
     (lease,) = queue.pop_batch(1, "w", now=NOW)
@@ -186,7 +188,7 @@ def test_large_payloads_are_sent_in_smaller_slices(make_queue: MakeQueue) -> Non
     assert max(sizes) <= dlq.MAX_CALL_PAYLOAD_BYTES
 
 
-def test_cleaning_up_goes_by_when_they_died_whatever_their_retention_was(make_queue: MakeQueue) -> None:
+def test_a_cleanup_removes_dead_letters_by_their_age_and_not_by_their_retention(make_queue: MakeQueue) -> None:
     queue = make_queue(fair_by="tasks", failed_ttl=86_400)
     bury(queue)
     bury(queue, at=NOW + 86_400 / 2)
@@ -207,7 +209,7 @@ def test_the_longest_ids_have_entries_too(queue: FairQueue) -> None:
     assert queue.dlq.requeue(entry.entry_id, now=NOW) == "x" * 256
 
 
-def test_a_letter_of_an_earlier_death_is_refused(queue: FairQueue) -> None:
+def test_the_entry_id_of_an_earlier_death_is_refused(queue: FairQueue) -> None:
     first = bury(queue)
     queue.dlq.requeue(first, now=NOW)
     (lease,) = queue.pop_batch(1, "w", now=NOW)
@@ -218,7 +220,7 @@ def test_a_letter_of_an_earlier_death_is_refused(queue: FairQueue) -> None:
     assert queue.dlq.get(first[:-1] + "2").reason == "again"
 
 
-def test_the_history_tells_of_every_attempt(queue: FairQueue) -> None:
+def test_the_history_of_a_dead_letter_has_every_attempt(queue: FairQueue) -> None:
     queue.push(task(task_id="t", max_retries=1), now=NOW)
     for moment in (NOW, NOW + 10):
         (lease,) = queue.pop_batch(1, f"w{moment - NOW:.0f}", now=moment)
@@ -246,13 +248,13 @@ def test_the_history_tells_of_every_attempt(queue: FairQueue) -> None:
         ({"fingerprint": "xyz"}, "12 hexadecimal digits"),
     ],
 )
-def test_filters_that_mean_nothing(queue: FairQueue, filters: dict[str, Any], words: str) -> None:
+def test_invalid_filters_of_dead_letters_are_refused(queue: FairQueue, filters: dict[str, Any], words: str) -> None:
     for act in (queue.dlq.list, queue.dlq.requeue_all, queue.dlq.discard_all, queue.dlq.groups):
         with pytest.raises(TaskValidationError, match=words):
             act(**filters)
 
 
-def test_other_mistakes(queue: FairQueue, letters: dict[str, str]) -> None:
+def test_unknown_filters_and_malformed_entry_ids_are_refused(queue: FairQueue, letters: dict[str, str]) -> None:
     with pytest.raises(TypeError, match="no filter 'usr'"):
         queue.dlq.list(usr="u")  # type: ignore[call-arg]
     for malformed in (

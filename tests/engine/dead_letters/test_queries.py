@@ -17,13 +17,13 @@ def walk(queue: FairQueue, limit: int, **filters: Any) -> list[str]:
     return [letter.entry_id for letter in letters]
 
 
-def test_pages_hold_each_letter_once_whatever_died_at_the_same_moment(queue: FairQueue) -> None:
+def test_pages_of_dead_letters_contain_each_entry_once_even_with_equal_times(queue: FairQueue) -> None:
     entries = [bury(queue, at=NOW + number // 4) for number in range(10)]
     for limit in (1, 3, 10, 1000):
         assert sorted(walk(queue, limit)) == sorted(entries)
 
 
-def test_a_page_goes_on_where_it_was_though_letters_have_gone(queue: FairQueue) -> None:
+def test_a_page_of_dead_letters_continues_at_its_cursor_after_entries_were_removed(queue: FairQueue) -> None:
     entries = [bury(queue, at=NOW + number) for number in range(6)]
     cursor = queue.dlq.letters(3).cursor
     queue.dlq.discard_many(entries[:3])
@@ -40,7 +40,7 @@ def test_filters_leave_out_what_does_not_match(queue: FairQueue) -> None:
     assert walk(queue, 5, moved_until=NOW + 9.999, user_id="v") == []
 
 
-def test_one_page_looks_at_so_many_only(queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_of_dead_letters_reads_at_most_100_entries(queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dead_letter_operations, "DEAD_LETTERS_READ_PER_PAGE", 100)
     for number in range(101):
         bury(queue, at=NOW + number)
@@ -50,7 +50,7 @@ def test_one_page_looks_at_so_many_only(queue: FairQueue, monkeypatch: pytest.Mo
     assert [letter.entry_id for letter in queue.dlq.letters(5, first.cursor, user_id="v").items] == [late]
 
 
-def test_matching_dead_letters_are_counted_and_pinned(queue: FairQueue) -> None:
+def test_matching_dead_letters_are_counted_with_a_fixed_upper_time(queue: FairQueue) -> None:
     for number in range(3):
         bury(queue, user="v", at=NOW + number)
     bury(queue, at=NOW)
@@ -64,7 +64,7 @@ def test_matching_dead_letters_are_counted_and_pinned(queue: FairQueue) -> None:
     assert queue.dlq.count() == 3
 
 
-def test_the_oldest_of_very_many_dead_letters_are_counted(queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_count_of_many_dead_letters_covers_only_the_oldest(queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dead_letter_operations, "MAX_DEAD_LETTERS_COUNTED", 2)
     for number in range(3):
         bury(queue, at=NOW + number)

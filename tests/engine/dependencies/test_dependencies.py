@@ -29,7 +29,9 @@ class TestTheExamplesOfTheDesign:
         assert states(queue, *"ABCDEF") == "A:queued B:queued C:queued D:deferred E:deferred F:deferred"
         return {lease.task_id: lease for lease in take(queue, "A", "B", "C")}
 
-    def test_step_by_step(self, queue: FairQueue, leases: dict[str, Lease], redis: Redis) -> None:
+    def test_dependents_are_released_one_by_one_as_their_dependencies_finish(
+        self, queue: FairQueue, leases: dict[str, Lease], redis: Redis
+    ) -> None:
         keys = queue._shards.home.keys
         queue.finish(leases["A"], now=NOW)
         assert states(queue, "D", "E", "F") == "D:deferred E:deferred F:deferred"
@@ -42,7 +44,7 @@ class TestTheExamplesOfTheDesign:
         for lease in take(queue, "F", "D", "E"):
             queue.finish(lease, now=NOW)
 
-    def test_in_every_order(self, redis: Redis, queue: FairQueue) -> None:
+    def test_dependents_are_released_after_any_order_of_dependencies(self, redis: Redis, queue: FairQueue) -> None:
         for order in itertools.permutations("ABC"):
             redis.flushall()
             queue.push_batch([node("D", *"ABC"), node("E", *"AB"), node("F", "C"), *(node(n) for n in "ABC")], now=NOW)
@@ -146,19 +148,19 @@ class TestWhenADependencyIsADeadLetter:
         assert queue.history("cancel")[-1].error == "dependency a has failed"
         return entry
 
-    def test_requeued_and_finished(self, queue: FairQueue, entry: str) -> None:
+    def test_a_dependent_waits_for_the_requeued_run_of_a_dead_letter(self, queue: FairQueue, entry: str) -> None:
         queue.dlq.requeue(entry, now=NOW)
         assert states(queue, "wait") == "wait:deferred"
         leases = {lease.task_id: lease for lease in queue.pop_batch(9, "w", now=NOW)}
         queue.finish(leases["a"], now=NOW)
         assert states(queue, "wait") == "wait:queued"
 
-    def test_discarded(self, queue: FairQueue, entry: str) -> None:
+    def test_discarding_a_dead_letter_cancels_its_waiting_dependents(self, queue: FairQueue, entry: str) -> None:
         queue.dlq.discard(entry, now=NOW)
         assert states(queue, *POLICIES) == "wait:canceled cancel:canceled run:queued"
 
     @pytest.mark.usefixtures("entry")
-    def test_forgotten_with_age(self, queue: FairQueue) -> None:
+    def test_dependents_are_canceled_when_retention_removes_a_dead_letter(self, queue: FairQueue) -> None:
         later = NOW + 8 * 86_400
         sweep_all(queue, later)
         queue.sweep(now=later)
@@ -167,7 +169,7 @@ class TestWhenADependencyIsADeadLetter:
         assert queue.tasks().items == [queue.get_task("run")]
 
     @pytest.mark.usefixtures("entry")
-    def test_cleaned_up(self, queue: FairQueue) -> None:
+    def test_dependents_are_canceled_when_a_cleanup_removes_a_dead_letter(self, queue: FairQueue) -> None:
         assert queue.dlq.cleanup(10, now=NOW + 100) == 1
         queue.sweep(now=NOW + 100)
         assert states(queue, "a", "wait") == "a:canceled wait:canceled"
@@ -180,7 +182,7 @@ def test_canceling_cleans_both_directions(queue: FairQueue, redis: Redis) -> Non
     assert not redis.keys("*deps:*")
 
 
-def test_a_cascade_of_any_length_is_told_in_slices(make_queue: MakeQueue) -> None:
+def test_a_cascade_of_any_length_is_canceled_in_slices(make_queue: MakeQueue) -> None:
     queue = make_queue(sweep_batch_size=10)
     names = [f"t{i:03}" for i in range(100)]
     queue.push_graph([node(names[0]), *(node(b, a) for a, b in itertools.pairwise(names))], now=NOW)
@@ -192,7 +194,7 @@ def test_a_cascade_of_any_length_is_told_in_slices(make_queue: MakeQueue) -> Non
     assert {task.state for task in queue.tasks(limit=200).items} == {TaskState.CANCELED}
 
 
-def test_many_dependents_are_released_in_slices(make_queue: MakeQueue, redis: Redis) -> None:
+def test_thousands_of_dependents_are_released_in_slices(make_queue: MakeQueue, redis: Redis) -> None:
     queue = make_queue(sweep_batch_size=50)
     queue.push(node("a"), now=NOW)
     for first in range(0, 3000, 1000):
@@ -210,7 +212,7 @@ def test_many_dependents_are_released_in_slices(make_queue: MakeQueue, redis: Re
     assert queue.get_stats().states["queued"] == 3000
 
 
-def test_its_time_may_still_lie_ahead_or_be_over(queue: FairQueue) -> None:
+def test_a_released_dependent_may_be_due_later_or_already_expired(queue: FairQueue) -> None:
     queue.push_batch(
         [node("a"), node("later", "a", execute_after=NOW + 50), node("over", "a", expires_at=NOW + 5)], now=NOW
     )

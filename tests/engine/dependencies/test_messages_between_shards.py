@@ -140,7 +140,7 @@ def test_a_carrier_of_messages_may_die_at_any_command(
     assert ends > 10
 
 
-def test_a_message_that_is_carried_twice_has_one_effect(queue: FairQueue, server: Server, redis: Redis) -> None:
+def test_a_message_between_shards_sent_twice_has_one_effect(queue: FairQueue, server: Server, redis: Redis) -> None:
     with Doubled(unix_socket_path=server.socket) as client:
         work(FairQueue(client, config=CONFIG))
     stats = queue.get_stats()

@@ -14,7 +14,7 @@ from tests.engine.conftest import NOW
 from tests.engine.leasing.test_fairness import HOSTILE
 
 
-def test_values_come_back_as_they_were(queue: FairQueue) -> None:
+def test_passed_values_are_read_back_unchanged(queue: FairQueue) -> None:
     xcom = queue.xcom("run 1")
     xcom.push("a", {"n": [1, 2.5, None, "ü"]})
     xcom.push_many({"b": 1, "a": 2})
@@ -25,7 +25,7 @@ def test_values_come_back_as_they_were(queue: FairQueue) -> None:
         xcom.pull("c")
 
 
-def test_namespaces_keep_apart(queue: FairQueue) -> None:
+def test_passed_values_of_two_namespaces_are_separate(queue: FairQueue) -> None:
     queue.xcom("one").push("k", 1)
     assert queue.xcom("two").pull("k", None) is None
 
@@ -62,7 +62,7 @@ def test_a_value_that_can_not_be_kept_is_refused(
     assert not redis.keys("*xcom*")
 
 
-def test_a_namespace_has_room_for_so_many_keys(queue: FairQueue) -> None:
+def test_a_namespace_holds_at_most_1000_keys(queue: FairQueue) -> None:
     xcom = queue.xcom("n")
     xcom.push_many({str(i): i for i in range(MAX_XCOM_KEYS)})
     xcom.push("0", "again")

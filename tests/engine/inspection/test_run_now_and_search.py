@@ -23,7 +23,7 @@ def test_a_scheduled_task_runs_now(queue: FairQueue) -> None:
     assert queue.get_task("later").execute_after == NOW + 1
 
 
-def test_only_a_scheduled_task_is_run_now(queue: FairQueue) -> None:
+def test_running_a_task_now_changes_only_scheduled_tasks(queue: FairQueue) -> None:
     queue.push(task("u", task_id="a"), now=NOW)
     queue.push(task("u", task_id="b", depends_on=["a"]), now=NOW)
     assert not queue.run_now("a", now=NOW)
@@ -31,14 +31,14 @@ def test_only_a_scheduled_task_is_run_now(queue: FairQueue) -> None:
     assert not queue.run_now("nobody", now=NOW)
 
 
-def test_many_run_now_each_once(queue: FairQueue) -> None:
+def test_many_scheduled_tasks_can_be_run_now_in_one_call(queue: FairQueue) -> None:
     ids = push_many(queue, "u", 450, execute_after=NOW + 3600)
     assert queue.run_now(*ids, ids[0], "nobody", now=NOW) == 450
     assert queue.run_now(*ids, now=NOW) == 0
     assert queue.get_queue_sizes("u").ready == 450
 
 
-def test_a_deferred_task_runs_although_what_it_waits_for_has_not(queue: FairQueue) -> None:
+def test_a_deferred_task_can_be_run_before_its_dependencies_finish(queue: FairQueue) -> None:
     queue.push_graph([task(task_id="a"), task(task_id="b"), task(task_id="c", depends_on=["a", "b"])], now=NOW)
     assert not queue.ignore_dependencies("a", now=NOW)
     assert queue.ignore_dependencies("c", now=NOW)
@@ -61,7 +61,7 @@ def test_a_deferred_task_still_waits_for_its_time(queue: FairQueue) -> None:
     assert queue.get_task("b").state is TaskState.SCHEDULED
 
 
-def test_a_task_that_expired_before_it_is_run_now_is_a_dead_letter(queue: FairQueue) -> None:
+def test_an_expired_scheduled_task_becomes_a_dead_letter_when_it_is_run_now(queue: FairQueue) -> None:
     queue.push(task(task_id="a", execute_after=NOW + 60, expires_at=NOW + 70), now=NOW)
     assert queue.run_now("a", now=NOW + 80)
     assert queue.get_task("a").state is TaskState.FAILED
@@ -79,7 +79,7 @@ def test_the_reason_of_a_wait_is_read_in_few_commands(queue: FairQueue, redis: R
 
 
 class TestFind:
-    def test_by_user_and_name(self, queue: FairQueue) -> None:
+    def test_a_search_filters_tasks_by_user_and_name(self, queue: FairQueue) -> None:
         for user, name in (("a", "x"), ("b", "x"), ("a", "y")):
             queue.push(task(user, name=name, task_id=user + name), now=NOW)
 
@@ -106,7 +106,7 @@ class TestFind:
         assert [task.task_id for task in third.tasks] == ids[20:]
         assert third.cursor is None
 
-    def test_the_newest_first(self, queue: FairQueue) -> None:
+    def test_a_search_returns_the_newest_tasks_first(self, queue: FairQueue) -> None:
         ids = push_many(queue, "u", 9)
         for number, task_id in enumerate(ids):
             queue.cancel(task_id, now=NOW + number)
@@ -151,7 +151,7 @@ class TestFind:
         for task_id in ("gone", "wrong"):
             redis.set(f"fq:{{default:0}}:payload:{task_id}", b"null")
 
-    def test_looks_at_no_more_than_it_may(self, queue: FairQueue) -> None:
+    def test_a_search_reads_at_most_as_many_tasks_as_its_limit(self, queue: FairQueue) -> None:
         push_many(queue, "u", 500)
         queue.push(task("rare"), now=NOW)
         rare = Search(TaskState.QUEUED, "rare", look_at=300)
@@ -160,7 +160,7 @@ class TestFind:
         found = queue.find(rare, cursor=found.cursor)
         assert (len(found.tasks), found.looked_at, found.cursor) == (1, 201, None)
 
-    def test_all_that_match_by_their_ids(self, queue: FairQueue, redis: Redis) -> None:
+    def test_all_matching_tasks_are_returned_as_ids(self, queue: FairQueue, redis: Redis) -> None:
         others, mine = push_many(queue, "u", 700), push_many(queue, "me", 20)
         assert queue.matching(Search(TaskState.QUEUED)) == MatchingTasks([*others, *mine], is_whole=True)
         assert queue.matching(Search(TaskState.QUEUED, "me")) == MatchingTasks(mine, is_whole=True)

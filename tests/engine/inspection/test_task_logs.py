@@ -26,7 +26,7 @@ def texts(queue: FairQueue) -> list[list[str]]:
     return [[line.text for line in log.lines] for log in queue.logs.of_task("t")]
 
 
-def test_the_lines_of_an_attempt_take_the_place_of_those_before(queue: FairQueue) -> None:
+def test_recorded_log_lines_replace_earlier_ones_of_the_attempt(queue: FairQueue) -> None:
     push(queue)
     lease = pop(queue)
     queue.logs.record(lease, [line("one")], now=NOW)
@@ -57,7 +57,7 @@ def test_the_last_five_attempts_are_kept(queue: FairQueue) -> None:
     assert queue.logs.with_history("t") == (queue.history("t"), queue.logs.of_task("t"))
 
 
-def test_too_many_bytes_and_half_a_surrogate_pair_are_refused(queue: FairQueue) -> None:
+def test_log_lines_that_are_too_long_or_invalid_unicode_are_refused(queue: FairQueue) -> None:
     push(queue)
     lease = pop(queue)
     for text in ("x" * 70_000, "\ud800"):
@@ -104,7 +104,7 @@ def test_a_key_of_another_type_costs_its_own_lines_only(queue: FairQueue, redis:
     redis.delete(KEY)
 
 
-def test_on_several_shards(make_queue: MakeQueue) -> None:
+def test_log_lines_are_recorded_on_several_shards(make_queue: MakeQueue) -> None:
     queue = make_queue(shards=3)
     for number in range(6):
         queue.push(Task.create(f"user-{number}", 3, None, task_id=f"task-{number}"), now=NOW)

@@ -39,7 +39,7 @@ def test_a_turn_takes_as_many_as_fit(queue: FairQueue, users: str | list[str]) -
     assert names(fetch(queue, 2, users=users)) == {("a", "index"): 20, ("b", "other"): 1}
 
 
-def test_with_twenty_others_waiting(queue: FairQueue) -> None:
+def test_a_user_with_batches_gets_its_share_among_twenty_others(queue: FairQueue) -> None:
     push(queue, "a", 2000)
     for number in range(20):
         push(queue, f"u{number}", 100, "other")
@@ -59,12 +59,12 @@ def test_with_twenty_others_waiting(queue: FairQueue) -> None:
     assert others / 20 == pytest.approx(turns, abs=1.5)  # each has as many turns as the user of the batches
 
 
-def test_without_sizes_a_turn_is_one_task(queue: FairQueue) -> None:
+def test_a_turn_without_batch_sizes_is_one_task(queue: FairQueue) -> None:
     push(queue, "a", 10)
     assert len(queue.settle([], 2, worker="w", now=NOW).leases) == 2
 
 
-def test_tasks_of_other_names_in_between_stay_where_they_are(queue: FairQueue) -> None:
+def test_tasks_of_other_names_between_a_batch_s_items_keep_their_position(queue: FairQueue) -> None:
     for _ in range(30):
         push(queue, "a", 1)
         push(queue, "a", 1, "other")
@@ -75,7 +75,7 @@ def test_tasks_of_other_names_in_between_stay_where_they_are(queue: FairQueue) -
     assert names(fetch(queue, 60)) == {("a", "other"): 30}
 
 
-def test_it_does_not_look_through_a_long_backlog(queue: FairQueue) -> None:
+def test_a_batch_does_not_search_a_long_backlog(queue: FairQueue) -> None:
     push(queue, "a", 1)
     push(queue, "a", 2 * SIZES["index"], "other")
     push(queue, "a", 10)
@@ -127,7 +127,7 @@ def test_time_passes_once_for_a_batch(queue: FairQueue) -> None:
     assert queue.user("a").stats(now=NOW + 11).busy_seconds == pytest.approx(0.5 + 10)
 
 
-def test_by_tasks_a_batch_counts_as_one(redis: Redis) -> None:
+def test_a_batch_counts_as_one_turn_if_shares_are_counted_in_tasks(redis: Redis) -> None:
     queue = FairQueue(redis, config=QueueConfig(fair_by="tasks"))
     push(queue, "a", 500)
     push(queue, "b", 20, "other")

@@ -244,7 +244,7 @@ def test_the_engine_serves_as_the_model_start_by_start(
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 4])
-def test_a_newcomer_waits_for_earlier_ones_and_one_turn_of_each_user_with_tasks(redis: Redis, tasks: int) -> None:
+def test_a_newcomer_waits_for_earlier_newcomers_and_one_turn_of_each_other_user(redis: Redis, tasks: int) -> None:
     """400 users arrive one by one, two of them for each task that starts. The model begins a newcomer at the virtual time of its
     arrival; with that of its first turn, the engine would start other users."""
     replay, users = Replay(redis, "tasks"), [f"n{number}" for number in range(400)]
@@ -277,7 +277,7 @@ class TestItsPlace:
         arrive(queue, ["x", "y", "z"], 2)
         return queue
 
-    def test_is_kept_through_every_change(self, queue: FairQueue) -> None:
+    def test_a_newcomer_keeps_its_position_when_its_settings_change(self, queue: FairQueue) -> None:
         x = queue.user("x")
         for change in (
             lambda: x.set_weight(3, now=NOW),
@@ -293,7 +293,7 @@ class TestItsPlace:
             assert queue.check_invariants() == []
         assert [serve(queue) for _ in range(3)] == ["x", "y", "z"]
 
-    def test_a_list_that_serves_it_adds_nothing_to_the_lead(self, queue: FairQueue, redis: Redis) -> None:
+    def test_a_newcomer_served_by_a_list_does_not_add_to_the_lead(self, queue: FairQueue, redis: Redis) -> None:
         before = redis.hget(P + "stats", "lead")
         pop(queue, users=["x"])
         assert redis.hget(P + "stats", "lead") == before

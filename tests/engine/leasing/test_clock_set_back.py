@@ -52,13 +52,13 @@ def test_a_small_step_is_waited_out(queue: FairQueue, back: float) -> None:
     assert queue.sweep(now=AHEAD + 1).now == AHEAD + 1
 
 
-def test_many_small_steps_are_a_large_one(queue: FairQueue) -> None:
+def test_several_small_steps_back_of_the_clock_count_as_a_large_one(queue: FairQueue) -> None:
     queue.push(task(), now=AHEAD)
     assert queue.sweep(now=AHEAD - 40).now == AHEAD
     assert queue.sweep(now=AHEAD - 80).now == AHEAD - 80
 
 
-def test_a_lease_keeps_what_was_left_of_it(queue: FairQueue) -> None:
+def test_a_lease_keeps_its_remaining_time_when_the_clock_is_set_back(queue: FairQueue) -> None:
     task_id = leased(queue, AHEAD)
     queue.sweep(now=AHEAD + 10)
     queue.sweep(now=NOW)
@@ -75,7 +75,7 @@ def test_a_lease_that_had_ended_is_ended(queue: FairQueue) -> None:
 
 
 @pytest.mark.parametrize("call", ["push", "heartbeat", "alerts", "xcom", "progress", "settle"])
-def test_whatever_call_is_the_first_one_sees_it(queue: FairQueue, call: str) -> None:
+def test_any_first_call_notices_that_the_clock_was_set_back(queue: FairQueue, call: str) -> None:
     queue.push(task("ann"), now=AHEAD)
     lease = pop(queue, AHEAD, lease=LEASE)
     calls: dict[str, Callable[[], object]] = {
@@ -112,7 +112,7 @@ def test_a_clock_that_goes_to_and_fro_lengthens_no_lease_that_nobody_renews(queu
     assert reaped == 1
 
 
-def test_delayed_tasks_are_due_when_it_was_said(queue: FairQueue) -> None:
+def test_delayed_tasks_are_due_at_their_absolute_time_after_the_clock_is_set_back(queue: FairQueue) -> None:
     queue.push(task(execute_after=NOW + 100), now=NOW - 10)
     ahead = task(execute_after=AHEAD + 100)
     queue.push(ahead, now=AHEAD - 7200)
@@ -122,7 +122,7 @@ def test_delayed_tasks_are_due_when_it_was_said(queue: FairQueue) -> None:
     assert queue.get_task(ahead.task_id).execute_after == AHEAD + 100
 
 
-def test_a_retry_s_pause_is_no_longer_than_it_was(queue: FairQueue) -> None:
+def test_the_pause_before_a_retry_does_not_grow_when_the_clock_is_set_back(queue: FairQueue) -> None:
     task_id = leased(queue, AHEAD, max_retries=3)
     queue.push(task(execute_after=AHEAD + 30), now=AHEAD)
     queue.release_worker("w", now=AHEAD)
@@ -135,7 +135,7 @@ def test_a_retry_s_pause_is_no_longer_than_it_was(queue: FairQueue) -> None:
     assert queue.sweep(now=AHEAD + 29).due == 0, "what was asked for that moment"
 
 
-def test_a_delay_is_no_longer_than_it_was(queue: FairQueue) -> None:
+def test_the_delay_of_a_task_does_not_grow_when_the_clock_is_set_back(queue: FairQueue) -> None:
     task_id = queue.push(task(delay=60), now=AHEAD).task_id
     queue.sweep(now=AHEAD + 20)
     assert queue.sweep(now=NOW).due == 0
@@ -144,7 +144,7 @@ def test_a_delay_is_no_longer_than_it_was(queue: FairQueue) -> None:
 
 
 @pytest.mark.parametrize("crash", ["seen", "reported"])
-def test_a_pause_after_crashes_is_no_longer_than_it_was(queue: FairQueue, crash: str) -> None:
+def test_the_pause_after_a_crash_does_not_grow_when_the_clock_is_set_back(queue: FairQueue, crash: str) -> None:
     task_id = queue.push(task("ann"), now=AHEAD).task_id
     for _ in range(2):
         lease = pop(queue, AHEAD, lease=LEASE)
@@ -157,7 +157,7 @@ def test_a_pause_after_crashes_is_no_longer_than_it_was(queue: FairQueue, crash:
     assert queue.get_task(task_id).execute_after == pytest.approx(NOW + 0.5 * (1 + 2 / 16) - 0.25)
 
 
-def test_what_became_due_too_early_is_not_due_again(queue: FairQueue) -> None:
+def test_a_task_that_became_due_too_early_stays_ready_when_the_clock_is_set_back(queue: FairQueue) -> None:
     made = task(execute_after=NOW + 100)
     queue.push(made, now=NOW)
     assert queue.sweep(now=AHEAD).due == 1
@@ -172,7 +172,7 @@ def test_a_due_task_wakes_an_idle_worker_in_time(queue: FairQueue) -> None:
     assert sweep.look_at == NOW + 20
 
 
-def test_users_out_of_tokens_wait_no_longer_than_they_would_have(queue: FairQueue) -> None:
+def test_a_user_without_rate_tokens_waits_no_longer_when_the_clock_is_set_back(queue: FairQueue) -> None:
     queue.user("ann").set_rate("2/60s", burst=2, now=AHEAD)
     queue.push_batch([task("ann") for _ in range(6)], now=AHEAD)
     assert len(queue.pop_batch(6, "w", lease=9 * HOUR, now=AHEAD)) == 2
@@ -184,7 +184,7 @@ def test_users_out_of_tokens_wait_no_longer_than_they_would_have(queue: FairQueu
     assert queue.pop("w", lease=9 * HOUR, now=NOW + 52) is not None
 
 
-def test_users_with_tokens_left_are_held_no_longer_than_for_one(queue: FairQueue) -> None:
+def test_a_user_with_rate_tokens_waits_for_at_most_one_token_when_the_clock_is_set_back(queue: FairQueue) -> None:
     queue.user("ann").set_rate("3/60s", burst=3, now=AHEAD)
     queue.push_batch([task("ann") for _ in range(6)], now=AHEAD)
     assert queue.pop("w", lease=9 * HOUR, now=AHEAD) is not None
@@ -193,7 +193,7 @@ def test_users_with_tokens_left_are_held_no_longer_than_for_one(queue: FairQueue
     assert queue.pop("w", lease=9 * HOUR, now=NOW + 42) is not None
 
 
-def test_a_held_user_whose_place_was_lost_is_not_held_for_the_step(queue: FairQueue, redis: Redis) -> None:
+def test_a_throttled_user_with_a_lost_entry_does_not_wait_for_the_clock_step(queue: FairQueue, redis: Redis) -> None:
     queue.user("ann").set_rate("1/60s", now=AHEAD)
     queue.push_batch([task("ann"), task("ann")], now=AHEAD)
     queue.pop("w", lease=9 * HOUR, now=AHEAD)
@@ -206,7 +206,7 @@ def test_a_held_user_whose_place_was_lost_is_not_held_for_the_step(queue: FairQu
     assert queue.pop("w", now=NOW + 61) is not None
 
 
-def test_who_is_next_does_not_change(queue: FairQueue, redis: Redis) -> None:
+def test_the_order_of_users_does_not_change_when_the_clock_is_set_back(queue: FairQueue, redis: Redis) -> None:
     for user, weight in (("ann", 1), ("bob", 2), ("eve", 1)):
         queue.user(user).set_weight(weight, now=AHEAD)
         queue.push_batch([task(user) for _ in range(20)], now=AHEAD)
@@ -224,7 +224,7 @@ def test_who_is_next_does_not_change(queue: FairQueue, redis: Redis) -> None:
     assert {user: starts.count(user) for user in ("ann", "bob", "eve")} == {"ann": 6, "bob": 12, "eve": 6}
 
 
-def test_the_order_inside_one_user_does_not_change(queue: FairQueue) -> None:
+def test_the_order_of_a_user_s_tasks_does_not_change_when_the_clock_is_set_back(queue: FairQueue) -> None:
     made = [task("ann") for _ in range(4)]
     queue.push_batch(made[:2], now=AHEAD)
     queue.push_batch(made[2:], now=NOW)
@@ -251,7 +251,9 @@ def test_the_last_hour_holds_no_hour_of_the_future(queue: FairQueue) -> None:
     assert stats.last_hour.busy_seconds == pytest.approx(10)
 
 
-def test_who_may_only_push_may_be_the_first_to_see_it(queue: FairQueue, redis: Redis, server: Server) -> None:
+def test_a_producer_s_push_may_be_the_first_call_after_the_clock_is_set_back(
+    queue: FairQueue, redis: Redis, server: Server
+) -> None:
     leased(queue, AHEAD)
     retried = leased(queue, AHEAD)
     queue.user("bob").set_rate("1/60s", now=AHEAD)
@@ -265,7 +267,7 @@ def test_who_may_only_push_may_be_the_first_to_see_it(queue: FairQueue, redis: R
     assert queue.get_task(retried).state is TaskState.STARTED
 
 
-def test_a_wish_told_after_it_is_newer_than_one_told_before(queue: FairQueue) -> None:
+def test_a_worker_command_after_a_clock_step_replaces_the_former_one(queue: FairQueue) -> None:
     queue.heartbeat("w", {}, lease=LEASE, now=AHEAD)
     told = []
     for now, kind in ((AHEAD, "drain"), (NOW, "work")):
@@ -292,7 +294,7 @@ def test_moments_that_callers_give_are_no_clock(redis: Redis) -> None:
     assert plain.sweep(now=NOW).now == AHEAD
 
 
-def test_the_step_costs_no_command_but_when_it_happens(queue: FairQueue, redis: Redis) -> None:
+def test_a_clock_step_costs_additional_commands_only_once(queue: FairQueue, redis: Redis) -> None:
     queue.push_batch([task("ann") for _ in range(9)], now=AHEAD)
     queue.pop("w", lease=LEASE, now=AHEAD)
     counts = [

@@ -28,7 +28,7 @@ def test_a_clock_that_is_set_forward_ends_no_lease(queue: FairQueue) -> None:
     assert queue.get_task(task_id).state is TaskState.STARTED
 
 
-def test_a_lease_keeps_what_was_left_of_it(queue: FairQueue) -> None:
+def test_a_lease_keeps_its_remaining_time_when_the_clock_is_set_forward(queue: FairQueue) -> None:
     task_id = leased(queue, time.time() - HOUR)
     now = queue.sweep().now
     assert queue.sweep(now=now + LEASE - 1).reaped == 0
@@ -36,7 +36,7 @@ def test_a_lease_keeps_what_was_left_of_it(queue: FairQueue) -> None:
     assert [attempt.kind for attempt in queue.history(task_id)] == ["lease_ended"]
 
 
-def test_whatever_call_is_the_first_one_sees_it(queue: FairQueue) -> None:
+def test_any_first_call_notices_that_the_clock_was_set_forward(queue: FairQueue) -> None:
     leased(queue, time.time() - HOUR)
     queue.push(Task.create("bob", 3, {}))
     assert queue.sweep().reaped == 0
@@ -94,7 +94,7 @@ def test_a_step_ends_no_lease_that_a_worker_renews(queue: FairQueue, step: float
 
 @pytest.mark.parametrize("since_heartbeat", [0, 5, 10, 13])
 @pytest.mark.parametrize("step", [10, 14, 15, 20, 25, 90])
-def test_whenever_it_was_renewed_last(queue: FairQueue, since_heartbeat: float, step: float) -> None:
+def test_renewed_leases_survive_a_clock_step_at_any_time(queue: FairQueue, since_heartbeat: float, step: float) -> None:
     """Up to a heartbeat that is 3 seconds late the lease is there when the next one comes."""
     before = time.time() - step
     worked(queue, before - since_heartbeat)

@@ -26,7 +26,7 @@ def served(leases: list[Lease]) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_users_in_backlog_never_differ_by_more_than_one(queue: FairQueue, seed: int) -> None:
+def test_users_with_a_backlog_never_differ_by_more_than_one_task(queue: FairQueue, seed: int) -> None:
     chance = random.Random(seed)
     order: list[str] = []
     joined: dict[str, int] = {}
@@ -44,7 +44,7 @@ def test_users_in_backlog_never_differ_by_more_than_one(queue: FairQueue, seed: 
                 assert abs(lead) <= 1
 
 
-def test_users_of_whom_all_has_expired_leave_a_batch_to_all_others(queue: FairQueue) -> None:
+def test_users_whose_tasks_have_all_expired_leave_a_batch_to_the_others(queue: FairQueue) -> None:
     """They are read with the first page of the ring and yield nothing: who stands beyond it is not to be passed over."""
     for number in range(109):  # a sweep takes 100 of them
         queue.push(task(f"expired{number}", expires_at=NOW + 10), now=NOW)
@@ -56,7 +56,7 @@ def test_users_of_whom_all_has_expired_leave_a_batch_to_all_others(queue: FairQu
         assert abs(started[:count].count("b") - started[:count].count("c")) <= 1
 
 
-def test_weights_are_shares(queue: FairQueue) -> None:
+def test_users_are_served_in_proportion_to_their_weights(queue: FairQueue) -> None:
     for weight in (1, 2, 4):
         queue.user(f"w{weight}").set_weight(weight)
         push_many(queue, f"w{weight}", 1500)
@@ -114,7 +114,7 @@ def test_a_retry_delays_nobody(queue: FairQueue) -> None:
     assert sorted(served(queue.pop_batch(2, "w", lease=600, now=NOW + 60))) == ["a", "b"]
 
 
-def test_charged_by_time_everybody_gets_as_much_of_it(make_queue: MakeQueue) -> None:
+def test_users_get_equal_worker_time_if_shares_are_counted_in_time(make_queue: MakeQueue) -> None:
     queue = make_queue(fair_by="time")
     push_many(queue, "fast", 3000)
     push_many(queue, "slow", 300)
@@ -138,7 +138,7 @@ def test_a_newcomer_is_the_next_to_be_served(make_queue: MakeQueue, fair_by: str
 
 
 @pytest.mark.parametrize("fair_by", ["tasks", "time"])
-def test_coming_one_task_at_a_time_gains_nothing(make_queue: MakeQueue, fair_by: str) -> None:
+def test_a_user_who_pushes_one_task_at_a_time_gains_no_advantage(make_queue: MakeQueue, fair_by: str) -> None:
     queue, now = make_queue(fair_by=fair_by), NOW
     for i in range(4):
         push_many(queue, f"b{i}", 300)
@@ -184,7 +184,7 @@ def test_a_cap_holds_and_frees_with_the_lease(queue: FairQueue) -> None:
     assert len(queue.pop_batch(9, "w", now=NOW)) == 2
 
 
-def test_a_user_listed_twice_has_one_turn_each_time(queue: FairQueue) -> None:
+def test_a_user_that_is_listed_twice_gets_one_turn(queue: FairQueue) -> None:
     push_many(queue, "a", 5)
     queue.user("a").set_max_running(1, now=NOW)
     (lease,) = queue.pop_batch(2, "w", ["a", "a"], now=NOW)
@@ -196,7 +196,7 @@ def test_a_user_listed_twice_has_one_turn_each_time(queue: FairQueue) -> None:
     assert len(queue.pop_batch(2, "w", ["a", "b", "a"], now=NOW)) == 1
 
 
-def test_a_rate_limits_starts_and_lets_them_go_on_by_themselves(queue: FairQueue) -> None:
+def test_a_rate_limits_starts_and_admits_the_next_ones_without_a_call(queue: FairQueue) -> None:
     queue.user("a").set_rate("2/s", burst=2, now=NOW)
     push_many(queue, "a", 6)
     starts = {step: len(queue.pop_batch(9, "w", now=NOW + step / 10)) for step in range(16)}
@@ -290,7 +290,7 @@ def test_a_list_with_a_star_is_everyone_on_all_shards(make_queue: MakeQueue, sha
     assert sorted(lease.user_id for lease in leases if lease) == users
 
 
-def test_a_star_beside_user_ids_is_a_mistake(queue: FairQueue) -> None:
+def test_a_star_next_to_user_ids_is_refused(queue: FairQueue) -> None:
     with pytest.raises(TaskValidationError, match=r"steal must be '\*' alone or user ids, got '\*' and 1 more"):
         queue.pop("w", ["paid"], ["*", "free"], now=NOW)
 

@@ -10,7 +10,7 @@ from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, push_many, task
 
 
-def test_a_heartbeat_renews_records_and_tells_of_cancellations(queue: FairQueue) -> None:
+def test_a_heartbeat_renews_leases_and_returns_cancellations(queue: FairQueue) -> None:
     ids = push_many(queue, "a", 2)
     leases = queue.pop_batch(2, "w1", lease=10, now=NOW)
     assert queue.cancel(ids[0], now=NOW)
@@ -24,14 +24,14 @@ def test_a_heartbeat_renews_records_and_tells_of_cancellations(queue: FairQueue)
     assert queue.workers() == []
 
 
-def test_workers_are_listed_by_id_and_numbers_in_it_by_value(queue: FairQueue) -> None:
+def test_workers_are_sorted_by_id_with_numbers_in_numeric_order(queue: FairQueue) -> None:
     names = ["2", "10", "a", "a" + "9" * 200, "a-01", "a-1", "a-2.1", "a-2.10", "a-10", "b\u0661", "b\u0662"]
     for name in reversed(names):
         queue.heartbeat(name, {}, now=NOW)
     assert [record.worker for record in queue.workers()] == names
 
 
-def test_a_cancellation_is_of_one_lease_and_not_of_the_next_task_of_its_id(queue: FairQueue) -> None:
+def test_a_cancellation_ends_one_lease_and_not_the_next_task_with_the_same_id(queue: FairQueue) -> None:
     queue.push(task("a", task_id="a:b"), now=NOW)
     (old,) = queue.pop_batch(1, "w", now=NOW)
     queue.cancel("a:b", now=NOW)

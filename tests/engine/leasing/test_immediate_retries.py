@@ -24,7 +24,7 @@ def waits(queue: FairQueue, delays: list[float], now: float = NOW) -> list[float
 
 
 @pytest.mark.parametrize("delay", [0, 0.5, 0.999])
-def test_after_ten_in_a_row_it_waits_a_second(queue: FairQueue, delay: float) -> None:
+def test_the_eleventh_immediate_retry_in_a_row_waits_a_second(queue: FairQueue, delay: float) -> None:
     queue.push(task("a"), now=NOW)
     assert waits(queue, [delay] * 13) == [delay] * 10 + [1.0] * 3
 
@@ -35,7 +35,7 @@ def test_a_longer_delay_is_not_affected_and_begins_anew(queue: FairQueue) -> Non
     assert waits(queue, given) == [1.0] * 15 + [0] * 9 + [1.0] + [0] * 10 + [1.0]
 
 
-def test_after_a_thousand_it_is_a_dead_letter_that_can_be_requeued(queue: FairQueue) -> None:
+def test_a_task_with_a_thousand_immediate_retries_becomes_a_dead_letter_that_can_be_requeued(queue: FairQueue) -> None:
     task_id = queue.push(task("a", max_retries=5), now=NOW).task_id
     assert len(waits(queue, [0] * 1000)) == 1000
     now = NOW + 2000

@@ -74,7 +74,7 @@ def test_an_old_token_changes_nothing(queue: FairQueue, redis: Redis, call: str)
     queue.finish(new, now=NOW + 32)
 
 
-def test_a_failure_waits_longer_each_time_and_then_is_a_dead_letter(queue: FairQueue) -> None:
+def test_a_failing_task_waits_longer_before_each_retry_and_ends_as_a_dead_letter(queue: FairQueue) -> None:
     task_id = push_many(queue, "a", 1)[0]
     now = NOW
     for delay in (1, 2, 4):
@@ -88,7 +88,7 @@ def test_a_failure_waits_longer_each_time_and_then_is_a_dead_letter(queue: FairQ
     assert entry.get_age_seconds(now + 5) == 5
 
 
-def test_a_released_task_goes_back_to_its_old_place_uncounted(queue: FairQueue) -> None:
+def test_a_released_task_returns_to_its_old_position_without_using_a_delivery(queue: FairQueue) -> None:
     for priority in (3, 6):
         ids = push_many(queue, f"u{priority}", 4, priority=priority)
         leases = queue.pop_batch(3, "w", [f"u{priority}"], now=NOW)
@@ -173,7 +173,7 @@ def given_back_by_its_slot(queue: FairQueue, lease: Lease, has_begun: bool) -> N
     ("own", "has_begun", "state"),
     [(1, True, TaskState.FAILED), (1, False, TaskState.QUEUED), (2, True, TaskState.QUEUED)],
 )
-def test_only_a_task_that_may_start_once_ends_when_its_worker_is_stopped(
+def test_a_stopped_worker_ends_only_tasks_that_may_start_once(
     queue: FairQueue, give_back: Callable[[FairQueue, Lease, bool], None], own: int, has_begun: bool, state: TaskState
 ) -> None:
     task_id = queue.push(task("a", max_deliveries=own), now=NOW).task_id
@@ -201,7 +201,7 @@ def never_renewed(queue: FairQueue, lease: Lease, now: float) -> object:
 
 @pytest.mark.parametrize("end", [crashed, reported, never_renewed])
 @pytest.mark.parametrize("priority", [3, 6])
-def test_from_the_second_delivery_without_an_outcome_on_there_is_a_growing_pause(
+def test_the_pause_after_each_crash_grows_from_the_second_crash(
     make_queue: MakeQueue, end: Callable[[FairQueue, Lease, float], object], priority: int
 ) -> None:
     queue = make_queue(max_deliveries=9)
@@ -235,7 +235,7 @@ def test_a_task_that_was_given_back_unharmed_is_not_kept_waiting(queue: FairQueu
     assert pop(queue).delivery == 2
 
 
-def test_tasks_that_died_together_come_back_one_after_the_other(queue: FairQueue) -> None:
+def test_tasks_that_crashed_together_return_one_after_the_other(queue: FairQueue) -> None:
     ids = push_many(queue, "a", 6)
     for _ in range(2):
         leases = queue.pop_batch(6, "w", now=NOW)
@@ -246,7 +246,7 @@ def test_tasks_that_died_together_come_back_one_after_the_other(queue: FairQueue
     assert max(due) <= NOW + 1
 
 
-def test_a_crash_that_is_reported_twice_is_one(queue: FairQueue) -> None:
+def test_a_crash_that_is_reported_twice_counts_once(queue: FairQueue) -> None:
     """The reply was lost, and the task waits for its pause by then."""
     push_many(queue, "a", 1)
     crashed(queue, pop(queue), NOW)
@@ -256,7 +256,7 @@ def test_a_crash_that_is_reported_twice_is_one(queue: FairQueue) -> None:
     assert pop(queue, NOW + 1).delivery == 3
 
 
-def test_a_dead_process_gives_back_what_it_had(queue: FairQueue) -> None:
+def test_the_tasks_of_a_dead_process_are_returned_to_the_queue(queue: FairQueue) -> None:
     ids = push_many(queue, "a", 5)
     leases = queue.pop_batch(5, "child", now=NOW)
     assert queue.release_worker("child", crashed=[leases[1].token], forget=True, now=NOW) == 5
@@ -270,7 +270,7 @@ def test_a_dead_process_gives_back_what_it_had(queue: FairQueue) -> None:
 
 
 @pytest.mark.parametrize("state", ["queued", "critical", "scheduled", "started"])
-def test_any_task_that_has_not_ended_can_be_canceled(queue: FairQueue, state: str) -> None:
+def test_a_task_in_any_unfinished_state_can_be_canceled(queue: FairQueue, state: str) -> None:
     made = task("a", 6 if state == "critical" else 3, execute_after=NOW + 9 if state == "scheduled" else None)
     queue.push(made, now=NOW)
     lease = pop(queue) if state == "started" else None
@@ -286,7 +286,7 @@ def test_any_task_that_has_not_ended_can_be_canceled(queue: FairQueue, state: st
         queue.cancel("nothing")
 
 
-def test_dead_letters_are_requeued_edited_and_discarded(queue: FairQueue) -> None:
+def test_dead_letters_are_requeued_with_a_new_payload_or_discarded(queue: FairQueue) -> None:
     ids = push_many(queue, "a", 3, payload=1)
     for lease in queue.pop_batch(3, "w", now=NOW):
         queue.fail(lease, "no", retry=False, now=NOW)
@@ -308,7 +308,7 @@ def test_dead_letters_are_requeued_edited_and_discarded(queue: FairQueue) -> Non
     assert queue.dlq.count() == 2
 
 
-def test_all_that_match_are_requeued_in_slices(queue: FairQueue) -> None:
+def test_dead_letters_of_a_user_are_requeued_in_slices(queue: FairQueue) -> None:
     push_many(queue, "a", 250)
     push_many(queue, "b", 50)
     for lease in queue.pop_batch(300, "w", now=NOW):
@@ -321,7 +321,7 @@ def test_all_that_match_are_requeued_in_slices(queue: FairQueue) -> None:
     assert queue.dlq.count() == 0
 
 
-def test_nothing_is_left_after_retention(queue: FairQueue, redis: Redis) -> None:
+def test_no_key_remains_after_the_retention_of_all_tasks(queue: FairQueue, redis: Redis) -> None:
     push_many(queue, "a", 30)
     push_many(queue, "b", 3, priority=6)
     for i, lease in enumerate(queue.pop_batch(33, "w", now=NOW)):

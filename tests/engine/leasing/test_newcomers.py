@@ -116,7 +116,7 @@ runs = settings(deadline=None, max_examples=6, suppress_health_check=[HealthChec
 @by_either
 @seeds
 @runs
-def test_nobody_waits_for_more_than_twice_as_many_as_there_are(redis: Redis, fair_by: str, seed: int) -> None:
+def test_a_newcomer_waits_for_at_most_two_starts_for_each_user(redis: Redis, fair_by: str, seed: int) -> None:
     """Users of any weights, up to 16 slots, bursts of newcomers, tasks that are as long as expected or not."""
     redis.flushall()
     chance = random.Random(seed)
@@ -160,7 +160,7 @@ def test_new_users_do_not_starve_an_organization(queue: FairQueue) -> None:
 
 
 @by_either
-def test_at_ordinary_load_each_newcomer_is_next(make_queue: MakeQueue, fair_by: str) -> None:
+def test_a_newcomer_is_next_at_ordinary_load(make_queue: MakeQueue, fair_by: str) -> None:
     stream = Stream(make_queue(fair_by=fair_by), {f"waits{number}": 1 for number in range(10)}, 0.4)
     stream.run(200)
     assert len(stream.came) == 80
@@ -171,7 +171,7 @@ def test_at_ordinary_load_each_newcomer_is_next(make_queue: MakeQueue, fair_by: 
 @pytest.mark.parametrize("slots", [1, 4])
 @pytest.mark.parametrize("users", [1, 5])
 @pytest.mark.parametrize("load", [0.45, 0.75, 0.98])
-def test_each_waiting_user_has_at_most_its_weight_in_turns_before_a_newcomer(
+def test_a_newcomer_waits_for_at_most_weight_turns_of_each_waiting_user(
     queue: FairQueue, load: float, users: int, slots: int, weight: int
 ) -> None:
     """One turn with weight 1; and none while newcomers take less than half of the capacity."""

@@ -26,7 +26,7 @@ def queue(make_queue: MakeQueue) -> FairQueue:
 
 
 @pytest.mark.parametrize("priority", [3, 6])
-def test_one_bulk_push_of_10_000_keeps_its_order(queue: FairQueue, priority: int) -> None:
+def test_a_bulk_push_of_10_000_tasks_keeps_its_order(queue: FairQueue, priority: int) -> None:
     ids = push_many(queue, "a", 10_000, priority=priority)
     got: list[str] = []
     for size in (1, 7, 992, *[1000] * 9):
@@ -79,7 +79,7 @@ class TestComingBack:
 
     @pytest.mark.parametrize("priority", [3, 6])
     @pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 2, 0], [2, 0, 1]])
-    def test_given_back_one_by_one(self, queue: FairQueue, priority: int, order: list[int]) -> None:
+    def test_tasks_released_one_by_one_stay_in_order(self, queue: FairQueue, priority: int, order: list[int]) -> None:
         ids = push_many(queue, "a", 5, priority=priority)
         leases = [queue.pop(f"w{n}", now=NOW) for n in range(3)]
         for number in order:
@@ -88,19 +88,19 @@ class TestComingBack:
             queue.release(lease, now=NOW + 1)
         assert self._rest(queue, NOW + 2) == ids
 
-    def test_in_slices_of_a_sweep(self, queue: FairQueue) -> None:
+    def test_tasks_whose_leases_end_keep_their_order_over_slices_of_a_sweep(self, queue: FairQueue) -> None:
         ids = push_many(queue, "a", 260, priority=6)
         queue.pop_batch(250, "w", lease=10, now=NOW)
         sweep_all(queue, NOW + 20)
         assert self._rest(queue, NOW + 21) == ids
 
-    def test_of_a_worker_that_has_gone(self, queue: FairQueue) -> None:
+    def test_tasks_of_a_dead_worker_keep_their_order(self, queue: FairQueue) -> None:
         ids = push_many(queue, "a", 900, priority=6)
         queue.pop_batch(800, "w", now=NOW)
         queue.release_worker("w", now=NOW + 1)
         assert self._rest(queue, NOW + 2) == ids
 
-    def test_some_of_them_again_and_again(self, queue: FairQueue) -> None:
+    def test_tasks_that_are_released_again_and_again_keep_their_order(self, queue: FairQueue) -> None:
         ids = push_many(queue, "a", 40, priority=6)
         chance = random.Random(7)
         for step in range(30):
@@ -113,7 +113,7 @@ class TestComingBack:
         assert self._rest(queue, NOW + 60) == ids
         assert queue.check_invariants() == []
 
-    def test_behind_nobody_who_came_later(self, queue: FairQueue) -> None:
+    def test_a_released_task_returns_ahead_of_tasks_that_came_later(self, queue: FairQueue) -> None:
         """One whose retry is due stands at the end, though it was handed out before."""
         first, second, third = push_many(queue, "a", 3, priority=6)
         queue.settle([Outcome.fail(pop(queue), "x", delay=1)], now=NOW)
@@ -147,7 +147,7 @@ def test_the_lowest_is_not_starved_by_an_endless_stream_of_the_highest(queue: Fa
     assert now - NOW <= 5 * HEAD_START - HEAD_START + 60
 
 
-def test_what_is_not_due_blocks_nothing(queue: FairQueue) -> None:
+def test_a_scheduled_task_does_not_block_ready_tasks_of_lower_priority(queue: FairQueue) -> None:
     later = queue.push(task("a", 6, execute_after=NOW + 100), now=NOW).task_id
     ready = queue.push(task("a", 1), now=NOW).task_id
     assert pop(queue, lease=1e6).task_id == ready
@@ -155,14 +155,14 @@ def test_what_is_not_due_blocks_nothing(queue: FairQueue) -> None:
     assert pop(queue, NOW + 100).task_id == later
 
 
-def test_waiting_counts_from_when_it_was_due(queue: FairQueue) -> None:
+def test_the_wait_of_a_scheduled_task_counts_from_its_due_time(queue: FairQueue) -> None:
     queue.push(task("a", 3, execute_after=NOW + 10, task_id="due"), now=NOW)
     queue.push(task("a", 3, task_id="pushed later"), now=NOW + 20)
     assert [lease.task_id for lease in queue.pop_batch(2, "w", now=NOW + 30)] == ["due", "pushed later"]
 
 
 @pytest.mark.parametrize("how", ["pop", "sweep", "batch"])
-def test_a_task_that_was_not_started_in_time_is_a_dead_letter(queue: FairQueue, how: str) -> None:
+def test_a_task_that_did_not_start_before_it_expired_is_a_dead_letter(queue: FairQueue, how: str) -> None:
     queue.push_batch([task("a", expires_at=NOW + 5, task_id="old"), task("a", expires_at=NOW + 50)], now=NOW)
     if how == "sweep":
         assert queue.sweep(now=NOW + 6).expired == 1

@@ -32,7 +32,7 @@ ANSWERS = dict(
 
 @pytest.mark.parametrize("first", KINDS)
 @pytest.mark.parametrize("second", KINDS)
-def test_an_outcome_of_a_settled_lease_is_stale_unless_it_is_the_same(
+def test_a_second_outcome_of_a_lease_is_stale_unless_it_equals_the_first(
     queue: FairQueue, redis: Redis, first: str, second: str
 ) -> None:
     push_many(queue, "a", 1, max_retries=3)
@@ -46,7 +46,7 @@ def test_an_outcome_of_a_settled_lease_is_stale_unless_it_is_the_same(
 
 
 @pytest.mark.parametrize("first", KINDS)
-def test_it_is_answered_as_the_first_time_whatever_became_of_its_task(queue: FairQueue, first: str) -> None:
+def test_a_repeated_outcome_gets_the_first_reply_whatever_happened_to_its_task(queue: FairQueue, first: str) -> None:
     (task_id,) = push_many(queue, "a", 1, max_retries=3)
     outcome = KINDS[first](pop(queue))
     for now in (NOW, NOW + 1):
@@ -59,7 +59,7 @@ def test_it_is_answered_as_the_first_time_whatever_became_of_its_task(queue: Fai
     assert queue.settle([outcome], now=NOW + 2).statuses == [ANSWERS[first]]
 
 
-def test_the_crash_that_was_one_too_many_is_answered_so_again(make_queue: MakeQueue) -> None:
+def test_a_repeated_report_of_the_last_allowed_crash_gets_the_first_reply(make_queue: MakeQueue) -> None:
     queue = make_queue(max_deliveries=1)
     push_many(queue, "a", 1)
     first = Outcome.crash(pop(queue), "died")
@@ -72,7 +72,7 @@ def test_the_crash_that_was_one_too_many_is_answered_so_again(make_queue: MakeQu
     assert queue.settle([Outcome.release(outcome.lease)], now=NOW).statuses == ["stale"]
 
 
-def test_settling_and_fetching_is_one_call(queue: FairQueue, redis: Redis) -> None:
+def test_outcomes_and_the_next_fetch_are_sent_in_one_call(queue: FairQueue, redis: Redis) -> None:
     push_many(queue, "a", 6)
     leases = queue.pop_batch(4, "w", now=NOW)
     redis.config_resetstat()
@@ -102,7 +102,7 @@ def test_an_outcome_without_a_delay_waits_as_a_failure_does(queue: FairQueue) ->
     assert queue.get_task(task_id).state is TaskState.FAILED
 
 
-def test_its_backoff_is_that_of_the_queues_settings(make_queue: MakeQueue) -> None:
+def test_a_failure_without_a_delay_uses_the_backoff_of_the_queue_s_settings(make_queue: MakeQueue) -> None:
     queue = make_queue(retry_base_seconds=100, retry_cap_seconds=150, retry_jitter=0.1)
     task_id = push_many(queue, "a", 1)[0]
     assert queue.settle([Outcome.fail(pop(queue), "no")], now=NOW).statuses == ["retried"]
@@ -131,7 +131,7 @@ def test_a_text_is_no_delay_of_a_failure_that_is_reported_alone(queue: FairQueue
     assert queue.fail(lease, "no", now=NOW) is TaskState.SCHEDULED
 
 
-def test_tasks_that_became_ready_at_the_same_moment_may_finish_and_be_given_back_in_one_call(queue: FairQueue) -> None:
+def test_tasks_with_equal_ready_times_can_finish_and_be_released_in_one_call(queue: FairQueue) -> None:
     queue.push_batch([task("a", execute_after=NOW + 10) for _ in range(4)], now=NOW)
     leases = queue.pop_batch(4, "w", now=NOW + 10)
     assert len({lease.ready_at for lease in leases}) == 1

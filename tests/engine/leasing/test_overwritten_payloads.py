@@ -20,7 +20,7 @@ DAMAGE: dict[str, Callable[[Redis, str], Any]] = {
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_it_is_a_dead_letter_and_others_run(queue: FairQueue, redis: Redis, kind: str) -> None:
+def test_a_task_with_an_overwritten_payload_becomes_a_dead_letter(queue: FairQueue, redis: Redis, kind: str) -> None:
     damaged, sound = (queue.push(task("u"), now=NOW).task_id for _ in range(2))
     DAMAGE[kind](redis, f"fq:{{default:0}}:payload:{damaged}")
     assert [lease.task_id for lease in queue.pop_batch(9, "w", now=NOW + 1)] == [sound]

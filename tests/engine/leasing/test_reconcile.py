@@ -40,7 +40,7 @@ def test_a_worker_that_holds_nothing_gives_back_all(queue: FairQueue) -> None:
     assert queue.reconcile_worker("w", [], now=NOW) == 0
 
 
-def test_more_than_one_call_can_return(make_queue: MakeQueue) -> None:
+def test_a_reconciliation_releases_more_leases_than_fit_into_one_call(make_queue: MakeQueue) -> None:
     queue = make_queue(sweep_batch_size=10)
     ids = push_many(queue, "a", 25)
     kept = {lease.token for lease in queue.pop_batch(25, "w", now=NOW)[::5]}
@@ -70,7 +70,7 @@ def test_a_late_copy_of_a_call_gives_back_nothing_more(queue: FairQueue, redis: 
     queue.finish(new, now=NOW)
 
 
-def test_tokens_are_of_one_shard(make_queue: MakeQueue) -> None:
+def test_lease_tokens_of_different_shards_are_separate(make_queue: MakeQueue) -> None:
     queue = make_queue(shards=2)
     with pytest.raises(TaskValidationError, match="call reconcile_worker of the shard"):
         queue.reconcile_worker("w", [1], now=NOW)

@@ -64,13 +64,13 @@ def test_tasks_that_ran_in_a_batch_and_are_tried_again_run_by_themselves(queue: 
     assert queue.check_invariants() == []
 
 
-def test_before_anything_is_known_of_a_user_s_tasks_it_gets_one(queue: FairQueue) -> None:
+def test_a_user_without_recorded_run_times_gets_one_task_a_turn(queue: FairQueue) -> None:
     for user in "ab":
         push_many(queue, user, 20)
     assert {count for _, count in turns(queue.pop_batch(20, "w", now=NOW))} == {1}
 
 
-def test_charged_by_tasks_a_turn_is_one_task(make_queue: MakeQueue) -> None:
+def test_a_turn_is_one_task_if_shares_are_counted_in_tasks(make_queue: MakeQueue) -> None:
     queue = make_queue(fair_by="tasks")
     for user in "ab":
         run(queue, user, SHORT)
@@ -93,7 +93,7 @@ def test_tasks_that_alternate_between_nothing_and_a_tenth_of_a_second_gain_nothi
         assert abs(seconds["honest"] - seconds["alternates"]) <= 0.151
 
 
-def test_short_tasks_that_become_long_are_one_turn_and_then_come_one_by_one(queue: FairQueue) -> None:
+def test_short_tasks_that_become_long_get_one_large_turn_and_then_single_tasks(queue: FairQueue) -> None:
     """What a user gains by it once, it pays for: the others catch up before it has another turn."""
     for user in ("honest", "sudden"):
         run(queue, user, *[SHORT] * 30)
@@ -140,7 +140,7 @@ def test_a_user_who_comes_meanwhile_is_next(queue: FairQueue) -> None:
     assert queue.pop_batch(20, "w", now=NOW)[0].user_id == "new"
 
 
-def test_limits_hold(queue: FairQueue) -> None:
+def test_limits_hold_for_turns_of_several_short_tasks(queue: FairQueue) -> None:
     for user in ("capped", "rated", "member", "colleague"):
         run(queue, user, SHORT)
     queue.user("capped").set_max_running(4, now=NOW)
@@ -172,7 +172,7 @@ def test_members_of_an_organization_share_its_part(queue: FairQueue) -> None:
     assert users.count("member") == pytest.approx(200, abs=11)
 
 
-def test_a_list_of_users_and_a_worker_with_batch_tasks_get_one_at_a_time(queue: FairQueue) -> None:
+def test_lists_of_users_and_workers_with_batch_tasks_get_one_task_a_turn(queue: FairQueue) -> None:
     for user in "ab":
         run(queue, user, SHORT)
         push_many(queue, user, 100)
@@ -181,7 +181,7 @@ def test_a_list_of_users_and_a_worker_with_batch_tasks_get_one_at_a_time(queue: 
     assert {count for _, count in turns(batched)} == {1}
 
 
-def test_everything_is_counted_as_if_it_came_one_by_one(queue: FairQueue) -> None:
+def test_the_tasks_of_a_large_turn_are_counted_like_single_tasks(queue: FairQueue) -> None:
     run(queue, "a", SHORT)
     push_many(queue, "a", 30)
     leases = queue.pop_batch(20, "w", now=NOW)

@@ -22,7 +22,7 @@ def told(queue: FairQueue, now: float) -> list[tuple[str, str]]:
     return [(alert.kind, alert.task_id) for alert in queue.take_alerts(1000, now=now)]
 
 
-def test_at_risk_is_told_once(queue: FairQueue) -> None:
+def test_an_sla_at_risk_is_announced_once(queue: FairQueue) -> None:
     queue.push(task(task_id="t"), now=NOW)
     assert told(queue, NOW + 2 * HOUR - 301) == []
     assert told(queue, NOW + 2 * HOUR - 300) == [("at_risk", "t")]
@@ -30,7 +30,7 @@ def test_at_risk_is_told_once(queue: FairQueue) -> None:
     assert queue.get_stats().totals["sla_at_risk"] == 1
 
 
-def test_a_start_after_the_promise_is_counted_and_told(queue: FairQueue) -> None:
+def test_a_start_after_the_sla_is_counted_and_announced(queue: FairQueue) -> None:
     queue.push(task(task_id="t", sla=10), now=NOW)
     assert told(queue, NOW + 4) == []
     assert told(queue, NOW + 5) == [("at_risk", "t")]  # half of a promise that is shorter than the warning time
@@ -47,7 +47,7 @@ def test_a_start_after_the_promise_is_counted_and_told(queue: FairQueue) -> None
 
 
 @pytest.mark.parametrize("ended", ["fail", "release"])
-def test_a_promise_is_broken_once(queue: FairQueue, ended: str) -> None:
+def test_an_sla_is_missed_only_once(queue: FairQueue, ended: str) -> None:
     queue.push(task(task_id="t", sla=10), now=NOW)
     assert told(queue, NOW + 20) == [("at_risk", "t")]
     for second in (21, 22, 23):
@@ -59,7 +59,7 @@ def test_a_promise_is_broken_once(queue: FairQueue, ended: str) -> None:
     assert (totals["sla_violated"], totals["sla_overdue"]) == (1, 1)
 
 
-def test_a_retry_is_not_told_again(queue: FairQueue) -> None:
+def test_a_retry_does_not_announce_its_sla_again(queue: FairQueue) -> None:
     queue.push(task(task_id="t", sla=10), now=NOW)
     assert told(queue, NOW + 6) == [("at_risk", "t")]
     queue.fail(pop(queue, NOW + 7), "x", delay=0, now=NOW + 7)
@@ -143,7 +143,7 @@ def test_a_task_is_not_promoted_beyond_a_class_that_is_switched_off(make_queue: 
     assert queue.get_task(task_id).priority is Priority.NORMAL
 
 
-def test_a_promoted_task_keeps_its_place_in_time(queue: FairQueue) -> None:
+def test_a_promoted_task_keeps_its_order_by_time(queue: FairQueue) -> None:
     (old,) = push_many(queue, "a", 1, priority=Priority.LOW)
     queue.push(task("a", Priority.NORMAL, task_id="young"), now=NOW + 23 * HOUR)
     queue.sweep(now=NOW + 24 * HOUR)
@@ -173,7 +173,7 @@ def test_alerts_are_handed_out_once_and_again_only_to_the_same_call(queue: FairQ
 class TestDeaths:
     """Of a task whose end no worker reports, somebody must hear: each is told once, with the reason."""
 
-    def test_of_what_expires_wherever_it_is(self, queue: FairQueue) -> None:
+    def test_an_expired_task_in_any_state_raises_an_alert(self, queue: FairQueue) -> None:
         late: dict[str, Any] = {"expires_at": NOW + 20}
         queue.push(task("ann", task_id="swept", **late), now=NOW)
         queue.push(task("bob", task_id="due", execute_after=NOW + 25, expires_at=NOW + 26), now=NOW)
@@ -184,7 +184,7 @@ class TestDeaths:
         assert sorted(told(queue, NOW + 30)) == [("died", "child"), ("died", "due"), ("died", "swept")]
         assert told(queue, NOW + 31) == []
 
-    def test_of_what_expires_in_front_of_a_worker(self, queue: FairQueue) -> None:
+    def test_a_task_that_a_worker_finds_expired_raises_an_alert(self, queue: FairQueue) -> None:
         queue.push(task("ann", task_id="late", name="app.report", expires_at=NOW + 20), now=NOW)
         assert queue.pop("w", now=NOW + 20) is None
         (alert,) = queue.take_alerts(now=NOW + 20)
@@ -193,7 +193,7 @@ class TestDeaths:
         assert str(alert) == "task late (app.report, NORMAL) of user 'ann' is a dead letter: not started in time"
 
     @pytest.mark.parametrize("how", ["lease", "worker"])
-    def test_of_what_ends_its_workers(self, make_queue: MakeQueue, how: str) -> None:
+    def test_a_task_that_ends_its_workers_raises_an_alert(self, make_queue: MakeQueue, how: str) -> None:
         queue, now = make_queue(max_deliveries=2), NOW
         queue.push(task(task_id="t"), now=now)
         for _ in range(2):
@@ -207,7 +207,7 @@ class TestDeaths:
         reason = "it was killed" if how == "worker" else "no renewal before the lease ended"
         assert (alert.kind, alert.task_id, alert.reason) == ("died", "t", reason)
 
-    def test_not_of_what_a_worker_reports(self, make_queue: MakeQueue) -> None:
+    def test_an_end_that_a_worker_reports_raises_no_alert(self, make_queue: MakeQueue) -> None:
         queue = make_queue(max_deliveries=1)
         for kind in ("fail", "crash", "poison"):
             queue.push(task(), now=NOW)

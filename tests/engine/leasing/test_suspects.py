@@ -21,7 +21,7 @@ def crash(queue: FairQueue, now: float = NOW) -> None:
     queue.release_worker("w", [pop(queue, now).token], now=now)
 
 
-def test_a_task_that_ran_when_its_process_died_is_a_suspect_and_one_that_did_not_is_none(queue: FairQueue) -> None:
+def test_only_a_task_that_was_running_when_its_process_died_is_a_suspect(queue: FairQueue) -> None:
     for name in ("ran", "waited"):
         queue.push(task(name, task_id=name), now=NOW)
     leases = {lease.task_id: lease for lease in queue.pop_batch(2, "w", now=NOW)}
@@ -42,7 +42,7 @@ def test_the_end_of_a_lease_makes_no_suspect(queue: FairQueue) -> None:
     assert (lease.delivery, lease.is_suspect) == (2, False)
 
 
-def test_a_crash_next_to_others_never_makes_a_dead_letter(make_queue: MakeQueue) -> None:
+def test_a_crash_among_other_tasks_never_makes_a_dead_letter(make_queue: MakeQueue) -> None:
     queue = make_queue(max_deliveries=1)
     queue.push(task(task_id="t"), now=NOW)
     crash(queue)
@@ -52,7 +52,7 @@ def test_a_crash_next_to_others_never_makes_a_dead_letter(make_queue: MakeQueue)
 
 
 @pytest.mark.parametrize("how", ["fail", "later"])
-def test_a_run_that_its_process_outlived_clears_it(queue: FairQueue, how: str) -> None:
+def test_a_suspect_whose_process_survives_its_run_is_cleared(queue: FairQueue, how: str) -> None:
     queue.push(task(max_retries=3), now=NOW)
     crash(queue)
     lease = pop(queue)
@@ -78,13 +78,13 @@ def test_a_poisoned_task_that_is_requeued_is_a_suspect(make_queue: MakeQueue) ->
 
 
 class TestGivingBackForLater:
-    def test_it_is_ready_after_the_delay_and_counts_no_delivery(self, queue: FairQueue) -> None:
+    def test_a_task_released_with_a_delay_is_ready_after_it_and_uses_no_delivery(self, queue: FairQueue) -> None:
         queue.push(task(task_id="t"), now=NOW)
         assert queue.settle([Outcome.release(pop(queue), delay=2)], now=NOW).statuses == ["released"]
         assert queue.pop("w", now=NOW + 1.9) is None
         assert pop(queue, NOW + 2).delivery == 1
 
-    def test_reporting_it_again_changes_nothing(self, queue: FairQueue) -> None:
+    def test_a_repeated_release_with_a_delay_changes_nothing(self, queue: FairQueue) -> None:
         queue.push(task(task_id="t"), now=NOW)
         outcome = Outcome.release(pop(queue), delay=2)
         for _ in range(2):
@@ -106,7 +106,7 @@ class TestTakingOver:
         queue.finish(second, now=NOW + 89)
         assert queue.get_task("t").state is TaskState.FINISHED
 
-    def test_taking_it_over_again_gives_the_same_lease(self, queue: FairQueue) -> None:
+    def test_a_repeated_takeover_returns_the_same_lease(self, queue: FairQueue) -> None:
         """The first reply was lost."""
         queue.push(task(), now=NOW)
         first = pop(queue)
@@ -124,7 +124,7 @@ class TestTakingOver:
         assert queue.take_over(LeaseKey("unknown", 1), "other", now=NOW) is None
         assert queue.release_worker("w", now=NOW) == 1
 
-    def test_of_several_shards_it_is_found(self, make_queue: MakeQueue) -> None:
+    def test_a_lease_on_any_shard_can_be_taken_over(self, make_queue: MakeQueue) -> None:
         queue = make_queue(shards=3)
         for number in range(6):
             queue.push(task(f"u{number}"), now=NOW)
@@ -144,7 +144,7 @@ class TestQuarantine:
         outcome = Outcome.overdue(pop(queue, now), "it did not end at its time limit", delay=1)
         assert queue.settle([outcome], now=now).statuses == ["retried"]
 
-    def test_after_a_hard_limit_tasks_of_that_name_and_user_run_alone_for_ten_minutes(self, queue: FairQueue) -> None:
+    def test_tasks_of_a_name_and_user_run_alone_for_ten_minutes_after_a_hard_limit(self, queue: FairQueue) -> None:
         queue.push(task("mallory", name="blocks", max_retries=3), now=NOW)
         self.exceed(queue)
         for user, name in (("mallory", "blocks"), ("mallory", "other"), ("bob", "blocks")):
@@ -172,7 +172,7 @@ class TestQuarantine:
         return lease.is_quarantined
 
     @pytest.mark.parametrize("max_deliveries", [2, 5])
-    def test_after_two_crashes_alone_tasks_of_that_name_and_user_run_alone_for_ten_minutes(
+    def test_tasks_of_a_name_and_user_run_alone_for_ten_minutes_after_two_crashes_alone(
         self, make_queue: MakeQueue, max_deliveries: int
     ) -> None:
         queue = make_queue(max_deliveries=max_deliveries)
@@ -185,7 +185,7 @@ class TestQuarantine:
         assert not self.is_quarantined(queue, "bob", "crashes", NOW + 1000)
         assert not self.is_quarantined(queue, "mallory", "crashes", NOW + 1100)
 
-    def test_two_crashes_that_are_reported_together_count_twice(self, queue: FairQueue) -> None:
+    def test_two_crashes_that_are_reported_together_count_as_two(self, queue: FairQueue) -> None:
         for number in range(2):
             queue.push(task("mallory", name="crashes", task_id=str(number)), now=NOW)
         for _ in range(2):
@@ -211,7 +211,7 @@ class TestQuarantine:
         leases = [lease for reply in replies for lease in leases_of_reply(reply, 5, "w", NOW, 0)]
         assert [lease.is_quarantined for lease in leases] == [True, True]
 
-    def test_another_one_lengthens_it_and_ended_ones_are_removed(self, queue: FairQueue, redis: Redis) -> None:
+    def test_a_crash_lengthens_a_quarantine_and_ended_ones_are_removed(self, queue: FairQueue, redis: Redis) -> None:
         for user, now in (("mallory", NOW), ("trent", NOW + 300), ("mallory", NOW + 400), ("zed", NOW + 950)):
             queue.push(task(user, name="blocks", max_retries=0), now=now)
             outcome = Outcome.overdue(pop(queue, now), "it did not end")
@@ -239,7 +239,7 @@ class TestGivenBack:
         queue.sweep(now=NOW + 10)
         assert queue.get_task("t").given_back == 1
 
-    def test_each_tenth_time_is_an_alert(self, queue: FairQueue) -> None:
+    def test_every_tenth_return_of_a_started_task_raises_an_alert(self, queue: FairQueue) -> None:
         queue.push(task(task_id="t", name="long"), now=NOW)
         for _ in range(20):
             queue.release_worker("w", started=[pop(queue).token], reason="stopped", now=NOW)

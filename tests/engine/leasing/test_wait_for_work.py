@@ -75,7 +75,7 @@ def test_a_wait_for_work_returns_the_tasks_that_were_pushed_meanwhile(known: Fai
     known.finish(settled.leases[0], now=NOW)
 
 
-def test_it_can_be_asked_for_while_somebody_sleeps(known: FairQueue) -> None:
+def test_a_fetch_can_be_requested_while_another_thread_waits(known: FairQueue) -> None:
     wait, ends = PrefetchingWait(known, 30.0), list[Any]()
     thread = threading.Thread(target=lambda: ends.append(wait.end()))
     thread.start()
@@ -88,7 +88,7 @@ def test_it_can_be_asked_for_while_somebody_sleeps(known: FairQueue) -> None:
     assert ids_of(settled.leases) == ["t"]
 
 
-def test_a_wait_for_which_nobody_asked_only_tells(known: FairQueue) -> None:
+def test_a_wait_without_a_requested_fetch_returns_no_leases(known: FairQueue) -> None:
     wait = PrefetchingWait(known, 30.0)
     known.push(task(), now=NOW)
     assert wait.end() == (True, None)
@@ -96,7 +96,7 @@ def test_a_wait_for_which_nobody_asked_only_tells(known: FairQueue) -> None:
     assert PrefetchingWait(known, 0.001).end() == (False, None)
 
 
-def test_a_time_out_is_a_look(known: FairQueue, redis: Redis) -> None:
+def test_a_wait_that_times_out_fetches_tasks(known: FairQueue, redis: Redis) -> None:
     """A marker that was lost delays nothing for longer than the wait."""
     known.push(task(task_id="t"), now=NOW)
     redis.delete(known._shards.home.keys("wake"))
@@ -118,7 +118,7 @@ def test_the_marker_is_passed_on_while_there_is_more(known: FairQueue) -> None:
     assert known.wait_for_work(0.001)
 
 
-def test_who_has_left_is_handed_nothing_and_others_hear_of_it(known: FairQueue) -> None:
+def test_a_worker_that_has_left_gets_no_lease_and_another_worker_is_woken(known: FairQueue) -> None:
     wait = asked(known)
     known.release_worker("w", forget=True, now=NOW)
     known.push(task(task_id="t"), now=NOW)
@@ -170,7 +170,7 @@ def test_a_lost_reply_is_had_again(known: FairQueue, monkeypatch: pytest.MonkeyP
     assert known.get_task("t").delivery == 1
 
 
-def test_what_lies_on_a_connection_that_was_given_up_hands_out_nothing(named: FairQueue, redis: Redis) -> None:
+def test_a_fetch_left_on_an_abandoned_connection_leases_nothing(named: FairQueue, redis: Redis) -> None:
     """The server may hold on to a connection that its client has given up, and carry out later what came over it."""
     wait = asked(named)
     assert wait._sent_fetch is not None
@@ -213,7 +213,7 @@ def test_a_server_that_refuses_waits_is_an_error_and_keeps_no_task(server: Serve
     redis.acl_deluser("deaf")
 
 
-def test_other_clients_wait_as_ever(redis: Redis, server: Server) -> None:
+def test_clients_with_their_own_commands_wait_for_work_as_before(redis: Redis, server: Server) -> None:
     """A client with commands of its own (a tracer's) is called as it wishes to be."""
 
     class Traced(redis_py.Redis):
@@ -228,7 +228,7 @@ def test_other_clients_wait_as_ever(redis: Redis, server: Server) -> None:
         assert wait.end() == (True, None)
 
 
-def test_whenever_it_is_asked_for_nothing_is_handed_out_unheard(known: FairQueue, redis: Redis) -> None:
+def test_a_fetch_requested_at_any_moment_leases_no_task_unnoticed(known: FairQueue, redis: Redis) -> None:
     """The push, the question and the end of the wait at once, again and again: whoever hears of a lease has it."""
     for number in range(200):
         wait = PrefetchingWait(known, 0.001 * (number % 3 + 1))

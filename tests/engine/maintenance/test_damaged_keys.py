@@ -161,7 +161,7 @@ def test_a_push_that_fails_leaves_nothing(queue: FairQueue, redis: Redis, name: 
 
 
 @pytest.mark.parametrize(("name", "field"), [(name, field) for name, fields in FIELDS.items() for field in fields])
-def test_a_damaged_field(queue: FairQueue, redis: Redis, name: str, field: str) -> None:
+def test_a_damaged_field_of_a_record_stops_no_other_user(queue: FairQueue, redis: Redis, name: str, field: str) -> None:
     """All that can be wrong in turn; the calls of other users go on."""
     saved: dict[bytes, Any] = {key: redis.dump(key) for key in redis.scan_iter()}
     for text in TEXTS:

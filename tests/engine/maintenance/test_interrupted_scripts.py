@@ -25,7 +25,7 @@ def test_a_live_task_is_never_forgotten(queue: FairQueue, redis: Redis, registry
     assert pop(queue).task_id == task_id
 
 
-def test_an_end_of_which_other_shards_did_not_hear_is_found_and_told(redis: Redis) -> None:
+def test_an_end_that_other_shards_did_not_receive_is_found_and_sent_again(redis: Redis) -> None:
     queue = FairQueue(redis, config=QueueConfig(shards=2))
     here, there = (next(name for name in map(str, range(99)) if compute_bucket(name) % 2 == shard) for shard in (0, 1))
     queue.push_graph([task(here, task_id="f"), task(there, task_id="w", depends_on=["f"])], now=NOW)
@@ -44,9 +44,7 @@ def test_an_end_of_which_other_shards_did_not_hear_is_found_and_told(redis: Redi
     assert queue.check_invariants() == []
 
 
-def test_a_lease_is_spared_once_also_when_the_call_that_spared_it_ended_in_the_middle(
-    queue: FairQueue, redis: Redis
-) -> None:
+def test_a_lease_is_spared_once_even_if_the_call_was_interrupted(queue: FairQueue, redis: Redis) -> None:
     before = time.time() - HOUR
     queue.push(task(), now=before)
     queue.pop("w", lease=30, now=before)

@@ -85,7 +85,7 @@ DAMAGE: dict[str, Callable[[Redis], Any]] = {
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_damage_is_found(queue: FairQueue, redis: Redis, name: str) -> None:
+def test_the_invariant_check_finds_each_kind_of_damage(queue: FairQueue, redis: Redis, name: str) -> None:
     DAMAGE[name](redis)
     assert name.partition(":")[0] in {violation.invariant for violation in queue.check_invariants()}
 
@@ -94,7 +94,7 @@ FOR_A_PERSON = {"one state: none", "owner: nobody's"}
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_damage_is_mended(queue: FairQueue, redis: Redis, name: str) -> None:
+def test_a_repair_fixes_each_kind_of_damage_or_leaves_it_to_a_person(queue: FairQueue, redis: Redis, name: str) -> None:
     DAMAGE[name](redis)
     repairs = queue.repair(now=NOW)
     sweep_all(queue)
@@ -108,7 +108,7 @@ def test_damage_is_mended(queue: FairQueue, redis: Redis, name: str) -> None:
     assert queue.get_task("later").state.value == "scheduled"
 
 
-def test_everything_at_once(queue: FairQueue, redis: Redis) -> None:
+def test_a_repair_fixes_all_kinds_of_damage_at_once(queue: FairQueue, redis: Redis) -> None:
     for name, damage in DAMAGE.items():
         if name not in FOR_A_PERSON:
             damage(redis)
@@ -119,7 +119,7 @@ def test_everything_at_once(queue: FairQueue, redis: Redis) -> None:
     assert queue.repair(now=NOW) == []
 
 
-def test_another_queues_keys_are_not_looked_at(queue: FairQueue, redis: Redis) -> None:
+def test_the_invariant_check_ignores_keys_of_other_queues(queue: FairQueue, redis: Redis) -> None:
     redis.set("fq:{other:0}:surprise", "1")
     redis.set("fq:{default:0}x", "1")
     assert queue.check_invariants() == []

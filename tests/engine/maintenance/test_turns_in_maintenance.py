@@ -32,7 +32,7 @@ def pops_until(queue: FairQueue, user: str, now: float, most: int = 100) -> int:
 class TestExpired:
     """Expired tasks at the head of queues."""
 
-    def test_expired_tasks_of_one_user_delay_no_other(self, queue: FairQueue) -> None:
+    def test_expired_tasks_of_one_user_do_not_delay_another(self, queue: FairQueue) -> None:
         push_many(queue, "a", BULK, expires_at=NOW + 1)
         queue.push(task("b"), now=NOW + 2)
         assert pops_until(queue, "b", NOW + 2) == 1
@@ -63,7 +63,7 @@ class TestExpired:
         queue.push(task("b"), now=NOW + 2)
         assert pop(queue, NOW + 2, users=["a", "b"]).user_id == "b"
 
-    def test_its_own_live_task_comes_when_they_are_buried(self, queue: FairQueue) -> None:
+    def test_a_live_task_starts_after_its_user_s_expired_tasks_are_removed(self, queue: FairQueue) -> None:
         push_many(queue, "a", BULK, expires_at=NOW + 1)
         queue.push(task("a"), now=NOW + 2)
         assert pops_until(queue, "a", NOW + 2) <= BULK / SLICE
@@ -89,8 +89,8 @@ class TestDependents:
         queue.push(task("b", 6, task_id="b", depends_on=["parent of b"]), now=NOW)
         return names
 
-    @pytest.mark.parametrize(("parents", "each"), [(1, BULK), (BULK, 1), (SLICE, SLICE)])
-    def test_dependents_of_one_user_delay_no_dependent_of_another(
+    @pytest.mark.parametrize(("parents", "per_parent"), [(1, BULK), (BULK, 1), (SLICE, SLICE)])
+    def test_dependents_of_one_user_delay_no_dependents_of_others(
         self, queue: FairQueue, parents: int, per_parent: int
     ) -> None:
         self.bulk(queue, parents, per_parent)
@@ -102,7 +102,7 @@ class TestDependents:
         queue.settle([Outcome.finish(last)], worker="w", now=NOW)
         assert self.sweeps_until_queued(queue, "b") <= 2
 
-    def test_a_dependent_of_a_small_parent_does_not_wait_for_those_of_a_large_one(self, queue: FairQueue) -> None:
+    def test_a_dependent_of_a_small_parent_does_not_wait_for_dependents_of_a_large_one(self, queue: FairQueue) -> None:
         queue.push_batch([task("a", task_id="large"), task("a", task_id="small")], now=NOW)
         queue.push_batch([task("a", depends_on=["large"]) for _ in range(BULK)], now=NOW)
         queue.push(task("a", task_id="b", depends_on=["small"]), now=NOW)
@@ -112,7 +112,7 @@ class TestDependents:
         assert self.sweeps_until_queued(queue, "b") <= 2
 
     @pytest.mark.parametrize("before", [0, SLICE // 2, BULK // 2, BULK])
-    def test_many_dependents_of_a_task_delay_no_other_user(self, queue: FairQueue, before: int) -> None:
+    def test_thousands_of_dependents_of_a_task_do_not_delay_another_user(self, queue: FairQueue, before: int) -> None:
         """The one task of b comes after many tasks of a."""
         queue.push(task("a", task_id="parent"), now=NOW)
         bulk = [task("a", depends_on=["parent"]) for _ in range(BULK)]
@@ -137,7 +137,7 @@ class TestDependents:
         assert self.sweeps_until_queued(queue, f"b.{len(owners) - 1}") <= 2
 
     @pytest.mark.parametrize("policy", ["run", "cancel"])
-    def test_many_dependents_of_a_failed_task_delay_no_other_user(self, queue: FairQueue, policy: str) -> None:
+    def test_dependents_of_a_failed_task_do_not_delay_another_user(self, queue: FairQueue, policy: str) -> None:
         """More of b's tasks wait out the failure: they stay where they are and delay nothing."""
         queue.push(task("a", task_id="parent"), now=NOW)
         bulk = [task("a", depends_on=["parent"], on_dependency_failure="run") for _ in range(BULK)]
@@ -159,7 +159,7 @@ class TestDependents:
         sweep_all(queue)
         assert queue.get_task("waits0").state is TaskState.QUEUED
 
-    def test_nothing_is_left_of_dependents_that_were_canceled(self, queue: FairQueue, redis: Redis) -> None:
+    def test_canceled_dependents_leave_no_keys(self, queue: FairQueue, redis: Redis) -> None:
         queue.push(task("a", task_id="parent"), now=NOW)
         ids = push_many(queue, "a", 2 * SLICE, depends_on=["parent"])
         ids += push_many(queue, "b", 2, depends_on=["parent"])
@@ -199,12 +199,12 @@ class TestDependents:
 class TestDue:
     """Scheduled tasks whose time has come."""
 
-    def test_another_user_just_after_them(self, queue: FairQueue) -> None:
+    def test_a_task_due_just_after_a_bulk_of_another_user_starts_soon(self, queue: FairQueue) -> None:
         push_many(queue, "a", BULK, execute_after=NOW + 10)
         queue.push(task("b", execute_after=NOW + 10.001), now=NOW)
         assert pops_until(queue, "b", NOW + 11) <= 2
 
-    def test_a_due_task_among_those_of_many_users_is_promoted_by_one_sweep(self, queue: FairQueue) -> None:
+    def test_one_sweep_makes_a_due_task_ready_among_the_due_tasks_of_many_users(self, queue: FairQueue) -> None:
         for i in range(SLICE // 2):
             push_many(queue, f"a{i}", 2 * SLICE, execute_after=NOW + 10)
         queue.push(task("b", 6, execute_after=NOW + 11), now=NOW)
@@ -217,7 +217,7 @@ class TestDue:
         push_many(queue, "a", BULK, execute_after=NOW + 12)
         assert pops_until(queue, "b", NOW + 13) <= 2
 
-    def test_retries(self, queue: FairQueue) -> None:
+    def test_due_retries_of_one_user_do_not_delay_another(self, queue: FairQueue) -> None:
         push_many(queue, "a", BULK)
         queue.push(task("b"), now=NOW)
         leases = queue.pop_batch(BULK + 1, "w", now=NOW)
@@ -236,7 +236,7 @@ class TestDue:
             queue.sweep(now=NOW + 11 + number)
         assert {queue.get_queue_sizes(user).ready for user in users} == {1}
 
-    def test_all_are_promoted_in_their_order(self, queue: FairQueue) -> None:
+    def test_due_tasks_become_ready_in_the_order_of_their_times(self, queue: FairQueue) -> None:
         moments = [NOW + 10 + (37 * i) % 100 / 100 for i in range(100)]
         queue.push_batch([task("a", payload=moment, execute_after=moment) for moment in moments], now=NOW)
         leases = [queue.pop("w", now=NOW + 20) for _ in range(100)]

@@ -35,7 +35,7 @@ def ends_within(seconds: int) -> Iterator[None]:
 
 
 @given(st.lists(st.binary()))
-def test_a_packed_list_is_unpacked_as_it_was(parts: list[bytes]) -> None:
+def test_a_packed_list_is_unpacked_unchanged(parts: list[bytes]) -> None:
     assert unpack(pack(parts)) == parts
 
 

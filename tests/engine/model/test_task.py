@@ -52,7 +52,7 @@ def kept(queue: FairQueue, redis: Redis, given: Task) -> tuple[Any, ...] | None:
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_a_task_of_many_is_kept_as_if_it_were_pushed_alone(queue: FairQueue, redis: Redis, order: int) -> None:
+def test_a_task_pushed_with_others_is_stored_as_if_pushed_alone(queue: FairQueue, redis: Redis, order: int) -> None:
     """What they have in common is said once: nothing of one may come to another."""
     # Three of each, so that what one leaves in the form that it shares would be seen in the next.
     offered = [
@@ -71,7 +71,7 @@ def test_a_task_of_many_is_kept_as_if_it_were_pushed_alone(queue: FairQueue, red
     assert sum(fields is not None for fields in alone) > 2 * len(DIFFERENT)
 
 
-def test_many_tasks_say_what_they_share_once(queue: FairQueue, redis: Redis) -> None:
+def test_tasks_pushed_together_send_their_common_fields_once(queue: FairQueue, redis: Redis) -> None:
     def received() -> int:
         return int(redis.info("stats")["total_net_input_bytes"])
 
@@ -86,7 +86,7 @@ def test_many_tasks_say_what_they_share_once(queue: FairQueue, redis: Redis) -> 
     assert (many - few) / 200 < 90
 
 
-def test_the_arguments_of_a_task_are_a_push_of_it_alone(queue: FairQueue, redis: Redis) -> None:
+def test_the_arguments_of_a_task_push_it_without_the_shared_form(queue: FairQueue, redis: Redis) -> None:
     given = task("ann", **ALL)
     home = queue._shards.home
     reply = queue._transport.send(home.call("push", [0, "", 0, 1, 1, *given.to_lua_args()], NOW, reply="n"))
@@ -171,7 +171,7 @@ def test_a_retry_is_due_after_its_delay(queue: FairQueue) -> None:
     assert lease.task.retry_count == 2
 
 
-def test_a_task_without_retries_sends_nothing_of_them() -> None:
+def test_a_task_without_retries_sends_no_retry_fields() -> None:
     fresh, retried = task("ann", task_id="one"), task("ann", task_id="one").increment_retry()
     assert len(fresh.to_lua_args()[4]) < len(retried.model_copy(update={"execute_after": None}).to_lua_args()[4])
     assert Task.from_lua_result(list(retried.to_lua_args())).retry_count == 1
@@ -184,7 +184,7 @@ def test_a_task_that_waits_for_others_runs_or_has_ended_is_not_ready() -> None:
 
 @pytest.mark.parametrize("retries", [0, 2])
 @pytest.mark.parametrize("own_limit", [None, 1])
-def test_what_a_push_sends_is_read_as_an_equal_task(queue: FairQueue, retries: int, own_limit: int | None) -> None:
+def test_the_arguments_of_a_push_make_an_equal_task(queue: FairQueue, retries: int, own_limit: int | None) -> None:
     given = Task.create(
         "ann", 3, {"a": 1}, name="mail", max_retries=7, max_deliveries=own_limit, execute_after=NOW, timeout=2.5
     ).model_copy(update={"retry_count": retries})
@@ -195,12 +195,12 @@ def test_what_a_push_sends_is_read_as_an_equal_task(queue: FairQueue, retries: i
     assert (stored.retry_count, stored.max_deliveries) == (retries, own_limit or 0)
 
 
-def test_a_task_is_ready_from_its_time_until_it_expires() -> None:
+def test_a_task_is_ready_from_its_due_time_until_it_expires() -> None:
     given = task("ann", execute_after=NOW, expires_at=NOW + 10)
     assert [given.is_ready_to_execute(NOW + seconds) for seconds in (-1, 0, 9, 10)] == [False, True, True, False]
 
 
-def test_a_changed_copy_leaves_the_others_as_they_are() -> None:
+def test_changing_a_copy_of_a_task_leaves_the_original_unchanged() -> None:
     first, second = task("ann"), task("bob")
     changed = first.model_copy(update={"name": "other"}).set_payload_bytes(b"[]")
     assert (changed.name, changed.payload_bytes) == ("other", b"[]")

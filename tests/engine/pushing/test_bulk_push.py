@@ -71,12 +71,12 @@ def test_users_with_few_tasks_join_the_ring_before_users_with_many(redis: Redis,
     assert ring(redis) == ["one", "two", "much"]
 
 
-def test_a_push_of_one_call_keeps_the_order_of_its_users(redis: Redis, queue: FairQueue) -> None:
+def test_users_of_a_bulk_push_join_the_ring_in_their_order(redis: Redis, queue: FairQueue) -> None:
     queue.push_batch([*(task("much") for _ in range(50)), task("one")], now=NOW)
     assert ring(redis) == ["much", "one"]
 
 
-def test_nobody_waits_for_more_than_a_part_of_it(queue: FairQueue) -> None:
+def test_users_of_a_large_bulk_push_wait_for_at_most_one_slice(queue: FairQueue) -> None:
     """Who comes in the first part is there before anything of the second."""
     tasks = [task("early") for _ in range(TASKS_SORTED_BY_USER)] + [task("late") for _ in range(300)]
     queue.push_batch(tasks, now=NOW)
@@ -102,7 +102,7 @@ KINDS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_one_call_writes_what_a_call_for_each_task_writes(redis: Redis, make_queue: MakeQueue, seed: int) -> None:
+def test_a_bulk_push_writes_the_same_as_a_push_of_each_task(redis: Redis, make_queue: MakeQueue, seed: int) -> None:
     """Those alike are written together, and it can't be seen."""
     dice = random.Random(seed)
     some = [(f"u{dice.choice([0, 0, 0, 1, 2])}", dice.choice(KINDS)) for _ in range(dice.choice([20, 300]))]
@@ -146,7 +146,7 @@ def test_a_full_backlog_refuses_the_last_of_the_users_tasks(make_queue: MakeQueu
     ] * 20
 
 
-def test_several_shards(redis: Redis) -> None:
+def test_a_bulk_push_over_several_shards_returns_the_ids_in_order(redis: Redis) -> None:
     queue = FairQueue(redis, config=QueueConfig(shards=3, pipeline_batch_size=5))
     tasks = [task(f"u{i % 20}") for i in range(200)]
     assert [result.task_id for result in queue.push_batch(tasks, now=NOW)] == [task.task_id for task in tasks]

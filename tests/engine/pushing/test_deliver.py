@@ -83,7 +83,7 @@ class TestOutbox:
         assert deliver(queue, first, second) == ["accepted", "accepted"]
         assert queue.get_task(second.task_id).state is TaskState.QUEUED
 
-    def test_without_an_outbox_nothing_is_remembered(self, queue: FairQueue, redis: Redis) -> None:
+    def test_a_delivery_without_an_outbox_is_not_recorded(self, queue: FairQueue, redis: Redis) -> None:
         queue.deliver([task()], now=NOW)
         assert not redis.keys("*delivered*")
 
@@ -100,7 +100,7 @@ class TestGraph:
         deliver(queue, second, first, run_id="r", is_graph=True)
         assert queue.get_task("b").state is TaskState.FINISHED
 
-    def test_one_that_is_refused_is_not_remembered(self, make_queue: MakeQueue, redis: Redis) -> None:
+    def test_a_refused_graph_of_the_outbox_is_not_recorded(self, make_queue: MakeQueue, redis: Redis) -> None:
         queue = make_queue(max_backlog=1)
         graph = [task(task_id="a"), task(task_id="b", depends_on=["a"])]
         with pytest.raises(BacklogFullError):
@@ -143,7 +143,7 @@ class TestCounts:
         assert queue.event_counts()["a"].error == "x" * 500
 
 
-def test_too_much_for_one_call_is_refused(queue: FairQueue, redis: Redis) -> None:
+def test_a_delivery_with_too_many_tasks_is_refused(queue: FairQueue, redis: Redis) -> None:
     with pytest.raises(ValueError, match="at most 1000"):
         queue.deliver([task() for _ in range(1001)], now=NOW)
     assert redis.dbsize() == 0

@@ -76,15 +76,15 @@ class TestWhatIsRefused:
             queue.push_graph([*many, *(task(depends_on=ids) for _ in range(11))])
 
     @pytest.mark.parametrize("bad", ["an id", ["a", ""], [1], ["x" * 300]])
-    def test_ids_that_are_none(self, bad: Any) -> None:
+    def test_invalid_dependency_ids_are_refused(self, bad: Any) -> None:
         with pytest.raises(TaskValidationError):
             Task.create("u", 3, None, depends_on=bad)
 
-    def test_an_unknown_policy(self) -> None:
+    def test_an_unknown_policy_for_failed_dependencies_is_refused(self) -> None:
         with pytest.raises(TaskValidationError, match="one of wait, cancel, run, got 'skip'"):
             Task.create("u", 3, None, on_dependency_failure="skip")  # type: ignore[arg-type]
 
-    def test_one_id_twice(self, queue: FairQueue) -> None:
+    def test_a_graph_with_one_id_twice_is_refused(self, queue: FairQueue) -> None:
         with pytest.raises(TaskValidationError, match="two tasks of one graph have the id 'a'"):
             queue.push_graph([node("a"), node("a")])
 
@@ -110,7 +110,7 @@ def test_a_graph_pushed_again_after_a_lost_reply_is_there_once(queue: FairQueue)
 
 
 class TestRuns:
-    def test_many_runs_of_one_graph_keep_apart(self, queue: FairQueue) -> None:
+    def test_two_runs_of_one_graph_are_separate(self, queue: FairQueue) -> None:
         for run in ("r1", "r2"):
             first = task()
             queue.push_graph([first, task(depends_on=[first.task_id])], run, now=NOW)

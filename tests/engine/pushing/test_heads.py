@@ -25,7 +25,7 @@ def has_record(redis: Redis, task_id: str) -> bool:
     return bool(redis.exists(f"{PREFIX}task:{task_id}"))
 
 
-def test_a_waiting_task_is_one_key_until_it_changes(queue: FairQueue, redis: Redis) -> None:
+def test_a_waiting_task_is_a_single_key_until_it_changes(queue: FairQueue, redis: Redis) -> None:
     (task_id,) = push_many(queue, "u", 1, name="n", max_retries=7)
     assert not has_record(redis, task_id)
     pop(queue)
@@ -91,7 +91,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
         },
     ),
 )
-def test_a_task_is_read_and_handed_out_as_it_was_pushed(
+def test_a_task_is_read_and_leased_with_the_fields_that_were_pushed(
     queue: FairQueue, redis: Redis, user: str, name: str, payload: Any, trace: str, more: dict[str, Any]
 ) -> None:
     redis.flushdb()
@@ -130,7 +130,7 @@ def test_a_payload_of_any_size_is_handed_out_whole(queue: FairQueue, size: int) 
     assert moved.payload == "x" * size
 
 
-def test_a_new_payload_of_a_dead_letter_keeps_the_head(queue: FairQueue, redis: Redis) -> None:
+def test_a_new_payload_of_a_dead_letter_keeps_the_head_of_its_record(queue: FairQueue, redis: Redis) -> None:
     (task_id,) = push_many(queue, "u", 1, name="n", payload="old")
     queue.fail(pop(queue), "no", retry=False, now=NOW)
     queue.dlq.requeue(f"{task_id}~1", "new", now=NOW)
@@ -214,7 +214,7 @@ def test_a_priority_that_changes_during_the_wait_counts(queue: FairQueue) -> Non
 @pytest.mark.parametrize(
     "text", [b"", b"{}", b"\x1f", b"\x1fu\x1f1", b"\x1fu\x1f1\x1f\x1f3", b"x\x1fu\x1f1\x1f\x1f3\x1f"]
 )
-def test_other_strings_have_no_head(text: bytes) -> None:
+def test_strings_of_another_form_have_no_head(text: bytes) -> None:
     assert split_head(text) == ({}, text)
     assert head_size(text) == 0
 

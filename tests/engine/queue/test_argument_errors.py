@@ -133,7 +133,7 @@ def test_a_wrong_value_is_a_validation_error(queue: FairQueue, what: str) -> Non
         call(queue)
 
 
-def test_nothing_is_sent(queue: FairQueue, redis: Redis) -> None:
+def test_wrong_arguments_send_nothing_to_the_server(queue: FairQueue, redis: Redis) -> None:
     queue.users()  # the first call of a queue looks at the server
 
     def all_of_them() -> None:

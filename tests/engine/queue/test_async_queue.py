@@ -53,14 +53,14 @@ def public(kind: type) -> dict[str, list[tuple[str, object, object]] | None]:
 
 
 @pytest.mark.parametrize(("sync", "awaited"), PAIRS, ids=lambda kind: kind.__name__)
-def test_both_have_the_same_methods(sync: type, awaited: type) -> None:
+def test_the_sync_and_async_classes_have_the_same_methods(sync: type, awaited: type) -> None:
     assert public(sync) == public(awaited)
     methods = {name for name, arguments in public(sync).items() if arguments is not None}
     assert {name for name in methods if not inspect.iscoroutinefunction(getattr(awaited, name))} <= DO_NOT_ASK
     assert not any(inspect.iscoroutinefunction(getattr(sync, name)) for name in methods)
 
 
-async def test_both_have_the_same_attributes(redis: Redis, aredis: AsyncRedis) -> None:
+async def test_the_sync_and_async_queues_have_the_same_attributes(redis: Redis, aredis: AsyncRedis) -> None:
     sync, awaited = FairQueue(redis), AsyncFairQueue(aredis)
     assert {name for name in vars(sync) if name[0] != "_"} == {name for name in vars(awaited) if name[0] != "_"}
     pairs = dict(PAIRS)

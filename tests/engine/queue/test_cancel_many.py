@@ -35,7 +35,7 @@ def test_canceled_tasks_are_noted_and_ended_tasks_are_not(queue: FairQueue) -> N
         queue.cancel_many("abc", now=NOW)
 
 
-def test_a_canceled_run_notes_each_task_it_counts(queue: FairQueue) -> None:
+def test_canceling_a_run_reports_each_task_that_it_counts(queue: FairQueue) -> None:
     noted: list[str] = []
     parent = task("ann", task_id="parent")
     children = [task("ann", depends_on=["parent"]) for _ in range(3)]
@@ -56,7 +56,7 @@ def test_a_large_run_notes_each_task_once(queue: FairQueue) -> None:
     assert sorted(noted) == sorted(task.task_id for task in [*tasks, late])
 
 
-def test_a_purge_notes_what_it_cancels(queue: FairQueue) -> None:
+def test_a_purge_reports_the_tasks_that_it_cancels(queue: FairQueue) -> None:
     noted: list[str] = []
     ready = push_many(queue, "ann", 5)
     later = push_many(queue, "ann", 2, execute_after=NOW + 60)
@@ -68,7 +68,7 @@ def test_a_purge_notes_what_it_cancels(queue: FairQueue) -> None:
     assert sorted(noted[7:]) == sorted(others)
 
 
-def test_many_are_read_at_once(queue: FairQueue) -> None:
+def test_many_tasks_are_read_in_one_call(queue: FairQueue) -> None:
     ids = [*push_many(queue, "ann", 250), *push_many(queue, "bob", 1)]
     queue.push(task("cem", task_id="chosen"), now=NOW)
     queue.cancel(ids[3], now=NOW)

@@ -29,9 +29,7 @@ def test_the_first_push_writes_the_format_and_its_version(redis: Redis) -> None:
         *[(older, rf"To upgrade, .* --to {FORMAT}' with this version") for older in range(1, FORMAT)],
     ],
 )
-def test_data_of_another_version_are_refused_by_a_process_that_starts_and_by_one_that_works(
-    redis: Redis, other: int, advice: str
-) -> None:
+def test_data_of_another_version_is_refused_by_new_and_old_processes(redis: Redis, other: int, advice: str) -> None:
     working, watching = FairQueue(redis), FairQueue(redis)
     working.push(task("u"))
     watching.get_stats()

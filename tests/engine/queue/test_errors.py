@@ -59,7 +59,7 @@ IMPATIENT = QueueConfig(request_timeout=0)
         ({"name": "x" * 201}, "at most 200"),
     ],
 )
-def test_a_task_that_can_not_be_is_refused_when_it_is_made(values: dict[str, Any], expected: str) -> None:
+def test_an_invalid_task_is_refused_when_it_is_created(values: dict[str, Any], expected: str) -> None:
     arguments = {"user_id": "u", "priority": 3, "payload": None, **values}
     with pytest.raises(TaskValidationError, match=expected):
         Task.create(**arguments)
@@ -76,7 +76,7 @@ def test_a_payload_that_is_not_json_is_refused(payload: Any) -> None:
 
 
 @pytest.mark.parametrize("payload", [None, True, 0, 2**53 + 1, 1.5, "", "\0", [], {}, {"a": []}, "\u2028", 10**400])
-def test_json_arrives_as_it_was(queue: FairQueue, payload: Any) -> None:
+def test_any_json_payload_arrives_unchanged(queue: FairQueue, payload: Any) -> None:
     made = task("u", payload=payload)
     queue.push(made, now=NOW)
     lease = pop(queue)
@@ -96,9 +96,7 @@ PUSHES: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("way", PUSHES)
-def test_a_payload_that_is_too_large_is_one_error_however_it_is_pushed(
-    queue: FairQueue, redis: Redis, way: str
-) -> None:
+def test_a_payload_that_is_too_large_raises_one_error_in_every_push(queue: FairQueue, redis: Redis, way: str) -> None:
     """The one that a result or a value that is too large is."""
     with pytest.raises(TaskSerializationError, match=r"the limit \(max_payload_bytes\) is 262,144"):
         PUSHES[way](queue)
@@ -115,7 +113,7 @@ PUSHES_OF_ONE_TASK: dict[str, Callable[[Any, Task], Any]] = {
 
 
 @pytest.mark.parametrize("way", PUSHES_OF_ONE_TASK)
-def test_retries_above_the_queues_limit_are_capped_with_one_warning(
+def test_retries_above_the_limit_of_the_queue_are_capped_with_one_warning(
     queue: FairQueue, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     monkeypatch.setattr("django_fairque.engine.pushing.push._names_with_capped_retries", set())

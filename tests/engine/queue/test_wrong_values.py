@@ -106,7 +106,7 @@ CALLS: dict[str, Callable[[FairQueue, Any], object]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_only_errors_of_the_package_come_out_and_they_are_short(queue: FairQueue, name: str) -> None:
+def test_a_call_with_any_wrong_value_raises_a_short_error_of_the_package(queue: FairQueue, name: str) -> None:
     found = []
     for wrong in [*WRONG, WorkerConfig()]:
         try:
@@ -126,7 +126,7 @@ async def test_a_wrong_name_of_an_asynchronous_queue_is_an_error_of_the_package(
 
 
 @pytest.mark.parametrize("kind", [Worker, AsyncWorker])
-def test_a_configuration_of_a_queue_in_place_of_queues_is_explained(kind: Any) -> None:
+def test_a_queue_configuration_given_as_queues_raises_an_error_with_its_name(kind: Any) -> None:
     with pytest.raises(FairQueueError, match="QueueConfig"):
         kind(QueueConfig())
 
@@ -174,7 +174,7 @@ def test_a_value_is_shown_shortly(value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [None, True, 7, 1.5, "a'b", b"x", ["a", 1], {"a": [1]}, (1,), set()])
-def test_a_small_value_is_shown_as_it_is(value: Any) -> None:
+def test_a_small_value_is_shown_in_full(value: Any) -> None:
     assert short(value) == repr(value)
 
 

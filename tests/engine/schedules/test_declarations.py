@@ -151,7 +151,7 @@ def test_a_rollback_restores_what_an_operator_had_changed(queue: FairQueue) -> N
     ]
 
 
-def test_other_schedules_stay(queue: FairQueue) -> None:
+def test_schedules_that_are_not_declared_remain(queue: FairQueue) -> None:
     queue.schedules.add("mine", task=task(), every=60, now=NOW)
     Code(queue, "1", a=60).run(0)
     Code(queue, "2").run(1)

@@ -126,7 +126,9 @@ class TestWhen:
             ({"every": 5, "expires": "soon"}, "expires must be a number of seconds"),
         ],
     )
-    def test_mistakes(self, queue: FairQueue, redis: Redis, options: dict[str, Any], words: str) -> None:
+    def test_invalid_options_of_a_schedule_are_refused(
+        self, queue: FairQueue, redis: Redis, options: dict[str, Any], words: str
+    ) -> None:
         with pytest.raises(TaskValidationError, match=words):
             queue.schedules.add("s", task=task(), now=NOW, **options)
         assert not redis.keys("*schedules*")
@@ -162,7 +164,7 @@ def first_fire(queue: FairQueue) -> ScriptCall:
 
 
 class TestFiring:
-    def test_each_instant_once(self, queue: FairQueue) -> None:
+    def test_a_schedule_fires_once_at_each_instant(self, queue: FairQueue) -> None:
         queue.schedules.add("s", task=task("acme", 5, {"n": 1}, name="app.report", sla=60), every=60, now=NOW)
         assert queue.schedules.fire_due(now=NOW + 59) == []
         (fired,) = queue.schedules.fire_due(now=NOW + 60)
@@ -194,7 +196,7 @@ class TestFiring:
         assert queue.get_task(fired.task_id).state is TaskState.FAILED
         assert [letter.failure_type.value for letter in queue.dlq.letters().items] == ["expired"]
 
-    def test_one_without_it_was_written_by_an_older_version(self, queue: FairQueue, redis: Redis) -> None:
+    def test_a_schedule_written_by_an_older_version_has_no_expiry(self, queue: FairQueue, redis: Redis) -> None:
         queue.schedules.add("s", task=task(), every=60, now=NOW)
         (written,) = redis.hvals("fq:{default:0}:schedules")
         older = {name: value for name, value in json.loads(written).items() if name != "expires"}
@@ -212,7 +214,7 @@ class TestFiring:
         ("missed", "expected"),
         [("skip", [960, 1020]), ("one", [900, 960, 1020]), ("all", [60.0 * n for n in range(1, 18)])],
     )
-    def test_missed_instants(self, queue: FairQueue, missed: str, expected: list[float]) -> None:
+    def test_missed_instants_fire_as_configured(self, queue: FairQueue, missed: str, expected: list[float]) -> None:
         queue.schedules.add("s", task=task(), every=60, missed=missed, now=NOW)
         while queue.schedules.fire_due(limit=5, now=NOW + 1020):
             pass
@@ -245,7 +247,7 @@ class TestFiring:
         found = queue.schedules.fire_due(limit=1, now=NOW + 61)
         assert [schedule.name for schedule in found if not schedule.is_refused] == ["s"]
 
-    def test_many_missed_run_times_delay_no_other_schedule(self, queue: FairQueue) -> None:
+    def test_the_missed_instants_of_one_schedule_do_not_delay_another(self, queue: FairQueue) -> None:
         queue.schedules.add("missed", task=task("u"), every=1, missed="all", now=NOW)
         queue.schedules.add("s", task=task("u"), every=3600, now=NOW)
         names = [fired.name for fired in queue.schedules.fire_due(limit=10, now=NOW + 3600)]
@@ -270,7 +272,7 @@ class TestFiring:
         assert damaged.is_refused
         assert "damaged" in damaged.error
 
-    def test_when_the_next_one_is_due(self, queue: FairQueue) -> None:
+    def test_the_queue_returns_the_time_of_the_next_due_schedule(self, queue: FairQueue) -> None:
         assert queue.schedules.next_due(NOW) is None
         for name, every in (("minute", 60), ("hour", 3600)):
             queue.schedules.add(name, task=task("u"), every=every, now=NOW)
@@ -278,7 +280,7 @@ class TestFiring:
         assert queue.schedules.next_due(NOW + 60) == NOW + 3600
         assert queue.schedules.next_due(NOW + 3600) is None
 
-    def test_a_repeated_call_has_one_effect(self, queue: FairQueue) -> None:
+    def test_a_repeated_firing_of_a_schedule_has_one_effect(self, queue: FairQueue) -> None:
 
         queue.schedules.add("s", task=task(), every=60, now=NOW)
         request = first_fire(queue)
@@ -298,7 +300,7 @@ class TestFiring:
             assert queue._transport.send(request) == 0
         assert pushed(queue) == []
 
-    def test_ten_at_once(self, queue: FairQueue) -> None:
+    def test_ten_threads_that_fire_at_once_push_each_instant_once(self, queue: FairQueue) -> None:
         for name in "abc":
             queue.schedules.add(name, task=task(), every=60, missed="all", now=NOW)
         with ThreadPoolExecutor(10) as pool:
@@ -319,7 +321,7 @@ for line in sys.stdin:
 """
 
 
-def test_two_schedulers_of_which_one_is_frozen_again_and_again(server: Server, queue: FairQueue) -> None:
+def test_two_schedulers_push_each_instant_once_although_one_freezes(server: Server, queue: FairQueue) -> None:
     """24 simulated runs: a scheduler that is frozen while it fires continues later with the values that it had read before."""
     queue.schedules.add("s", task=task(), every=60, missed="all", now=NOW)
     workers = [
@@ -383,14 +385,14 @@ class TestKeeping:
         queue.schedules.enable("s", now=NOW + 610)
         assert queue.schedules.get("s").next_at == NOW + 660
 
-    def test_running_now(self, queue: FairQueue) -> None:
+    def test_running_a_schedule_now_pushes_a_task_each_time(self, queue: FairQueue) -> None:
         queue.schedules.add("s", task=task(payload=7), every=60, now=NOW)
         ids = {queue.schedules.run_now("s", now=NOW) for _ in range(2)}
         assert {queue.get_task(task_id).payload for task_id in ids} == {7}
         assert len(ids) == 2
         assert queue.schedules.get("s").next_at == NOW + 60
 
-    def test_listing_and_removing(self, queue: FairQueue, redis: Redis) -> None:
+    def test_schedules_can_be_listed_and_removed(self, queue: FairQueue, redis: Redis) -> None:
         for name in ("b", "a", "*{x}:\n"):
             queue.schedules.add(name, task=task(), cron="0 3 * * *", timezone="Asia/Tokyo", now=NOW)
         assert [schedule.name for schedule in queue.schedules.list()] == ["*{x}:\n", "a", "b"]

@@ -139,7 +139,7 @@ def test_a_viewer_sees_everything_and_changes_nothing(redis: Redis, become: Beco
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_nobody_reaches_beyond_the_queues(redis: Redis, become: Become, role: str) -> None:
+def test_no_role_can_use_keys_or_commands_outside_of_its_queues(redis: Redis, become: Become, role: str) -> None:
     client = become(role)
     redis.set("session:1", "secret")
     for command in (
@@ -150,7 +150,7 @@ def test_nobody_reaches_beyond_the_queues(redis: Redis, become: Become, role: st
             client.execute_command(*command)
 
 
-def test_functions_that_are_not_loaded_are_asked_for_until_they_are(redis: Redis, become: Become) -> None:
+def test_missing_functions_are_looked_for_until_they_are_loaded(redis: Redis, become: Become) -> None:
     worker = FairQueue(become("worker"))
     with pytest.raises(NotPermittedError, match=r"manage\.py fairque_functions must have loaded") as refused:
         worker.push(task(), now=NOW)
@@ -193,7 +193,7 @@ def test_a_worker_has_what_is_used() -> None:
     assert (used_by_scripts() | used_by_reads()) - others == {*READ_COMMANDS, *WRITE_COMMANDS, *WORK_COMMANDS}
 
 
-def test_what_a_viewer_may_do_only_reads(redis: Redis) -> None:
+def test_commands_of_a_viewer_only_read(redis: Redis) -> None:
     """By the server's own account of its commands."""
     writing = {name.decode() for name in redis.execute_command("ACL", "CAT", "write")}
     reading = {name.decode() for name in redis.execute_command("ACL", "CAT", "read")}

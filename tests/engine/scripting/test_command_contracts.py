@@ -32,7 +32,7 @@ def test_a_command_begins_with_its_contract(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", scripts.names())
-def test_only_pushing_is_refused_when_memory_is_full(name: str) -> None:
+def test_a_full_server_refuses_only_commands_that_add_data(name: str) -> None:
     shebang = (LUA / "commands" / f"{name}.lua").read_text().splitlines()[0]
     assert ("allow-oom" in shebang) == (
         name not in ("push", "deliver", "requeue", "progress", "xcom", "schedule", "fire", "set_shard_count")

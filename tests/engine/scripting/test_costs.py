@@ -33,11 +33,11 @@ def loaded(queue: FairQueue) -> FairQueue:
     return queue
 
 
-def test_a_pop_of_one(loaded: FairQueue, redis: Redis) -> None:
+def test_a_pop_of_one_task_takes_at_most_16_server_commands(loaded: FairQueue, redis: Redis) -> None:
     assert commands(redis, lambda: loaded.pop("w")) <= 16
 
 
-def test_a_pop_of_one_when_everything_has_waited_for_long(loaded: FairQueue, redis: Redis) -> None:
+def test_a_pop_of_a_task_that_waited_for_months_takes_at_most_20_commands(loaded: FairQueue, redis: Redis) -> None:
     now = NOW + 100 * 86_400
     loaded.sweep(now=now)
     sweep_all(loaded, now)
@@ -60,7 +60,7 @@ def test_the_number_of_users_costs_nothing(redis: Redis) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 20, 100])
-def test_what_a_list_has_given_is_written_of_some_eight_users_a_task(queue: FairQueue, redis: Redis, size: int) -> None:
+def test_serving_a_list_of_users_writes_the_lag_of_few_users_a_task(queue: FairQueue, redis: Redis, size: int) -> None:
     users = [f"u{i}" for i in range(size)]
     queue.push_batch([task(user) for user in users for _ in range(8)], now=NOW)
 
@@ -75,7 +75,7 @@ def test_what_a_list_has_given_is_written_of_some_eight_users_a_task(queue: Fair
     assert found["hset"]["calls"] / pops <= 3 + min(size, 8)
 
 
-def test_a_look_at_a_list_reads_one_of_its_users(redis: Redis) -> None:
+def test_checking_a_list_of_users_reads_one_of_them(redis: Redis) -> None:
     """Workers for a list look at each shard ten times a second."""
     queue = FairQueue(redis, config=QueueConfig(shards=2))
     users = users_of(0, 50, shards=2)
@@ -120,7 +120,7 @@ def in_organizations(queue: FairQueue) -> FairQueue:
     return queue
 
 
-def test_a_pop_of_one_with_organizations(in_organizations: FairQueue, redis: Redis) -> None:
+def test_a_pop_with_organizations_takes_at_most_20_server_commands(in_organizations: FairQueue, redis: Redis) -> None:
     assert max(commands(redis, lambda: in_organizations.pop("w")) for _ in range(60)) <= 20
 
 
@@ -147,13 +147,13 @@ def test_a_queue_without_organizations_has_no_key_of_theirs(loaded: FairQueue, r
     assert [key for key in redis.scan_iter() if b"group" in key or b"ring:" in key] == []
 
 
-def test_pushing(queue: FairQueue, redis: Redis) -> None:
+def test_a_push_takes_at_most_13_server_commands(queue: FairQueue, redis: Redis) -> None:
     push_many(queue, "a", 1)
     assert commands(redis, lambda: queue.push(task("a"))) <= 13
     assert commands(redis, lambda: queue.push_batch([task("a") for _ in range(300)])) / 300 <= 1.2
 
 
-def test_a_function_reads_the_counters_only_if_somebody_else_wrote(queue: FairQueue, redis: Redis) -> None:
+def test_a_function_reads_the_counters_again_only_after_another_writer(queue: FairQueue, redis: Redis) -> None:
     """To read them took a quarter of the server's time for a push."""
     queue.push(task("a"))
     if not queue._transport.as_functions:
@@ -163,7 +163,7 @@ def test_a_function_reads_the_counters_only_if_somebody_else_wrote(queue: FairQu
     assert counted(redis, lambda: queue.push(task("a")))["hmget"]["calls"] == 2
 
 
-def test_a_function_reads_a_users_record_only_if_somebody_else_wrote(queue: FairQueue, redis: Redis) -> None:
+def test_a_function_reads_a_user_s_record_again_only_after_another_writer(queue: FairQueue, redis: Redis) -> None:
     queue.push(task("a"))
     if not queue._transport.as_functions:
         pytest.skip("scripts keep nothing between calls")
@@ -193,7 +193,7 @@ def test_a_bulk_push_of_many_users_reads_and_writes_each_once_or_twice(queue: Fa
     assert commands(redis, lambda: queue.push_batch(tasks)) / 2000 <= 1.4
 
 
-def test_settling_a_batch(queue: FairQueue, redis: Redis) -> None:
+def test_settling_a_batch_takes_few_server_commands_a_task(queue: FairQueue, redis: Redis) -> None:
     push_many(queue, "a", 200)
     leases = queue.pop_batch(100, "w")
     outcomes = [Outcome.finish(lease, took=0.01) for lease in leases]

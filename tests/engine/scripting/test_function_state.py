@@ -39,7 +39,7 @@ def test_queues_of_different_options_take_turns(make_queue: MakeQueue) -> None:
         large.push(task("a"), now=NOW)
 
 
-def test_promises_of_different_queues_are_their_own(make_queue: MakeQueue) -> None:
+def test_two_queues_on_one_server_keep_their_own_sla(make_queue: MakeQueue) -> None:
     hasty = make_queue(sla={"NORMAL": 10}, sla_at_risk_seconds=1)
     patient = make_queue(sla={"NORMAL": 1000}, sla_at_risk_seconds=1)
     for queue in (hasty, patient, hasty, patient):
@@ -48,7 +48,7 @@ def test_promises_of_different_queues_are_their_own(make_queue: MakeQueue) -> No
     assert late == [2, 0, 0]
 
 
-def test_forms_that_differ_in_one_thing_stay_apart(make_queue: MakeQueue) -> None:
+def test_cached_forms_that_differ_in_one_field_stay_separate(make_queue: MakeQueue) -> None:
     """More of them than are kept, each twice, one after the other and in one call."""
     queue = make_queue()
     made = [task("a", max_retries=number % 5, name=f"n{number}", timeout=1 + number % 7) for number in range(250)]
@@ -60,7 +60,7 @@ def test_forms_that_differ_in_one_thing_stay_apart(make_queue: MakeQueue) -> Non
         assert (found.name, found.max_retries, found.timeout) == (sent.name, sent.max_retries, sent.timeout)
 
 
-def test_what_only_some_tasks_of_a_form_have_is_not_handed_on(make_queue: MakeQueue) -> None:
+def test_optional_fields_of_a_task_are_not_passed_on_to_the_next_of_its_form(make_queue: MakeQueue) -> None:
     """A task that is due later, one with a parent: the fields that they have more are not the next one's."""
     queue = make_queue()
     first = task("a", task_id="first")
@@ -123,9 +123,7 @@ def test_functions_and_scripts_that_take_turns_see_what_the_other_has_written(re
     assert functions.user("a").stats().sizes.ready == 8
 
 
-def test_the_record_of_a_user_is_read_again_after_a_failed_call_of_another_function_wrote_it(
-    queue: FairQueue, redis: Redis
-) -> None:
+def test_a_user_s_record_is_read_again_after_another_function_s_failed_write(queue: FairQueue, redis: Redis) -> None:
     """Such a call has not come to its last command, which tells other functions by the counters."""
     queue.push(task("a"), now=NOW)
     redis.hset(USER, mapping={"cap": 7, "version": 2})
@@ -157,7 +155,7 @@ def test_a_kept_record_whose_key_is_of_another_type_now_costs_its_user_only(
     assert [lease.user_id for lease in queue.pop_batch(5, "w", now=NOW)] == ["a"]
 
 
-def test_what_a_call_could_not_write_is_not_kept(client: Redis, redis: Redis) -> None:
+def test_values_that_a_failed_call_could_not_write_are_not_cached(client: Redis, redis: Redis) -> None:
     queue = FairQueue(client)
     due = "fq:{default:0}:due"
     queue.push(task("a"), now=NOW)
@@ -227,7 +225,7 @@ class TestRuns:
         outcomes = [Outcome.finish(lease, "done", took=0.5) for lease in leases]
         return list(queue.settle(outcomes, now=NOW + 1).statuses)
 
-    def test_less_is_read(self, queue: FairQueue, redis: Redis, lease: Lease) -> None:
+    def test_finishing_a_cached_run_reads_less(self, queue: FairQueue, redis: Redis, lease: Lease) -> None:
         """Of a task that is not kept, the whole record."""
         if not queue._transport.as_functions:
             pytest.skip("scripts keep nothing")
@@ -245,7 +243,7 @@ class TestRuns:
         assert self.finish(queue, lease) == ["finished"]
         assert redis.exists("fq:{default:0}:leases:other", "fq:{default:0}:leases:w") == 0
 
-    def test_it_has_been_canceled_and_runs_again(self, queue: FairQueue, lease: Lease) -> None:
+    def test_a_cached_run_that_was_canceled_and_pushed_again_is_stale(self, queue: FairQueue, lease: Lease) -> None:
         queue.cancel("x", now=NOW)
         queue.push(task("b", task_id="y"), now=NOW)
         queue.cancel("y", now=NOW)
@@ -253,20 +251,20 @@ class TestRuns:
         (second,) = queue.settle([], 1, worker="w", now=NOW).leases
         assert self.finish(queue, lease, second) == ["stale", "finished"]
 
-    def test_it_has_ended_and_its_id_runs_again(self, queue: FairQueue, lease: Lease) -> None:
+    def test_a_cached_run_that_ended_and_was_pushed_again_is_stale(self, queue: FairQueue, lease: Lease) -> None:
         assert self.finish(queue, lease) == ["finished"]
         queue.push(task("a", task_id="x"), now=NOW + 2)
         (second,) = queue.settle([], 1, worker="w", now=NOW + 2).leases
         assert self.finish(queue, lease, second) == ["stale", "finished"]
         assert queue.user("a").stats().finished == 2
 
-    def test_another_task_waits_for_it_since(self, queue: FairQueue, lease: Lease) -> None:
+    def test_finishing_a_cached_run_releases_a_later_dependent(self, queue: FairQueue, lease: Lease) -> None:
         queue.push(task("b", task_id="y", depends_on=["x"]), now=NOW)
         assert self.finish(queue, lease) == ["finished"]
         queue.sweep(now=NOW + 2)
         assert queue.get_task("y").state is TaskState.QUEUED
 
-    def test_the_lease_has_ended_and_another_worker_runs_it(self, queue: FairQueue, lease: Lease) -> None:
+    def test_a_cached_run_whose_lease_went_to_another_worker_is_stale(self, queue: FairQueue, lease: Lease) -> None:
         queue.sweep(now=NOW + 1000)
         (second,) = queue.settle([], 1, worker="other", now=NOW + 1000).leases
         assert queue.settle([Outcome.finish(lease)], now=NOW + 1001).statuses == ["stale"]
@@ -276,7 +274,7 @@ class TestRuns:
         ("field", "value", "finished"),
         [("worker", "other", True), ("token", 99, False), ("state", "canceled", False)],
     )
-    def test_the_record_is_another_one(
+    def test_the_stored_record_decides_when_a_cached_run_differs(
         self, client: Redis, redis: Redis, field: str, value: str, finished: bool
     ) -> None:
         """What the server has counts."""
@@ -287,7 +285,9 @@ class TestRuns:
         self.finish(queue, *[lease for lease in leases if lease.task_id == "x"])
         assert [queue.user(name).stats().finished for name in "ab"] == [0, int(finished)]
 
-    def test_it_is_gone_and_another_one_has_its_id_token_and_moment(self, client: Redis, redis: Redis) -> None:
+    def test_a_cached_run_with_an_equal_id_token_and_time_after_a_flush_uses_the_new_record(
+        self, client: Redis, redis: Redis
+    ) -> None:
         """As after a flush or a failover."""
         queue = FairQueue(client)
         queue.push(task("a", task_id="x"), now=NOW)

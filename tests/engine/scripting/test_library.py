@@ -36,7 +36,7 @@ def loaded(redis: Redis) -> Iterator[Redis]:
     redis.function_delete("tests")
 
 
-def test_what_is_included_is_there_once_and_run_for_those_who_include_it(loaded: Redis) -> None:
+def test_an_included_lua_file_is_loaded_once_and_run_only_for_its_users(loaded: Redis) -> None:
     def call(name: str) -> object:
         return loaded.fcall(name, 1, "key")
 

@@ -36,19 +36,19 @@ def ask(redis: Redis, ago: float) -> int:
     return int(redis.fcall(IDLE_FUNCTION.format(name=OLD), 0, str(int(time.time() - ago))))
 
 
-def test_it_goes_after_a_day_without_a_call(old: Redis) -> None:
+def test_an_old_function_library_is_deleted_after_a_day_without_a_call(old: Redis) -> None:
     assert ask(old, 86_400 + 60) == 0
     FairQueue(old).push(task())
     assert libraries(old) == {library_name()}
 
 
-async def test_it_goes_by_an_asynchronous_client_too(old: Redis, aredis: AsyncRedis) -> None:
+async def test_an_async_client_deletes_an_old_function_library(old: Redis, aredis: AsyncRedis) -> None:
     ask(old, 86_400 + 60)
     await AsyncFairQueue(aredis).push(task())
     assert libraries(old) == {library_name()}
 
 
-def test_one_that_is_called_stays(old: Redis) -> None:
+def test_an_old_function_library_that_is_still_called_remains(old: Redis) -> None:
     """As in a rolling deployment that lasts for days."""
     ask(old, 86_400 * 9)
     old.fcall("fairque_call_old", 0)
@@ -59,12 +59,12 @@ def test_one_that_is_called_stays(old: Redis) -> None:
     assert libraries(old) == {OLD, library_name()}
 
 
-def test_one_that_was_not_asked_before_stays(old: Redis) -> None:
+def test_an_old_function_library_without_a_recorded_check_remains(old: Redis) -> None:
     FairQueue(old).push(task())
     assert libraries(old) == {OLD, library_name()}
 
 
-def test_others_libraries_stay(old: Redis) -> None:
+def test_function_libraries_of_other_software_remain(old: Redis) -> None:
     old.function_load("#!lua name=fairque_of_somebody\nredis.register_function('somebodys', function() return 1 end)")
     FairQueue(old).push(task())
     assert libraries(old) == {OLD, library_name(), "fairque_of_somebody"}

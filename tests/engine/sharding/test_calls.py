@@ -52,7 +52,7 @@ class TestLeases:
         assert (beat.revoked, beat.command and beat.command.kind) == ([leases[0].key], "drain")
         assert queue.release_worker("w", now=NOW) == 1
 
-    def test_tokens_of_what_ran_are_said_to_the_shard_whose_they_are(self, queue: FairQueue) -> None:
+    def test_tokens_of_running_tasks_are_sent_only_to_their_own_shard(self, queue: FairQueue) -> None:
         """The first leases of two shards have one number: one would have counted as crashed for the other."""
         queue.push_batch([task(user) for user in (ONE, TWO)], now=NOW)
         leases = queue.pop_batch(2, "w", now=NOW)
@@ -69,7 +69,7 @@ class TestLeases:
         sizes = queue.get_queue_sizes_batch([THREE, TWO, "nobody", ONE])
         assert {user: size.total for user, size in sizes.items()} == {THREE: 1, TWO: 2, "nobody": 0, ONE: 1}
 
-    def test_pausing_holds_everywhere(self, queue: FairQueue) -> None:
+    def test_pausing_a_queue_stops_all_its_shards(self, queue: FairQueue) -> None:
         queue.push_batch([task(user) for user in (ONE, TWO)], now=NOW)
         queue.pause(now=NOW)
         assert queue.is_paused()
@@ -78,7 +78,7 @@ class TestLeases:
         queue.resume(now=NOW)
         assert len(queue.pop_batch(2, "w", now=NOW)) == 2
 
-    def test_sweeping_and_purging(self, queue: FairQueue) -> None:
+    def test_a_sweep_and_a_purge_reach_all_shards(self, queue: FairQueue) -> None:
         queue.push_batch([task(user, execute_after=NOW + 5) for user in (ONE, TWO, THREE)], now=NOW)
         assert queue.sweep(now=NOW + 6).due == 3
         assert queue.purge(2, now=NOW + 6) == 2
@@ -90,7 +90,7 @@ class TestLeases:
 
 
 class TestSchedules:
-    def test_one_lives_with_its_user(self, queue: FairQueue) -> None:
+    def test_a_schedule_is_stored_on_the_shard_of_its_user(self, queue: FairQueue) -> None:
         for user in (ONE, TWO):
             queue.schedules.add(f"of {user}", task=task(user), every=60, now=NOW)
         assert [schedule.name for schedule in queue.schedules.list()] == sorted([f"of {ONE}", f"of {TWO}"])

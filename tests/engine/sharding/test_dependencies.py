@@ -15,7 +15,7 @@ from tests.engine.sharding.sharded import ONE, THREE, TWO, finish_all, names_of,
 
 
 class TestDependencies:
-    def test_one_on_another_shard_releases_when_it_ends(self, queue: FairQueue) -> None:
+    def test_a_dependency_on_another_shard_releases_its_dependent_when_it_ends(self, queue: FairQueue) -> None:
         first = queue.push(task(ONE), now=NOW).task_id
         second = queue.push(task(TWO, depends_on=[first]), now=NOW).task_id
         assert queue.get_task(second).state is TaskState.DEFERRED
@@ -31,7 +31,7 @@ class TestDependencies:
         queue.push(task(TWO, depends_on=[first]), now=NOW)
         assert finish_all(queue) == [TWO]
 
-    def test_an_unknown_one_is_refused(self, queue: FairQueue) -> None:
+    def test_an_unknown_dependency_on_another_shard_is_refused(self, queue: FairQueue) -> None:
         absent = Task.create(ONE, 3, None).task_id
         with pytest.raises(TaskNotFoundError, match="does not know"):
             queue.push(task(TWO, depends_on=[absent]), now=NOW)
@@ -40,7 +40,9 @@ class TestDependencies:
     @pytest.mark.parametrize(
         ("policy", "state"), [("wait", TaskState.DEFERRED), ("cancel", TaskState.CANCELED), ("run", TaskState.QUEUED)]
     )
-    def test_failing(self, queue: FairQueue, policy: str, state: TaskState) -> None:
+    def test_a_dependency_s_failure_on_another_shard_follows_policy(
+        self, queue: FairQueue, policy: str, state: TaskState
+    ) -> None:
         first = queue.push(task(ONE), now=NOW).task_id
         second = queue.push(task(TWO, depends_on=[first], on_dependency_failure=policy), now=NOW).task_id
         queue.fail(queue.pop("w", now=NOW), "x", retry=False, now=NOW)  # type: ignore[arg-type]
@@ -80,7 +82,7 @@ class TestDependencies:
         assert there.pop("w", now=NOW) is not None
         assert here.sweep(now=NOW).messages == 0
 
-    def test_a_message_that_arrives_twice_has_one_effect(self, queue: FairQueue, redis: Redis) -> None:
+    def test_a_message_between_shards_that_arrives_twice_has_one_effect(self, queue: FairQueue, redis: Redis) -> None:
         first = queue.push(task(ONE), now=NOW).task_id
         tasks = [task(TWO, depends_on=[first]), task(THREE, depends_on=[first])]
         queue.push_graph(tasks, now=NOW)
@@ -95,7 +97,7 @@ class TestDependencies:
         assert queue.get_stats().totals["resolved"] == 2
         assert sorted(finish_all(queue)) == sorted([TWO, THREE])
 
-    def test_a_lost_question_is_asked_again(self, queue: FairQueue, redis: Redis) -> None:
+    def test_a_lost_question_about_a_dependency_is_sent_again(self, queue: FairQueue, redis: Redis) -> None:
         first = queue.push(task(ONE), now=NOW).task_id
         second = queue.push(task(TWO, depends_on=[first]), now=NOW).task_id
         redis.delete("fq:{default:0}:deps:remote:" + first)  # as if a failover had lost it

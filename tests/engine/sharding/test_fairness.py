@@ -18,7 +18,7 @@ from tests.engine.sharding.sharded import ONE, THREE, TWO, users_of
 
 
 class TestFairness:
-    def test_users_of_a_full_shard_and_of_an_empty_one_are_served_alike(self, queue: FairQueue) -> None:
+    def test_users_of_a_full_shard_and_of_a_nearly_empty_one_are_served_equally(self, queue: FairQueue) -> None:
         many, few = users_of(0, 20), users_of(1, 2)
         queue.push_batch([task(user) for user in (*many, *few) for _ in range(40)], now=NOW)
         served = Counter(queue.pop_batch(1, "w", now=NOW)[0].user_id for _ in range(22 * 20))
@@ -26,7 +26,7 @@ class TestFairness:
         assert max(served.values()) <= 21
 
     @pytest.mark.parametrize("batch", [10, *(pytest.param(batch, marks=pytest.mark.slow) for batch in (3, 40))])
-    def test_in_batches_too(self, queue: FairQueue, batch: int) -> None:
+    def test_users_of_uneven_shards_are_served_equally_in_batches(self, queue: FairQueue, batch: int) -> None:
         users = [*users_of(0, 20), *users_of(1, 2), *users_of(2, 5)]
         queue.push_batch([task(user) for user in users for _ in range(100)], now=NOW)
         served = Counter(
@@ -62,7 +62,7 @@ class TestFairness:
         queue.push(task(TWO), now=NOW)
         assert queue.pop("w", now=NOW).user_id == TWO  # type: ignore[union-attr]
 
-    def test_a_shard_is_not_owed_what_it_did_not_use(self, queue: FairQueue) -> None:
+    def test_a_shard_that_was_idle_has_no_claim_on_its_unused_time(self, queue: FairQueue) -> None:
         queue.push_batch([task(TWO), *(task(ONE) for _ in range(200))], now=NOW)
         for _ in range(100):
             queue.pop("w", now=NOW)
@@ -70,7 +70,7 @@ class TestFairness:
         served = Counter(queue.pop("w", now=NOW).user_id for _ in range(40))  # type: ignore[union-attr]
         assert abs(served[ONE] - served[TWO]) <= 2
 
-    def test_one_that_comes_and_goes_gains_nothing(self, queue: FairQueue) -> None:
+    def test_a_shard_whose_user_comes_and_goes_gains_no_advantage(self, queue: FairQueue) -> None:
         there, order = queue.shards[1], ShardScheduler([FairShardOrder(2)])  # as the lanes of a worker see it
         queue.push_batch([task(ONE) for _ in range(900)], now=NOW)
         queue.push(task(TWO), now=NOW)
@@ -87,7 +87,7 @@ class TestFairness:
                     there.push(task(TWO), now=NOW)
         assert served[TWO] <= 1.05 * sum(served.values()) / 2
 
-    def test_lists_of_users(self, queue: FairQueue) -> None:
+    def test_a_worker_for_a_list_of_users_serves_them_on_all_shards(self, queue: FairQueue) -> None:
         queue.push_batch([task(user) for user in (ONE, TWO, THREE)], now=NOW)
         assert [lease.user_id for lease in queue.pop_batch(5, "w", [TWO], now=NOW)] == [TWO]
         assert {lease.user_id for lease in queue.pop_batch(5, "w", [TWO], [ONE], now=NOW)} == {ONE}
@@ -166,7 +166,7 @@ class TestBesideAUserOfLongTasks:
         shares = [site.got[user] for user in (back, *ELSEWHERE)]
         assert max(shares) - min(shares) <= 2
 
-    def test_a_user_who_pushes_one_task_at_a_time_gains_nothing(self, site: Site) -> None:
+    def test_a_user_who_pushes_one_task_at_a_time_gains_nothing_next_to_long_tasks(self, site: Site) -> None:
         comes = BESIDE_A[0]
         site.got.clear()
         for _ in range(400):
@@ -175,7 +175,7 @@ class TestBesideAUserOfLongTasks:
             site.run_one()
         assert site.got[comes] <= 1.1 * max(site.got[user] for user in ELSEWHERE)
 
-    def test_the_long_one_gets_its_share_of_time(self, site: Site) -> None:
+    def test_a_user_of_long_tasks_gets_its_share_of_time(self, site: Site) -> None:
         site.got.clear()
         start = site.now
         while site.now - start < 20:
@@ -186,7 +186,7 @@ class TestBesideAUserOfLongTasks:
 
 @pytest.mark.parametrize("fair_by", ["time", "tasks"])
 @pytest.mark.parametrize("seed", range(4))
-def test_any_two_users_with_work_are_within_a_task_of_each(
+def test_two_users_with_work_on_any_shards_differ_by_at_most_a_task(
     redis: Redis, seed: int, fair_by: Literal["time", "tasks"]
 ) -> None:
     """The bound of docs/explanation/fairness.md between users of any shards: of each a task, while both have work."""

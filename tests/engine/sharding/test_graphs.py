@@ -38,7 +38,7 @@ class TestGraphs:
         assert finish_all(queue) == [ONE, TWO, THREE, ONE, TWO]
         assert queue.run("run-1").state == "finished"
 
-    def test_delays_count_from_the_push_also_on_shards_that_learn_of_it_later(self, queue: FairQueue) -> None:
+    def test_delays_of_a_graph_count_from_its_push_on_all_shards(self, queue: FairQueue) -> None:
         spans = {"delay": 60, "expires": 300}
         tasks = [task(ONE, task_id="a"), task(TWO, task_id="b", depends_on=["a"], **spans)]
         queue._run(pushing.push_graph(queue._shards, tasks, "", NOW))  # the part on another shard is on its way
@@ -58,12 +58,12 @@ class TestGraphs:
         with pytest.raises(TaskValidationError, match="limit"):
             queue.recent_runs(0)
 
-    def test_all_states_together(self, queue: FairQueue) -> None:
+    def test_a_search_for_all_states_finds_tasks_of_all_shards(self, queue: FairQueue) -> None:
         queue.push_graph(self.chain(), "run-1", now=NOW)
         found = queue.find(Search(None, payload_bytes=100))
         assert sorted(task.task_id for task in found.tasks) == ["first", *(f"step-{index}" for index in range(4))]
 
-    def test_generated_ids_and_a_tail_that_begins_it(self, queue: FairQueue) -> None:
+    def test_a_graph_whose_last_task_comes_first_may_have_generated_ids(self, queue: FairQueue) -> None:
         parents = [task(user) for user in (TWO, THREE)]
         last = task(ONE, depends_on=[parent.task_id for parent in parents])
         queue.push_graph([last, *parents], now=NOW)
@@ -85,7 +85,7 @@ class TestGraphs:
             queue.push_graph(self.chain(), now=NOW)
         assert finish_all(queue) == [ONE, TWO, THREE, ONE, TWO]
 
-    def test_windows_belong_to_one_shard(self, queue: FairQueue) -> None:
+    def test_a_graph_over_several_shards_refuses_tasks_with_a_unique_window(self, queue: FairQueue) -> None:
         with pytest.raises(TaskValidationError, match="push it by itself"):
             queue.push_graph([task(ONE), task(TWO, unique_key="k", unique_for=5)], now=NOW)
         first = task(ONE, unique_key="k", unique_for=5)

@@ -12,7 +12,7 @@ from tests.engine.sharding.sharded import ONE, THREE, TWO, finish_all
 
 
 class TestPages:
-    def test_tasks_users_and_letters(self, queue: FairQueue) -> None:
+    def test_pages_of_tasks_users_and_dead_letters_cover_all_shards(self, queue: FairQueue) -> None:
         users = [f"user-{number}" for number in range(30)]
         queue.push_batch([task(user) for user in users], now=NOW)
         assert sorted(read_pages(lambda cursor: queue.users(cursor, 7))) == sorted(users)
@@ -38,11 +38,11 @@ class TestPages:
         assert queue.dlq.discard_all(now=NOW) == 14
 
     @pytest.mark.parametrize("cursor", ["9!0:0", "x", "-1!", "1", "99999!"])
-    def test_a_strange_cursor(self, queue: FairQueue, cursor: str) -> None:
+    def test_an_invalid_page_cursor_is_refused(self, queue: FairQueue, cursor: str) -> None:
         with pytest.raises(ValueError, match="cursor must be one that an earlier page returned"):
             queue.tasks(cursor=cursor)
 
-    def test_figures_are_summed(self, queue: FairQueue) -> None:
+    def test_statistics_of_all_shards_are_added(self, queue: FairQueue) -> None:
         queue.push_batch([task(user) for user in (ONE, ONE, TWO, THREE)])
         finish_all(queue, None)  # type: ignore[arg-type]
         stats = queue.get_stats()

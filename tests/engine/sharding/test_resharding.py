@@ -62,7 +62,7 @@ class TestResharding:
         assert all(shard.organization("g").stats().weight == 3 for shard in moved.shards)
         assert moved.check_invariants() == []
 
-    def test_only_a_drained_one(self, redis: Redis) -> None:
+    def test_only_a_drained_queue_can_move_to_other_shards(self, redis: Redis) -> None:
         queue = self.on(redis, 1)
         queue.push(task("a"), now=NOW)
         queue.push(task("b"), now=NOW)

@@ -46,7 +46,7 @@ class TestTheFirstListComesFirst:
         push(queue, [TWO], 2)
         assert served(queue, 3, [TWO], "*")[:2] == [TWO, TWO]
 
-    def test_nobody_is_stolen_from_to_fill_a_request(self, queue: FairQueue) -> None:
+    def test_users_outside_of_the_list_fill_no_request_while_the_list_has_tasks(self, queue: FairQueue) -> None:
         """While another shard has somebody of the list."""
         push(queue, users_of(0, 3), 1)
         push(queue, [TWO], 5)
@@ -68,14 +68,14 @@ class TestTheFirstListComesFirst:
 
 
 class TestThoseOfAList:
-    def test_share_it(self, queue: FairQueue) -> None:
+    def test_users_of_a_list_share_its_workers_over_shards(self, queue: FairQueue) -> None:
         """One who has a shard to itself gets no more than three on another."""
         together, alone = users_of(0, 3), users_of(1, 1)[0]
         push(queue, [*together, alone], 60)
         counts = Counter(served(queue, 160, [*together, alone], []))
         assert max(counts.values()) - min(counts.values()) <= 2
 
-    def test_by_their_weights(self, queue: FairQueue) -> None:
+    def test_users_of_a_list_are_served_by_their_weights_over_shards(self, queue: FairQueue) -> None:
         queue.user(ONE).set_weight(3, now=NOW)
         push(queue, [ONE, TWO], 100)
         counts = Counter(served(queue, 80, [ONE, TWO], []))
@@ -118,7 +118,7 @@ class TestTheOrder:
     def reply(self, *standings: ShardHead) -> Settled:
         return Settled([], [], NOW, None, 0.0, standings)
 
-    def test_nobody_is_stolen_from_until_both_were_looked_at(self, order: ShardScheduler) -> None:
+    def test_users_outside_of_the_list_wait_until_both_shards_were_checked(self, order: ShardScheduler) -> None:
         assert order.window(0, [1]) == Window(until=0.0, steals=False)
         order.record_reply(0, self.reply(ShardHead(None, 0.0)))
         assert order.turn(0) > order.turn(1)
@@ -127,7 +127,7 @@ class TestTheOrder:
         assert order.next([0, 1]) == 0, "who has not been stolen from yet"
         assert order.window(0, []).steals
 
-    def test_a_shard_says_how_far_it_may_go(self, order: ShardScheduler) -> None:
+    def test_the_scheduler_bounds_how_far_a_shard_may_advance(self, order: ShardScheduler) -> None:
         order.record_reply(0, self.reply(ShardHead(0.0, 300.0)))
         order.record_reply(1, self.reply(ShardHead(0.0, 100.0)))
         assert order.next([0, 1]) == 1
@@ -140,7 +140,7 @@ class TestTheOrder:
         order.record_reply(0, self.reply())
         assert (order.turn(0), order.turn(1)) == before
 
-    def test_one_that_can_not_be_reached_keeps_nobody_waiting(self, order: ShardScheduler) -> None:
+    def test_a_shard_that_can_not_be_reached_does_not_block_the_others(self, order: ShardScheduler) -> None:
         order.seen(0, None)
         assert order.next([0, 1]) == 1
         assert not order.has(0)
@@ -154,7 +154,7 @@ class TestTheOrder:
             orders.get_scheduler([str(number)], "*", home)
         assert orders.get_scheduler(["1"], (), home) is not first
 
-    def test_all_are_one_line_whoever_names_them(self) -> None:
+    def test_schedulers_of_different_lists_share_one_order_of_shards(self) -> None:
         orders = ShardSchedulers(2)
         home = {"a": 0}.__getitem__
         everybody, rest = orders.get_scheduler("*", (), home), orders.get_scheduler(["a"], "*", home)

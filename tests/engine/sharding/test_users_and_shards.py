@@ -24,7 +24,7 @@ class TestPlaces:
         assert parse_bucket("invoice-7") is None
         assert compute_bucket("acme") == 2622  # for all times: users would be lost if this changed
 
-    def test_each_user_is_on_one_shard(self, queue: FairQueue, redis: Redis) -> None:
+    def test_each_user_is_stored_on_one_shard(self, queue: FairQueue, redis: Redis) -> None:
         for number in range(40):
             queue.push(task(f"user-{number}"), now=NOW)
         shards = {key.split("}")[0] for key in keys_of(redis, "fq:*:user:*")}
@@ -80,7 +80,7 @@ class TestNumber:
                 other.push(task("a"), now=NOW)
         assert queue.get_stats().totals["pushed"] == 1
 
-    def test_a_queue_of_one_shard_stays_one(self, redis: Redis) -> None:
+    def test_a_queue_of_one_shard_keeps_one_shard(self, redis: Redis) -> None:
         FairQueue(redis).push(task("a"), now=NOW)
         with pytest.raises(ConfigurationError, match="lies on 1 shard and is configured to lie on 4"):
             FairQueue(redis, config=CONFIG).get_stats()

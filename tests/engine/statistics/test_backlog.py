@@ -71,7 +71,7 @@ def test_samples_of_shards_are_added_up_and_the_oldest_wait_is_the_longest(redis
     assert (len(week.spans), max(span.ready or 0 for span in week.spans)) == (168, 40)
 
 
-def test_seven_days_are_kept_by_the_hour_in_one_bounded_record(queue: FairQueue, redis: Redis) -> None:
+def test_the_backlog_of_seven_days_is_stored_by_the_hour_in_one_bounded_record(queue: FairQueue, redis: Redis) -> None:
     begin = time.time() // 3600 * 3600 - 8 * 86_400
     for hour in range(8 * 24):
         now = begin + 3600 * hour

@@ -25,7 +25,7 @@ def deployed(queue: FairQueue) -> list[tuple[str, float]]:
     return [(deployment.code_version, deployment.at - NOW) for deployment in queue.get_stats().deployments]
 
 
-def test_a_version_is_deployed_when_a_worker_reports_it_first(queue: FairQueue) -> None:
+def test_a_version_is_deployed_when_a_worker_first_reports_it(queue: FairQueue) -> None:
     queue.heartbeat("older", {"version": "1"}, now=NOW)
     beat(queue, "", worker="without")
     assert queue.get_stats().deployments == []
@@ -40,7 +40,7 @@ def test_a_version_is_deployed_when_a_worker_reports_it_first(queue: FairQueue) 
     }
 
 
-def test_a_rolling_deployment_is_one(queue: FairQueue) -> None:
+def test_a_rolling_deployment_is_recorded_once(queue: FairQueue) -> None:
     beat(queue, "old")
     for at in range(10, 300, 10):
         beat(queue, "new", at)
@@ -71,7 +71,7 @@ def test_workers_whose_heartbeats_are_rare_do_not_alternate(queue: FairQueue) ->
     assert deployed(queue) == [("old", 0), ("new", 1)]
 
 
-def test_a_worker_that_reports_another_version_each_time_has_one(queue: FairQueue) -> None:
+def test_a_worker_that_reports_a_new_version_each_time_is_recorded_once(queue: FairQueue) -> None:
     for number in range(200):
         beat(queue, f"v{number}", number, worker="w")
     assert deployed(queue) == [("v0", 0)]
@@ -116,7 +116,7 @@ def test_a_heartbeat_costs_at_most_two_commands_more(queue: FairQueue, redis: Re
     assert max(costs) <= without + 2
 
 
-def test_all_shards_of_a_queue_have_the_same(redis: Redis) -> None:
+def test_all_shards_of_a_queue_have_the_same_deployments(redis: Redis) -> None:
     queue = FairQueue(redis, config=QueueConfig(shards=3))
     beat(queue, "abc")
     assert deployed(queue) == [("abc", 0)]

@@ -37,11 +37,11 @@ def test_a_clock_that_is_a_little_behind_gives_no_negative_times() -> None:
     assert (one.waited, one.took) == (0.0, 0.0)
 
 
-def test_one_slot_serves_one_after_the_other() -> None:
+def test_a_replay_with_one_slot_runs_tasks_one_after_the_other() -> None:
     assert waits([run(0, 2), run(0, 3), run(1, 1)], slots=1) == [0, 2, 4]
 
 
-def test_two_slots() -> None:
+def test_a_replay_with_two_slots_runs_two_tasks_at_once() -> None:
     # Slot one: 0-5, 5-6. Slot two: 0-1, 1-3, 3-4.
     assert waits([run(0, 5), run(0, 1), run(0, 2), run(0, 1), run(0, 1)], slots=2) == [0, 0, 1, 3, 4]
 
@@ -50,11 +50,11 @@ def test_a_slot_that_is_idle_serves_at_once() -> None:
     assert waits([run(0, 1), run(10, 1), run(10.5, 1)], slots=1) == [0, 0, 0.5]
 
 
-def test_nothing_begins_before_the_slots_open() -> None:
+def test_a_replay_starts_no_task_before_the_slots_open() -> None:
     assert waits([run(0, 1), run(1, 1), run(9, 1)], slots=1, opened=4) == [4, 4, 0]
 
 
-def test_arrival_decides_not_the_order_given_nor_when_it_really_ran() -> None:
+def test_a_replay_orders_tasks_by_arrival_and_not_by_input_or_start() -> None:
     late, early = run(1, 1, "late"), run(0, 5, "early", waited=100)
     assert [(served.user, wait) for served, wait in replay([late, early], slots=1)] == [("early", 0), ("late", 4)]
 
@@ -65,7 +65,7 @@ def test_tasks_that_came_at_once_keep_their_order() -> None:
 
 
 @pytest.mark.parametrize("slots", [1, 2, 7])
-def test_no_slot_runs_two_at_once_nor_idles_while_somebody_waits(slots: int) -> None:
+def test_a_replay_never_overfills_a_slot_nor_leaves_one_idle_while_a_task_waits(slots: int) -> None:
     dice = random.Random(slots)
     runs = [run(dice.randrange(50_000), dice.randrange(1, 2_000)) for _ in range(300)]
     spans = [(served.arrived + wait, served.arrived + wait + served.took, wait) for served, wait in replay(runs, slots)]
@@ -77,7 +77,7 @@ def test_no_slot_runs_two_at_once_nor_idles_while_somebody_waits(slots: int) -> 
             assert just_before >= slots
 
 
-def test_there_must_be_a_slot() -> None:
+def test_a_replay_without_a_slot_is_refused() -> None:
     with pytest.raises(ValueError, match="at least 1, got 0"):
         replay([], slots=0)
 
@@ -147,7 +147,7 @@ class TestComparison:
         ]
         assert by_user(late, 50) == {"quiet": (100.5, 102.5), "noisy": (pytest.approx(305 / 3), pytest.approx(101))}
 
-    def test_nothing_differs_if_tasks_started_in_the_order_of_their_arrival(self) -> None:
+    def test_no_wait_differs_if_tasks_started_in_the_order_of_their_arrival(self) -> None:
         tasks = [ServedTask("ann", 0, 0, 5), ServedTask("bob", 1, 5, 7), ServedTask("ann", 2, 7, 8)]
         assert all(user.saved == 0 for user in compare_waits(tasks, 0, 1))
 
@@ -156,7 +156,7 @@ class TestComparison:
         others = [ServedTask("other", start + 0.5, start + 0.5, start + 1) for start in range(5)]
         assert all(user.saved == 0 for user in compare_waits([*limited, *others], 0, 4))
 
-    def test_tasks_that_started_before_occupy_a_slot_until_they_end(self) -> None:
+    def test_tasks_that_started_earlier_occupy_a_slot_until_they_end(self) -> None:
         running = ServedTask("earlier", -50, -10, 3)
         tasks = [ServedTask("noisy", 0, 4, 6), ServedTask("quiet", 1, 3, 4)]
         assert by_user([running, *tasks]) == {"quiet": (2, 4), "noisy": (4, 3)}
@@ -230,7 +230,7 @@ class TestQueue:
         assert [noisy.waited, noisy.first_come] == pytest.approx([12.25, 8.5])
         assert found.saved_seconds == pytest.approx(15)
 
-    def test_a_task_that_runs_counts_as_long_as_it_has_run(self, queue: FairQueue) -> None:
+    def test_a_running_task_counts_with_its_run_time_so_far(self, queue: FairQueue) -> None:
         now = time.time()
         queue.push_batch([task("noisy"), task("noisy")], now=now - 30)
         queue.push(task("quiet"), now=now - 29)
@@ -242,7 +242,7 @@ class TestQueue:
         assert [user.user_id for user in found.helped] == ["quiet"]
         assert found.helped[0].saved == pytest.approx(10, abs=2)
 
-    def test_with_slots_for_all_nobody_contends(self, queue: FairQueue) -> None:
+    def test_users_do_not_compete_if_every_task_has_a_slot(self, queue: FairQueue) -> None:
         self.contend(queue, time.time())
         found = queue.first_come_waits(slots=8)
         assert (found.helped, found.delayed) == ([], [])

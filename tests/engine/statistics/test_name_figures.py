@@ -47,7 +47,7 @@ def test_a_part_of_the_oldest_hour_counts(queue: FairQueue) -> None:
     assert queue.task_names(24)[0].attempts == 2005
 
 
-def test_names_are_capped(queue: FairQueue, redis: Redis) -> None:
+def test_the_number_of_task_names_with_figures_is_bounded(queue: FairQueue, redis: Redis) -> None:
     for first in range(0, 1000, 100):
         queue.record_task_names({f"hostile{first + index}": attempts(2, 1, 0.1) for index in range(100)})
     queue.record_task_names({"hostile7": attempts(5), "": attempts(1)})
@@ -70,7 +70,7 @@ def test_tasks_that_wait_for_a_retry_are_counted_by_name(queue: FairQueue) -> No
     assert (flaky.name, flaky.attempts, flaky.failed_share, flaky.retrying) == ("flaky", 0, 0, 3)
 
 
-def test_many_scheduled_tasks_are_sampled(queue: FairQueue, redis: Redis) -> None:
+def test_scheduled_tasks_are_counted_by_name_from_a_sample(queue: FairQueue, redis: Redis) -> None:
     now = time.time()
     for _ in range(2):
         queue.push_batch([task("a", name="flaky", max_retries=3) for _ in range(400)], now=now)

@@ -31,7 +31,7 @@ def test_a_user_that_nobody_knows_had_nothing(queue: FairQueue) -> None:
     assert had(queue, 0, "nobody") == LastHour(0.0, Percentiles())
 
 
-def test_one_hour_by_the_clock(queue: FairQueue) -> None:
+def test_the_last_hour_sums_worker_time_and_waits_of_the_current_clock_hour(queue: FairQueue) -> None:
     for second in range(10):
         work(queue, 100 + second, took=2.5)
     found = had(queue, 200)
@@ -51,7 +51,7 @@ def test_the_hour_before_counts_in_proportion_to_the_last_sixty_minutes(queue: F
     assert had(queue, 100 * HOUR) == LastHour(0.0, Percentiles())
 
 
-def test_both_hours_together(queue: FairQueue) -> None:
+def test_the_last_hour_adds_the_current_clock_hour_and_a_part_of_the_former_one(queue: FairQueue) -> None:
     work(queue, 0, took=40)
     work(queue, HOUR + 1, took=7)
     assert had(queue, 1.5 * HOUR).busy_seconds == 40 / 2 + 7
@@ -86,7 +86,7 @@ def test_a_wait_falls_into_its_bucket(queue: FairQueue, waited: float, bucket: i
         assert waited / 1.8 < found.p50 < waited * 1.8
 
 
-def test_percentiles(queue: FairQueue) -> None:
+def test_percentiles_of_a_user_s_waits_are_those_of_the_samples(queue: FairQueue) -> None:
     """Of 20 starts 18 waited for 0.2 s, one for 10 s and one for 5 minutes."""
     for second in range(18):
         work(queue, 2000 + second, waited=0.2)
@@ -119,7 +119,7 @@ def test_a_released_task_counts_no_worker_time(queue: FairQueue) -> None:
     assert had(queue, 60).busy_seconds == 0
 
 
-def test_each_user_has_its_own(queue: FairQueue) -> None:
+def test_each_user_has_its_own_last_hour(queue: FairQueue) -> None:
     work(queue, 0, took=5)
     work(queue, 1, took=9, user="bob")
     found = queue.user_stats(["ann", "bob"], now=NINE + 2)
@@ -144,7 +144,7 @@ def test_the_turn_of_the_hour_costs_no_command(queue: FairQueue, redis: Redis) -
     assert [one_task(hour * HOUR) for hour in (1, 2, 9)] == first_of_a_minute
 
 
-def test_nothing_is_left_of_a_user_that_is_forgotten(queue: FairQueue) -> None:
+def test_the_usage_of_a_forgotten_user_leaves_no_keys(queue: FairQueue) -> None:
     work(queue, 0, took=5)
     sweep_all(queue, NINE + 2 * HOUR)
     queue.sweep(now=NINE + 2 * HOUR)

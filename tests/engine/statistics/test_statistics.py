@@ -14,7 +14,7 @@ from tests.counting import commands
 from tests.engine.conftest import NOW, pop, push_many, sweep_all, task
 
 
-def test_what_happened_in_the_last_hour(queue: FairQueue) -> None:
+def test_the_statistics_of_the_last_hour_count_every_outcome(queue: FairQueue) -> None:
     now = time.time() - 10  # all of it in minutes that have come
     queue.push_batch([task("a", 5), task("b", 2), task(task_id="d", depends_on=[]), task(sla=0.001)], now=now)
     for lease in queue.pop_batch(3, "w", now=now + 1):
@@ -33,7 +33,7 @@ def test_what_happened_in_the_last_hour(queue: FairQueue) -> None:
     assert stats.sla.violated == sum(minute.violated for minute in stats.minutes) >= 1
 
 
-def test_dependencies(queue: FairQueue) -> None:
+def test_the_statistics_count_tasks_that_wait_for_dependencies(queue: FairQueue) -> None:
     now = time.time() - 10  # all of it in minutes that have come
     queue.push_batch(
         [task(task_id="a"), task(depends_on=["a"]), task(depends_on=["a"], task_id="c"), task(depends_on=["c"])],
@@ -48,7 +48,7 @@ def test_dependencies(queue: FairQueue) -> None:
     assert dependencies.resolution.count == 2
 
 
-def test_the_longest_wait_is_found_after_its_promise_was_broken(queue: FairQueue) -> None:
+def test_the_oldest_wait_is_found_after_its_sla_was_missed(queue: FairQueue) -> None:
     now = time.time()
     for age in (90, 80, 70):
         queue.push(task("u", 5, sla=1), now=now - age)
@@ -57,7 +57,7 @@ def test_the_longest_wait_is_found_after_its_promise_was_broken(queue: FairQueue
     assert queue.get_stats().oldest_wait_seconds == pytest.approx(90, abs=3)
 
 
-def test_promises_and_promotions(queue: FairQueue) -> None:
+def test_the_statistics_count_kept_and_missed_sla_and_promotions(queue: FairQueue) -> None:
     now = time.time() - 86_500
     queue.push_batch([task(priority=1), task(priority=2), task(priority=3), task(priority=5, sla=10)], now=now)
     assert replace(queue.get_stats().sla, by_priority={}) == SlaStats(
@@ -71,12 +71,12 @@ def test_promises_and_promotions(queue: FairQueue) -> None:
     assert sum(minute.violated for minute in stats.minutes) == 4
 
 
-def test_depth_by_priority(queue: FairQueue) -> None:
+def test_the_statistics_count_ready_tasks_by_priority(queue: FairQueue) -> None:
     queue.push_batch([task(f"u{n}", priority) for priority in (1, 3, 3, 6, 6, 6) for n in range(2)])
     assert queue.get_stats().depth == {"VERY_LOW": 2, "LOW": 0, "NORMAL": 4, "HIGH": 0, "VERY_HIGH": 0, "CRITICAL": 6}
 
 
-def test_dead_letters_by_type_and_what_became_of_them(queue: FairQueue) -> None:
+def test_the_statistics_count_dead_letters_by_type_and_by_action(queue: FairQueue) -> None:
     now = time.time() - 1000
     queue.push_batch([task(task_id="a"), task(task_id="b"), task(expires_at=now + 10)], now=now)
     for lease in queue.pop_batch(2, "w", now=now):
@@ -135,13 +135,13 @@ def test_percentiles_are_right_to_9_percent(queue: FairQueue, seconds: float) ->
     assert queue.get_stats().run.p99 == pytest.approx(seconds, rel=0.095)
 
 
-def test_percentiles_of_many() -> None:
+def test_percentiles_of_a_histogram_are_the_middles_of_its_buckets() -> None:
     figures = percentiles({0: 90, 40: 8, 80: 2})
     assert figures.count == 100
     assert [round(figure * 1e6) for figure in (figures.p50, figures.p95, figures.p99)] == [1, 1117, 1143480]
 
 
-def test_reading_them_costs_the_same_however_much_there_is(queue: FairQueue, redis: Redis) -> None:
+def test_reading_the_statistics_takes_the_same_commands_for_any_queue_size(queue: FairQueue, redis: Redis) -> None:
     def cost() -> int:
         return commands(redis, queue.get_stats)
 
@@ -179,7 +179,7 @@ def test_the_minutes_may_be_left_out(queue: FairQueue, redis: Redis) -> None:
             queue.get_stats(minutes=wrong)
 
 
-def test_percentiles_of_nothing() -> None:
+def test_percentiles_of_an_empty_histogram_are_empty() -> None:
     assert percentiles({}) == Percentiles()
 
 

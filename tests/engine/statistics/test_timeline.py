@@ -12,7 +12,7 @@ from tests.counting import counted
 from tests.engine.conftest import NOW, push_many, task
 
 
-def test_spans_begin_at_round_times_and_hold_what_happened_in_them(queue: FairQueue) -> None:
+def test_spans_of_the_timeline_begin_at_round_times_and_sum_their_minutes(queue: FairQueue) -> None:
     now = time.time() // 900 * 900 - 3600  # an hour before the span that is going on
     queue.push_batch([task("a", 5), task("a", 5), task("b")], now=now)
     leases = queue.pop_batch(2, "w", lease=3600, now=now + 4)
@@ -33,7 +33,7 @@ def test_spans_begin_at_round_times_and_hold_what_happened_in_them(queue: FairQu
     assert set(activity.wait_by_priority) == {"NORMAL", "VERY_HIGH"}
 
 
-def test_each_minute_is_one_read(queue: FairQueue, redis: Redis) -> None:
+def test_each_minute_of_the_timeline_costs_one_read(queue: FairQueue, redis: Redis) -> None:
     queue.push(task())
     assert counted(redis, lambda: queue.get_activity(1440, 15))["hgetall"]["calls"] == 1440
     assert counted(redis, queue.get_activity)["hgetall"]["calls"] == 60
@@ -88,7 +88,7 @@ def test_a_purge_cancels_what_waits_in_slices(queue: FairQueue) -> None:
     queue.finish(running, now=NOW)
 
 
-def test_a_users_purge_cancels_what_it_has_waiting_in_slices(queue: FairQueue) -> None:
+def test_a_purge_of_a_user_cancels_all_its_waiting_tasks_in_slices(queue: FairQueue) -> None:
     for user in ("a", "b"):
         push_many(queue, user, 600)
         push_many(queue, user, 3, priority=6)
@@ -104,7 +104,7 @@ def test_a_users_purge_cancels_what_it_has_waiting_in_slices(queue: FairQueue) -
     assert queue.get_queue_sizes("b").total == 1334
 
 
-def test_a_users_purge_looks_at_the_tasks_of_others_only_while_it_must(queue: FairQueue, redis: Redis) -> None:
+def test_a_purge_of_a_user_reads_the_tasks_of_others_only_while_necessary(queue: FairQueue, redis: Redis) -> None:
     push_many(queue, "a", 3)
     push_many(queue, "b", 600, execute_after=NOW + 600)
     queue.push_graph([task("b", task_id="first"), *(task("b", depends_on=["first"]) for _ in range(600))], now=NOW)
@@ -117,7 +117,7 @@ def test_a_users_purge_looks_at_the_tasks_of_others_only_while_it_must(queue: Fa
     assert queue.user("a").purge(now=NOW) == 1
 
 
-def test_a_users_purge_finds_what_moved_up_while_it_looked(queue: FairQueue) -> None:
+def test_a_purge_of_a_user_finds_tasks_that_move_while_it_reads(queue: FairQueue) -> None:
     """What others have that depends on a canceled task leaves its place, and the rest is not where it was."""
     mine = [task("a", task_id=f"m{n:03}", depends_on=["first"]) for n in range(40)]
     dependents = [task("b", task_id=f"b{n:03}", depends_on=["m000"]) for n in range(100)]

@@ -68,7 +68,7 @@ def test_tasks_that_are_held_back_count_as_no_wait(queue: FairQueue) -> None:
     assert (history.users, history.medians[-2]) == ([], 0)
 
 
-def test_records_are_bounded(queue: FairQueue, redis: Redis) -> None:
+def test_records_of_the_wait_history_are_bounded(queue: FairQueue, redis: Redis) -> None:
     names = ["\x01" * 200, *(f"{number:03}" + "é" * 120 for number in range(100))]
     begin = begin_of(100)
     queue.push_batch([task(name) for name in names], now=begin)

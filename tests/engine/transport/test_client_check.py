@@ -43,7 +43,7 @@ def test_an_address_is_not_quoted() -> None:
     assert "secret" not in str(raised.value)
 
 
-def test_a_client_of_the_other_kind_is_told_from_ones_own() -> None:
+def test_a_sync_client_for_an_async_queue_is_refused_and_the_reverse() -> None:
     with redis.Redis() as client, pytest.raises(ConfigurationError, match=r"client of redis\.asyncio, .* got redis\."):
         AsyncFairQueue(client)
     with pytest.raises(

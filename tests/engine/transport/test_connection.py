@@ -37,7 +37,7 @@ class Watched(redis_py.Redis):
         return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
 
 
-def test_a_client_with_a_way_of_its_own_is_called_that_way(server: Server, redis: Redis) -> None:
+def test_a_client_that_overrides_its_methods_is_called_through_them(server: Server, redis: Redis) -> None:
     FairQueue(redis).push(task())  # loads the function
     with Watched(unix_socket_path=server.socket) as client:
         client.seen = []
@@ -73,7 +73,7 @@ def test_payloads_are_bytes_with_any_options_of_the_client(
         assert pop(queue).task.payload == "ä\0"
 
 
-def test_one_connection_is_enough_whatever_happens(server: Server, redis: Redis) -> None:
+def test_a_queue_needs_only_one_connection_even_after_errors(server: Server, redis: Redis) -> None:
     """Given back after a reply, after an error, and after the server closed it."""
     with server.client(max_connections=1) as client:
         queue = FairQueue(client)
@@ -85,7 +85,7 @@ def test_one_connection_is_enough_whatever_happens(server: Server, redis: Redis)
         assert queue.get_stats().states["queued"] == 3
 
 
-def test_an_error_among_the_replies_to_several_reads_is_raised_after_the_last_one(server: Server, redis: Redis) -> None:
+def test_an_error_among_several_replies_is_raised_after_the_last_reply(server: Server, redis: Redis) -> None:
     redis.hset("hash", "field", "value")
     redis.set("text", "value")
     right = [("HGETALL", "hash"), ("GET", "text")]
@@ -190,7 +190,7 @@ async def test_a_coroutines_calls_go_over_the_clients_connections(redis: Redis, 
     assert seen == ["FCALL"]
 
 
-async def test_one_connection_is_enough_for_coroutines_whatever_happens(server: Server, redis: Redis) -> None:
+async def test_an_async_queue_needs_only_one_connection_even_after_errors(server: Server, redis: Redis) -> None:
     """Given back after a reply, after an error, after the server closed it, and after the caller was canceled."""
     async with server.async_client(max_connections=1) as client:
         queue = AsyncFairQueue(client)

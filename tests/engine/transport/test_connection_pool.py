@@ -29,7 +29,7 @@ def client(server: Server, redis: Redis) -> Iterator[Any]:
         yield made
 
 
-def test_calls_one_after_the_other_use_one_connection(client: Any, redis: Redis) -> None:
+def test_successive_calls_use_one_connection(client: Any, redis: Redis) -> None:
     others = {connection["id"] for connection in redis.client_list()}
     queue = FairQueue(client)
     queue.push(task())
@@ -107,7 +107,7 @@ async def async_client(server: Server, redis: Redis) -> AsyncIterator[Any]:
         yield made
 
 
-async def test_a_coroutines_calls_one_after_the_other_use_one_connection(async_client: Any, redis: Redis) -> None:
+async def test_successive_calls_of_a_coroutine_use_one_connection(async_client: Any, redis: Redis) -> None:
     others = {connection["id"] for connection in redis.client_list()}
     queue = AsyncFairQueue(async_client)
     await queue.push(task())

@@ -63,7 +63,7 @@ def test_functions_are_loaded_once_and_together(redis: Redis) -> None:
     assert called(redis, "evalsha") == called(redis, "eval") == 0
 
 
-def test_state_of_one_call_is_gone_in_the_next(queue: FairQueue) -> None:
+def test_variables_of_a_function_do_not_survive_its_call(queue: FairQueue) -> None:
     """The server keeps functions with their variables: users, buffers and counters of a call must not."""
     queue.push_batch([task(f"u{i}") for i in range(5)], now=NOW)
     queue.user("u1").pause(now=NOW)
@@ -98,7 +98,7 @@ def test_functions_notice_what_scripts_write(without_functions: Redis, redis: Re
     assert queues[0].check_invariants() == []
 
 
-async def test_so_do_coroutines(without_functions: Redis, server: Server, redis: Redis) -> None:
+async def test_coroutines_without_functions_use_scripts(without_functions: Redis, server: Server, redis: Redis) -> None:
     from redis.asyncio import Redis as Client
 
     client: AsyncRedis = Client(unix_socket_path=server.socket, username="plain", password="x")

@@ -38,7 +38,7 @@ def counts(queue: FairQueue) -> dict[str, int]:
     return {**stats.states, **stats.totals}
 
 
-def test_push(queue: FairQueue) -> None:
+def test_a_repeated_push_has_one_effect_and_the_first_reply(queue: FairQueue) -> None:
     commands = queue._shards.home
     commands.has_written_fingerprint = True  # else the first push writes it before its call
     for made in (task("a"), task("a", task_id="chosen"), task("a", unique_key="k", unique_for=9)):
@@ -48,7 +48,7 @@ def test_push(queue: FairQueue) -> None:
     assert counts(queue)["pushed"] == 3
 
 
-def test_pop(queue: FairQueue) -> None:
+def test_a_repeated_pop_has_one_effect_and_the_first_reply(queue: FairQueue) -> None:
     push_many(queue, "a", 5)
     first, second, leases = repeated(queue, leasing.pop_batch_from_shard(queue._shards.home, Fetch(3, "w"), NOW))
     assert first[5:] == second[5:]
@@ -73,7 +73,7 @@ def test_a_repeated_pop_returns_only_what_is_still_leased(queue: FairQueue) -> N
 
 
 @pytest.mark.parametrize("kind", ["finish", "fail", "later", "dead", "discard", "release", "crash", "poison"])
-def test_settle(queue: FairQueue, kind: str) -> None:
+def test_a_repeated_settle_has_one_effect_and_the_first_reply(queue: FairQueue, kind: str) -> None:
     push_many(queue, "a", 4)
     (lease,) = queue.pop_batch(1, "w", now=NOW)
     outcome = {
@@ -106,7 +106,7 @@ def test_cancel_requeue_and_discard(queue: FairQueue) -> None:
     assert counts(queue)["requeued"] == counts(queue)["discarded"] == 1
 
 
-def test_a_heartbeat_that_told_of_a_canceled_task(queue: FairQueue) -> None:
+def test_a_repeated_heartbeat_returns_the_cancellation_again(queue: FairQueue) -> None:
     (task_id,) = push_many(queue, "a", 1)
     lease = queue.pop("w", now=NOW)
     queue.cancel(task_id, now=NOW)
@@ -116,7 +116,7 @@ def test_a_heartbeat_that_told_of_a_canceled_task(queue: FairQueue) -> None:
     assert queue.heartbeat("w", {}, now=NOW).revoked == []
 
 
-def test_two_outcomes_for_one_lease_count_once(queue: FairQueue) -> None:
+def test_two_different_outcomes_for_one_lease_count_once(queue: FairQueue) -> None:
     push_many(queue, "a", 1)
     (lease,) = queue.pop_batch(1, "w", now=NOW)
     settled = queue.settle([Outcome.finish(lease), Outcome.fail(lease, "x", delay=1)], now=NOW)
@@ -124,7 +124,7 @@ def test_two_outcomes_for_one_lease_count_once(queue: FairQueue) -> None:
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_the_outcome_of_an_earlier_run_takes_nothing_from_that_of_the_present_one(queue: FairQueue, order: int) -> None:
+def test_the_outcome_of_an_earlier_run_does_not_affect_the_present_run(queue: FairQueue, order: int) -> None:
     leases = []
     for number in range(2):
         queue.push(task("a", task_id="x", payload=number), now=NOW)
@@ -157,7 +157,7 @@ def died(queue: FairQueue, **options: Any) -> str:
 
 
 @pytest.mark.parametrize("how", ["push", "push_batch", "push_graph"])
-def test_a_dead_letter_gives_way_to_a_new_task_of_its_id(queue: FairQueue, how: str) -> None:
+def test_a_new_task_with_the_chosen_id_of_a_dead_letter_replaces_it(queue: FairQueue, how: str) -> None:
     """As docs/guides/retries-and-errors.md says: the letter goes, and its history stays."""
     entry = died(queue, user="a", payload=1)
     queue.push(task("a", task_id="waits", depends_on=["x"]), now=NOW)
@@ -181,7 +181,7 @@ def test_a_dead_letter_gives_way_to_a_new_task_of_its_id(queue: FairQueue, how: 
     assert queue.get_task("waits").state is TaskState.QUEUED
 
 
-def test_a_dead_letter_with_an_id_that_was_made_stays(queue: FairQueue) -> None:
+def test_a_repeated_push_with_a_generated_id_leaves_its_dead_letter(queue: FairQueue) -> None:
     made = task("a", max_retries=0)
     queue.push(made, now=NOW)
     queue.fail(pop(queue), "no", now=NOW)
@@ -230,7 +230,7 @@ def test_debounce_keeps_the_last_moment_to_start(queue: FairQueue) -> None:
     assert queue.get_task(in_one.task_id).expires_at == NOW + 40
 
 
-def test_debounce_of_what_waits_for_others(queue: FairQueue) -> None:
+def test_debounced_tasks_that_wait_for_dependencies_keep_the_last_payload(queue: FairQueue) -> None:
     same: dict[str, Any] = {"unique_key": "k", "debounce": 10, "depends_on": ["parent"]}
     queue.push(task("a", task_id="parent"), now=NOW)
     ids = {queue.push(task("a", payload=n, expires_at=NOW + 50 + n, **same), now=NOW + n).task_id for n in range(3)}

@@ -55,7 +55,7 @@ def test_an_acknowledged_push_is_on_a_replica(client: Redis, replica: Server) ->
     assert "confirmations" not in queue.get_stats().totals
 
 
-async def test_so_it_is_for_coroutines(primary: Server, replica: Server) -> None:
+async def test_an_acknowledged_push_of_a_coroutine_is_on_a_replica(primary: Server, replica: Server) -> None:
     async with primary.async_client() as client:
         pushed = await AsyncFairQueue(client, config=PATIENT).push(task(), now=NOW)
         with replica.client() as there:
@@ -65,7 +65,7 @@ async def test_so_it_is_for_coroutines(primary: Server, replica: Server) -> None
             await AsyncFairQueue(client, config=SAFE).push(task(), now=NOW)
 
 
-def test_too_few_replicas_are_an_error_of_its_own(client: Redis, replica: Server) -> None:
+def test_a_push_to_too_few_replicas_raises_its_own_error(client: Redis, replica: Server) -> None:
     queue = FairQueue(client, config=SAFE)
     FairQueue(client, config=PATIENT).push(task(task_id="before"), now=NOW)
     os.kill(replica.pid, signal.SIGSTOP)
@@ -83,7 +83,7 @@ def test_too_few_replicas_are_an_error_of_its_own(client: Redis, replica: Server
     assert [lease.task_id for lease in queue.pop_batch(9, "w", now=NOW)] == ["before", "t"]
 
 
-def test_nobody_is_asked_unless_it_is_wanted(client: Redis) -> None:
+def test_replicas_are_not_waited_for_unless_configured(client: Redis) -> None:
     client.config_resetstat()
     FairQueue(client).push(task(), now=NOW)
     assert "cmdstat_wait" not in client.info("commandstats")
@@ -116,7 +116,9 @@ class TestAnAddressThatMoves:
             address.symlink_to(replica.socket)
             old.replicaof("127.0.0.1", port)
 
-    def test_calls_go_where_it_leads(self, primary: Server, replica: Server, address: Path) -> None:
+    def test_calls_reach_the_new_primary_after_a_failover_of_the_address(
+        self, primary: Server, replica: Server, address: Path
+    ) -> None:
         with redis.Redis(unix_socket_path=str(address)) as client, replica.client() as there:
             queue = FairQueue(client)
             queue.push(task(task_id="before"), now=NOW)
@@ -125,7 +127,9 @@ class TestAnAddressThatMoves:
             assert queue.wait_for_work(1.0)
             assert there.exists("fq:{default:0}:payload:after")
 
-    async def test_so_they_do_of_coroutines(self, primary: Server, replica: Server, address: Path) -> None:
+    async def test_calls_of_coroutines_reach_the_new_primary_after_a_failover(
+        self, primary: Server, replica: Server, address: Path
+    ) -> None:
         async with redis.asyncio.Redis(unix_socket_path=str(address)) as client:
             queue = AsyncFairQueue(client)
             await queue.push(task(task_id="before"), now=NOW)
@@ -134,7 +138,7 @@ class TestAnAddressThatMoves:
             with replica.client() as there:
                 assert there.exists("fq:{default:0}:payload:after")
 
-    def test_so_does_what_was_waiting(self, primary: Server, replica: Server, address: Path) -> None:
+    def test_a_wait_for_work_reaches_a_new_primary(self, primary: Server, replica: Server, address: Path) -> None:
         with redis.Redis(unix_socket_path=str(address)) as client, replica.client() as there:
             queue = FairQueue(client)
             queue.heartbeat("w", {}, now=NOW)

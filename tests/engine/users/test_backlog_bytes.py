@@ -42,7 +42,7 @@ def taken(queue: FairQueue) -> int:
     return queue.user("a").stats(now=NOW).backlog_bytes
 
 
-def test_pushes_beyond_it_are_refused(limited: FairQueue) -> None:
+def test_pushes_beyond_the_limit_of_backlog_bytes_are_refused(limited: FairQueue) -> None:
     queue = limited
     kinds: list[dict[str, Any]] = [{}, {"execute_after": NOW + 9}, {"priority": 6}]
     queue.push_batch([large(**kind) for kind in kinds], now=NOW)
@@ -56,7 +56,7 @@ def test_pushes_beyond_it_are_refused(limited: FairQueue) -> None:
     assert taken(queue) == about(3 * SIZE)
 
 
-def test_many_in_one_call_are_counted_before_they_are_accepted(limited: FairQueue) -> None:
+def test_the_bytes_of_a_bulk_push_are_counted_before_it_is_accepted(limited: FairQueue) -> None:
     with pytest.raises(BacklogFullError, match="7 of 10"):
         limited.push_batch([large() for _ in range(10)], now=NOW)
     assert taken(limited) == about(3 * SIZE)
@@ -92,7 +92,7 @@ def test_every_end_frees_the_bytes(limited: FairQueue) -> None:
     assert taken(queue) == about(0)
 
 
-def test_dead_letters_count_again_when_they_are_requeued(limited: FairQueue) -> None:
+def test_the_bytes_of_a_requeued_dead_letter_count_again(limited: FairQueue) -> None:
     queue = limited
     queue.push(large(), now=NOW)
     queue.fail(pop(queue), "x", retry=False, now=NOW)
@@ -142,7 +142,7 @@ def test_tasks_from_before_the_limit_do_not_count(queue: FairQueue) -> None:
     assert taken(queue) == about(0)
 
 
-def test_recorded_replies_are_kept_for_less_when_they_are_many(queue: FairQueue, redis: Redis) -> None:
+def test_recorded_replies_are_kept_for_a_shorter_time_when_there_are_many(queue: FairQueue, redis: Redis) -> None:
     """32 MB of them at most, but for twice the time for which calls are repeated."""
 
     def kept(now: float) -> int:

@@ -69,7 +69,7 @@ def test_a_result_without_room_is_not_kept(make_queue: MakeQueue) -> None:
     assert kept_results(queue, [finish(queue, "a", 3, "x" * 1200)]) == [True]
 
 
-def test_one_call_may_have_more_results_than_there_is_room(make_queue: MakeQueue) -> None:
+def test_one_call_may_store_more_results_than_the_limit_allows(make_queue: MakeQueue) -> None:
     queue = make_queue(max_result_bytes=6000)
     queue.push_batch([task("a") for _ in range(8)], now=NOW)
     leases = queue.pop_batch(8, "w", now=NOW)
@@ -103,7 +103,7 @@ def test_a_task_with_a_chosen_id_that_runs_again_gives_its_result_up(make_queue:
     assert kept_results(queue, [first, "chosen"]) == [True, True]
 
 
-def test_further_dead_letters_are_kept_in_a_short_form(make_queue: MakeQueue, redis: Redis) -> None:
+def test_dead_letters_beyond_the_limit_are_stored_without_their_payload(make_queue: MakeQueue, redis: Redis) -> None:
     queue = make_queue(max_dead_letters=2)
     complete = [fail(queue, "a", at, payload="p" * 5000) for at in range(2)]
     large = fail(queue, "a", 3, "é" * 5000, payload="p" * 5000)
@@ -122,7 +122,7 @@ def test_further_dead_letters_are_kept_in_a_short_form(make_queue: MakeQueue, re
     assert queue.get_stats().totals["dead_letters_shortened"] == 2
 
 
-def test_a_short_dead_letter_is_requeued_with_its_payload_or_a_new_one(make_queue: MakeQueue) -> None:
+def test_a_dead_letter_without_its_payload_needs_a_new_one_to_be_requeued(make_queue: MakeQueue) -> None:
     queue = make_queue(max_dead_letters=1)
     fail(queue, "b", 0)
     fail(queue, "a", 0)
@@ -165,7 +165,7 @@ def test_a_settle_without_a_large_result_costs_no_command_more(make_queue: MakeQ
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_counters_are_the_sums_of_what_is_stored(make_queue: MakeQueue, redis: Redis, seed: int) -> None:
+def test_counters_of_stored_results_equal_the_stored_sizes(make_queue: MakeQueue, redis: Redis, seed: int) -> None:
     """`check_invariants`, also run by `make_queue` at the end, compares the counters with what is stored."""
     chance = random.Random(seed)
     queue = make_queue(max_result_bytes=7000, max_dead_letters=3, result_ttl=100, failed_ttl=150)

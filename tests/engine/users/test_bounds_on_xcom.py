@@ -71,7 +71,7 @@ def test_a_run_with_tasks_of_other_users_keeps_its_values(make_queue: MakeQueue)
     assert kept(queue, "shared") == [True]
 
 
-def test_the_values_of_a_task_without_a_run_stay_until_it_ends(make_queue: MakeQueue) -> None:
+def test_values_of_a_task_without_a_run_are_kept_until_the_task_ends(make_queue: MakeQueue) -> None:
     queue = make_queue(max_xcom_bytes=1500)
     first = queue.push(task("a"), now=NOW).task_id
     queue.xcom(first, user="a").push("k", LARGE, now=NOW)

@@ -67,7 +67,7 @@ def test_a_sweep_ends_a_pause_and_wakes_workers(queue: FairQueue, handle: Any) -
     assert queue.check_invariants() == []
 
 
-def test_a_resumed_pause_has_no_end_and_a_new_one_replaces_both(queue: FairQueue, handle: Any) -> None:
+def test_a_new_pause_replaces_the_former_note_and_end(queue: FairQueue, handle: Any) -> None:
     handle.pause(note="a", until=NOW + 60, now=NOW)
     handle.resume(now=NOW + 1)
     assert stats_of(handle).pause is None
@@ -141,7 +141,7 @@ class TestWithARate:
         return queue
 
     @pytest.mark.parametrize(("end", "starts"), [(30, 60), (90, 90)])
-    def test_both_are_waited_for(self, queue: FairQueue, end: float, starts: float) -> None:
+    def test_a_paused_user_with_a_rate_waits_for_both(self, queue: FairQueue, end: float, starts: float) -> None:
         queue.user("ann").pause(until=NOW + end, now=NOW + 1)
         for moment in (NOW + 2, NOW + end - 1, NOW + starts - 1):
             queue.sweep(now=moment)

@@ -20,7 +20,7 @@ def push(queue: FairQueue, count: int, now: float = NOW) -> None:
     queue.push_batch([task("a") for _ in range(count)], now=now)
 
 
-def test_no_minute_has_more_starts_than_the_rate_and_one(queue: FairQueue) -> None:
+def test_no_minute_has_more_starts_than_the_rate_plus_one(queue: FairQueue) -> None:
     queue.user("a").set_rate("100/m", now=NOW)
     push(queue, 300)
     starts = [number / 10 for number in range(1300) for _ in range(started(queue, NOW + number / 10))]
@@ -72,7 +72,7 @@ def test_a_rate_that_ends_lets_the_others_start(queue: FairQueue) -> None:
     assert started(queue, NOW) == 4
 
 
-def test_tasks_from_before_a_rate_return_no_tokens_to_it(queue: FairQueue) -> None:
+def test_tasks_started_before_a_rate_was_set_return_no_tokens(queue: FairQueue) -> None:
     push(queue, 50)
     before = queue.pop_batch(10, "w", now=NOW)
     queue.user("a").set_rate("1/m", burst=10, now=NOW + 1)
@@ -97,7 +97,7 @@ PER_SECOND = {"100/m": 100 / 60, "7/s": 7.0, "1/10s": 0.1, "30/m": 0.5}
 @pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in (1, 2, 3))])
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(STEPS)
-def test_any_window_under_any_changes(
+def test_starts_in_any_time_span_stay_within_the_rate_while_rates_change(
     queue: FairQueue, redis: Redis, part: int, steps: list[tuple[str, int] | tuple[str, str, int]]
 ) -> None:
     """Starts from one moment to another are at most the burst and what the rates allowed in between."""

@@ -52,7 +52,7 @@ def hold(queue: FairQueue) -> dict[str, str | None]:
 
 
 class TestWaiting:
-    def test_only_tasks_that_are_ready_count(self, queue: FairQueue) -> None:
+    def test_only_ready_tasks_count_as_waiting(self, queue: FairQueue) -> None:
         push(queue, "later", due=3600)
         push(queue, "tomorrow", 40, due=86_400)
         push(queue, "retrying")
@@ -77,7 +77,7 @@ class TestWaiting:
         started = {lease.task.user_id for lease in queue.pop_batch(100, "w", now=NOW)}
         assert started == {"free"}, "the engine starts exactly what waits"
 
-    def test_nothing_waits_while_the_queue_is_paused(self, queue: FairQueue) -> None:
+    def test_no_task_counts_as_waiting_while_the_queue_is_paused(self, queue: FairQueue) -> None:
         push(queue, "a")
         queue.pause(now=NOW)
         assert (by_user(queue)["a"].held_by, by_user(queue)["a"].waiting) == ("queue_paused", 0)
@@ -113,7 +113,7 @@ class TestShares:
         assert shares["u02"] == pytest.approx(1 / 72)
         assert shares["u01"] == shares["later"] == pytest.approx(1 / 73), "of users that are not active: if they were"
 
-    def test_members_share_what_one_user_of_the_weight_of_their_organization_gets(self, queue: FairQueue) -> None:
+    def test_members_share_the_part_of_a_user_with_their_organization_s_weight(self, queue: FairQueue) -> None:
         for user, weight in (("bob", 1), ("carol", 3)):
             queue.user(user).set_organization("acme", now=NOW)
             queue.user(user).set_weight(weight, now=NOW)
@@ -126,7 +126,7 @@ class TestShares:
         shares = {user.user_id: user.share_if_busy for user in fairness.examined}
         assert shares == pytest.approx({"ann": 0.2, "bob": 0.2, "carol": 0.6})
 
-    def test_a_user_that_only_runs_is_active_until_it_ends(self, queue: FairQueue) -> None:
+    def test_a_user_with_only_a_running_task_is_active_until_the_task_ends(self, queue: FairQueue) -> None:
         push(queue, "a")
         lease = pop(queue)
         assert (queue.fairness().active_users, queue.fairness().running) == (1, 1)
@@ -143,7 +143,7 @@ class TestShares:
         run(queue, "b", 10, at=3 * 3600)
         assert queue.fairness().busy_seconds == pytest.approx(10), "of the last hour"
 
-    def test_nobody_has_received_anything_in_a_new_queue(self, queue: FairQueue) -> None:
+    def test_the_fairness_figures_of_a_new_queue_are_zero(self, queue: FairQueue) -> None:
         fairness = queue.fairness()
         assert (fairness.active_users, fairness.weights, fairness.users, fairness.examined) == (0, 0, 0, [])
         assert (fairness.share_received(0), fairness.oldest_quiet_wait_seconds, fairness.jain_index) == (0, 0, None)
@@ -188,7 +188,7 @@ class TestNoisyAndQuiet:
         queue.user("b").set_weight(1, now=NOW)
         assert queue.fairness().jain_index == pytest.approx(40**2 / (2 * (10**2 + 30**2)))
 
-    def test_a_new_user_does_not_lower_the_index_before_it_has_waited(self, queue: FairQueue) -> None:
+    def test_a_new_user_lowers_the_fairness_index_only_after_it_has_waited(self, queue: FairQueue) -> None:
         for user in ("a", "b"):
             run(queue, user, 10)
             push(queue, user)
@@ -224,7 +224,7 @@ class TestBounds:
         assert fairness.busy_seconds == pytest.approx(30, rel=0.01)
 
 
-def test_by_tasks_the_expected_wait_counts_tasks(make_queue: MakeQueue) -> None:
+def test_the_expected_wait_counts_tasks_if_shares_are_counted_in_tasks(make_queue: MakeQueue) -> None:
     """A user with a few long tasks and one with many short ones, of the same worker time."""
     queue = make_queue(fair_by="tasks")
     run(queue, "long", 60)

@@ -34,7 +34,7 @@ def test_users_with_work_or_settings_come_first_then_who_was_busy_last(mixed: Fa
     assert pages(mixed, limit, busy_first=True) == ["a", "b", "c", "z", "x", "y"]
 
 
-def test_there_may_be_nobody(queue: FairQueue) -> None:
+def test_a_page_of_users_of_an_empty_queue_is_empty(queue: FairQueue) -> None:
     assert queue.users(busy_first=True).items == []
     assert queue.users(busy_first=True).cursor is None
     assert queue.users("0:5", busy_first=True).cursor is None

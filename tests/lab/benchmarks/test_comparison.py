@@ -41,7 +41,7 @@ def test_a_single_task_does_not_wait_behind_a_backlog(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="compares with a commit, and this is no checkout")
 @pytest.mark.slow
-def test_two_versions_are_compared() -> None:
+def test_the_benchmark_compares_the_working_tree_with_another_version() -> None:
     printed = benchmarks("--quick", "imports", "--against", "HEAD", "--pairs", "1", "--own-benchmarks").splitlines()
     assert printed[0].split() == ["figure", "here", "HEAD", "ratio", "spread"]
     assert any(line.startswith("imports: ") for line in printed[1:])
@@ -55,7 +55,7 @@ def test_a_ratio_is_calculated_for_each_round() -> None:
     assert ratios(rounds) == {("worker", "tasks"): [1.1, 0.9]}
 
 
-def test_an_indented_row_is_named_with_the_row_it_belongs_to() -> None:
+def test_an_indented_row_of_a_table_is_named_with_its_parent_row() -> None:
     table = Table("engine")
     table.add("a push", [1.0, 3.0, 2.0], "µs")
     table.add("  server", 5.0, "µs")

@@ -27,7 +27,7 @@ def counted(tmp_path: Path, *processes: list[int]) -> list[int]:
     return list(Runs(str(file), 3).counts)
 
 
-def test_each_run_of_each_task_is_counted_over_all_processes(tmp_path: Path) -> None:
+def test_runs_of_each_task_are_counted_over_all_processes(tmp_path: Path) -> None:
     assert counted(tmp_path, [0, 1, 1]) == [1, 2, 0]
     assert counted(tmp_path, [2, 0], [1, 2]) == [1, 1, 2]
     assert counted(tmp_path, [0] * 300) == [255, 0, 0]
@@ -66,7 +66,7 @@ def test_a_rate_is_that_of_the_middle() -> None:
     assert rate([0.0] * 3 + ends[3:], 4) == 4
 
 
-def test_each_queue_is_sent_tasks_for_some_rounds_of_its_slots() -> None:
+def test_each_benchmarked_queue_gets_enough_tasks_for_several_rounds() -> None:
     for kind in KINDS:
         for name in kind.names(list(PEERS)):
             assert kind.tasks(name) >= 6 * kind.slots

@@ -29,7 +29,7 @@ def campaign(faults: list[str], minutes: float, lua: Path | None = None, seed: i
         return report.result(world, schedule, done, verdict)
 
 
-def test_the_engine_as_it_is_passes() -> None:
+def test_the_unbroken_engine_passes_the_fault_campaign() -> None:
     found = campaign(["child", "server", "scripts"], 0.1)
     assert [line for line in found["violations"] if not line.startswith("recovery")] == []
     assert found["counts"]["finished"] > 100
@@ -70,7 +70,7 @@ def test_faults_that_every_run_must_have_come_early() -> None:
         assert max(place for place, kind in enumerate(steps) if kind in ALWAYS) <= len(steps) / 2 + len(ALWAYS)
 
 
-def test_nobody_speaks_for_a_worker_whose_lease_is_not_over() -> None:
+def test_a_worker_process_that_survives_an_outage_does_not_report_for_another() -> None:
     """While the server was away nobody ended it, so its outcome would rightly be believed."""
     with World(7, lease=30, faults=["child"], rate=20) as world:
         child = eventually(world.fleet.children)[0]

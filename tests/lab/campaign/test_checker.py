@@ -53,7 +53,7 @@ def test_a_second_start_without_a_reason_is_not() -> None:
     assert verdict(start(1), start(2), end(2), tasks=ended(2), history=("canceled",)) == ["unexplained duplicates"]
 
 
-def test_one_reason_does_not_explain_two() -> None:
+def test_a_single_crash_does_not_explain_two_additional_starts() -> None:
     assert verdict(start(1), start(2), start(3), end(3), tasks=ended(3), history=("crashed",)) == [
         "unexplained duplicates"
     ]
@@ -84,11 +84,11 @@ def test_the_outcome_must_be_of_the_newest_lease() -> None:
     assert verdict(start(1), start(2), end(1), tasks=ended(1), history=("lease_ended",)) == ["stale outcomes believed"]
 
 
-def test_an_outcome_that_somebody_else_reported_is_found() -> None:
+def test_an_outcome_reported_under_a_stale_lease_is_found() -> None:
     assert verdict(start(1), end(1), tasks=ended(result={"token": 1, "stale": True})) == ["stale outcomes believed"]
 
 
-def test_one_lease_is_one_start() -> None:
+def test_two_starts_under_one_lease_are_found() -> None:
     assert "one lease, two starts" in verdict(start(1), start(1), end(1), tasks=ended(), history=("crashed",))
 
 
@@ -96,7 +96,7 @@ def test_a_payload_that_changed_is_found() -> None:
     assert verdict(start(1, checksum=8), end(1), tasks=ended()) == ["payload changed"]
 
 
-def test_a_task_that_nobody_asked_for_is_found() -> None:
+def test_a_task_that_was_never_pushed_is_found() -> None:
     assert verdict(start(1), end(1), start(2, "b"), tasks=ended()) == ["invented"]
 
 
@@ -108,7 +108,7 @@ def test_a_retry_that_was_used_for_a_crash_is_found() -> None:
     assert verdict(start(1), end(1), tasks=ended(retry_count=1)) == ["burnt retries"]
 
 
-def test_waits_are_of_what_could_have_been_started_at_once() -> None:
+def test_waits_are_measured_only_for_tasks_that_could_start_at_once() -> None:
     pushes = {
         "a": Push("campaign.work", 7, at=1.0),
         "b": Push("campaign.work", 7, at=1.5),

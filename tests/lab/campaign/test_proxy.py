@@ -39,7 +39,7 @@ def task() -> Task:
 
 @pytest.mark.slow  # 8 seconds
 @pytest.mark.parametrize("mode", [DROP, CUT, SLOW])
-def test_a_push_that_meets_it_has_one_effect(proxy: Proxy, server: Server, mode: str) -> None:
+def test_a_push_through_a_faulty_connection_has_one_effect(proxy: Proxy, server: Server, mode: str) -> None:
     with through(proxy, server, 0.5) as client:
         queue = FairQueue(client)
         with proxy.doing(mode, one_in=3):

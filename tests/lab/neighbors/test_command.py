@@ -68,7 +68,7 @@ def test_a_case_outside_of_its_bound_fails(
     assert words in text
 
 
-def test_a_case_that_fails_is_repeated_only_if_asked_and_says_so(
+def test_a_failed_case_is_repeated_only_on_request_and_both_runs_are_printed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     results = [Felt(3, 9.0, 2, within_bound=False, details="3 extra starts"), Felt(0, 0.1, 0)]

@@ -18,7 +18,7 @@ def test_the_page_has_the_cases_and_no_others() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.neighbor)
-def test_each_cell_is_unaffected_or_bounded_by_a_number(row: page.Row) -> None:
+def test_each_cell_of_the_page_is_unaffected_or_has_a_number(row: page.Row) -> None:
     assert row.bound == page.UNAFFECTED or re.search(r"\d|twice", row.bound)
     assert all(re.fullmatch(r"\d+|\d+\.\d\d s|—", figure) for figure in row[3:])
     is_noticed = row.p99_wait != "—" and float(row.p99_wait.split()[0]) > UNNOTICED_WAIT_SECONDS
@@ -29,7 +29,7 @@ def test_the_page_says_which_wait_is_not_noticed() -> None:
     assert f"no wait of more than {UNNOTICED_WAIT_SECONDS:g} s" in " ".join(page.PAGE.read_text().split())
 
 
-def test_a_new_case_is_added_and_an_old_one_updated() -> None:
+def test_a_new_case_is_added_to_the_page_and_an_old_one_is_updated() -> None:
     text = f"before\n{page.BEGIN}\n{page.END}\nafter\n"
     case = Case("B2", "does a|b", "1 extra start", lambda world: Felt())
     first = page.replaced(text, [page.row_of(case, Felt(1, 0.5, 0))])

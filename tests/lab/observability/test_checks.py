@@ -10,7 +10,7 @@ import pytest
 
 
 @pytest.mark.slow
-def test_all_of_them_pass() -> None:
+def test_all_checks_of_observability_pass() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.lab.observability"],
         cwd=Path(__file__).parents[3],

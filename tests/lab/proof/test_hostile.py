@@ -62,7 +62,7 @@ def queue(own_server: Server, redis: Redis, settings: Settings, monkeypatch: pyt
 
 
 @pytest.mark.slow
-def test_any_bytes_in_a_lease_are_run_or_poison(queue: FairQueue) -> None:
+def test_a_lease_with_any_bytes_runs_or_is_poisoned(queue: FairQueue) -> None:
     @task(name="known")
     def work(*args: Any) -> None: ...
 
@@ -116,7 +116,7 @@ def damage(draw: random.Random, place: tuple[str, bytes, bytes]) -> tuple[Any, .
 
 
 @pytest.mark.slow
-def test_any_bytes_in_the_store_are_an_error_or_harmless(redis: Redis, states: States, config: QueueConfig) -> None:
+def test_any_bytes_in_a_stored_field_are_errors_or_harmless(redis: Redis, states: States, config: QueueConfig) -> None:
     draw, done, refused = random.Random(SEED), 0, 0
     queue = FairQueue(redis, config=config)
     while done < times(SENT):

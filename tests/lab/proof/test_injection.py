@@ -102,7 +102,7 @@ def end_of(scene: Scene, queue: FairQueue) -> object:
         return error
 
 
-def test_every_place_where_a_call_is_written_has_a_scenario_that_comes_to_it(redis: Redis, config: QueueConfig) -> None:
+def test_every_write_call_of_the_scripts_is_reached_by_a_scenario(redis: Redis, config: QueueConfig) -> None:
     client = FailingClient(redis)
     reached: set[str] = set()
     for scenario in SCENARIOS:
@@ -138,7 +138,7 @@ def test_a_scenario_that_ends_anywhere_loses_nothing(
     logger.info("%s", {"scenario": str(scenario), "injections": breaking.broken.total(), "states": breaking.distinct})
 
 
-def test_a_conversion_asked_for_again_after_an_error_is_whole(redis: Redis, config: QueueConfig) -> None:
+def test_a_format_conversion_repeated_after_an_error_is_complete(redis: Redis, config: QueueConfig) -> None:
     """Nobody may work on the queue meanwhile: its format is written last, so nobody can use data that are half converted."""
     client = FailingClient(redis)
 
@@ -188,7 +188,7 @@ def test_a_conversion_asked_for_again_after_an_error_is_whole(redis: Redis, conf
     assert reached >= {place for place in all_places() if place.startswith(CONVERSION)}
 
 
-def test_another_number_of_shards_asked_for_again_after_an_error_holds(redis: Redis, config: QueueConfig) -> None:
+def test_a_resharding_repeated_after_an_error_is_complete(redis: Redis, config: QueueConfig) -> None:
     """Nobody may work on the queue before: it says so itself, by the number that is written down."""
     client = FailingClient(redis)
 

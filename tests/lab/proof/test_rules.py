@@ -119,7 +119,7 @@ SET_BY_LOAD_USER = {
 SAVED_WITH_THE_RECORD = {"mean", "tat"}
 
 
-def test_what_a_call_notes_at_a_user_is_removed_before_the_next_call() -> None:
+def test_temporary_fields_of_a_user_table_are_removed_before_the_next_call() -> None:
     """A function keeps the tables of users. Fields of the record are changed with `set`; `forget_call` removes all others."""
     text = "\n".join(bare((LUA / name).read_text()) for name in FILES)
     assigned = {

@@ -26,7 +26,7 @@ def test_a_task_of_tomorrow_is_handed_out_once_though_leases_are_short(queue: Fa
     assert [lease.task_id for lease in leases] == [task_id]
 
 
-def test_canceling_what_is_not_there_harms_nobody_who_gets_its_id_later(queue: FairQueue) -> None:
+def test_canceling_an_unknown_id_does_not_cancel_a_later_task_with_that_id(queue: FairQueue) -> None:
     """62: a cancellation without a task waited for the next one of that id."""
     with pytest.raises(TaskNotFoundError):
         queue.cancel("invoice-7", now=NOW)
@@ -100,7 +100,7 @@ def test_deploys_cost_no_attempt_however_many_there_are(queue: FairQueue) -> Non
 
 
 @pytest.mark.parametrize("name", ["300000000", "1e5", "9007199254740993", "0x10", "nan", "-0", "00"])
-def test_a_name_that_looks_like_a_number_is_a_text(queue: FairQueue, name: str) -> None:
+def test_a_task_name_that_looks_like_a_number_stays_text(queue: FairQueue, name: str) -> None:
     """106, 108: scripts wrote 300000000 as 3e+8, and half of a task's keys had another name."""
     payload: Any = {"n": [300_000_000, 9_007_199_254_740_993, 2**63, 0.1, 1e22], "empty": [[], {}]}
     queue.push(task(name, task_id=name, payload=payload), now=NOW)
@@ -113,7 +113,7 @@ def test_a_name_that_looks_like_a_number_is_a_text(queue: FairQueue, name: str) 
     assert queue.pop("w", [name], now=NOW) is not None
 
 
-def test_workers_of_one_name_are_different_workers() -> None:
+def test_workers_with_one_name_get_different_ids() -> None:
     """71: a worker that was restarted under its old name kept its predecessor's tasks from being taken back."""
     assert len({new_worker_id("mail") for _ in range(1000)}) == 1000
 

@@ -41,7 +41,7 @@ def test_every_test_that_is_named_exists() -> None:
     assert missing_in(PAGE) == []
 
 
-def test_one_that_does_not_exist_is_found() -> None:
+def test_a_page_that_names_a_missing_test_is_found() -> None:
     assert missing_in("`tests/engine/queue/test_errors.py::test_nothing` `tests/nowhere.py::test_x`") == [
         "tests/engine/queue/test_errors.py::test_nothing",
         "tests/nowhere.py::test_x",

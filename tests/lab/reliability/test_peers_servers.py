@@ -39,7 +39,7 @@ def test_a_silent_server_is_not_waited_for_without_end(make_server: MakeServer) 
         assert queue.check_invariants() == []
 
 
-def test_a_demoted_server_is_a_definite_no_and_a_promoted_one_is_used_again(make_server: MakeServer) -> None:
+def test_a_demoted_server_refuses_clearly_and_is_used_again_after_its_promotion(make_server: MakeServer) -> None:
     """50, 52: an error of a fail-over ended the loop, or the client went on with the wrong server."""
     server = make_server()
     with server.client() as client, server.client() as operator:

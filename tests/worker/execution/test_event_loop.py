@@ -32,7 +32,7 @@ def failures(queue: FairQueue, task_id: str) -> list[Attempt]:
         ("shuts_executor", "RuntimeError: loop.shutdown_default_executor() can't be called in a task"),
     ],
 )
-def test_the_loop_outlives_a_task_that_ends_it(workers: Workers, name: str, error: str) -> None:
+def test_the_event_loop_survives_a_task_that_stops_it(workers: Workers, name: str, error: str) -> None:
     worker = workers.start("--concurrency", "8").wait_ready()
     others = [workers.push("nap_async", 1.0, user=f"user-{number}") for number in range(4)]
     workers.wait_started(4)
@@ -132,7 +132,7 @@ def test_limits_of_others_are_moved_by_the_time_for_which_the_loop_was_blocked(w
     assert workers.states(others) == {TaskState.FINISHED}
 
 
-def test_whoever_cancels_all_coroutines_cancels_only_its_own(workers: Workers) -> None:
+def test_a_task_that_cancels_all_coroutines_cancels_only_its_own(workers: Workers) -> None:
     worker = workers.start("--concurrency", "8").wait_ready()
     others = [workers.push(name, 1.5, user=name, max_retries=0) for name in ("nap_async", "gathers")]
     workers.wait_started(2)

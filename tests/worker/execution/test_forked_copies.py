@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_a_copy_of_a_process_ends_with_it(workers: Workers, end: str) -> None:
+def test_a_forked_copy_of_a_worker_process_ends_with_it(workers: Workers, end: str) -> None:
     worker = workers.start("--concurrency", "2").wait_ready()
     workers.run("forks", 600.0)
     (child,) = worker.children()
@@ -45,7 +45,7 @@ def test_a_copy_that_returns_from_its_task_runs_no_other(workers: Workers) -> No
 
 
 @pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
-def test_a_program_without_a_guard_is_one_worker(workers: Workers, tmp_path: Path, start_method: str) -> None:
+def test_a_program_without_a_main_guard_starts_one_worker(workers: Workers, tmp_path: Path, start_method: str) -> None:
     """A process that is spawned imports the main module, which starts a worker. So does a fork server that replaces another."""
     program = tmp_path / "manage.py"
     program.write_text(

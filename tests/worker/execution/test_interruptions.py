@@ -94,7 +94,7 @@ def test_functions_can_be_traced_after_an_interruption() -> None:
     assert done.stdout.split() == ["interrupted", "traced"]
 
 
-def test_nothing_is_interrupted_but_the_task_that_is_meant() -> None:
+def test_an_interruption_reaches_only_its_own_task() -> None:
     guard = Guard()
     assert not guard.interrupt(SoftTimeLimitExceeded, started=guard.started)
     guard.arm(10.0, 5.0)
@@ -103,7 +103,7 @@ def test_nothing_is_interrupted_but_the_task_that_is_meant() -> None:
     assert not guard.interrupt(SoftTimeLimitExceeded, started=10.0)
 
 
-def test_it_is_interrupted_once() -> None:
+def test_a_task_is_interrupted_only_once() -> None:
     guard, interrupted = Guard(), []
 
     def body() -> str:

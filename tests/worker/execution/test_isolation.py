@@ -95,15 +95,13 @@ def check(redis: Redis, queue: FairQueue, count: int) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_nothing_passes_from_task_to_task(redis: Redis, queue: FairQueue, run_burst: RunBurst, way: str) -> None:
+def test_no_state_passes_from_task_to_task(redis: Redis, queue: FairQueue, run_burst: RunBurst, way: str) -> None:
     push_alternating(queue, EVERYTHING, TASKS)
     run_burst(way)
     check(redis, queue, len(EVERYTHING) * TASKS)
 
 
-def test_nothing_passes_from_task_to_task_in_the_threads_of_the_event_loop(
-    redis: Redis, queue: FairQueue, run_burst: RunBurst
-) -> None:
+def test_no_state_passes_between_tasks_in_loop_threads(redis: Redis, queue: FairQueue, run_burst: RunBurst) -> None:
     push_alternating(queue, ("carry_in_thread",), TASKS)
     run_burst("forked")
     check(redis, queue, TASKS)
@@ -131,7 +129,7 @@ def test_session_variables_stay_in_a_connection_that_is_kept(
 
 
 @pytest.mark.parametrize("way", ["forked", "AsyncWorker"])
-def test_nothing_passes_while_connections_live_as_long_as_by_default(
+def test_no_state_passes_between_tasks_while_connections_stay_open(
     redis: Redis, queue: FairQueue, run_burst: RunBurst, way: str
 ) -> None:
     push_alternating(queue, EVERYTHING, 100)

@@ -26,7 +26,7 @@ async def start(*coroutines: Any) -> tuple[RunningLoop, list[Job]]:
 
 
 @pytest.mark.parametrize("times", [0, 1, 3])
-async def test_it_is_repeated(times: int) -> None:
+async def test_a_lost_cancellation_of_a_coroutine_is_repeated(times: int) -> None:
     received: list[int] = []
 
     async def deaf() -> None:
@@ -51,7 +51,7 @@ async def test_it_is_repeated(times: int) -> None:
         assert caught.value.kind is TaskRevoked
 
 
-async def test_who_tidies_up_is_let() -> None:
+async def test_a_canceled_coroutine_may_finish_its_cleanup() -> None:
     tidied = []
 
     async def careful() -> None:
@@ -78,7 +78,7 @@ async def test_who_tidies_up_is_let() -> None:
         second.result()
 
 
-async def test_nothing_begins_any_more() -> None:
+async def test_no_coroutine_starts_on_a_canceled_loop() -> None:
     loop, _ = await start()
     loop.cancel()
     late = job(asyncio.Event().wait)

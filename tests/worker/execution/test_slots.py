@@ -95,7 +95,7 @@ def convert(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("worker_class", [Worker, AsyncWorker])
-def test_one_slot_runs_tasks_of_all_kinds_in_turn(queue: FairQueue, push: Push, worker_class: type) -> None:
+def test_one_slot_runs_functions_coroutines_and_batches(queue: FairQueue, push: Push, worker_class: type) -> None:
     RAN.clear()
 
     @task(name="function")
@@ -256,7 +256,7 @@ async def test_a_loop_that_gives_everything_back_leaves_slots_to_their_threads()
     assert calls(slots) == {"thread"}
 
 
-async def test_so_does_a_blocked_loop() -> None:
+async def test_a_blocked_loop_leaves_slots_to_their_threads() -> None:
     loop, slots = RunningLoop(), idle_slots()
     loop.serve(slots)
     loop.give_back_waiting()  # when it was found to be blocked
@@ -264,7 +264,7 @@ async def test_so_does_a_blocked_loop() -> None:
     assert calls(slots) == {"thread"}
 
 
-def test_so_does_a_loop_that_the_program_has_closed() -> None:
+def test_a_loop_that_the_program_has_closed_leaves_slots_to_their_threads() -> None:
     async def make() -> RunningLoop:
         return RunningLoop()
 
@@ -280,7 +280,7 @@ class BrokenLoop(LoopThread):
 
 
 @pytest.mark.parametrize("is_too_late", [False, True])
-def test_so_does_a_loop_that_broke(is_too_late: bool) -> None:
+def test_a_loop_that_broke_leaves_slots_to_their_threads(is_too_late: bool) -> None:
     loop, slots = BrokenLoop(close_connections=False), idle_slots()
     if not is_too_late:
         loop.serve(slots)

@@ -9,7 +9,7 @@ from django_fairque.worker.common.status_board import OccupiedSlot, StatusBoard
 from tests.worker.fetching.planners import lease
 
 
-def test_what_runs_can_be_read() -> None:
+def test_the_status_board_lists_running_tasks() -> None:
     status_board = StatusBoard.private(slots=3, shard_count=2)
     assert status_board.list_running() == []
     one, many = lease(), [lease() for _ in range(40)]
@@ -35,7 +35,7 @@ def test_a_batch_that_does_not_fit_is_cut() -> None:
     assert 900 < len(running.tasks) < 5000
 
 
-def test_counts_and_rounds() -> None:
+def test_the_status_board_counts_finished_tasks_and_polls() -> None:
     status_board = StatusBoard.private(slots=1, shard_count=2)
     status_board.add_done(3)
     status_board.add_done(4)

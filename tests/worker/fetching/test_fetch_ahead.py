@@ -30,7 +30,7 @@ def ahead(planner: FetchPlanner) -> FetchCall:
     return call
 
 
-def test_who_has_nothing_to_do_asks_before_there_is_anything() -> None:
+def test_an_idle_planner_requests_tasks_ahead_of_their_push() -> None:
     planner = planner_of(4)
     assert planner.plan_fetch_ahead(0.0) is None, "nobody waits"
     watched(planner, 0.0)
@@ -44,7 +44,7 @@ def test_who_has_nothing_to_do_asks_before_there_is_anything() -> None:
     assert planner.plan_wait(1.0) == 5.0
 
 
-def test_more_than_was_requested_is_fetched_at_once() -> None:
+def test_a_planner_that_got_tasks_ahead_fetches_for_its_free_slots() -> None:
     planner = planner_of(4)
     watched(planner, 0.0)
     call = ahead(planner)
@@ -53,7 +53,7 @@ def test_more_than_was_requested_is_fetched_at_once() -> None:
     assert planned(planner, 1.0).fetch == 4
 
 
-def test_who_runs_something_waits_and_does_not_ask() -> None:
+def test_a_planner_with_a_running_task_requests_no_tasks_ahead() -> None:
     """What it runs may keep the interpreter; others could begin what this one was handed."""
     planner = planner_of(4)
     answer(planner, planned(planner, 0.0), [lease()], 0.0)
@@ -65,7 +65,7 @@ def test_who_runs_something_waits_and_does_not_ask() -> None:
     assert ahead(planner).fetch == 2, "the same wait, now that it has nothing to do"
 
 
-def test_nothing_is_fetched_ahead_that_others_could_start_or_nobody_wants() -> None:
+def test_no_tasks_are_requested_ahead_by_one_of_two_idle_planners() -> None:
     budget = budget_of(4)
     first, second = (FetchPlanner(index, budget) for index in range(2))
     watched(first, 0.0)
@@ -79,7 +79,7 @@ def test_nothing_is_fetched_ahead_that_others_could_start_or_nobody_wants() -> N
 
 
 @pytest.mark.parametrize("seconds", [0.1, 0.7, 1 / 3, 3.0])
-def test_a_wait_ends_when_something_is_due_so_that_a_fetch_lies_behind_it(seconds: float) -> None:
+def test_a_wait_for_work_ends_when_the_next_task_is_due(seconds: float) -> None:
     planner = planner_of()
     now = 1234.1
     answer(planner, planned(planner, now), [], now, look_at=now + seconds)

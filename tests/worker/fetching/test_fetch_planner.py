@@ -17,7 +17,7 @@ from django_fairque.worker.fetching.pace import SECOND_CALL_OUTCOMES, Pace
 from tests.worker.fetching.planners import answer, budget_of, end, lease, planned, planner_of, run_all, short_tasks
 
 
-def test_it_begins_by_asking_for_its_free_slots() -> None:
+def test_a_new_planner_fetches_for_all_its_free_slots() -> None:
     assert planned(planner_of(4), 0.0).fetch == 4
 
 
@@ -33,7 +33,7 @@ def test_an_empty_queue_is_waited_for_and_not_fetched_from_again() -> None:
     assert (call.fetch, call.woken) == (2, True)
 
 
-def test_what_is_due_is_looked_for_when_it_is_due() -> None:
+def test_a_planner_fetches_a_scheduled_task_when_it_is_due() -> None:
     planner = planner_of()
     answer(planner, planned(planner, 0.0), [], 0.0, look_at=0.5)
     assert planner.next_call(0.4) is None
@@ -41,7 +41,7 @@ def test_what_is_due_is_looked_for_when_it_is_due() -> None:
     assert planned(planner, 0.51).fetch == 2
 
 
-def test_looks_that_bring_nothing_become_rarer_and_one_that_brings_something_resets_that() -> None:
+def test_fetches_without_a_result_become_less_frequent_until_one_has_a_result() -> None:
     """Many tasks become due one after the other, and other workers take them."""
     planner, now, looks = planner_of(), 0.0, 0
     answer(planner, planned(planner, now), [], now, look_at=now)
@@ -58,7 +58,7 @@ def test_looks_that_bring_nothing_become_rarer_and_one_that_brings_something_res
     assert planner.seconds_until_due(now + 0.1) <= 0.011
 
 
-def test_a_single_look_that_brings_nothing_delays_no_later_one() -> None:
+def test_a_single_fetch_without_a_result_does_not_delay_the_next() -> None:
     planner = planner_of()
     for now in (0.0, 1.0, 2.0):
         answer(planner, planned(planner, now), [], now, look_at=now + 1.0)
@@ -75,7 +75,7 @@ def test_the_last_outcome_is_not_held_back() -> None:
     assert (len(call.outcomes), call.fetch) == (1, 2)
 
 
-def test_with_long_tasks_only_free_slots_are_filled() -> None:
+def test_only_free_slots_are_filled_if_tasks_are_long() -> None:
     planner = planner_of(4)
     now = 0.0
     answer(planner, planned(planner, now), [lease() for _ in range(4)], now)
@@ -87,7 +87,7 @@ def test_with_long_tasks_only_free_slots_are_filled() -> None:
         answer(planner, call, [lease() for _ in range(call.fetch)], now + 0.001)
 
 
-def test_with_short_tasks_calls_are_made_for_many() -> None:
+def test_a_call_is_made_for_many_outcomes_if_tasks_are_short() -> None:
     planner, now = short_tasks()
     assert 20 <= planner.pace.low_mark < 200
     while len(planner.buffer) > planner.pace.low_mark:
@@ -100,7 +100,7 @@ def test_with_short_tasks_calls_are_made_for_many() -> None:
     assert call.fetch > 20
 
 
-def test_while_a_call_is_on_its_way_another_is_made_for_many_outcomes_only() -> None:
+def test_a_second_call_in_flight_is_made_only_for_many_outcomes() -> None:
     planner, now = short_tasks()
     end(planner, 70)
     first = planned(planner, now)
@@ -124,7 +124,7 @@ def test_while_a_call_is_on_its_way_another_is_made_for_many_outcomes_only() -> 
     assert not planner.pending_calls
 
 
-def test_three_times_the_tasks_that_end_during_a_call_are_fetched_ahead() -> None:
+def test_a_planner_fetches_three_times_the_tasks_that_end_during_a_call() -> None:
     pace = Pace(8)
     for _ in range(200):
         pace.record_round_trip(0.0005)
@@ -158,7 +158,7 @@ def test_outcomes_of_all_tasks_in_hand_are_reported_in_calls_of_a_third() -> Non
     assert len(planned(planner, now).outcomes) == size
 
 
-def test_with_more_slots_than_tasks_ahead_a_call_reports_all_that_have_ended() -> None:
+def test_a_call_reports_all_ended_tasks_if_slots_outnumber_prefetched_tasks() -> None:
     """Coroutines that end together: their slots must not wait for a second call."""
     pace = Pace(150)
     for _ in range(100):
@@ -189,7 +189,7 @@ def test_a_worker_that_stops_reports_all_outcomes_at_once() -> None:
     assert len(planned(planner, now).outcomes) == 200
 
 
-def test_two_calls_ask_together_for_what_there_is_room_for() -> None:
+def test_two_calls_in_flight_request_no_more_tasks_than_fit() -> None:
     planner, now = short_tasks()
     running = list(planner.buffer)
     end(planner, 70)
@@ -250,7 +250,7 @@ def test_an_outcome_does_not_wait_behind_a_full_buffer() -> None:
     assert len(planned(planner, now + OUTCOME_FLUSH_SECONDS).outcomes) == 1
 
 
-def test_what_lies_in_the_buffer_for_long_is_given_back() -> None:
+def test_tasks_that_stay_in_the_buffer_for_long_are_released() -> None:
     planner, now = short_tasks()
     waiting = len(planner.buffer)
     call = planned(planner, now + MAX_BUFFERED_SECONDS + 0.01)
@@ -268,7 +268,7 @@ def test_a_newcomer_goes_before_the_buffer() -> None:
     assert planner.buffer[-1] is old
 
 
-def test_a_batch_waits_until_it_is_full_or_time_is_up() -> None:
+def test_a_batch_starts_when_it_is_full_or_its_wait_is_over() -> None:
     planner = planner_of(2, batch_limits=lambda name: (3, 0.5) if name == "b" else None)
     answer(planner, planned(planner, 0.0), [lease("b"), lease("b")], 0.0)
     assert not planner.buffer
@@ -295,7 +295,7 @@ def test_a_batch_may_gather_for_longer_than_a_lease_may_lie_in_the_buffer() -> N
     )
 
 
-def test_a_failed_call_is_made_again_and_nothing_fetched_until_it_is_known_what_was() -> None:
+def test_a_failed_call_is_repeated_before_the_next_fetch() -> None:
     planner = planner_of(2)
     answer(planner, planned(planner, 0.0), [lease()], 0.0)
     run_all(planner)
@@ -377,13 +377,13 @@ def test_a_draining_planner_gives_back_what_has_not_started_and_fetches_nothing(
     assert planned(planner, 5.2).fetch == 2
 
 
-def test_tasks_that_run_in_separate_processes_take_slots_of_the_process_that_fetched_them() -> None:
+def test_a_task_in_a_separate_process_takes_a_slot_of_its_fetcher() -> None:
     planner = planner_of(3)
     planner.separate = {1, 2}
     assert planned(planner, 0.0).fetch == 1
 
 
-def test_with_all_slots_taken_nothing_is_fetched() -> None:
+def test_a_planner_without_a_free_slot_fetches_no_task() -> None:
     planner = planner_of()
     planner.separate = {1, 2}
     assert planner.next_call(0.0) is None
@@ -451,7 +451,7 @@ class TestShards:
         give(one, planned(one, TURN_CHECK_SECONDS * 2), -1.0, count=0, now=TURN_CHECK_SECONDS * 2)
         assert planned(one, TURN_CHECK_SECONDS * 2).fetch > 0, "somebody came"
 
-    def test_who_is_held_back_is_not_forgotten(self) -> None:
+    def test_a_shard_without_a_turn_is_fetched_from_later(self) -> None:
         one, two = planners_of(slots=9)
         give(two, planned(two, 0.0), 3.0)
         for _ in range(3):
@@ -460,7 +460,7 @@ class TestShards:
             assert not one.is_empty
             one.wait_ended(woken=True)
 
-    def test_one_that_may_not_steal_has_not_found_everything(self) -> None:
+    def test_a_shard_that_may_not_serve_other_users_is_not_reported_as_empty(self) -> None:
         """Somebody of the list may be on the other shard, so nobody else was asked for."""
         budget, order = budget_of(2), ShardSchedulers(2).get_scheduler(["a", "b"], "*", {"a": 0, "b": 1}.__getitem__)
         one, two = (FetchPlanner(index, budget, turn=ShardTurn(order, index)) for index in range(2))
@@ -476,7 +476,7 @@ class TestShards:
         call = planned(one, 0.0)
         assert (call.window.steals, call.fetch) == (True, 2)
 
-    def test_one_that_is_alone_is_not_looked_at(self) -> None:
+    def test_a_single_shard_is_not_checked_for_newcomers(self) -> None:
         planner = planner_of()
         answer(planner, planned(planner, 0.0), [lease(), lease()], 0.0)
         assert planner.next_call(10 * TURN_CHECK_SECONDS) is None

@@ -38,7 +38,7 @@ def call(user: str, name: str, *args: object, depends_on: Sequence[str] = ()) ->
     return Task.create(user, 3, {"args": args, "kwargs": {}}, name=name, depends_on=depends_on)
 
 
-def test_a_burst_does_all_of_it(workers: Workers) -> None:
+def test_a_burst_worker_runs_all_tasks_of_four_shards(workers: Workers) -> None:
     workers.queue.push_batch([call(f"user-{number % 30}", "noop") for number in range(300)])
     first = call(users_of(0, 1)[0], "add", 1, 2)
     chain = [first]
@@ -109,7 +109,7 @@ def test_a_worker_is_steered_through_any_shard(workers: Workers) -> None:
     assert worker.wait() == 0
 
 
-def test_one_that_is_configured_otherwise_does_nothing(workers: Workers) -> None:
+def test_a_worker_with_another_number_of_shards_starts_no_task(workers: Workers) -> None:
     task_id = workers.queue.push(call("ann", "noop")).task_id
     worker = workers.start("--burst", TEST_SHARDS="2")
     assert worker.wait() != 0
@@ -117,7 +117,7 @@ def test_one_that_is_configured_otherwise_does_nothing(workers: Workers) -> None
     assert workers.state(task_id) is TaskState.QUEUED
 
 
-def test_those_of_a_list_come_first_on_whichever_shard_they_are(workers: Workers) -> None:
+def test_users_of_a_worker_s_list_come_first_on_any_shard(workers: Workers) -> None:
     mine, *others = (users_of(shard, 1)[0] for shard in (2, 0, 1, 3))
     tasks = [call(user, "count_me", number) for user in others for number in range(40)]
     tasks += [call(mine, "count_me", number) for number in range(30)]
@@ -130,7 +130,7 @@ def test_those_of_a_list_come_first_on_whichever_shard_they_are(workers: Workers
     assert Counter(started[:34])[mine] == 30, "two slots, each a task ahead"
 
 
-def test_one_of_a_list_that_comes_later_is_soon_next(workers: Workers) -> None:
+def test_a_user_of_a_worker_s_list_who_comes_later_is_served_soon(workers: Workers) -> None:
     mine, *others = (users_of(shard, 1)[0] for shard in (2, 0, 1, 3))
     workers.queue.push_batch([call(user, "nap", 0.02) for user in others for _ in range(200)])
     workers.start("--concurrency", "1", "--users", mine, "--steal", "*", **ENVIRONMENT)

@@ -343,7 +343,7 @@ def test_a_wait_without_a_marker_ends_with_a_fetch_at_the_next_end() -> None:
     assert planned(second, 6.0).fetch == 1
 
 
-def test_a_delayed_task_of_the_second_queue_starts_at_the_next_end_after_it_is_due() -> None:
+def test_a_delayed_task_of_the_second_queue_starts_when_the_next_task_ends() -> None:
     first, second = two_planners()
     end_one(first)
     second.exhausted = False

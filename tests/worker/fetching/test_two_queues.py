@@ -17,9 +17,7 @@ RUN_TIME = 0.05
 
 
 @pytest.mark.parametrize(("slots", "queues"), [(4, ("mail", "default")), (1, ("default", "mail"))])
-def test_tasks_of_the_second_queue_do_not_wait_for_the_first_one(
-    workers: Workers, slots: int, queues: tuple[str, str]
-) -> None:
+def test_two_queues_of_a_worker_share_its_slots(workers: Workers, slots: int, queues: tuple[str, str]) -> None:
     mail = FairQueue(workers.redis, "mail", QueueConfig())
     call = {"args": [RUN_TIME], "kwargs": {}}
     workers.queue.push_batch([Task.create(f"user-{number % 20}", 3, call, name="nap") for number in range(slots * 160)])

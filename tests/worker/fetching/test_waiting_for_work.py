@@ -55,7 +55,7 @@ def test_an_idle_worker_is_handed_a_task_with_its_push(workers: Workers) -> None
     eventually(is_handed_out)  # it may not have begun to wait, or not be known to the server yet
 
 
-def test_a_worker_that_runs_something_is_handed_nothing_before_it_asks(workers: Workers) -> None:
+def test_a_busy_worker_gets_no_tasks_that_it_did_not_request(workers: Workers) -> None:
     """What it runs could hold it up, and another worker could begin the task."""
     worker = workers.start("--concurrency", "4").wait_ready()
     workers.push("nap", 60.0)

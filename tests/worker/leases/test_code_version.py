@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @both_ways
-def test_by_default_it_changes_with_the_code(workers: Workers, tmp_path: Path) -> None:
+def test_the_code_version_of_a_worker_changes_with_the_code(workers: Workers, tmp_path: Path) -> None:
     module = tmp_path / "more_tasks.py"
     text = "from django_fairque import task\n\n@task(name='more')\ndef more() -> int:\n    return {}\n"
     versions: list[str] = []
@@ -43,7 +43,7 @@ def test_a_module_that_can_not_be_read_does_no_harm(workers: Workers, tmp_path: 
     assert all(re.fullmatch("[0-9a-f]{7}", record.info["code_version"]) for record in workers.queue.workers())
 
 
-def test_a_setting_replaces_it(workers: Workers) -> None:
+def test_the_code_version_of_a_worker_can_be_configured(workers: Workers) -> None:
     workers.start(FAIRQUE_CODE_VERSION="v1.2-é <b>").wait_ready()
     eventually(workers.queue.workers)
     assert workers.queue.workers()[0].info["code_version"] == "v1.2-é <b>"

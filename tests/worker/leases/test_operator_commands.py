@@ -45,7 +45,7 @@ def test_a_command_for_an_earlier_worker_of_the_same_id_is_ignored() -> None:
     assert OperatorCommands().new_command("default", WorkerCommand("stop", 5.0)) == ""
 
 
-def test_a_draining_worker_starts_nothing_until_it_is_to_work(workers: Workers) -> None:
+def test_a_draining_worker_starts_no_task_until_it_is_resumed(workers: Workers) -> None:
     worker = workers.start("--concurrency", "1", **LEASE).wait_ready()
     workers.push("nap", 1.5)
     workers.wait_started()

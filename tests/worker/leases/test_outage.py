@@ -101,7 +101,7 @@ def test_a_worker_with_nothing_to_do_does_not_wait_for_a_server_that_is_gone(
         assert "worker process" not in worker.log, "its processes end by themselves"
 
 
-def test_what_can_not_renew_its_leases_does_not_go_on(make_server: MakeServer, tmp_path: Path) -> None:
+def test_a_worker_that_can_not_renew_its_leases_stops_its_tasks(make_server: MakeServer, tmp_path: Path) -> None:
     server = make_server("--appendonly", "yes", "--appendfsync", "always")
     with WorkerProcess(server, tmp_path, lease_seconds="1.5") as worker:
         worker.wait_ready()
@@ -172,7 +172,7 @@ def test_a_burst_waits_for_a_server_that_goes_in_the_middle(make_server: MakeSer
 
 
 @pytest.mark.parametrize(("shards", "seconds"), [(1, 0.0), (4, 12.0)])
-def test_only_where_a_shard_may_hang_is_silence_waited_for(redis: Redis, shards: int, seconds: float) -> None:
+def test_a_worker_waits_for_a_silent_server_only_with_several_shards(redis: Redis, shards: int, seconds: float) -> None:
     """Several queues of one shard each are on one server: if it hangs, nothing is served."""
     queues = [FairQueue(redis, name, QueueConfig(shards=shards)) for name in ("one", "two")]
     outages = Outages([shard for queue in queues for shard in queue.shards])

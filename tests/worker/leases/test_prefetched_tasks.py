@@ -8,7 +8,7 @@ LIMIT = 3
 TASKS = 400
 
 
-def test_they_count_against_the_users_number_of_running_tasks(workers: Workers) -> None:
+def test_prefetched_tasks_count_against_the_user_s_limit_of_running_tasks(workers: Workers) -> None:
     """A worker with one slot runs one task and fetches others ahead: never more than the user may have running."""
     workers.queue.user("ann").set_max_running(LIMIT)
     for _ in range(TASKS):

@@ -38,7 +38,7 @@ def push(queue: FairQueue, name: str, *args: object, user: str = "ann", task_id:
     return queue.push(Task.create(user, 3, {"args": args, "kwargs": {}}, name=name, task_id=task_id)).task_id
 
 
-def test_others_start_at_once_after_a_restart_of_the_server(make_server: MakeServer, tmp_path: Path) -> None:
+def test_tasks_of_other_users_start_at_once_after_a_server_restart(make_server: MakeServer, tmp_path: Path) -> None:
     server = make_server("--appendonly", "yes", "--appendfsync", "always")
     with WorkerProcess(server, tmp_path, "--concurrency", "4", lease_seconds="3") as worker:
         worker.wait_ready()

@@ -207,7 +207,7 @@ def test_the_same_id_in_another_queue_goes_on(
     assert mail.get_task("x").state is TaskState.FINISHED
 
 
-def test_what_was_revoked_before_it_began_does_not_begin(queue: FairQueue, runs: Runs) -> None:
+def test_a_task_that_was_revoked_before_its_start_does_not_run(queue: FairQueue, runs: Runs) -> None:
     ids = [push(queue, "together", name) for name in ("wanted", "canceled", "late")]
     leases = queue.pop_batch(3, "w")
     revoked = RevokedLeases([leases[1].key, LeaseKey(ids[0], leases[0].token + 1)])
@@ -223,7 +223,7 @@ def test_what_was_revoked_before_it_began_does_not_begin(queue: FairQueue, runs:
     assert not revoked & {lease.key for lease in leases}
 
 
-def test_what_is_remembered_of_runs_that_had_ended_does_not_grow_for_ever() -> None:
+def test_the_list_of_revoked_leases_is_bounded() -> None:
     revoked = RevokedLeases()
     for number in range(3 * MAX_REVOKED_LEASES):
         revoked.add_leases([LeaseKey("x", number)])

@@ -93,7 +93,7 @@ def heartbeat(queue: FairQueue) -> Any:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("kind", [Worker, AsyncWorker])
 @pytest.mark.parametrize("loss", ["emptied", "went_back"])
-def test_it_is_announced(
+def test_a_lost_server_state_is_announced_by_a_signal(
     make_server: MakeServer,
     settings: Settings,
     monkeypatch: pytest.MonkeyPatch,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ALERT = Alert("at_risk", 100.0, "default", "t1", "acme", "app.report", Priority.HIGH, deadline=130.0)
 
 
-def test_a_broken_promise_reaches_signals_in_a_child(workers: Workers) -> None:
+def test_a_missed_sla_reaches_signal_receivers_in_a_worker_process(workers: Workers) -> None:
     late = workers.queue.push(Task.create("ann", 3, {"args": [], "kwargs": {}}, name="noop", sla=0.000001)).task_id
     worker = workers.start().wait_ready()
     child = worker.children()[0].pid
@@ -68,7 +68,7 @@ def test_a_schedule_fires_by_itself(workers: Workers) -> None:
     assert workers.queue.get_task(last.task_id).user_id == "ann"
 
 
-def test_mail(settings: Any) -> None:
+def test_alerts_are_sent_in_one_mail_with_a_bounded_number_of_lines(settings: Any) -> None:
     settings.EMAIL_SUBJECT_PREFIX = "[shop] "
     report_alerts([ALERT] * (MAX_ALERTS_PER_EMAIL + 5), ["ops@example.com", "two@example.com"])
     (sent,) = mail.outbox
@@ -78,7 +78,9 @@ def test_mail(settings: Any) -> None:
     assert sent.body.splitlines()[-1] == "and 5 more"
 
 
-def test_what_fails_is_logged_and_the_rest_goes_on(settings: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_while_alerts_are_reported_is_logged_and_the_others_are_sent(
+    settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     if django.VERSION >= (6, 1):
         settings.MAILERS = {"default": {"BACKEND": "nowhere.Backend"}}
     else:
@@ -127,7 +129,7 @@ def test_alerts_announced_after_the_end_are_sent() -> None:
     assert received == [ALERT] * 3
 
 
-def test_who_is_stopping_leaves_alerts_to_the_next(workers: Workers) -> None:
+def test_a_stopping_supervisor_leaves_alerts_to_the_next_worker(workers: Workers) -> None:
     """Its children are leaving: nobody would tell of them."""
     worker = workers.start(FAIRQUE_QUEUE__SWEEP_INTERVAL="0.05", shutdown_timeout="60")
     worker.wait_ready()

@@ -16,7 +16,7 @@ def listen(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "django_fairque.worker")
 
 
-def test_each_task_has_a_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_finished_task_has_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
     done, failed, dead = (lease("mail.send", user) for user in ("ann", "bob", "cid"))
     error = ValueError("first line\nsecond line")
     outcomes = [
@@ -49,7 +49,7 @@ def test_the_tasks_of_a_process_have_a_summary(caplog: pytest.LogCaptureFixture)
     assert len(caplog.records) == 2
 
 
-def test_many_are_summed_up(caplog: pytest.LogCaptureFixture) -> None:
+def test_log_lines_of_many_tasks_are_summed_up(caplog: pytest.LogCaptureFixture) -> None:
     reporter = OutcomeReporter()
     many = [Outcome.finish(lease(), took=0.001) for _ in range(LOG_LINES_PER_SECOND + 450)]
     reporter.report(many, ["finished"] * len(many))

@@ -55,7 +55,7 @@ def texts(queue: FairQueue, task_id: str) -> list[list[str]]:
     return [[line.text for line in log.lines] for log in queue.logs.of_task(task_id)]
 
 
-def test_each_task_has_its_own_lines(queue: FairQueue, push: Push) -> None:
+def test_each_task_captures_its_own_log_lines(queue: FairQueue, push: Push) -> None:
     """Of threads and coroutines at once, and of threads that a task starts in its context."""
 
     @task(name="plain", capture_logs=True)
@@ -98,7 +98,7 @@ async def test_an_async_worker_captures_too(queue: FairQueue, push: Push) -> Non
     assert [texts(queue, task_id)] == [[["high enough"]]]
 
 
-def test_without_such_tasks_there_is_no_handler_and_no_key(queue: FairQueue, push: Push, redis: Redis) -> None:
+def test_tasks_without_captured_logs_need_no_handler_and_no_key(queue: FairQueue, push: Push, redis: Redis) -> None:
     @task(name="plain")
     def plain() -> None:
         log.info("not kept")
@@ -109,7 +109,7 @@ def test_without_such_tasks_there_is_no_handler_and_no_key(queue: FairQueue, pus
     assert not [key for key in redis.keys("*") if b":logs:" in key]
 
 
-def test_what_is_kept_is_bounded_and_the_latest(queue: FairQueue, push: Push) -> None:
+def test_captured_log_lines_are_bounded_and_the_latest_are_kept(queue: FairQueue, push: Push) -> None:
     @task(name="many", capture_logs=True)
     def many() -> None:
         for number in range(5000):
@@ -132,7 +132,7 @@ def test_what_is_kept_is_bounded_and_the_latest(queue: FairQueue, push: Push) ->
     assert len(kept.lines) + kept.omitted == 30
 
 
-def test_any_text_is_kept(queue: FairQueue, push: Push, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_lines_with_any_text_are_captured(queue: FairQueue, push: Push, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logging.root, "handlers", [logging.NullHandler()])  # what pytest captures must be Unicode
 
     class Broken:
@@ -161,7 +161,7 @@ def test_any_text_is_kept(queue: FairQueue, push: Push, monkeypatch: pytest.Monk
     assert queue.get_task(task_id).state.value == "finished"
 
 
-def test_each_attempt_has_its_lines(queue: FairQueue, push: Push) -> None:
+def test_each_attempt_captures_its_own_log_lines(queue: FairQueue, push: Push) -> None:
     @task(name="failing", capture_logs=True)
     def failing() -> None:
         log.info("before the error")
@@ -207,7 +207,7 @@ def test_lines_before_a_time_limit_are_kept(queue: FairQueue, push: Push, monkey
     assert texts(queue, second) == [["begun"]]
 
 
-def test_what_runs_on_after_the_end_is_not_kept(queue: FairQueue, push: Push) -> None:
+def test_log_lines_after_the_end_of_a_task_are_not_captured(queue: FairQueue, push: Push) -> None:
     goes_on = threading.Event()
     children: list[threading.Thread] = []
 
@@ -229,7 +229,7 @@ def test_what_runs_on_after_the_end_is_not_kept(queue: FairQueue, push: Push) ->
     assert texts(queue, task_id) == [["the task"]]
 
 
-def test_lines_of_a_process_that_is_killed_were_sent_while_it_ran(workers: Workers) -> None:
+def test_log_lines_of_a_killed_process_were_sent_while_it_ran(workers: Workers) -> None:
     worker = workers.start("--processes", "1", "--concurrency", "2").wait_ready()
     task_id = workers.push("talks", 60.0, max_deliveries=1)
     eventually(lambda: workers.queue.logs.of_task(task_id))

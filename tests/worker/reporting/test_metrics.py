@@ -36,7 +36,7 @@ def figures(port: int) -> dict[tuple[str, str | None], float]:
     }
 
 
-def test_a_worker_serves_metrics_until_it_stops(workers: Workers) -> None:
+def test_a_worker_serves_metrics_as_long_as_it_runs(workers: Workers) -> None:
     worker = workers.start("--metrics-port", "0", "--processes", "2").wait_ready(2)
     port = port_of(worker)
     assert fetch(port, "/live") == '{"status": "live"}'
@@ -50,7 +50,7 @@ def test_a_worker_serves_metrics_until_it_stops(workers: Workers) -> None:
         socket.create_connection(("127.0.0.1", port))
 
 
-def test_a_worker_tells_of_itself(server: Server, workers: Workers) -> None:
+def test_a_worker_s_metrics_show_its_processes_and_slots(server: Server, workers: Workers) -> None:
     worker = workers.start("--metrics-port", "0", "--processes", "2", "--concurrency", "3").wait_ready(2)
     port = port_of(worker)
     found = eventually(lambda: (now := figures(port))["worker_healthy", None] and now)
@@ -66,7 +66,7 @@ def test_a_worker_tells_of_itself(server: Server, workers: Workers) -> None:
         server.start()
 
 
-def test_a_port_in_use_is_one_clear_line_and_starts_nothing(workers: Workers) -> None:
+def test_a_worker_whose_metrics_port_is_in_use_ends_with_one_line(workers: Workers) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         worker = workers.start("--metrics-port", str(port))

@@ -61,7 +61,7 @@ def _wait_for(path: Path, lines: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["append", pytest.param("fail_and_append", marks=pytest.mark.slow), "append_async"])
-def test_only_the_last_few_tasks_of_a_killed_process_run_again(workers: Workers, tmp_path: Path, name: str) -> None:
+def test_only_the_last_few_tasks_of_a_killed_process_run_twice(workers: Workers, tmp_path: Path, name: str) -> None:
     path = tmp_path / "ended"
     _push(workers.queue, name, path)
     worker = workers.start("--concurrency", str(SLOTS)).wait_ready()

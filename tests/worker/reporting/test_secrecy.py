@@ -42,7 +42,7 @@ RAW = [
 
 
 @pytest.mark.parametrize("signing", ["on", pytest.param("off", marks=pytest.mark.slow)])
-def test_nothing_of_what_tasks_carry_is_logged(make_server: MakeServer, tmp_path: Path, signing: str) -> None:
+def test_payloads_results_and_passwords_are_not_logged(make_server: MakeServer, tmp_path: Path, signing: str) -> None:
     server = make_server("--user", "app", "on", f">{PASSWORD}", "~*", "&*", "+@all")
     url = server.url.replace("unix://", f"unix://app:{PASSWORD}@")
     with server.client() as client:

@@ -173,7 +173,7 @@ async def run_on_a_loop(name: str) -> None:
     await AsyncWorker([name], burst=True, concurrency=2).run()
 
 
-def test_cancel_sends_one_signal(received: list[tuple[str, str, dict[str, Any]]], tasks: dict[str, Any]) -> None:
+def test_a_canceled_task_sends_a_signal(received: list[tuple[str, str, dict[str, Any]]], tasks: dict[str, Any]) -> None:
     result = tasks["good"].enqueue()
     assert result.cancel()
     assert not result.cancel()

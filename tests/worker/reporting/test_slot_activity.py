@@ -54,7 +54,7 @@ def pid_of(queue: FairQueue, worker: str) -> str:
     return {record.worker: record.info["pid"] for record in queue.workers()}[worker]
 
 
-def test_a_process_that_stops_as_it_is_meant_to_is_no_death(workers: Workers) -> None:
+def test_a_process_that_is_replaced_as_configured_is_not_recorded_as_a_death(workers: Workers) -> None:
     for _ in range(3):
         workers.push("add", 1, 1)
     workers.start("--processes", "1", "--max-tasks", "1", lease_seconds="2").wait_ready()

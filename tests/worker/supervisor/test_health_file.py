@@ -102,7 +102,7 @@ def test_the_file_of_another_worker_is_left(tmp_path: Path) -> None:
     assert json.loads(path.read_text()) == content
 
 
-def test_a_link_in_place_of_the_temporary_file_is_not_followed(tmp_path: Path) -> None:
+def test_a_symbolic_link_in_place_of_the_temporary_file_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("precious")
     (tmp_path / f"health.json.{os.getpid()}").symlink_to(tmp_path / "precious")
     HealthFile(tmp_path / "health.json").check()

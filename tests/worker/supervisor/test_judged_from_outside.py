@@ -25,7 +25,7 @@ def let_pass(watch: BoardWatch, start: int, end: int) -> None:
 
 
 class TestWatch:
-    def test_what_is_beyond_its_limit_is_found_whatever_the_process_wrote_of_its_start(self) -> None:
+    def test_a_task_beyond_its_limit_is_found_whatever_start_time_its_process_wrote(self) -> None:
         status_board, watch = watched()
         status_board.begin(1, 0, lease(), 1e9, 10.0)  # a frozen clock may show any time
         let_pass(watch, 1, 15)
@@ -71,7 +71,7 @@ class TestWatch:
 
 
 @pytest.mark.parametrize("how", ["constant clock", "raising clock", "limited memory"])
-def test_later_tasks_end_after_one_has_damaged_its_process(workers: Workers, how: str) -> None:
+def test_later_tasks_end_after_a_task_has_damaged_its_process(workers: Workers, how: str) -> None:
     workers.start("--processes", "1", "--concurrency", "8", lease_seconds="3").wait_ready()
     workers.run("damages_process", how, user="mallory")
     later = [workers.push("nap_lightly", 0.05, user=f"user{number % 5}") for number in range(15)]
@@ -96,9 +96,7 @@ def test_a_process_that_a_signal_has_stopped_is_ended_after_two_leases(workers: 
     assert not psutil.pid_exists(child.pid)
 
 
-def test_a_process_whose_interpreter_is_kept_is_reported_and_keeps_the_limit_of_the_task_that_keeps_it(
-    workers: Workers,
-) -> None:
+def test_a_process_whose_interpreter_is_blocked_is_reported_and_ended_by_the_task_s_limit(workers: Workers) -> None:
     worker = workers.start(
         *("--processes", "1", "--concurrency", "2"), lease_seconds="3", hard_timeout_grace="0.5"
     ).wait_ready()

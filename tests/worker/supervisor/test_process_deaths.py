@@ -32,7 +32,7 @@ def test_a_killed_child_loses_nothing(workers: Workers) -> None:
     assert worker.stop() == 0
 
 
-def test_what_a_killed_child_ran_is_started_again_at_once(workers: Workers) -> None:
+def test_the_task_of_a_killed_child_starts_again_at_once(workers: Workers) -> None:
     workers.start("--processes", "2", "--concurrency", "1", lease_seconds="30").wait_ready(2)
     task_id = workers.push("nap", 1.0)
     ((_, pid),) = workers.wait_started()
@@ -46,7 +46,7 @@ def test_what_a_killed_child_ran_is_started_again_at_once(workers: Workers) -> N
     workers.wait_for(task_id)
 
 
-def test_a_task_that_kills_its_process_is_a_dead_letter_in_the_end(workers: Workers) -> None:
+def test_a_task_that_kills_its_process_ends_as_a_dead_letter(workers: Workers) -> None:
     task_id = workers.push("dies")
     workers.start("--processes", "2", FAIRQUE_QUEUE__MAX_DELIVERIES="3")
     workers.wait_for(task_id, state=TaskState.FAILED)
@@ -56,7 +56,7 @@ def test_a_task_that_kills_its_process_is_a_dead_letter_in_the_end(workers: Work
     workers.run("add", 1, 1)
 
 
-def test_what_only_lay_in_the_buffer_of_a_dead_child_does_not_count_as_crashed(workers: Workers) -> None:
+def test_prefetched_tasks_of_a_dead_child_do_not_count_as_crashed(workers: Workers) -> None:
     worker = workers.start("--concurrency", "2").wait_ready()
     waiting = [workers.push("index", number) for number in range(3)]
     eventually(lambda: workers.state(waiting[2]) is TaskState.STARTED)

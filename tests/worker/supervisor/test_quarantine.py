@@ -27,7 +27,7 @@ MANY = 2000
 
 @pytest.mark.slow
 @both_ways
-def test_only_the_killer_is_poisoned_and_each_innocent_starts_once_more(workers: Workers) -> None:
+def test_only_the_task_that_kills_its_process_is_poisoned_and_the_others_start_once_more(workers: Workers) -> None:
     worker = workers.start("--processes", "1", "--concurrency", "4")
     innocents = [workers.push("nap", 3.0, user=user) for user in ("ann", "bob", "cy")]
     workers.wait_started(3)
@@ -68,7 +68,7 @@ def test_suspects_run_at_the_same_time_in_separate_processes(workers: Workers, t
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no fork server")
-def test_the_death_of_the_fork_server_is_charged_to_one_task(workers: Workers) -> None:
+def test_the_death_of_the_fork_server_is_blamed_on_one_task(workers: Workers) -> None:
     """It ends all processes, also those of suspects, so these run one after the other from then on."""
     worker = workers.start(
         *("--processes", "1", "--concurrency", "4"), FAIRQUE_QUEUE__MAX_DELIVERIES="2", start_method="forkserver"
@@ -83,7 +83,7 @@ def test_the_death_of_the_fork_server_is_charged_to_one_task(workers: Workers) -
     assert [letter.original_task.task_id for letter in workers.queue.dlq.list().items] == [killer]
 
 
-def test_other_tasks_go_on_while_a_suspect_runs(workers: Workers) -> None:
+def test_other_tasks_run_while_a_suspect_runs_alone(workers: Workers) -> None:
     worker = workers.start("--processes", "1", "--concurrency", "2", lease_seconds="3").wait_ready()
     suspect = workers.push("nap", 60.0, user="mallory", timeout=90)
     workers.wait_started(1)
@@ -220,7 +220,7 @@ class TestHardLimits:
 
 
 class TestIsolated:
-    def test_each_run_has_a_process_of_its_own(self, workers: Workers) -> None:
+    def test_each_run_of_an_isolated_task_has_its_own_process(self, workers: Workers) -> None:
         worker = workers.start("--processes", "1", "--concurrency", "2").wait_ready()
         ids = [workers.push("isolated_nap", 0.3, user=user) for user in ("ann", "bob", "cy")]
         workers.wait_for(*ids)
@@ -229,7 +229,7 @@ class TestIsolated:
         assert worker.children()[0].pid not in pids
         assert worker.stop() == 0
 
-    def test_it_goes_on_when_the_process_that_fetched_it_dies(self, workers: Workers) -> None:
+    def test_an_isolated_task_survives_the_death_of_its_fetching_process(self, workers: Workers) -> None:
         worker = workers.start("--processes", "1", "--concurrency", "2").wait_ready()
         task_id = workers.push("isolated_nap", 2.0)
         workers.wait_started()
@@ -238,7 +238,7 @@ class TestIsolated:
         assert len(workers.started()) == 1
         assert workers.queue.history(task_id) == []
 
-    def test_it_takes_a_slot(self, workers: Workers) -> None:
+    def test_an_isolated_task_takes_a_slot(self, workers: Workers) -> None:
         workers.start("--processes", "1", "--concurrency", "1").wait_ready()
         first = workers.push("isolated_nap", 1.0, user="ann")
         workers.wait_started()
@@ -246,7 +246,7 @@ class TestIsolated:
         assert [task_id for task_id, _ in workers.ended()] == [first, second]
 
     @pytest.mark.parametrize("name", ["hungry", "greedy"])
-    def test_more_memory_than_allowed_ends_only_that_task(self, workers: Workers, name: str) -> None:
+    def test_an_isolated_task_with_too_much_memory_is_the_only_one_to_end(self, workers: Workers, name: str) -> None:
         worker = workers.start("--processes", "1", "--concurrency", "4").wait_ready()
         innocent = workers.push("nap", 3.0, user="ann")
         workers.wait_started(1)

@@ -61,7 +61,7 @@ def test_delayed_tasks_do_not_wait_for_a_sweep(workers: Workers) -> None:
     assert max(late) < MAX_SWEEP_INTERVAL_SECONDS / 2
 
 
-def test_an_ended_lease_waits_for_at_most_one_sweep(workers: Workers) -> None:
+def test_a_task_whose_lease_ended_starts_after_at_most_one_sweep(workers: Workers) -> None:
     name = workers.push("noop")
     assert workers.queue.pop("another", lease=1.0) is not None
     workers.start(FAIRQUE_QUEUE__SWEEP_INTERVAL="3600").wait_ready()

@@ -78,14 +78,14 @@ def test_few_tasks_are_given_back_for_each_that_runs(
     assert result.seconds <= 1.2 * users * tasks * run_seconds / (workers * min(slots, users)) + 10
 
 
-def test_suspects_of_one_user_run_at_once_as_many_as_there_are_slots() -> None:
+def test_suspects_of_one_user_run_in_as_many_processes_as_there_are_slots() -> None:
     separate = SeparateTasks(8)
     delays = [separate.add(_task("ann", number, AloneReason.SUSPECT), 0.0) for number in range(9)]
     assert delays == [None] * 8 + [SUSPECT_RETURN_SECONDS]
     assert len(_begun(separate)) == 8
 
 
-def test_of_the_tasks_in_quarantine_one_of_each_user_runs() -> None:
+def test_one_quarantined_task_of_each_user_runs_at_a_time() -> None:
     separate = SeparateTasks(8)
     delays = [separate.add(_task(user, 1), 0.0) for user in ("ann", "bob")]
     assert delays == [None, None]
@@ -96,7 +96,7 @@ def test_of_the_tasks_in_quarantine_one_of_each_user_runs() -> None:
     assert separate.add(_task("ann", 4), 1.0) is None
 
 
-def test_after_the_death_of_the_fork_server_one_suspect_runs_at_a_time() -> None:
+def test_suspects_run_one_at_a_time_after_the_fork_server_died() -> None:
     separate = SeparateTasks(8)
     separate.add(_task("ann", 1, AloneReason.SUSPECT), 0.0)
     (first,) = _begun(separate)
@@ -122,14 +122,14 @@ def _begun(separate: SeparateTasks, now: float = 0.0) -> list[SeparateTask]:
     return begun
 
 
-def test_the_last_one_is_ready_again_after_ten_minutes() -> None:
+def test_the_last_of_very_many_quarantined_tasks_returns_after_ten_minutes() -> None:
     separate = SeparateTasks(8)
     delays = [separate.add(_task("mallory", number), 0.0) for number in range(100_000)]
     assert delays[:2] == [None, SUSPECT_RETURN_SECONDS]
     assert delays[-1] == MAX_SUSPECT_RETURN_SECONDS
 
 
-def test_others_have_room_however_many_one_user_has() -> None:
+def test_quarantined_tasks_of_one_user_leave_room_for_another_user() -> None:
     separate = SeparateTasks(8)
     for number in range(1000):
         separate.add(_task("mallory", number), 0.0)

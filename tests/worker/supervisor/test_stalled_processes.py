@@ -95,7 +95,7 @@ def stop_with_fetched_tasks(
     return ids, fetched
 
 
-def test_a_stopped_process_gives_back_what_it_has_not_begun(workers: Workers) -> None:
+def test_a_stopped_process_returns_tasks_that_it_has_not_started(workers: Workers) -> None:
     worker = workers.start("--processes", "2", "--concurrency", "2").wait_ready(2)
     stopped = worker.children()[0]
     ids, fetched = stop_with_fetched_tasks(workers.queue, workers.redis, stopped, 2)
@@ -117,7 +117,7 @@ def test_a_stopped_process_gives_back_what_it_has_not_begun(workers: Workers) ->
     assert worker.stop() == 0
 
 
-def test_a_process_that_a_regular_expression_blocks_gives_back_what_it_has_not_begun(workers: Workers) -> None:
+def test_a_process_blocked_by_a_regular_expression_returns_tasks_that_it_has_not_started(workers: Workers) -> None:
     worker = workers.start("--processes", "2", "--concurrency", "4", task_timeout="60").wait_ready(2)
     push_short_tasks(workers.queue, users=10, per_user=10, seconds=0.01)
     blocking = workers.push("backtrack", 40, user="mallory")  # for days

@@ -91,7 +91,7 @@ def test_the_project_is_loaded_once(workers: Workers, more_tasks: Path, tmp_path
 
 
 @both_ways
-def test_what_a_process_has_loaded_is_left_out_of_collections(
+def test_objects_loaded_at_the_start_are_left_out_of_garbage_collections(
     workers: Workers, more_tasks: Path, tmp_path: Path, start_method: str
 ) -> None:
     ended = tmp_path / "ended"
@@ -172,7 +172,7 @@ def test_a_signal_to_all_of_its_processes_lets_tasks_end(workers: Workers, start
 
 @forked
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_nothing_is_left_of_it(workers: Workers, number: signal.Signals, start_method: str) -> None:
+def test_a_stopped_worker_leaves_no_fork_server(workers: Workers, number: signal.Signals, start_method: str) -> None:
     worker = workers.start("--processes", "2").wait_ready(2)
     family = [*worker.children(), server_of(worker)]
     worker.send(number)
@@ -181,7 +181,7 @@ def test_nothing_is_left_of_it(workers: Workers, number: signal.Signals, start_m
 
 
 @forked_if_possible
-def test_with_threads_in_it_processes_are_spawned(workers: Workers, more_tasks: Path, start_method: str) -> None:
+def test_a_fork_server_with_threads_spawns_processes(workers: Workers, more_tasks: Path, start_method: str) -> None:
     more_tasks.write_text(
         "import threading\nthreading.Thread(target=threading.Event().wait, name='watcher', daemon=True).start()"
     )
@@ -197,7 +197,7 @@ def test_with_threads_in_it_processes_are_spawned(workers: Workers, more_tasks: 
 
 
 @pytest.mark.parametrize("name", ["os.pidfd_open", "os.memfd_create", "signal.pidfd_send_signal"])
-def test_a_sandbox_that_refuses_what_it_takes_is_noticed(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_sandbox_without_the_needed_system_calls_is_recognized(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     def refused(*_: Any) -> Any:
         raise PermissionError(errno.EPERM, "not permitted")
 
@@ -213,7 +213,7 @@ def serves_forked(queue: FairQueue, push: Push, worker: WorkerProcess) -> bool:
     return {child.ppid() for child in worker.children()} != {worker.pid}
 
 
-def test_processes_are_forked_if_nothing_speaks_against_it(workers: Workers, more_tasks: Path) -> None:
+def test_worker_processes_are_forked_by_default(workers: Workers, more_tasks: Path) -> None:
     more_tasks.write_text("import socket\nLOG = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)")
     worker = workers.start("--processes", "2", TEST_MORE_TASKS=str(more_tasks)).wait_ready(2)
     assert serves_forked(workers.queue, workers.push, worker)
@@ -237,7 +237,7 @@ def test_an_open_connection_is_shared_only_if_forkserver_is_required(
 
 
 @forked_if_possible
-def test_what_the_project_opened_at_import_is_closed(workers: Workers, more_tasks: Path, start_method: str) -> None:
+def test_connections_opened_at_import_are_closed(workers: Workers, more_tasks: Path, start_method: str) -> None:
     more_tasks.write_text(
         """
 from django.db import connection
@@ -290,7 +290,7 @@ def test_changed_code_is_loaded_anew(workers: Workers, more_tasks: Path, start_m
 
 
 @both_ways
-def test_exit_handlers_run(workers: Workers, more_tasks: Path, tmp_path: Path, start_method: str) -> None:
+def test_exit_handlers_run_in_a_process(workers: Workers, more_tasks: Path, tmp_path: Path, start_method: str) -> None:
     ends = tmp_path / "ends"
     more_tasks.write_text(
         f"import atexit, os\natexit.register(lambda: open({str(ends)!r}, 'a').write(f'{{os.getpid()}}\\n'))"

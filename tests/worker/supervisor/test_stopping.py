@@ -31,7 +31,7 @@ def test_a_running_task_may_end_and_the_others_stay(workers: Workers, number: si
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
-def test_what_a_terminal_sends_to_the_group_is_the_supervisors_alone(workers: Workers, number: signal.Signals) -> None:
+def test_a_terminal_s_signal_to_the_group_stops_only_the_supervisor(workers: Workers, number: signal.Signals) -> None:
     worker = workers.start("--processes", "2", "--concurrency", "1").wait_ready(2)
     ids = [workers.push("nap", 1.0) for _ in range(2)]
     workers.wait_started(2)
@@ -42,7 +42,7 @@ def test_what_a_terminal_sends_to_the_group_is_the_supervisors_alone(workers: Wo
     assert "died" not in worker.log
 
 
-def test_what_does_not_end_in_time_is_given_back(workers: Workers) -> None:
+def test_a_task_that_does_not_end_in_time_is_returned_to_the_queue(workers: Workers) -> None:
     worker = workers.start(shutdown_timeout="0.5").wait_ready()
     task_id = workers.push("deaf", 60.0)
     workers.wait_started()

@@ -88,7 +88,7 @@ class TestLists:
             push_many(queue, name, 2)
         assert served(queue.pop_batch(6, "w", users=["a"], steal="*", now=NOW)) == ["a", "a", "b", "x", "b", "x"]
 
-    def test_thousands_of_names_are_two_looks(self, queue: FairQueue, redis: Redis) -> None:
+    def test_a_list_of_thousands_of_members_is_checked_with_few_commands(self, queue: FairQueue, redis: Redis) -> None:
         names = members("g", 2000)
         join(queue, "g", "g.0", "g.1999")
         push_many(queue, "g.1999", 2)
@@ -134,7 +134,7 @@ class TestLooking:
             "none",
         ]
 
-    def test_a_task_of_a_member_says_how_it_stands(self, queue: FairQueue) -> None:
+    def test_the_wait_reason_of_a_member_s_task_names_its_organization(self, queue: FairQueue) -> None:
         join(queue, "g", "a", "b")
         push_many(queue, "alone", 1)
         push_many(queue, "a", 1)
@@ -195,7 +195,7 @@ def test_a_hostile_name_is_a_name_as_any_other(queue: FairQueue, name: str) -> N
 
 class TestBadInput:
     @pytest.mark.parametrize("name", ["", "x" * 257, "\ud800", 7])
-    def test_a_name_that_can_not_be_one(self, queue: FairQueue, name: Any) -> None:
+    def test_an_invalid_organization_name_is_refused(self, queue: FairQueue, name: Any) -> None:
         for call in (lambda: queue.organization(name), lambda: queue.user("a").set_organization(name)):
             with pytest.raises(TaskValidationError, match="organization must be"):
                 call()
@@ -203,6 +203,6 @@ class TestBadInput:
             queue.organization_stats([name])
 
     @pytest.mark.parametrize("weight", [0, -1, 1001, float("nan"), "2", True, None])
-    def test_a_weight_that_can_not_be_one(self, queue: FairQueue, weight: Any) -> None:
+    def test_an_invalid_organization_weight_is_refused(self, queue: FairQueue, weight: Any) -> None:
         with pytest.raises(TaskValidationError, match="weight must be a number from"):
             queue.organization("g").set_weight(weight)

@@ -22,14 +22,14 @@ P = "fq:{default:0}:"
 
 class TestBesideOthers:
     @pytest.mark.parametrize("size", [1, 7, 50])
-    def test_a_hundred_users_of_an_organization_get_what_one_user_gets(self, crowd: FairQueue, size: int) -> None:
+    def test_an_organization_of_a_hundred_users_gets_the_share_of_one_user(self, crowd: FairQueue, size: int) -> None:
         lead = 0
         for _ in range(600 // size):
             for user in served(crowd.pop_batch(size, "w", now=NOW)):
                 lead += 1 if user == "alone" else -1
                 assert abs(lead) <= 1
 
-    def test_its_members_share_what_it_gets(self, crowd: FairQueue) -> None:
+    def test_members_share_the_turns_of_their_organization_equally(self, crowd: FairQueue) -> None:
         got: Counter[str] = Counter()
         for _ in range(40):
             got.update(served(crowd.pop_batch(50, "w", now=NOW)))
@@ -38,7 +38,7 @@ class TestBesideOthers:
         assert max(got.values()) - min(got.values()) <= 1
 
     @pytest.mark.parametrize("seed", range(3))
-    def test_nobody_is_more_than_a_task_ahead_on_either_floor(self, queue: FairQueue, seed: int) -> None:
+    def test_no_user_or_member_is_more_than_a_task_ahead_of_its_peers(self, queue: FairQueue, seed: int) -> None:
         """Users and members that join at random, batches of random size."""
         chance, joined, order = random.Random(seed), dict[str, int](), list[str]()
         organization: dict[str, str] = {}
@@ -83,7 +83,7 @@ class TestBesideOthers:
         got = Counter(served(crowd.pop_batch(200, "w", now=NOW)))
         assert got["alone"] == pytest.approx(50, abs=2)
 
-    def test_charged_by_time_everybody_gets_as_much_of_it(self, make_queue: MakeQueue) -> None:
+    def test_organizations_and_members_get_equal_worker_time_if_fair_by_time(self, make_queue: MakeQueue) -> None:
         queue = make_queue(fair_by="time")
         cost = {"fast": 0.01, "slow": 0.1, "alone": 0.05}
         join(queue, "g", "fast", "slow")
@@ -125,7 +125,7 @@ class TestBesideOthers:
         assert served(queue.pop_batch(2, "w", now=NOW))[0] == "a"
         assert queue.get_queue_sizes("a").ready == 1
 
-    def test_coming_one_by_one_gains_an_organization_nothing(self, queue: FairQueue) -> None:
+    def test_an_organization_whose_members_come_one_by_one_gains_no_advantage(self, queue: FairQueue) -> None:
         """Each time another member, each with one task, when the last has ended."""
         for name in ("x", "y", "z"):
             push_many(queue, name, 400)
@@ -163,7 +163,7 @@ class TestMembers:
         queue.user("paused").resume(now=NOW + 1)
         assert served(queue.pop_batch(9, "w", now=NOW + 1)) == ["paused"] * 3
 
-    def test_an_organization_joined_with_a_backlog_is_its_place_from_then_on(self, queue: FairQueue) -> None:
+    def test_users_with_a_backlog_who_join_an_organization_share_its_turns_at_once(self, queue: FairQueue) -> None:
         for name in ("a", "b", "alone"):
             push_many(queue, name, 100)
         queue.pop_batch(30, "w", now=NOW)
@@ -172,7 +172,7 @@ class TestMembers:
         assert got["alone"] == pytest.approx(40, abs=2)
         assert abs(got["a"] - got["b"]) <= 1
 
-    def test_an_organization_left_with_a_backlog_is_a_share_of_one_s_own(self, crowd: FairQueue) -> None:
+    def test_users_with_a_backlog_who_leave_an_organization_get_their_own_share_at_once(self, crowd: FairQueue) -> None:
         crowd.pop_batch(100, "w", now=NOW)
         join(crowd, None, "crowd.0")
         join(crowd, "other", "crowd.1")
