@@ -31,7 +31,7 @@ class DjangoFairqueConfig(AppConfig):
 
         DEFAULT_KEY.read = _signing_key
         for name in EXTENSIONS:
-            if find_spec(f"django_fairque.{name}") is not None:  # the core runs without
+            if find_spec(f"django_fairque.{name}") is not None:  # extensions may be removed from the package
                 import_module(f"django_fairque.{name}").register()
         autodiscover_modules("tasks")
         autodiscover_modules("events")

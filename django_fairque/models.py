@@ -15,7 +15,7 @@ class Queue(models.Model):
         managed = False
         verbose_name = _("queue")
         verbose_name_plural = _("queues")
-        default_permissions = ("view", "change", "delete")  # see; pause; purge
+        default_permissions = ("view", "change", "delete")  # these permissions allow to see, to pause and to purge
         permissions = (
             ("view_user", "Can see users of queues"),
             ("change_user", "Can pause, weigh and limit users of queues"),

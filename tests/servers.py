@@ -224,7 +224,7 @@ class Server:
             with self.client(socket_timeout=5) as client:
                 client.ping()
                 hello = client.execute_command("HELLO")
-        except (redis.ConnectionError, redis.TimeoutError):  # not up yet, or loading
+        except (redis.ConnectionError, redis.TimeoutError):  # the server is not up yet, or is loading its file
             return False
         except redis.AuthenticationError:
             return True

@@ -14,7 +14,7 @@ DATABASES = {**DATABASES, "other": {"ENGINE": "django.db.backends.sqlite3", "NAM
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 # A transaction of a test must not depend on what testproject happens to choose.
 FAIRQUE = {}
-if "TEST_DATABASE_ENGINE" in os.environ:  # see tests/tools/postgres.py
+if "TEST_DATABASE_ENGINE" in os.environ:  # tests/tools/postgres.py sets this variable
     DATABASES["default"] = {"ENGINE": os.environ["TEST_DATABASE_ENGINE"], "NAME": "fairque"}
 if django.VERSION >= (6, 1):
     MAILERS = {"default": {"BACKEND": "django.core.mail.backends.locmem.EmailBackend"}}

@@ -66,7 +66,7 @@ def build(source: Path, target: Path, kind: str, **variables: str) -> Path:
 
 def unpack(archive_file: Path, target: Path) -> Path:
     with tarfile.open(archive_file) as archive:
-        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2 has none
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2 has no such filter
         archive.extractall(target)
     (folder,) = target.iterdir()
     return folder
@@ -257,7 +257,10 @@ def test_a_project_migrates_sends_and_works(python: Run) -> None:
 @pytest.mark.slow
 def test_a_type_checker_knows_its_types(python: Run) -> None:
     cache = ("--cache-dir", str(python.project / "cache"), "--no-incremental")
-    stubs = ("--ignore-missing-imports", "--disable-error-code=import-untyped")  # Django's own are their affair
+    stubs = (
+        "--ignore-missing-imports",
+        "--disable-error-code=import-untyped",
+    )  # errors inside Django's stubs are ignored
     python("-m", "mypy", "--strict", *cache, *stubs, "bakery")
     for number, line in enumerate(WRONG):
         (python.project / "bakery" / f"wrong{number}.py").write_text(line.replace("; ", "\n") + "\n")

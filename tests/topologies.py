@@ -97,7 +97,9 @@ def join(make_server: MakeServer, member: int, *args: str) -> tuple[int, Server]
         name = client.execute_command("CLUSTER MYID")
         for address in client.execute_command("CLUSTER NODES"):
             with redis.Redis(port=int(address.rpartition(":")[2])) as other:
-                wait_for(partial(_accepts, other, "CLUSTER", "COUNT-FAILURE-REPORTS", name))  # once it knows it
+                wait_for(
+                    partial(_accepts, other, "CLUSTER", "COUNT-FAILURE-REPORTS", name)
+                )  # fails until the nodes have met
     return port, server
 
 

@@ -44,7 +44,7 @@ def runner(task: AnyTask) -> Callable[..., Any]:
     signature = inspect.signature(task.func)
     parameters = list(signature.parameters.values())
     if task.takes_context:
-        del parameters[0]  # callers don't give it
+        del parameters[0]  # callers don't pass the context
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined] # read by inspect.signature
     return run
 

@@ -200,7 +200,7 @@ def _check_unserved_queues(config: FairQueueConfig) -> Iterator[checks.CheckMess
     """Report queues that no worker serves. Only a project that lists its workers declares that there are no others."""
     served = {name for worker in config.workers.values() for name in worker.queues}
     for name in config.queues if config.workers else ():
-        if name not in served and name != "default":  # always declared
+        if name not in served and name != "default":  # the default queue is always declared
             text = f"none of the WORKERS serves the queue {name!r}: its tasks would wait for ever"
             hint = "Name it among the QUEUES of a worker. Silence this number if a worker is started with --queue."
             yield message("fairque.W008", text, hint)

@@ -139,7 +139,7 @@ def _hidden_caches(queue_alias: str | None, mine: RedisConfig, infos: Infos, unt
     mine_run = _runs(infos)
     for alias, cache in redis_caches(queue_alias):
         if shares_database(mine, cache):
-            continue  # reported by `check_caches`
+            continue  # `check_caches` reports the mistake
         try:
             runs = _runs(_infos(cache, until))
         except errors.FairQueueError:  # a cache that is down or refuses access is no mistake here
@@ -234,7 +234,7 @@ def redis_caches(queue_alias: str | None) -> Iterator[tuple[str, RedisConfig]]:
             continue
         try:
             yield alias, resolve_cache(RedisConfig(cache=alias))
-        except errors.ConfigurationError:  # not on Redis
+        except errors.ConfigurationError:  # the cache is not on Redis
             continue
 
 

@@ -298,7 +298,7 @@ def all_layers(overrides: Iterable[Mapping[str, Any]]) -> list[Layer]:
 
 
 def settings_layer() -> Layer:
-    from django.conf import settings  # importable before Django is set up
+    from django.conf import settings  # the module can be imported before Django is set up
 
     layer = Layer()
     value = getattr(settings, "FAIRQUE", None)
@@ -430,7 +430,7 @@ def _duplicate_keys(root: yaml.Node) -> Iterator[str]:
     waiting, seen = [root], set()
     while waiting:
         node = waiting.pop()
-        if id(node) in seen:  # an alias
+        if id(node) in seen:  # YAML aliases lead to the same node
             continue
         seen.add(id(node))
         if isinstance(node, yaml.SequenceNode):

@@ -464,7 +464,7 @@ def create_synchronous_client(client: Any) -> Redis | RedisCluster:
     pool = client.connection_pool
     options = {**_portable(pool.connection_kwargs), **_retry(SYNC), "max_connections": pool.max_connections}
     options["connection_class"] = _synchronous(pool.connection_class)
-    if hasattr(pool, "timeout"):  # a BlockingConnectionPool
+    if hasattr(pool, "timeout"):  # only a BlockingConnectionPool has a timeout
         options["timeout"] = pool.timeout
     if manager := getattr(pool, "sentinel_manager", None):
         of_sentinels = [sentinel.connection_pool.connection_kwargs for sentinel in manager.sentinels]
@@ -669,9 +669,9 @@ def embedded_directory(url: str) -> Path:
     from django.conf import settings
     from django.core.exceptions import ImproperlyConfigured
 
-    from django_fairque.embedded import directory_from_url  # needs redis-py
+    from django_fairque.embedded import directory_from_url  # the embedded server needs redis-py
 
     base = None
-    with suppress(ImproperlyConfigured):  # a script without Django's settings
+    with suppress(ImproperlyConfigured):  # a script may have no Django settings
         base = getattr(settings, "BASE_DIR", None)
     return directory_from_url(url, Path(base or Path.cwd()))

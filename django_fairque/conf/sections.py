@@ -242,7 +242,7 @@ def _webhook_url(value: SecretStr) -> SecretStr:
     try:
         url = urlsplit(text)
         is_right = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
-    except ValueError:  # an invalid port, or brackets
+    except ValueError:  # the port is invalid, or the brackets don't match
         is_right = False
     if not (is_right and re.fullmatch(r"[!-~]+", text)) or "@" in url.netloc or url.fragment:
         raise ValueError(f"expected {WEBHOOK_URL_WORDS}")

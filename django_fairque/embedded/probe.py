@@ -70,7 +70,7 @@ def ping(path: Path, timeout: float) -> PingResult:
         return PingResult.LOADING if str(error).startswith("LOADING") else PingResult.REFUSED
     except (FileNotFoundError, ConnectionRefusedError):
         return PingResult.NOBODY
-    except OSError:  # a time-out, a connection that broke
+    except OSError:  # the read timed out, or the connection broke
         return PingResult.SILENT
     return PingResult.PONG
 
@@ -95,7 +95,7 @@ def status_from_info(unknown: ServerStatus, fields: dict[str, str]) -> ServerSta
         version=fields.get("valkey_version") or fields["redis_version"],
         binary=fields["executable"],
         uptime=int(fields["uptime_in_seconds"]),
-        clients=int(fields["connected_clients"]) - 1,  # not counting this one
+        clients=int(fields["connected_clients"]) - 1,  # the probe's connection is not counted
         memory=int(fields["used_memory"]),
         aof=AofStatus(
             size=int(fields["aof_current_size"]),

@@ -333,14 +333,14 @@ class EmbeddedServer:
 
     def _try_start(self, unreachable: WaitTimer) -> bool | None:
         """Start the server if none lives. False: it ended before it answered. None: there was nothing to do."""
-        self._check_starts_allowed()  # before a directory is made
+        self._check_starts_allowed()  # a refused start must not make a directory
         with self._open(create=True) as directory:
             start_lock = locks.try_lock(directory, locks.START_LOCK)
             if start_lock is None:  # another process is starting the server
                 unreachable.renew()
                 return None
             try:
-                self._check_starts_allowed()  # it may have been retired since
+                self._check_starts_allowed()  # the server may have been retired during the wait
                 server_lock = locks.try_lock(directory, locks.SERVER_LOCK)
                 if server_lock is not None:
                     locks.check_inheritable(directory)
@@ -421,7 +421,7 @@ class EmbeddedServer:
         """Refuse a server that has dropped the lock, as one behind sudo does: the next starter would start a second one."""
         if not locks.is_free(directory) or self._ping() is not PingResult.PONG:
             return
-        with contextlib.suppress(ReplyError, OSError):  # the connection just ends
+        with contextlib.suppress(ReplyError, OSError):  # the server closes the connection without a reply
             send_command(self._socket, "SHUTDOWN", "NOSAVE", timeout=self._timeout)
         raise ConfigurationError(
             f"the server in {self._directory} does not keep the file descriptor it was started with, which is its lock: "

@@ -166,7 +166,7 @@ class Event:
             column = self.column(name)
         except LookupError:
             if is_historical(self.model):
-                return False  # the field was not there then
+                return False  # the model of that migration lacks the field
             raise
         if self.update_fields is not None:
             return bool(self.update_fields & {column.name, column.attname})

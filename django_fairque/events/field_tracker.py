@@ -86,7 +86,7 @@ def _copy_values(instance: Model, attributes: Iterable[str]) -> dict[str, Any]:
 
 def _copy_value(value: Any) -> Any:
     if isinstance(value, FieldFile):
-        return str(value)  # `obj.file.save()` renames it in place
+        return str(value)  # `obj.file.save()` renames the file in place
     return copy.deepcopy(value) if isinstance(value, (dict, list, set, bytearray)) else value
 
 

@@ -112,7 +112,7 @@ def _find_through_relations(through: type[Model]) -> Iterator[Relation]:
         return
     for relation in [relation for some in _watched.values() for relation in some]:
         if relation.through._meta.label == through._meta.label:
-            with suppress(LookupError, FieldDoesNotExist):  # where it was not there yet
+            with suppress(LookupError, FieldDoesNotExist):  # models of earlier migrations may lack the relation
                 model = through._meta.apps.get_model(relation.model._meta.label)
                 field = model._meta.get_field(relation.field.name)
                 yield Relation(relation.target, model, cast("Any", field))

@@ -192,7 +192,7 @@ def plain(value: Any) -> Any:
     """A field's value as JSON has it: keys of objects, UUIDs, numbers and moments as Django's own serialiser writes them."""
     if value is None or isinstance(value, (str, int, float, bool, list, dict)):
         return value
-    if isinstance(value, tuple):  # a key of several parts
+    if isinstance(value, tuple):  # a composite primary key is a tuple
         return tuple(map(plain, value))
     from django.core.serializers.json import DjangoJSONEncoder
     from django.db.models import Model

@@ -205,7 +205,7 @@ def _open_span(
         raise
     except BaseException as error:
         failure = type(error).__qualname__
-        with suppress(Exception):  # attributes of the error may raise
+        with suppress(Exception):  # reading attributes of the error may raise
             span.record_exception(error)
         span.set_attribute("error.type", failure)
         span.set_status(otel.Status(otel.StatusCode.ERROR, f"{failure}: {get_message(error)}"))

@@ -34,7 +34,7 @@ from django_fairque.worker.common.log import printable
 try:
     from sentry_sdk import traces as streamed
     from sentry_sdk.tracing_utils import has_span_streaming_enabled
-except ImportError:  # a version without streamed spans
+except ImportError:  # older versions have no streamed spans
 
     def has_span_streaming_enabled(options: dict[str, Any] | None) -> bool:  # noqa: ARG001
         return False

@@ -120,7 +120,7 @@ def _post(webhook: WebhookConfig, body: bytes) -> None:
     except FutureTimeoutError:
         connected = connection.sock
         if connected is not None:
-            with suppress(OSError):  # it has ended meanwhile
+            with suppress(OSError):  # the process has ended in the meantime
                 connected.shutdown(socket.SHUT_RDWR)
         raise WebhookError(f"no answer within {WEBHOOK_DEADLINE_SECONDS:g} s") from None
     except Exception as error:  # noqa: BLE001 - the client may raise anything for a bad answer

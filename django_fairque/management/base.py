@@ -130,7 +130,7 @@ class PrintingCommand(BaseCommand):
         open_what_is_closed()
         if os.environ.get("NO_COLOR") and not options.get(
             "force_color"
-        ):  # https://no-color.org; Django does not read it
+        ):  # Django does not read NO_COLOR (https://no-color.org)
             options["no_color"] = True
         super().__init__(*args, **options)
 

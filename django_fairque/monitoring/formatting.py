@@ -96,7 +96,7 @@ def _digits(value: float) -> str:
     if abs(value) >= 100:
         return f"{value:,.0f}"
     if 0 < value < 0.001:
-        return "<0.001"  # not 1e-05
+        return "<0.001"  # exponents such as 1e-05 are hard to read
     return f"{value:.3g}"
 
 

@@ -165,7 +165,7 @@ def is_migrated() -> bool:
 
     try:
         return any(OutboxEntry._meta.db_table in connections[alias].introspection.table_names() for alias in outboxes())
-    except DatabaseError:  # it can't be reached now
+    except DatabaseError:  # the database can't be reached now
         return True
 
 
@@ -239,7 +239,7 @@ class _Relay:
             if len(entries) == 1:
                 self._step_aside(rows[0], error)
                 return
-            for entry in entries:  # it is one of them
+            for entry in entries:  # the row that failed is in this slice
                 self._deliver(queue, [entry])
         else:
             if whole:
@@ -267,7 +267,7 @@ class _Relay:
         self._done.pushed.append((queue, tasks, results))
         try:
             self._queue_of(queue).forget_delivered([task.task_id for task in tasks])
-        except FairQueueError as error:  # it ends by itself some day
+        except FairQueueError as error:  # an outage of the server ends by itself
             logger.debug("what was delivered to queue %s is remembered for longer: %s", queue, error)
 
     def _stop(self, rows: Sequence[OutboxEntry], error: FairQueueError) -> None:

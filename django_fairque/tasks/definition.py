@@ -131,7 +131,7 @@ class Sendable(Composable, Generic[P, R_co]):
             return None
         positional = [parameter.name for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
         required = {parameter.name for parameter in parameters if parameter.default is parameter.empty}
-        least = len(required) if required <= set(positional) else len(positional) + 1  # required ones come first
+        least = len(required) if required <= set(positional) else len(positional) + 1  # required parameters come first
         return positional, least, required, {parameter.name for parameter in parameters}
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -187,7 +187,7 @@ class Sendable(Composable, Generic[P, R_co]):
         object.__setattr__(other, "options", change_options(self.options, options, SENDABLE, f"{self.name}.using()"))
         return other
 
-    @overload  # for coroutine functions
+    @overload  # this overload is for coroutine functions
     def enqueue(self: Sendable[P, Coroutine[Any, Any, V]], *args: P.args, **kwargs: P.kwargs) -> TaskResult[V]: ...
     @overload
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskResult[R_co]: ...
@@ -439,7 +439,7 @@ class Sendable(Composable, Generic[P, R_co]):
     def _pair(self, call: object) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if isinstance(call, (tuple, list)) and len(call) == 2:
             args, kwargs = call
-            if type(args) is tuple and type(kwargs) is dict:  # usually
+            if type(args) is tuple and type(kwargs) is dict:  # the types are exact in nearly all calls
                 return args, kwargs.copy()
             is_sequence = isinstance(args, (tuple, list, Sequence)) and not isinstance(args, (str, bytes))
             if is_sequence and isinstance(kwargs, (dict, Mapping)):  # the usual classes first, which is faster

@@ -81,7 +81,7 @@ def prepare(lease: Lease, services: Services) -> Run | Outcome:
             return Outcome.release(lease, delay=signing.MISMATCH_DELAY_SECONDS)
         signing.log_refused(services.queue, lease.task_id, error)
         return Outcome.poison(lease, error.with_traceback(None))
-    except (TaskSerializationError, ValueError) as error:  # a damaged record: see Lease
+    except (TaskSerializationError, ValueError) as error:  # a damaged record raises these errors (see Lease)
         return Outcome.poison(lease, error.with_traceback(None))
     return Run(lease, definition, services, args, kwargs, get_time_limit(timeout, definition, services))
 

@@ -95,7 +95,7 @@ class ValueType:
 def _is_same(value: Any, again: Any) -> bool:
     if getattr(type(value), "__eq__", None) is object.__eq__:
         return type(value) is type(again)  # without __eq__ two objects are never equal
-    if isinstance(value, tuple) and isinstance(again, list):  # both are a Sequence
+    if isinstance(value, tuple) and isinstance(again, list):  # a tuple and a list are both a Sequence
         value = list(value)
     try:
         return bool(value == again) or bool(_in_utc(value) == _in_utc(again))
@@ -226,7 +226,8 @@ def is_json(hint: Any) -> bool:
         return True
     if hint in (typing.NoReturn, inspect.Parameter.empty, None):
         return True
-    alias = getattr(hint, "__supertype__", None) or getattr(hint, "__value__", None)  # NewType; a `type` statement
+    # A NewType has `__supertype__`, a `type` statement `__value__`.
+    alias = getattr(hint, "__supertype__", None) or getattr(hint, "__value__", None)
     if alias is not None and not isinstance(hint, type):
         return is_json(alias)
     if dict in getattr(hint, "__mro__", ()) and hasattr(hint, "__total__"):

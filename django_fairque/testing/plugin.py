@@ -34,7 +34,7 @@ def pytest_unconfigure() -> None:
 def _fairque_enqueued_is_empty() -> None:
     """Remove the tasks of the previous test."""
     capture = sys.modules.get("django_fairque.testing.capture")
-    if capture is not None:  # otherwise nothing was captured yet
+    if capture is not None:  # no capture exists before the first enqueue
         capture.enqueued.begin()
 
 

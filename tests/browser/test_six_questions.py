@@ -104,7 +104,7 @@ def queue(filled: FilledQueue, settings: Settings) -> FairQueue:
 def answer(page: Page, name: str, selector: str, **query: str) -> str:
     """The visible text of the element that answers a question, on a page that was opened at most `MOST_SECONDS` before."""
     url = reverse(f"admin:django_fairque_{name}", query=query)
-    page.goto(url)  # imports, and compiles templates
+    page.goto(url)  # the first request imports modules and compiles templates
     found, took = page.locator(selector), []
     for _ in range(TRIES):
         began = time.monotonic()

@@ -58,7 +58,7 @@ def test_the_deployment_check_reports_options_of_the_server_that_can_lose_tasks(
     (message,) = check(at(fit), deploy=True)
     assert ids([message]) == [number]
     assert message.msg.startswith(f"unix://{fit.socket}?db=0: ")
-    assert check(at(fit)) == []  # nothing is asked
+    assert check(at(fit)) == []  # a check without --deploy asks no server
 
 
 def test_a_key_of_producers_that_the_settings_do_not_have(check: Check, fit: Server, settings: Settings) -> None:

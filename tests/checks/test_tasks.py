@@ -76,7 +76,7 @@ class TestDuplicates:
         assert message.msg.startswith("two functions are registered as the task 'shop_tasks.work': shop_tasks.work (")
         assert "shop_tasks.py:3) and shop_tasks.work (" in message.msg
         assert message.msg.endswith("shop_tasks.py:7)")
-        assert registry.find("shop_tasks.work") is module.work  # as in the module itself
+        assert registry.find("shop_tasks.work") is module.work  # the registry has the module's own function
 
     def test_a_function_that_makes_two_tasks_of_one_name_is_an_error(self, check: Check, source: Source) -> None:
         source.load(FACTORY)

@@ -58,7 +58,7 @@ class TestQueues:
             ({"a": {"QUEUES": ["default", "mail"]}}, []),
             ({"a": {}, "b": {"QUEUES": ["mail"]}}, []),
             ({"a": {}}, ["W008"]),
-            ({"a": {"QUEUES": ["mail"]}}, []),  # default is declared by nobody
+            ({"a": {"QUEUES": ["mail"]}}, []),  # the default queue needs no declaration
         ],
     )
     def test_queues_without_a_worker_are_warnings(

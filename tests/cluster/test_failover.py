@@ -102,7 +102,7 @@ def test_other_shards_are_served_while_one_primary_is_down(six: Six, run_worker:
     url = f"redis://127.0.0.1:{alive[0]}"
     with run_worker(url, **LEASES) as worker, safe_queue(url) as queue:
         worker.wait_ready()
-        for user in (*users, *users_of(six, victim)):  # all are at work
+        for user in (*users, *users_of(six, victim)):  # all processes are at work
             queue.push(Task.create(user, 3, {"args": [], "kwargs": {}}, name="noop"))
         eventually(partial(is_done, queue))
         six.nodes[replica].kill()

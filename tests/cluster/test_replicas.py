@@ -30,7 +30,7 @@ def is_on_the_replica(six: Six, user: str, task_id: str) -> bool:
         return f"fq:{{default:{shard}}}:payload:{task_id}".encode() in there.keys("*:payload:*")
 
 
-@pytest.mark.slow  # a cluster with replicas
+@pytest.mark.slow  # the test starts a cluster with replicas
 def test_an_acknowledged_push_is_on_a_replica(six: Six) -> None:
     with RedisConfig(url=six.url(), cluster=True).create_redis_client() as client:
         queue = FairQueue(client, config=SAFE)

@@ -74,7 +74,7 @@ def test_a_long_topic_takes_no_longer(run: Run) -> None:
         run("fairque_docs", "qzx " * 100_000)
 
 
-@pytest.mark.slow  # 7 seconds
+@pytest.mark.slow  # the test takes 7 seconds
 def test_every_message_is_found_by_its_text() -> None:
     lost = []
     for message in messages():

@@ -195,7 +195,7 @@ def test_a_terminal_is_written_over_line_by_line(queue: FairQueue, server: Serve
         while b"\x1b[J" not in seen:
             seen += os.read(ours, 4096)
         assert re.match(rf"\x1b\[H{TIME}\x1b\[K\r\nqueue 'default'", seen.decode())
-        assert b"\x1b[2J" not in seen  # which would flicker
+        assert b"\x1b[2J" not in seen  # clearing the screen would flicker
         assert seen.count(b"\n") <= 23  # of a terminal of 24 lines
         assert interrupted(child) == (0, "")
     os.close(ours)

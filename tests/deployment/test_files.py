@@ -120,7 +120,7 @@ def test_probes_name_a_host_that_is_allowed() -> None:
     for name in ("livenessProbe", "readinessProbe"):
         probe = container("shop-web")[name]
         assert next(header["value"] for header in probe["httpGet"]["httpHeaders"] if header["name"] == "Host") in hosts
-        assert probe["timeoutSeconds"] > 2  # a page's own limit
+        assert probe["timeoutSeconds"] > 2  # a page gives up after 2 seconds
     assert "localhost" in files.compose()["services"]["web"]["environment"]["ALLOWED_HOSTS"].split(",")
 
 
@@ -139,7 +139,9 @@ def test_selectors_choose_what_is_there() -> None:
             chosen = spec["podSelector"]["matchLabels"].items()
             assert any(chosen <= label.items() for label in labels.values())
     target = files.resource("HorizontalPodAutoscaler", "shop-worker")["spec"]["scaleTargetRef"]
-    assert files.resource(target["kind"], target["name"])["spec"].get("replicas") is None  # two would argue about it
+    assert (
+        files.resource(target["kind"], target["name"])["spec"].get("replicas") is None
+    )  # the autoscaler sets the number
 
 
 def test_secrets_have_the_names_that_the_settings_read() -> None:

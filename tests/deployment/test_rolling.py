@@ -71,7 +71,7 @@ def test_a_task_unknown_to_older_workers_waits_for_a_newer(queue: FairQueue, old
     assert "no task named 'brand_new'" in queue.history(task_id)[0].error
     newer.worker().wait_ready()
     assert before.stop() == 0
-    assert queue.run_now(task_id) == 1  # instead of half a minute
+    assert queue.run_now(task_id) == 1  # the retry would wait for half a minute
     eventually(lambda: queue.get_task(task_id).state is TaskState.FINISHED)
     assert queue.get_task(task_id).result == "done"
     assert queue.dlq.list().items == []

@@ -67,7 +67,7 @@ def test_the_settings_pass_on_the_server_of_the_compose_file(make_server: MakeSe
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow  # 6 seconds
+@pytest.mark.slow  # the test takes 6 seconds
 def test_the_settings_fail_the_check_on_a_server_without_persistence(make_server: MakeServer, tmp_path: Path) -> None:
     done = check(make_server(), tmp_path, "check", "--deploy", "--tag", "fairque", "--fail-level", "WARNING")
     assert done.returncode == 1

@@ -46,7 +46,7 @@ class Example:
         code = compile(source, str(self.page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
         if code.co_flags & inspect.CO_COROUTINE:
             with pytest.MonkeyPatch.context() as patch:
-                patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")  # as at a prompt
+                patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")  # a prompt allows the same
                 asyncio.run(_to_its_end(eval(code, names)))
         else:
             exec(code, names)

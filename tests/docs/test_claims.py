@@ -17,7 +17,7 @@ CLAIMS = re.findall(r"^\| (.+) \| \[\w+\]\((\S+)\) \| (.+) \|$", PAGE.read_text(
 
 def test_the_page_of_claims_has_enough_rows_and_each_is_read() -> None:
     assert len(set(CLAIMS)) >= FEWEST_CLAIMS
-    assert len(CLAIMS) == PAGE.read_text().count("\n| ") - 1  # the head of the table
+    assert len(CLAIMS) == PAGE.read_text().count("\n| ") - 1  # one row is the head of the table
 
 
 @pytest.mark.parametrize(("claim", "page", "tests"), CLAIMS)

@@ -67,7 +67,12 @@ def test_the_examples_of_a_page_run_without_an_error(
     page: Path, queue: FairQueue, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names: dict[str, Any] = {"__name__": f"shop.{page.stem.replace('-', '_')}", "os": os}
-    names |= {"FAIRQUE": {}, "CACHES": {}, "INSTALLED_APPS": [], "SILENCED_SYSTEM_CHECKS": []}  # as settings have them
+    names |= {
+        "FAIRQUE": {},
+        "CACHES": {},
+        "INSTALLED_APPS": [],
+        "SILENCED_SYSTEM_CHECKS": [],
+    }  # a settings module has them
     for variable in re.findall(r'os\.environ\["(\w+)"\]', page.read_text()):
         monkeypatch.setenv(variable, "a-secret-of-the-readers")
     if stage := STAGES.get(blocks.name(page)):
@@ -120,7 +125,10 @@ class TestTheMechanism:
         (example,) = self.found("\n\n```python\n1 / 0\n```\n")
         with pytest.raises(ZeroDivisionError) as error:
             example.run({})
-        assert (Path(error.traceback[-1].path).name, error.traceback[-1].lineno) == ("a.md", 3)  # lines from 0
+        assert (Path(error.traceback[-1].path).name, error.traceback[-1].lineno) == (
+            "a.md",
+            3,
+        )  # doctest counts lines from 0
 
     def test_examples_may_use_await(self) -> None:
         (example,) = self.found("```python\nimport asyncio\nx = await asyncio.sleep(0, 5)\n```\n")

@@ -183,7 +183,7 @@ def test_the_examples_of_schedules_work_as_described(project: Project) -> None:
     queue.schedules.run_now("refresh")
     first = queue.pop("w", users=["refresh"])
     assert first is not None
-    queue.schedules.run_now("refresh")  # one runs, one waits
+    queue.schedules.run_now("refresh")  # one task runs and one waits
     assert queue.pop("w", users=["refresh"]) is None
     with pytest.raises(BacklogFullError):
         queue.schedules.run_now("refresh")
@@ -338,7 +338,7 @@ def test_the_examples_of_servers_run(project: Project) -> None:
 def test_the_examples_of_monitoring_work_as_described(
     project: Project, mailoutbox: list[Any], settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings.MAILERS = {"default": {"BACKEND": "django.core.mail.backends.locmem.EmailBackend"}}  # from Django 6.1 on
+    settings.MAILERS = {"default": {"BACKEND": "django.core.mail.backends.locmem.EmailBackend"}}  # read by Django 6.1
     settings.ADMINS = ["on-duty@example.com"] if django.VERSION >= (6, 0) else [("On duty", "on-duty@example.com")]
     monkeypatch.setenv("ALERT_WEBHOOK", "https://hooks.example.com/services/1")
     monkeypatch.setenv("METRICS_TOKEN", "0123456789abcdef")

@@ -283,4 +283,4 @@ def test_a_server_with_other_mounts_is_not_ended(embedded: EmbeddedServer) -> No
     with pytest.raises(RedisConnectionError, match="runs in another container or with a private /tmp"):
         embedded.ensure()
     assert only_server_of(embedded.directory) == before
-    assert embedded.stop() is True  # somebody who says so may
+    assert embedded.stop() is True  # an explicit stop is allowed

@@ -110,7 +110,7 @@ class TestChanged:
         on_update(Order, when=changed("total")).enqueue(work, "pk")
         on_update(Order, when=changed("token")).enqueue(work, "pk")
         order = Order.objects.get()
-        order.total = "0"  # as a form may
+        order.total = "0"  # a form may assign text
         order.token = str(order.token)
         order.save()
         assert fires(queue) == 0

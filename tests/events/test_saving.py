@@ -142,7 +142,7 @@ class TestArguments:
         customer = Customer.objects.create(slug="acme")
         order = Order.objects.create(customer=customer)
         pk = order.pk
-        customer.delete()  # takes the order along
+        customer.delete()  # the database cascade deletes the order
         (lease,) = queue.pop_batch(9, "w")
         assert (lease.user_id, lease.payload["args"]) == ("acme", [pk, "acme"])
 
@@ -232,7 +232,7 @@ class TestWhatDoesNotFire:
         def touch(pk: int) -> None:
             ran.append((current_task().name, pk))
             Order.objects.get(pk=pk).save()
-            if pk < 3:  # another object is another matter
+            if pk < 3:  # saving another object enqueues the task again
                 Order(pk=pk + 1).save()
 
         with capture_tasks() as captured:

@@ -155,7 +155,7 @@ def manage(*words: str) -> str:
     return out.getvalue()
 
 
-@pytest.mark.slow  # a minute
+@pytest.mark.slow  # the test takes a minute
 def test_an_upgrade_and_a_rollback_lose_nothing(
     versions: tuple[Version, Version, Version], server: Server, redis: Redis, settings: Settings
 ) -> None:

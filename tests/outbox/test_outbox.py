@@ -123,7 +123,7 @@ class TestCost:
         def many(customer: str, n: int) -> None: ...
 
         with transaction.atomic():
-            many.enqueue("acme", -1)  # the functions are loaded now
+            many.enqueue("acme", -1)  # the first task loads the functions
         redis.config_resetstat()
         with CaptureQueriesContext(connection) as statements, transaction.atomic():
             many.enqueue_many([(("acme", n), {}) for n in range(50)])
@@ -162,7 +162,7 @@ class TestServerDown:
             enqueue(1)
         settings.FAIRQUE = down
         with transaction.atomic():
-            enqueue(2)  # takes the first one along
+            enqueue(2)  # the second commit also sends the first task
         assert rows() == []
         assert arrived(get_queue()) == [1, 2]
 

@@ -80,7 +80,7 @@ def start_sentry(
 
     yield start
     signals.worker_stopped.disconnect(_flush, dispatch_uid="django_fairque.integrations.sentry")
-    sentry_sdk.get_global_scope().client.close(timeout=0)  # ends its threads
+    sentry_sdk.get_global_scope().client.close(timeout=0)  # closing the client ends its threads
     sentry_sdk.get_global_scope().set_client(None)
     close_queues()
     reset_config()

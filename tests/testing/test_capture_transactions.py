@@ -64,7 +64,7 @@ class TestMany(TestCase):
                     work.enqueue(n)
                 assert len(captured) == number
 
-        capture(1)  # what is found out once
+        capture(1)  # the first capture fills caches
         few = lines_run(lambda: capture(20))
         assert lines_run(lambda: capture(80)) < 5 * few
 

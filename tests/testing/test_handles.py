@@ -177,7 +177,7 @@ def test_a_handle_of_a_captured_task_that_has_not_run_says_so(work: Any) -> None
         with capture_tasks():
             for user, priority in (("acme", 3), ("acme", 2), ("other", 3)):
                 work.using(queue="mail", user_id=user, priority=Priority(priority)).enqueue("returns")
-            work.using(user_id="acme").enqueue("returns")  # in another queue
+            work.using(user_id="acme").enqueue("returns")  # the task is in another queue
             result: TaskResult = work.using(queue="mail", task_id="w", user_id="acme").enqueue("returns")
             for priority in (3, 4):
                 work.using(queue="mail", user_id="acme", priority=Priority(priority)).enqueue("returns")

@@ -319,7 +319,7 @@ def test_parallel_tests_on_databases_that_are_kept(project: Path, server: Server
     assert redis.dbsize() == 0
 
 
-@pytest.mark.slow  # 10 seconds
+@pytest.mark.slow  # the test takes 10 seconds
 def test_parallel_tests_in_new_interpreters(project: Path, server: Server, redis: Redis) -> None:
     program = [*DJANGO, "--parallel", "2"]
     assert "Ran 18 tests" in run(project, *program, SERVER=server.url, START_METHOD="spawn")

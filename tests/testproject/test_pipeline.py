@@ -95,7 +95,7 @@ def as_json(value: object) -> object:
     return json.loads(json.dumps(value))
 
 
-@pytest.mark.slow  # 5 seconds
+@pytest.mark.slow  # the test takes 5 seconds
 def test_the_demonstration_prints_pipeline_runs(demo: Callable[..., tuple[int, str, str]], queue: FairQueue) -> None:
     code, out, err = demo("--pipeline", "--packages", "json,wsgiref")
     assert (code, err) == (0, "")

@@ -123,7 +123,7 @@ def test_tasks_count_as_sent_at_the_commit(recorded: Metrics, note: Any, setting
         note.enqueue(1)
         note.enqueue(2)
         assert recorded(SENT) == []
-    relay("default")  # nothing is left
+    relay("default")  # the outbox is empty
     assert recorded.one(SENT).value == 2
     assert recorded.one(SEND_DURATION).count == 1
 

@@ -215,7 +215,7 @@ def test_a_name_that_no_worker_knows_is_reported_first(workers: Workers) -> None
     others = [workers.push("shop.no_such_task") for _ in range(20)]
     eventually(lambda: all(workers.state(other) is TaskState.SCHEDULED for other in others))
     warnings = [line for line in worker.log.splitlines() if " WARNING " in line and "can't run: no task named" in line]
-    assert 1 <= len(warnings) <= 2  # once for each process
+    assert 1 <= len(warnings) <= 2  # each process logs the warning once
 
 
 @both_ways

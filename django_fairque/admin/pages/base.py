@@ -204,7 +204,7 @@ class AdminPage(View):
         try:
             queues = self._open_queue()
             facts = self.template_context()
-            missing = self.queue.missing_shards  # as the facts were read
+            missing = self.queue.missing_shards  # the property reads shards that are missing now
         except (errors.TaskNotFoundError, errors.TaskValidationError, NotHereError) as error:
             where = self.url(self.list_name or self.name)
             if FRAGMENT_HEADER in request.headers or where == request.get_full_path():
@@ -226,7 +226,7 @@ class AdminPage(View):
 
     def _respond(self, template: str, **context: Any) -> HttpResponse:
         site, request = self.model_admin.admin_site, self.request
-        request.current_app = site.name  # as the admin's own views do
+        request.current_app = site.name  # templates of the admin need the name of the site
         layout = "fragment" if FRAGMENT_HEADER in request.headers else "page"
         shown = {
             **site.each_context(request),
@@ -321,7 +321,8 @@ class AdminPage(View):
         name = f"{self.queue_name}: {self.subject}" if self.subject else self.queue_name
         if len(name) > SUBJECT_MAX_CHARACTERS:
             sentence = f"{sentence} {name}"
-        name, sentence = (text.replace("\0", "\N{SYMBOL FOR NULL}") for text in (name, sentence))  # PostgreSQL has none
+        # PostgreSQL can't store a NUL character.
+        name, sentence = (text.replace("\0", "\N{SYMBOL FOR NULL}") for text in (name, sentence))
         self.model_admin.log_change(self.request, Queue(name=name[:SUBJECT_MAX_CHARACTERS]), sentence)
 
     def url(self, name: str, /, *args: Any, **query: str) -> str:

@@ -244,7 +244,7 @@ class DeadLettersPage(AdminPage):
         count = act(limit=limit, moved_until=until, **pinned)
         now = before + count
         summary = done % {"n": total, "done": number(now), "total": number(total)}
-        if count < limit:  # somebody else has moved the others
+        if count < limit:  # another operator has moved the other entries
             return _("%(summary)s; the others were not there any more") % {"summary": summary}
         if now == total:
             return summary
@@ -287,7 +287,7 @@ class DeadLetterPage(AdminPage):
         return self.get(request, **kwargs) if self.edits else response
 
     def report_failure(self, error: Exception) -> None:
-        if isinstance(error, TaskNotFoundError):  # somebody else has moved it
+        if isinstance(error, TaskNotFoundError):  # another operator has moved the entry
             self.edits, self.is_gone = False, True
 
     def get_return_url(self) -> str:

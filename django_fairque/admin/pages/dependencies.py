@@ -248,7 +248,7 @@ def layers(graph: DependencyGraph) -> list[list[str]]:
     depth = {task_id: 0 for task_id in graph.nodes if not parents[task_id]}
     left = {task_id: len(parents[task_id]) for task_id in graph.nodes}
     reached = list(depth)
-    for task_id in reached:  # grows while it is walked
+    for task_id in reached:  # the loop appends to the list
         for child in children[task_id]:
             depth[child] = max(depth.get(child, 0), depth[task_id] + 1)
             left[child] -= 1

@@ -106,7 +106,7 @@ class ScheduleForm(forms.Form):
         super().__init__(data, initial=_initial(known))
         if known is not None:
             self.fields["name"].disabled = True
-            self.fields["task"].required = bool(known.task.get("name"))  # a bare payload has none
+            self.fields["task"].required = bool(known.task.get("name"))  # a bare payload has no task name
             for name, text in KEPT.items():
                 self.fields[name].help_text = text
         self.fields["task"].widget.attrs["list"] = "fq-tasks"

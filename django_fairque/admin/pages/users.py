@@ -139,14 +139,14 @@ class LimitsForm(SettingsForm):
         values["burst"] = (values["burst"] or 1) if values["rate"] else None
         changes = {name: value for name, value in values.items() if value != getattr(now, name)}
         if "rate" in changes:
-            changes.pop("burst", None)  # set with it
+            changes.pop("burst", None)  # `set_rate` also sets the burst
         # The SLA comes first: only the engine can check it, and if it is refused, no other limit may have changed.
         names = sorted(changes, key=lambda name: name != "sla")
         return [self._set(user, name, changes[name]) for name in names]
 
     def _set(self, user: UserQueue, name: str, value: Any) -> str:
         try:
-            if name in ("rate", "burst"):  # one setting of two values
+            if name in ("rate", "burst"):  # the rate and its burst are one setting
                 user.set_rate(self.cleaned_data["rate"], burst=self.cleaned_data["burst"] or 1)
             else:
                 getattr(user, f"set_{name}")(value)

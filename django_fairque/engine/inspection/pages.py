@@ -226,7 +226,7 @@ def _busy_users_first(commands: Commands, limit: int, cursor: str | None) -> Ope
     key = commands.keys("users")
     idle, total = map(int, (yield Read([("ZCOUNT", key, "-inf", f"({NEVER_MICROSECONDS}"), ("ZCARD", key)])))
     end = min(index + limit, total)
-    busy = max(0, min(end, total - idle) - index)  # of this page
+    busy = max(0, min(end, total - idle) - index)  # the busy users on this page
     left = total - max(index + busy, total - idle)  # idle ones that no page before had
     reads: list[tuple[Any, ...]] = []
     if busy:

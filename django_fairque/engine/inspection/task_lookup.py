@@ -259,7 +259,7 @@ class RunView:
         if states.get(TaskState.FAILED):
             return "failed"
         if states.get(TaskState.DEFERRED):
-            return "running"  # on tasks outside the run
+            return "running"  # the tasks wait for tasks outside the run
         return "canceled" if states.get(TaskState.CANCELED) else "finished"
 
 
@@ -282,7 +282,7 @@ def cancel_run(shards: Shards, run_id: str, reason: str, note: Note, now: float 
     def cancel_there(shard: Commands, _: object) -> Operation[int]:
         try:
             tasks = yield from _run_tasks(shard, run_id)
-        except TaskNotFoundError as error:  # it has no members there
+        except TaskNotFoundError as error:  # the run has no members on that shard
             unknown.append(error)
             return 0
         # Cancel the last tasks of the graph first, so that no dependent is released meanwhile.

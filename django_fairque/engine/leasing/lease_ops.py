@@ -522,7 +522,7 @@ class PrefetchingWait:
             reply = self._transport.send(repeated_call(call), in_doubt=in_doubt)
         try:
             steps.send(reply)
-        except StopIteration as stop:  # a fetch is one call
+        except StopIteration as stop:  # a fetch consists of one call
             settled: Settled = stop.value
         if is_refused and not in_doubt and not settled.leases:
             raise translate_error(woken) from woken

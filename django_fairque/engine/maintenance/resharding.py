@@ -57,7 +57,7 @@ def reshard(old: Shards, new: Shards, now: float | None) -> Operation[ReshardRes
         QueueNotDrainedError: the queue has waiting or running tasks, dead letters or running workers. Nothing was changed.
     """
     yield from _check_drained(old)
-    for shard in (*old.all[1:], *new.all[1:]):  # before the number changes
+    for shard in (*old.all[1:], *new.all[1:]):  # delete the copies before the number changes
         yield Read([("DEL", shard.keys("shards"))])
     forgotten = 0
     for shard in old:

@@ -21,7 +21,7 @@ def split_head(text: bytes) -> tuple[dict[bytes, bytes], bytes]:
     if not text.startswith(_SIGN):
         return {}, text
     *parts, payload = text[1:].split(_SIGN, len(HEAD_FIELDS) + 1)
-    if len(parts) != len(HEAD_FIELDS) + 1:  # not a head
+    if len(parts) != len(HEAD_FIELDS) + 1:  # the bytes are no head
         return {}, text
     values = [*parts[:-1], *parts[-1].split(_BETWEEN)]
     fields = zip((*HEAD_FIELDS, *COMMON_FIELDS), values, strict=False)

@@ -91,7 +91,8 @@ class Lease:
     def payload(self) -> Any:
         """The decoded payload. Raises `TaskSerializationError` if it is not JSON."""
         if not hasattr(self, "_payload"):
-            self._payload = json_payload.loads(self.payload_bytes, quotes=False)  # workers log it
+            # Workers log the error, so it must not quote the payload.
+            self._payload = json_payload.loads(self.payload_bytes, quotes=False)
         return self._payload
 
     @property

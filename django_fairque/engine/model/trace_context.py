@@ -88,5 +88,5 @@ def read_state(text: str) -> str:
     if len(",".join(members)) > MAX_TRACESTATE_CHARACTERS:
         members = [member for member in members if len(member) <= LONG_TRACESTATE_MEMBER_CHARACTERS]
     while len(",".join(members)) > MAX_TRACESTATE_CHARACTERS:
-        members.pop()  # the newest stand first
+        members.pop()  # the newest members are at the front
     return ",".join(members)

@@ -302,7 +302,7 @@ def _push_in_slices(
             yield from signing_keys.write_fingerprint(commands)
         reply = yield commands.call("push", args, now, reply=new_nonce())
         return push_results(commands, tasks, reply, graph)
-    check_payload_sizes(commands.config, tasks)  # before any of them is sent
+    check_payload_sizes(commands.config, tasks)  # all sizes are checked before a task is sent
     if not commands.has_written_fingerprint:
         yield from signing_keys.write_fingerprint(commands)
     order = _user_by_user(tasks)

@@ -259,7 +259,7 @@ def add_on_shard(
     for _ in range(WRITE_ATTEMPTS):
         known = yield from _find(commands, name)
         if known is not None and schedule.every == known.every and "start" not in options:
-            schedule = replace(schedule, start=known.start)  # counted on from where it was
+            schedule = replace(schedule, start=known.start)  # the run times continue from the earlier start
         if known is None and (yield from count([commands])) >= MAX_SCHEDULES:
             raise too_many(commands)
         following = None

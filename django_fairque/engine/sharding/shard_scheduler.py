@@ -251,7 +251,7 @@ class ShardScheduler:
 
     def record_reply(self, index: int, reply: Settled) -> None:
         """Record what the ``reply`` of shard ``index`` contains."""
-        for order, head in zip(self._orders, reply.shard_heads, strict=False):  # the lists of its request
+        for order, head in zip(self._orders, reply.shard_heads, strict=False):  # each list of the request has a head
             order.record_served_tasks(index, reply.virtual_time, head.place, head.given, reply.newcomers)
 
 

@@ -101,7 +101,7 @@ def _alert(queue: str, packed: bytes) -> Alert:
     at, kind, task_id, user, name, priority, detail = (part.decode("utf-8", "replace") for part in unpack(packed))
     promoted, died, given_back = kind == "promoted", kind == "died", kind == "given_back"
     return Alert(
-        cast("AlertKind", kind),  # the scripts write no other
+        cast("AlertKind", kind),  # the scripts write no other kind
         int(at) / 1_000_000,
         *(queue, task_id, user, name, Priority(int(priority))),
         deadline=None if promoted or died or given_back else float(detail) / 1_000_000,

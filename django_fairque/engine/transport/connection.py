@@ -86,7 +86,7 @@ class FastConnectionPool(redis.BlockingConnectionPool):
         if self._last and self.pid == os.getpid():
             try:
                 connection = self._last.pop()
-            except IndexError:  # another thread took it
+            except IndexError:  # another thread took the connection
                 return super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
             is_ready = False
             try:
@@ -112,7 +112,7 @@ class FastConnectionPool(redis.BlockingConnectionPool):
     def disconnect(self, *args: Any, **options: Any) -> None:
         """Disconnect all connections, or the free ones. ``args`` and ``options`` are those of redis-py."""
         while self._last:
-            with suppress(IndexError):  # another thread took it
+            with suppress(IndexError):  # another thread took the connection
                 super().release(self._last.pop())  # type: ignore[no-untyped-call]
         super().disconnect(*args, **options)
 
@@ -266,7 +266,7 @@ class AsyncConnection(SharedConnection):
             return await connection.read_response(disable_decoding=True)
         except redis_errors.ResponseError:
             raise
-        except BaseException:  # also when the coroutine is canceled
+        except BaseException:  # a canceled coroutine also returns its connection
             await connection.disconnect(nowait=True)
             raise
         finally:
@@ -335,7 +335,7 @@ def _reply(connection: Any) -> Any:
 def _needs_command_name(client: Any) -> bool:
     """Before redis-py 5.3 a pool needs the command's name; since then it warns if it gets one."""
     kind: Any = type(client.connection_pool)
-    if kind in (FastConnectionPool, AsyncFastConnectionPool):  # both pass all arguments on
+    if kind in (FastConnectionPool, AsyncFastConnectionPool):  # both classes pass all arguments on
         kind = kind.__base__
     parameter = inspect.signature(kind.get_connection).parameters.get("command_name")
     return parameter is not None and parameter.default is inspect.Parameter.empty
@@ -505,7 +505,7 @@ class Transport(SharedTransport):
         if isinstance(request, Stream):
             return self._stream(request)
         steps, reply = self._repeat(request, seconds, in_doubt=in_doubt), None
-        try:  # as `drive`, without its call
+        try:  # `drive` does the same, with one more function call
             while True:
                 reply = steps.send(reply)
         except StopIteration as stop:

@@ -104,7 +104,7 @@ def record_result(client: Any, request: SingleRequest, error: Exception | None) 
 def _owner(client: Any, key: str) -> Any:
     try:
         return client.get_node_from_key(key)
-    except redis_errors.RedisClusterException:  # nobody has its slot
+    except redis_errors.RedisClusterException:  # no node has the slot
         return None
 
 

@@ -108,7 +108,7 @@ class Command(QueueCommand):
         if self._means_all():
             count = getattr(dlq, f"{verb}_all")(limit=self.options["limit"], **payload, **self._filters())
         elif len(entries) == 1:
-            getattr(dlq, verb)(entries[0], **payload)  # its error has the reason
+            getattr(dlq, verb)(entries[0], **payload)  # a single call raises an error with the reason
             count = 1
         else:
             count = getattr(dlq, f"{verb}_many")(entries, **payload)

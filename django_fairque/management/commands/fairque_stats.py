@@ -33,7 +33,7 @@ HOUR_SECONDS = 3600
 
 
 class Command(QueueCommand):
-    tells_missing = False  # the figures do
+    tells_missing = False  # the figures already name missing shards
     help = "Print a queue's figures: tasks by state and priority, waits, run times, SLA, dependencies, users."
 
     def add_arguments(self, parser: Parser) -> None:

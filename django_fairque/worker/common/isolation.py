@@ -88,7 +88,7 @@ def _discard(connection: Any) -> None:
             connection.connection.close()  # or the pool would keep it, with its session variables
         connection.close()
         if connection.vendor == "sqlite" and connection.connection is not None:
-            connection.connection.close()  # in memory: Django never closes those
+            connection.connection.close()  # Django never closes databases in memory
     except BaseException as error:  # noqa: BLE001 - the server may be gone; the task has its outcome all the same
         logger.warning("a connection to database %r could not be closed properly: %s", connection.alias, error)
     del connections[connection.alias]

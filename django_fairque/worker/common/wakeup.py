@@ -22,7 +22,7 @@ class Wakeup:
         self.is_waiting = False
         try:
             self._lock.release()
-        except RuntimeError:  # it was notified before
+        except RuntimeError:  # the lock was released before
             return
 
     def wait(self, seconds: float, is_due: Callable[[], bool] = bool) -> None:
@@ -62,7 +62,7 @@ class IdleSlots:
             return True
         try:
             self._slots.remove(slot)
-        except ValueError:  # another thread is waking it
+        except ValueError:  # another thread is waking the slot
             return True
         return False
 

@@ -294,7 +294,7 @@ class Job(Stop):
             stopped.reset(token)
 
     def _end(self, task: ProtectedTask) -> None:
-        task.owner = None  # a reference back, as above
+        task.owner = None  # the reference back would keep the job alive
         if self.loop is not None:
             self.loop.forget(self)
         if self._is_over.acquire(blocking=False):

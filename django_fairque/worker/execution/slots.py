@@ -414,7 +414,7 @@ class Slot(threading.Thread):
     def _on_coroutine_end(self, job: event_loop.Job) -> None:
         """Take the outcomes and begin the next work. Runs on the event loop."""
         coroutine = self._coroutine
-        if coroutine is None or coroutine.job is not job:  # submitting it has failed
+        if coroutine is None or coroutine.job is not job:  # submitting the coroutine has failed
             return
         if coroutine.runs[0].log_capture is not None:  # sending it to the server would block the loop
             self.wake()
@@ -436,7 +436,7 @@ class Slot(threading.Thread):
                     coroutine.runs_alone = job.has_begun
                     self._restart(coroutine)
                     return True
-                error = RuntimeError("the task broke the event loop that it ran on")  # it ran alone
+                error = RuntimeError("the task broke the event loop that it ran on")  # no other task ran on the loop
                 outcomes = failed_outcomes(runs, error, coroutine.started)
             if coroutine.restarts < event_loop.MAX_COROUTINE_RESTARTS and job.is_to_be_repeated(outcomes):
                 coroutine.restarts += 1

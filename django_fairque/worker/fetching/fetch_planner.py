@@ -251,7 +251,7 @@ class FetchPlanner:
     def set_draining(self, *, is_draining: bool) -> None:
         """Fetch nothing if ``is_draining``, else fetch again. From any thread; `next_call` follows."""
         self.is_draining = is_draining
-        self.exhausted = self.exhausted and is_draining  # much may have come meanwhile
+        self.exhausted = self.exhausted and is_draining  # many tasks may have been pushed in the meantime
 
     # --- the next call ---
 
@@ -397,7 +397,8 @@ class FetchPlanner:
             self.is_stopping
             or self._wait_results
             or self.pending_calls
-            or self._next_check_due < self._wait_until - MIN_WAIT_SECONDS  # both would bring tasks
+            or self._next_check_due
+            < self._wait_until - MIN_WAIT_SECONDS  # the check and the wait would both fetch tasks
         ):
             return None
         room = self._fetch_size(now)

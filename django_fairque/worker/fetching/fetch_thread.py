@@ -239,7 +239,7 @@ class FetchThread(threading.Thread):
                 time.sleep(SLOT_START_SECONDS)
             self._services.time_limits.begin()
         if reply.has_messages:  # tasks on another shard may wait for a task that ended here
-            with suppress(FairQueueError):  # sweepers carry it later
+            with suppress(FairQueueError):  # a sweep carries the message later
                 self.queue.parent_queue.carry_messages()
             self.planner.retry_exhausted()
         if call.outcomes:
@@ -368,7 +368,7 @@ class WakeupThread(threading.Thread):
             return
         try:
             self._queue.settle([Outcome.release(lease) for lease in leases], woken=True)
-        except FairQueueError as error:  # others notice at their next poll
+        except FairQueueError as error:  # other workers notice the tasks at their next poll
             self._outage.record_failure(error)
         except Exception:  # noqa: BLE001 - what has ended this worker may be closing its client just now
             logger.debug("queue %s: what a wait brought was not passed on", self._queue.display_name, exc_info=True)

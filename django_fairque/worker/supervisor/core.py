@@ -156,7 +156,7 @@ class Core:
 
     def start(self) -> None:
         self.slot_pool.start()
-        self._check_memory()  # before there can be a task
+        self._check_memory()  # the limit is checked before a task can run
         self._time_limits.start()
         self.signal_thread.send_worker_signal(signals.worker_started)
         if not self.options.one_task:

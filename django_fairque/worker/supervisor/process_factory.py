@@ -250,7 +250,7 @@ class _CopiedProcess(_FileProcess):
         if pid == 0:
             multiprocessing.current_process().name = name
             nothing = os.open(os.devnull, os.O_RDONLY)
-            os.dup2(nothing, 0)  # as a spawned one has it
+            os.dup2(nothing, 0)  # a spawned process has no standard input either
             os.close(nothing)
             main()
             sys.exit()  # through the command that made it, so that exit handlers run

@@ -102,7 +102,7 @@ class SeparateTasks:
         if task.reason is AloneReason.ISOLATED or self._has_room(task, now):
             self._waiting.append(task)
             return None
-        if len(self._return_due) > 1000:  # most of them are over
+        if len(self._return_due) > 1000:  # most entries are in the past
             self._return_due = {user: due for user, due in self._return_due.items() if due > now}
         spacing = min(
             max(self._suspect_seconds / 2, MIN_SUSPECT_RETURN_SPACING_SECONDS), MAX_SUSPECT_RETURN_SPACING_SECONDS

@@ -177,7 +177,7 @@ class StopSignals:
 
     def install_handlers(self) -> None:
         for number in STOP_SIGNALS:
-            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup wants it so
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
                 signal.signal(number, self._on_signal)
         for number in STOP_AT_ONCE_SIGNALS:
             if signal.getsignal(number) in (signal.SIG_DFL, exit_early):
@@ -194,11 +194,11 @@ class StopSignals:
         self.wake()
 
     def wake(self) -> None:
-        with suppress(BlockingIOError):  # it will wake anyway
+        with suppress(BlockingIOError):  # a full pipe wakes the supervisor anyway
             os.write(self._write, b".")
 
     def clear(self) -> None:
-        with suppress(BlockingIOError):  # woken by something else
+        with suppress(BlockingIOError):  # another event woke the supervisor
             os.read(self._read, 4096)
 
 
@@ -214,7 +214,7 @@ class Reloader(autoreload.StatReloader):
         """Check the files for changes. Runs in a separate thread."""
         autoreload.autoreload_started.send(sender=self)
         logger.info("watching the code for changes")
-        for _ in self.tick():  # once a second
+        for _ in self.tick():  # the reloader's generator checks once a second
             pass
 
     def notify_file_changed(self, path: str | PathLike[str]) -> None:

@@ -23,7 +23,7 @@ def busy(queue: FairQueue, patient_queue: FairQueue) -> FairQueue:
     patient_queue.push_batch([task(user, name=name) for user in USERS for name in LETTERS])
     while lease := patient_queue.pop("worker"):
         patient_queue.fail(lease, ValueError("no"), retry=False)
-    patient_queue.dlq.discard_all(name="")  # what the queue began with
+    patient_queue.dlq.discard_all(name="")  # remove the dead letters of the fixture
     patient_queue.push_graph([task(user) for user in USERS], "run")
     patient_queue.push_batch([task(user) for user in USERS])
     return queue

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pytest_django import Settings  # the oldest supported version does not export it
 
 
-@pytest.mark.slow  # starts a cluster
+@pytest.mark.slow  # the test starts a cluster
 @pytest.mark.django_db(transaction=True)  # what a database connection of an earlier test would be asked for
 @pytest.mark.parametrize("how", ["killed", "hanging"])
 async def test_the_others_are_served_and_those_away_later(

@@ -41,7 +41,7 @@ def test_figures_and_health_say_which_shards_are_missing(
 
 
 def test_pages_and_lists_work_while_shards_are_missing(queue: FairQueue, patient_queue: FairQueue, away: Away) -> None:
-    page = patient_queue.tasks("queued", limit=7)  # with a cursor from before
+    page = patient_queue.tasks("queued", limit=7)  # the cursor is from before the outage
     away.kill()
     seen: list[Task] = []
     while page.cursor is not None:

@@ -69,7 +69,7 @@ def test_probes_see_a_degraded_queue_without_failing(queue: FairQueue, away: Awa
     assert sight.readings["default"].missing_shards == away.shards
 
 
-@pytest.mark.slow  # starts a cluster
+@pytest.mark.slow  # the test starts a cluster
 @pytest.mark.parametrize("how", ["killed", "stopped"])
 def test_the_ready_probe_succeeds_while_shards_are_missing(queue: FairQueue, away: Away, how: str) -> None:
     if how == "killed":

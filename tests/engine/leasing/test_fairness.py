@@ -32,7 +32,7 @@ def test_users_with_a_backlog_never_differ_by_more_than_one_task(queue: FairQueu
     joined: dict[str, int] = {}
     for step in range(60):
         if step < 5 or chance.random() < 0.3:
-            name = f"u{chance.random()}"  # names in no order
+            name = f"u{chance.random()}"  # the names have a random order
             joined[name] = len(order)
             push_many(queue, name, 150)
         order += served(queue.pop_batch(chance.randint(1, 7), "w", now=NOW))
@@ -200,7 +200,7 @@ def test_a_rate_limits_starts_and_admits_the_next_ones_without_a_call(queue: Fai
     queue.user("a").set_rate("2/s", burst=2, now=NOW)
     push_many(queue, "a", 6)
     starts = {step: len(queue.pop_batch(9, "w", now=NOW + step / 10)) for step in range(16)}
-    assert starts[0] == 2  # the burst
+    assert starts[0] == 2  # the burst allows two starts at once
     assert sum(starts.values()) == 5
     assert starts[5] == starts[10] == starts[15] == 1
     queue.user("a").set_rate(None, now=NOW + 1.5)

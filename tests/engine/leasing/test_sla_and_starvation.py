@@ -106,7 +106,7 @@ def test_a_starving_task_is_promoted_and_keeps_its_sla(
     assert ("promoted", task_id) in told(queue, NOW + hours * HOUR)
     moved = queue.get_task(task_id)
     assert (moved.priority, moved.promoted_from) == (after, before)
-    assert moved.sla_deadline == NOW + queue.config.sla[before.name]  # what was promised stays promised
+    assert moved.sla_deadline == NOW + queue.config.sla[before.name]  # a promotion keeps the deadline
     totals = queue.get_stats().totals
     assert (totals["promoted"], totals[f"promoted:{before.value}"]) == (1, 1)
 

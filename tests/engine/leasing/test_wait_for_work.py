@@ -180,7 +180,7 @@ def test_a_fetch_left_on_an_abandoned_connection_leases_nothing(named: FairQueue
     assert settled is not None
     assert settled.leases == []
     named.push(task(task_id="t"), now=NOW)
-    redis.delete(named._shards.home.keys("wake"))  # taken over that connection
+    redis.delete(named._shards.home.keys("wake"))  # that connection took the marker
     assert redis.execute_command(*command)[6:] == []
     assert named.get_task("t").state is TaskState.QUEUED
     assert named.wait_for_work(0.001), "others hear of what it was not handed"

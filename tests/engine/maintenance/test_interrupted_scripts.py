@@ -49,7 +49,7 @@ def test_a_lease_is_spared_once_even_if_the_call_was_interrupted(queue: FairQueu
     queue.push(task(), now=before)
     queue.pop("w", lease=30, now=before)
     queue.sweep()
-    redis.hset(f"{P}stats", mapping={"revision": "", "clock": int(before * 1e6)})  # which is written last
+    redis.hset(f"{P}stats", mapping={"revision": "", "clock": int(before * 1e6)})  # the scripts write this record last
     (spared,) = redis.zrange(f"{P}state:started", 0, -1, withscores=True)
     queue.take_alerts()
     assert redis.zrange(f"{P}state:started", 0, -1, withscores=True) == [spared]

@@ -41,7 +41,9 @@ class TestCycles:
         with pytest.raises(DependencyCycleError, match="a → x → c → b → a"):
             queue.push_batch([node("x", "c"), node("a", "x")], now=NOW)
         assert {name: queue.get_task(name) for name in "abc"} == before
-        assert queue.push_batch([node("x"), node("a", "x")], now=NOW)[1].accepted  # no cycle: a lives again
+        assert queue.push_batch([node("x"), node("a", "x")], now=NOW)[
+            1
+        ].accepted  # the id "a" is used again, so this is no cycle
         assert states(queue, *"abcx") == "a:deferred b:deferred c:deferred x:queued"
 
     def test_a_cycle_through_a_known_task_is_refused(self, queue: FairQueue, redis: Redis) -> None:

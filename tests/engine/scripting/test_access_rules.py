@@ -84,7 +84,7 @@ def test_producers_and_workers_can_do_their_work(redis: Redis, become: Become, m
     if mode == "functions":
         load_functions(become("deployer"))
     run_through(FairQueue(become("producer", mode)), FairQueue(become("worker", mode)))
-    assert set(denied(redis)) <= ({"fcall"} if mode == "scripts" else set())  # which is tried first
+    assert set(denied(redis)) <= ({"fcall"} if mode == "scripts" else set())  # the client tries FCALL first
 
 
 def test_a_producer_takes_no_task_and_nothing_is_half_done(redis: Redis, become: Become) -> None:

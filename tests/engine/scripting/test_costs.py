@@ -158,7 +158,7 @@ def test_a_function_reads_the_counters_again_only_after_another_writer(queue: Fa
     queue.push(task("a"))
     if not queue._transport.as_functions:
         pytest.skip("scripts keep nothing between calls")
-    assert counted(redis, lambda: queue.push(task("a")))["hmget"]["calls"] == 1  # the revision alone
+    assert counted(redis, lambda: queue.push(task("a")))["hmget"]["calls"] == 1  # the call reads only the revision
     redis.hset("fq:{default:0}:stats", "revision", "of somebody else")
     assert counted(redis, lambda: queue.push(task("a")))["hmget"]["calls"] == 2
 

@@ -114,7 +114,7 @@ def fair_minute(seed: int, slots: int = 16) -> list[ServedTask]:
         free_at[slot] = now + chance.expovariate(1 / 0.38)
         ran.append(ServedTask(user, some.pop(0), now, free_at[slot]))
         if some:
-            waiting[user] = some  # behind all others
+            waiting[user] = some  # the user is now behind all others
     return sorted((run for run in ran if 10 <= run.ended <= 70), key=lambda run: run.ended)
 
 

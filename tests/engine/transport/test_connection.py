@@ -38,7 +38,7 @@ class Watched(redis_py.Redis):
 
 
 def test_a_client_that_overrides_its_methods_is_called_through_them(server: Server, redis: Redis) -> None:
-    FairQueue(redis).push(task())  # loads the function
+    FairQueue(redis).push(task())  # the first push loads the function
     with Watched(unix_socket_path=server.socket) as client:
         client.seen = []
         FairQueue(client).push(task())
@@ -130,7 +130,7 @@ def test_slices_are_sent_while_others_are_answered_and_keep_their_order(redis: R
     for user in range(3):
         served = [lease.payload for lease in queue.pop_batch(400, "w", [f"u{user}"], now=NOW)]
         assert served == list(range(user, 1000, 3))
-    assert len(redis.connection_pool._available_connections) == 1  # given back
+    assert len(redis.connection_pool._available_connections) == 1  # the connection was returned to the pool
 
 
 @pytest.mark.parametrize("at", [1, 2, 5, 9])
@@ -175,7 +175,7 @@ def test_a_refusal_among_slices_is_raised_and_the_rest_is_not_sent(
 
 
 async def test_a_coroutines_calls_go_over_the_clients_connections(redis: Redis, aredis: AsyncRedis) -> None:
-    FairQueue(redis).push(task())  # loads the function
+    FairQueue(redis).push(task())  # the first push loads the function
     seen: list[Any] = []
     queue, original = AsyncFairQueue(aredis), aredis.execute_command
     await queue.push(task())

@@ -247,7 +247,7 @@ def test_debounce_leaves_alone_what_has_begun(queue: FairQueue) -> None:
     first = queue.push(task("a", payload=1, **same), now=NOW).task_id
     queue.run_now(first, now=NOW + 1)
     queue.fail(pop(queue, NOW + 1), "x", now=NOW + 2)
-    assert queue.get_task(first).state is TaskState.SCHEDULED  # for its retry
+    assert queue.get_task(first).state is TaskState.SCHEDULED  # the task waits for its retry
     assert queue.push(task("a", payload=2, **same), now=NOW + 2.5).accepted
     assert queue.get_task(first).payload == 1
 

@@ -109,7 +109,7 @@ class TestAnAddressThatMoves:
     def fail_over(primary: Server, replica: Server, address: Path) -> None:
         with primary.client() as old, replica.client() as new:
             old.set("written last", 1)
-            wait_for(lambda: bool(old.wait(1, 100)))  # a takeover that loses nothing
+            wait_for(lambda: bool(old.wait(1, 100)))  # the replica has all writes before the takeover
             port = new.config_get("port")["port"]
             new.replicaof("NO", "ONE")
             address.unlink()

@@ -78,7 +78,7 @@ def _measure(table: Table, redis: Any, scale: float, times: int) -> None:
     over = []
     for visit in list(visits(queue, client)):
         pay = partial(visit.pay, client)
-        pay()  # imports, and compiles templates
+        pay()  # the first request imports modules and compiles templates
         name = f"{visit.page} {visit.what}".strip()
         cold = [_milliseconds(pay, forget_cached) for _ in range(times)]
         _status().forget()  # the handshakes of new connections are no round trips of the page

@@ -38,7 +38,7 @@ def _compare(table: Table, method: str, often: str, every: float, pairs: int, ph
         words = ("--processes", str(PROCESSES), "--concurrency", "4", "--start-method", method)
         with worker(server, *words):
             wait_for_workers(queue, PROCESSES)
-            _waits(queue, phase / 3)  # what begins slowly has begun
+            _waits(queue, phase / 3)  # the first tasks have started
             calm: list[list[float]] = []
             poisoned: list[list[float]] = []
             for number in range(pairs):

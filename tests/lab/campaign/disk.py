@@ -47,7 +47,7 @@ class Disk:
             try:
                 while file.write(b"\0" * 2**20):
                     pass
-            except OSError:  # that was the last byte
+            except OSError:  # the last byte was sent
                 pass
         try:
             yield

@@ -54,7 +54,7 @@ class Proxy:
         while True:
             try:
                 client, _ = self._listener.accept()
-            except OSError:  # it is closed
+            except OSError:  # the connection is closed
                 return
             server = socket.socket(socket.AF_UNIX)
             try:

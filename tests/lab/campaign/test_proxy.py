@@ -37,7 +37,7 @@ def task() -> Task:
     return Task.create("ann", 3, {})
 
 
-@pytest.mark.slow  # 8 seconds
+@pytest.mark.slow  # the test takes 8 seconds
 @pytest.mark.parametrize("mode", [DROP, CUT, SLOW])
 def test_a_push_through_a_faulty_connection_has_one_effect(proxy: Proxy, server: Server, mode: str) -> None:
     with through(proxy, server, 0.5) as client:

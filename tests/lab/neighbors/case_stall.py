@@ -81,7 +81,7 @@ def regular_expression(world: World) -> Felt:
     )
     file = world.directory / "runs"
     others = [task_id for n in range(19) for task_id in world.push_many(f"user{n}", "append", 200, str(file), 0.002)]
-    eventually(lambda: world.queue.get_stats().states["finished"] > 200)  # it fetches ahead by then
+    eventually(lambda: world.queue.get_stats().states["finished"] > 200)  # the worker fetches ahead after 200 tasks
     blocking = world.push("mallory", "backtrack_at_once", 40)
     eventually(lambda: world.queue.get_task(blocking).started_at)
     (count,) = eventually(lambda: _RETURNED.findall(worker.log)[:1])

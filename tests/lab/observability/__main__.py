@@ -316,7 +316,7 @@ def observe(directory: Path) -> Observed:
             code = worker.stop()
             assert code == 0, worker.log
         finally:
-            with redirect_stdout(StringIO()):  # it writes its log
+            with redirect_stdout(StringIO()):  # the worker writes its log to standard output
                 worker.close()
             seen.log = worker.log
         end_telemetry()

@@ -136,7 +136,7 @@ class FailingClient:
         except ResponseError as error:
             if "foreign key" in str(error):
                 raise AssertionError(f"{name} touches a key outside of its shard: {error}") from error
-            self.fail_at, self.failed = 0, args  # once
+            self.fail_at, self.failed = 0, args  # the call fails only once
             raise
         self.seen += [(name, numbered(name).places[site - 1]) for site in seen]
         return reply

@@ -29,7 +29,7 @@ def load_page() -> dict[str, Any]:
     module.FAIRQUE = {}
     sys.modules |= {"shop": ModuleType("shop"), "shop.middleware": module}
     for example in examples(DOCS / "guides" / "wagtail-and-django-tenants.md", "python"):
-        if "TASKS" in example:  # the settings for Wagtail
+        if "TASKS" in example:  # the block has the settings for Wagtail
             continue
         exec(compile(example, "docs/guides/wagtail-and-django-tenants.md", "exec"), module.__dict__)
     names: dict[str, Any] = module.__dict__
@@ -61,7 +61,7 @@ def run() -> dict[str, Any]:
     from tests.third_party.tenants.orders.models import Order
 
     names = load_page()
-    connection: Any = django.db.connection  # that of django-tenants
+    connection: Any = django.db.connection  # the connection class of django-tenants
     create_tenants()
 
     def numbers() -> list[str]:

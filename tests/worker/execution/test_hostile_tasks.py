@@ -46,7 +46,7 @@ def test_hostile_tasks_fail_and_nobody_else_notices(workers: Workers) -> None:
     workers.wait_for(*good)
     workers.wait_for(*hostile, state=TaskState.FAILED)
     starts = [task_id for task_id, _ in workers.started()]
-    assert sorted(starts) == sorted(good)  # once each
+    assert sorted(starts) == sorted(good)  # each good task started once
     assert worker.children() == [process]
     failed = [workers.queue.get_task(task_id) for task_id in hostile]
     assert all(task.retry_count == task.max_retries for task in failed)

@@ -21,7 +21,7 @@ async def start(*coroutines: Any) -> tuple[RunningLoop, list[Job]]:
     loop, jobs = RunningLoop(), [job(coroutine) for coroutine in coroutines]
     for started_job in jobs:
         loop.submit(started_job)
-    await asyncio.sleep(0.01)  # they have begun
+    await asyncio.sleep(0.01)  # the coroutines have started
     return loop, jobs
 
 

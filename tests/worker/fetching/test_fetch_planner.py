@@ -117,7 +117,7 @@ def test_a_second_call_in_flight_is_made_only_for_many_outcomes() -> None:
     second = planned(planner, now)
     assert len(second.outcomes) == SECOND_CALL_OUTCOMES
     planner.outcomes += first.outcomes
-    assert planner.next_call(now) is None  # never a third
+    assert planner.next_call(now) is None  # at most two calls are in flight
     del planner.outcomes[:]
     answer(planner, second, [], now)
     answer(planner, first, [], now)
@@ -145,7 +145,7 @@ def test_among_tasks_of_a_tenth_of_a_second_no_more_lie_ahead_of_a_newcomer() ->
 def test_outcomes_of_all_tasks_in_hand_are_reported_in_calls_of_a_third() -> None:
     planner, now = short_tasks()
     size = planner.pace.call_size
-    assert size == (planner.pace.prefetch + 4) // 3  # slots
+    assert size == (planner.pace.prefetch + 4) // 3  # 4 is the number of slots
     end(planner, 2 * size + 10)
     first = planned(planner, now)
     assert planner.is_call_due, "for the thread that makes the second call"
@@ -198,7 +198,7 @@ def test_two_calls_in_flight_request_no_more_tasks_than_fit() -> None:
     second = planned(planner, now)
     assert first.fetch > 0
     assert second.fetch > 0
-    room = planner.pace.prefetch + 4  # slots
+    room = planner.pace.prefetch + 4  # 4 is the number of slots
     assert first.fetch + second.fetch <= room
     answer(planner, second, [lease() for _ in range(second.fetch)], now)
     answer(planner, first, [lease() for _ in range(first.fetch)], now)
@@ -387,7 +387,7 @@ def test_a_planner_without_a_free_slot_fetches_no_task() -> None:
     planner = planner_of()
     planner.separate = {1, 2}
     assert planner.next_call(0.0) is None
-    planner.separate_ended([0])  # another one
+    planner.separate_ended([0])  # task 0 belongs to another process
     assert planner.next_call(0.0) is None
     planner.separate_ended([1])
     assert planned(planner, 0.0).fetch == 1
@@ -440,7 +440,7 @@ class TestShards:
         one, two = planners_of(slots=9)
         give(one, planned(one, 0.0), 50.0, count=4)
         give(two, planned(two, 0.0), 3.0, count=4)
-        one.buffer.clear()  # the slots have them
+        one.buffer.clear()  # the slots have taken the leases
         two.buffer.clear()
         assert one.next_call(TURN_CHECK_SECONDS * 0.9) is None
         assert 0 < one.seconds_until_due(TURN_CHECK_SECONDS * 0.9) <= TURN_CHECK_SECONDS * 0.1001

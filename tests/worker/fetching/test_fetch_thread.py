@@ -35,7 +35,7 @@ def test_the_second_thread_reports_what_the_call_of_the_first_leaves(
         return Settled(["finished"] * len(outcomes), [lease() for _ in range(fetch)], 0.0, None)
 
     ignores: Any = Ignores()
-    for learns in ("record_ended", "record_round_trip"):  # how fast this machine is
+    for learns in ("record_ended", "record_round_trip"):  # the test must not depend on the speed of the machine
         monkeypatch.setattr(planner.pace, learns, ignores)
     context = QueueContext(queue, planner, ignores, ignores)
     fetch_thread = FetchThread(context, services_for(queue))

@@ -303,7 +303,7 @@ def two_planners(slots: int = 2, shards: ShardScheduler | None = None) -> tuple[
     )
     answer(second, planned(second, 0.0), [], 0.0)
     answer(first, planned(first, 0.0), [lease() for _ in range(slots)], 0.0)
-    first.buffer.clear()  # the slots have them
+    first.buffer.clear()  # the slots have taken the leases
     return first, second
 
 

@@ -43,11 +43,11 @@ def test_a_worker_outlives_its_server(make_server: MakeServer, tmp_path: Path) -
             another = Task.create("ann", 3, {"args": [1, 1], "kwargs": {}}, name="add")
             queue.push(another)
             eventually(lambda: queue.get_task(another.task_id).state is TaskState.FINISHED)
-            assert time.monotonic() - back < 10  # it takes half a second
+            assert time.monotonic() - back < 10  # the worker needs about half a second
             assert queue.history(task.task_id) == []
             eventually(lambda: worker.health().get("status") == "healthy")
             assert queue.check_invariants() == []
-        assert worker.log.count("the server can't be reached") <= 2  # once per process
+        assert worker.log.count("the server can't be reached") <= 2  # each process logs the line once
         assert worker.stop() == 0
 
 
@@ -85,7 +85,7 @@ def test_a_worker_that_waits_for_its_server_can_be_stopped(make_server: MakeServ
         assert not worker.health_file.exists()
 
 
-@pytest.mark.slow  # 6 seconds
+@pytest.mark.slow  # the test takes 6 seconds
 def test_a_worker_with_nothing_to_do_does_not_wait_for_a_server_that_is_gone(
     make_server: MakeServer, tmp_path: Path
 ) -> None:
@@ -96,7 +96,7 @@ def test_a_worker_with_nothing_to_do_does_not_wait_for_a_server_that_is_gone(
         eventually(lambda: worker.health().get("status") == "unhealthy")
         stop_sent_at = time.monotonic()
         assert worker.stop() == 1, "the server could not be told"
-        assert time.monotonic() - stop_sent_at < 10  # it takes 4 s
+        assert time.monotonic() - stop_sent_at < 10  # the worker needs about 4 s
         assert "not everything could be given back" in worker.log
         assert "worker process" not in worker.log, "its processes end by themselves"
 
@@ -152,7 +152,7 @@ def test_a_burst_waits_for_a_server_that_comes_in_time(make_server: MakeServer, 
             assert FairQueue(client).get_stats().states["finished"] == 1
 
 
-@pytest.mark.slow  # 7 seconds
+@pytest.mark.slow  # the test takes 7 seconds
 def test_a_burst_waits_for_a_server_that_goes_in_the_middle(make_server: MakeServer, tmp_path: Path) -> None:
     """What runs is to be settled, so it waits longer than for one that was never there."""
     server = make_server("--appendonly", "yes", "--appendfsync", "always")

@@ -52,7 +52,7 @@ def test_worker_processes_give_up_what_runs_and_go_on(make_server: MakeServer, t
             server.restart()
             eventually(lambda: "has lost the queue's data: it came back empty" in worker.log)
             eventually(lambda: "1 running tasks are given up" in worker.log)
-            push(queue, "nap", 0.0)  # they have begun anew
+            push(queue, "nap", 0.0)  # the processes have started again
             eventually(lambda: recorded(client, ENDED))
             assert queue.check_invariants() == []
         assert worker.log.count("has lost the queue's data") == 1

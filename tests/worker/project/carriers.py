@@ -79,7 +79,7 @@ sentry_sdk.init(
     transport=_NoTransport,
     before_send=_capture,
     default_integrations=False,  # they make an event three times as expensive
-    integrations=[ThreadingIntegration()],  # carries scopes into threads
+    integrations=[ThreadingIntegration()],  # the integration carries scopes into threads
 )
 
 

@@ -21,8 +21,8 @@ PASSWORD = "p4ssword-91ac"
 
 PAYLOADS: list[tuple[str, object]] = [
     ("noop", {"args": [SECRET], "kwargs": {}}),
-    ("add", {"args": [SECRET, SECRET], "kwargs": {}}),  # its result
-    ("add", {"args": [SECRET, 1], "kwargs": {}}),  # a TypeError
+    ("add", {"args": [SECRET, SECRET], "kwargs": {}}),  # the sum of the secrets is the result
+    ("add", {"args": [SECRET, 1], "kwargs": {}}),  # the task raises a TypeError
     ("add", {"args": [SECRET], "kwargs": {}}),  # a call that does not fit
     ("add", {"args": SECRET, "kwargs": {}}),  # a payload that does not fit
     ("add_async", {"args": [SECRET, SECRET], "kwargs": {}}),
@@ -65,7 +65,7 @@ def test_payloads_results_and_passwords_are_not_logged(make_server: MakeServer, 
             eventually(lambda: "can't be reached" in worker.log)
             server.start()
             assert worker.stop() == 0
-    assert "failed for good" in worker.log  # it does tell
+    assert "failed for good" in worker.log  # the log has a line about the failure
     assert SECRET not in worker.log
     assert PASSWORD not in worker.log
 

@@ -51,7 +51,7 @@ class TestWatch:
         let_pass(watch, 1, 8)
         assert watch.unreported_seconds() > 5
         assert watch.unreported_seconds(without=[1]) < 1
-        status_board.set_settled(1, 1)  # it goes on
+        status_board.set_settled(1, 1)  # the process reports an outcome
         let_pass(watch, 8, 10)
         assert watch.unreported_seconds() <= 2
         status_board.set_settled(1, 2)

@@ -72,7 +72,7 @@ def test_writing_stacks_again_and_again_ends_no_process(workers: Workers) -> Non
 def test_stacks_of_a_process_that_does_not_respond_are_shown(workers: Workers) -> None:
     worker = workers.start("--concurrency", "2").wait_ready()
     (child,) = worker.children()
-    workers.push("backtrack", 40)  # for days
+    workers.push("backtrack", 40)  # this regular expression would run for days
     eventually(lambda: workers.redis.llen(STARTED))
     eventually(lambda: "has not responded" in worker.log)
     worker.send(signal.SIGUSR1)

@@ -110,7 +110,7 @@ def test_a_stopped_process_returns_tasks_that_it_has_not_started(workers: Worker
     workers.wait_for(*ids)
     eventually(lambda: "responds again" in worker.log)
     assert set(workers.starts().values()) == {1}
-    # It takes part again.
+    # The process takes part again.
     before = len(workers.started())
     push_short_tasks(workers.queue, users=10, per_user=20, seconds=0.01)
     eventually(lambda: stopped.pid in {pid for _, pid in workers.started()[before:]})
@@ -120,7 +120,7 @@ def test_a_stopped_process_returns_tasks_that_it_has_not_started(workers: Worker
 def test_a_process_blocked_by_a_regular_expression_returns_tasks_that_it_has_not_started(workers: Workers) -> None:
     worker = workers.start("--processes", "2", "--concurrency", "4", task_timeout="60").wait_ready(2)
     push_short_tasks(workers.queue, users=10, per_user=10, seconds=0.01)
-    blocking = workers.push("backtrack", 40, user="mallory")  # for days
+    blocking = workers.push("backtrack", 40, user="mallory")  # this regular expression would run for days
     eventually(lambda: blocking in workers.starts())
     (blocked,) = {pid for task_id, pid in workers.started() if task_id == blocking}
     ids = push_short_tasks(workers.queue, users=10, per_user=20, seconds=0.01)
@@ -147,7 +147,7 @@ def test_no_task_starts_twice_however_often_a_process_is_stopped(workers: Worker
             ids += push_short_tasks(workers.queue, users=20, per_user=57, seconds=0.0)
             ids += push_short_tasks(workers.queue, users=20, per_user=3, seconds=0.001)
         at = chance.randrange(2)
-        wait_while_held(workers.redis, keys[at], 5, seconds=0.5)  # more than it runs
+        wait_while_held(workers.redis, keys[at], 5, seconds=0.5)  # the process holds more leases than it runs
         time.sleep(chance.uniform(0, 0.01))
         children[at].send_signal(signal.SIGSTOP)
         time.sleep(chance.uniform(0.03, 0.15))

@@ -8,7 +8,7 @@ from django.tasks import task
 if __name__ == "__main__":
     django.setup()  # some backends import their models when a task is declared
 
-if settings.PEER == "django-vtasks":  # runs coroutines faster than functions
+if settings.PEER == "django-vtasks":  # django-vtasks runs coroutines faster than functions
 
     @task
     async def noop(payload):
