@@ -154,7 +154,7 @@ broken() { step "broken one" false; step "never" true; }
         ('in_parallel "slow" broken quick', 1, ['CI FAILED at "broken one" (exit 1): 0 steps passed']),
     ],
 )
-def test_parts_that_run_in_parallel_count_and_fail_as_others_do(parts: str, status: int, shown: list[str]) -> None:
+def test_parallel_parts_of_the_check_fail_like_others(parts: str, status: int, shown: list[str]) -> None:
     done = subprocess.run(["bash", "-c", STEPS + parts], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == status
     places = [done.stdout.find(text) for text in shown]

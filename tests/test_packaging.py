@@ -55,7 +55,7 @@ def test_the_wheel_has_every_file_of_the_package(wheel: zipfile.ZipFile) -> None
     assert wanted - set(wheel.namelist()) == set()
 
 
-def test_the_wheel_has_scripts(wheel: zipfile.ZipFile) -> None:
+def test_the_wheel_contains_lua_scripts(wheel: zipfile.ZipFile) -> None:
     assert any(name.endswith(".lua") for name in wheel.namelist())
 
 
@@ -81,7 +81,7 @@ def test_each_shipped_library_has_its_license(wheel: zipfile.ZipFile) -> None:
     assert libraries == {name.removesuffix("-LICENSE.txt") for name in names if name.endswith("-LICENSE.txt")}
 
 
-def test_the_license_is_the_authors(wheel: zipfile.ZipFile) -> None:
+def test_the_license_names_the_authors(wheel: zipfile.ZipFile) -> None:
     assert "License-Expression: MIT" in metadata(wheel)
     assert "2026 the django_fairque authors" in (ROOT / "LICENSE").read_text()
 

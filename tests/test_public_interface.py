@@ -24,7 +24,7 @@ def fields(kind: Any) -> set[str]:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_a_module_has_its_names(module: str) -> None:
+def test_a_public_module_has_its_documented_names(module: str) -> None:
     found = import_module(module)
     assert [name for name in names(MODULES[module]) if not hasattr(found, name)] == []
 

@@ -41,7 +41,7 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
     assert missing == []
 
 
-def test_a_broken_link_is_found() -> None:
+def test_the_test_of_links_finds_broken_ones() -> None:
     readme = ROOT / "README.md"
     text = "[a](no-such-file.md) ![b](no-such.png) [c](https://example.org) [d](#no-such-heading) [e](LICENSE)"
     assert [link for link in local_links(text) if not leads_somewhere(readme, link)] == [

@@ -90,7 +90,7 @@ def test_a_line_about_a_hostile_error_is_written(stream: io.StringIO) -> None:
         stream.truncate(stream.seek(0))
 
 
-def test_a_line_names_its_caller(stream: io.StringIO) -> None:
+def test_a_log_line_names_its_caller(stream: io.StringIO) -> None:
     logger = safely.get_logger("guarded")
     logger.warning("here")
     logger.log(logging.ERROR, "and here")
@@ -100,13 +100,13 @@ def test_a_line_names_its_caller(stream: io.StringIO) -> None:
         logger.exception("and there")
     lines = [line for line in stream.getvalue().splitlines() if line.startswith(("WARNING", "ERROR"))]
     assert lines == [
-        f"{level} test_a_line_names_its_caller {text}"
+        f"{level} test_a_log_line_names_its_caller {text}"
         for level, text in (("WARNING", "here"), ("ERROR", "and here"), ("ERROR", "and there"))
     ]
 
 
 @pytest.mark.parametrize("part", ["handler", "filter", "formatter", "factory"])
-def test_logging_that_raises_ends_nothing(
+def test_logging_that_raises_does_not_end_the_caller(
     part: str, stream: io.StringIO, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(safely, "_reported_at", float("-inf"))

@@ -31,7 +31,7 @@ RULES = [
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-def test_the_package_keeps_the_rule(rule: Callable[[Path], list[str]]) -> None:
+def test_the_package_keeps_each_source_rule(rule: Callable[[Path], list[str]]) -> None:
     assert rule(PACKAGE) == []
 
 
@@ -128,14 +128,14 @@ class TestTheRulesThemselves:
         (complaint,) = source_rules.registration_hooks(package)
         assert complaint.startswith(f"{source_rules.PACKAGE}/engine/model/signature.py:3: ")
 
-    def test_a_fork_hook_is_found(self, package: Path) -> None:
+    def test_the_rules_find_a_fork_hook(self, package: Path) -> None:
         hook = "import os\nos.register_at_fork(after_in_child=print)\n"
         self.write(package, "conf/current.py", hook)
         self.write(package, "engine/model/ids.py", hook)
         (complaint,) = source_rules.fork_hooks(package)
         assert complaint.startswith(f"{source_rules.PACKAGE}/conf/current.py:2: ")
 
-    def test_a_long_file_is_found(self, package: Path) -> None:
+    def test_the_rules_find_a_long_file(self, package: Path) -> None:
         self.write(package, "engine/fits.py", "x = 1\n" * source_rules.MAX_LINES)
         self.write(package, "engine/lua/long.lua", "local x = 1\n" * (source_rules.MAX_LINES + 1))
         (complaint,) = source_rules.long_files(package)
@@ -143,7 +143,7 @@ class TestTheRulesThemselves:
 
     @pytest.mark.parametrize("handler", ["except Exception:", "except:", "except (KeyError, BaseException) as error:"])
     @pytest.mark.parametrize("body", ["pass", "...", "continue"])
-    def test_a_swallowed_exception_is_found(self, package: Path, handler: str, body: str) -> None:
+    def test_the_rules_find_an_exception_that_is_ignored(self, package: Path, handler: str, body: str) -> None:
         self.write(package, "engine/a.py", f"for x in y:\n    try:\n        f()\n    {handler}\n        {body}\n")
         (complaint,) = source_rules.swallowed_exceptions(package)
         assert "a.py:4:" in complaint
@@ -154,11 +154,11 @@ class TestTheRulesThemselves:
         assert source_rules.swallowed_exceptions(package) == []
 
     @pytest.mark.parametrize("names", [["b", "a"], ["a", "B"], ["A", "LIMIT"], ["a", "a"]])
-    def test_unsorted_exports_are_found(self, package: Path, names: list[str]) -> None:
+    def test_the_rules_find_unsorted_exports(self, package: Path, names: list[str]) -> None:
         self.write(package, "engine/__init__.py", f"__all__ = {names}")
         assert len(source_rules.unsorted_exports(package)) == 1
 
-    def test_sorted_exports_are_fine(self, package: Path) -> None:
+    def test_the_rules_accept_sorted_exports(self, package: Path) -> None:
         self.write(package, "engine/__init__.py", "__all__ = ['LIMIT', 'DLQEntry', 'Discard', 'task']")
         assert source_rules.unsorted_exports(package) == []
 
@@ -173,7 +173,7 @@ class TestTheRulesThemselves:
             "redis.call( 'scan', 0)",
         ],
     )
-    def test_forbidden_lua_is_found(self, package: Path, line: str) -> None:
+    def test_the_rules_find_forbidden_lua(self, package: Path, line: str) -> None:
         self.write(package, "engine/lua/commands/pop.lua", f"--[[ two\nlines ]]\n{line}")
         (complaint,) = source_rules.forbidden_lua(package)
         assert "pop.lua:3:" in complaint

@@ -70,7 +70,7 @@ def test_the_compiled_catalogue_is_in_step(path: Path) -> None:
     assert known == wanted, "compile it: django-admin compilemessages, in django_fairque"
 
 
-def test_makemessages_finds_nothing_new(path: Path, tmp_path: Path) -> None:
+def test_makemessages_finds_no_new_messages(path: Path, tmp_path: Path) -> None:
     if shutil.which("xgettext") is None:
         pytest.skip("GNU gettext is not installed: what the code says can't be compared with the catalogues")
     copy = tmp_path / "django_fairque"

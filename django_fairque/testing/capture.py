@@ -76,9 +76,8 @@ class Captured:
 
     def __post_init__(self) -> None:
         payload = json_payload.loads(self.task.payload_bytes)
-        is_call = (
-            isinstance(payload, dict) and {"args", "kwargs"} <= payload.keys()
-        )  # others are for the payload handler
+        # Other payloads are for the worker's handler.
+        is_call = isinstance(payload, dict) and {"args", "kwargs"} <= payload.keys()
         self.args, self.kwargs = (payload["args"], payload["kwargs"]) if is_call else ([payload], {})
 
     def __repr__(self) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from django_fairque import FairQueue
 
 
-def test_tasks_of_the_block_are_the_user_s(queue: FairQueue, note: Any) -> None:
+def test_tasks_enqueued_in_a_block_belong_to_its_user(queue: FairQueue, note: Any) -> None:
     with as_user("acme"):
         note.enqueue()
         note.enqueue_many([((n,), {}) for n in range(2)])
@@ -61,7 +61,7 @@ def test_a_block_refuses_values_that_are_no_user_id(user: object) -> None:
         raise AssertionError("the block must not begin")
 
 
-def test_a_block_is_entered_once() -> None:
+def test_a_block_for_a_user_can_be_entered_only_once() -> None:
     block = as_user("acme")
     with block:
         assert current_user_id() == "acme"
@@ -88,7 +88,7 @@ async def test_each_coroutine_has_its_own_current_user(queue: FairQueue, note: A
     await aclose_queues()
 
 
-def test_a_thread_begins_without(note: Any) -> None:
+def test_a_new_thread_does_not_have_the_block_s_user(note: Any) -> None:
     found: list[str | None] = ["unasked"]
 
     def ask() -> None:
@@ -101,7 +101,7 @@ def test_a_thread_begins_without(note: Any) -> None:
     assert found == ["unasked", None]
 
 
-def test_the_steps_of_a_pipeline_too(queue: FairQueue, note: Any, note_for: Any) -> None:
+def test_steps_of_a_pipeline_belong_to_the_block_s_user(queue: FairQueue, note: Any, note_for: Any) -> None:
     pipeline = note.s(1) | note_for.s("bob")
     with as_user("acme"):
         pipeline.enqueue()

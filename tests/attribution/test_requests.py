@@ -61,7 +61,7 @@ def tenants(settings: Settings) -> None:
     settings.FAIRQUE = {**settings.FAIRQUE, "REQUEST_USER": f"{__name__}.tenant_of"}
 
 
-def test_a_logged_in_user(client: Client, queue: FairQueue, note: Any, ann: User) -> None:
+def test_a_request_enqueues_for_its_logged_in_user(client: Client, queue: FairQueue, note: Any, ann: User) -> None:
     client.force_login(ann)
     assert client.get("/enqueues/").content == str(ann.pk).encode()
     assert users(queue) == [str(ann.pk)]
@@ -83,7 +83,7 @@ def test_views_naming_users_read_no_session(
     assert len(queries) == 0
 
 
-def test_a_request_that_enqueues_nothing_asks_nothing(client: Client, ann: User) -> None:
+def test_a_request_without_tasks_reads_no_session(client: Client, ann: User) -> None:
     client.force_login(ann)
     with CaptureQueriesContext(connection) as queries:
         assert client.get("/nothing/").content == b"nothing"
@@ -103,7 +103,7 @@ def test_a_stream_is_sent_after_the_request(client: Client, ann: User) -> None:
     assert client.get("/streams/?now").getvalue() == f"{ann.pk} {ann.pk}".encode()
 
 
-def test_a_tenant_can_be_a_request_s_user(
+def test_a_tenant_can_be_the_request_user(
     client: Client, queue: FairQueue, note: Any, ann: User, tenants: None
 ) -> None:
     client.force_login(ann)
@@ -116,7 +116,7 @@ def test_a_tenant_can_be_a_request_s_user(
     assert len(queries) == 0
 
 
-def test_a_tenant_that_is_no_id(client: Client, note: Any, settings: Settings) -> None:
+def test_an_invalid_tenant_id_is_refused(client: Client, note: Any, settings: Settings) -> None:
     settings.FAIRQUE = {**settings.FAIRQUE, "REQUEST_USER": f"{__name__}.wrong_tenant_of"}
     with pytest.raises(ValueError, match=r"what .*wrong_tenant_of returns \(REQUEST_USER\) must be text"):
         client.get("/enqueues/")
@@ -200,13 +200,13 @@ async def test_an_async_view_enqueues_for_the_tenant_of_the_request(
     assert ASKED == ["/aenqueues/"]
 
 
-async def test_a_plain_view_under_asgi(aclient: AsyncClient, queue: FairQueue, note: Any, ann: User) -> None:
+async def test_a_sync_view_under_asgi_has_a_user(aclient: AsyncClient, queue: FairQueue, note: Any, ann: User) -> None:
     await aclient.aforce_login(ann)
     await aclient.get("/enqueues/")
     assert users(queue) == [str(ann.pk)]
 
 
-def test_a_coroutine_view_under_wsgi(client: Client, note: Any, ann: User, fairque: Capture) -> None:
+def test_an_async_view_under_wsgi_has_its_user(client: Client, note: Any, ann: User, fairque: Capture) -> None:
     client.force_login(ann)
     client.get("/aenqueues/")
     assert [call.user_id for call in fairque] == [str(ann.pk)]
@@ -219,7 +219,7 @@ async def test_enqueue_in_a_coroutine_says_what_to_do(aclient: AsyncClient, note
 
 
 @pytest.mark.parametrize("user", [User(pk=9), AnonymousUser()])
-async def test_a_user_set_by_a_coroutine(queue: FairQueue, note: Any, user: Any) -> None:
+async def test_a_user_set_by_a_coroutine_counts(queue: FairQueue, note: Any, user: Any) -> None:
     async def view(request: HttpRequest) -> HttpResponse:
         request.user = user
         await note.aenqueue()

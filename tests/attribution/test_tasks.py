@@ -113,7 +113,7 @@ def test_children_of_an_eager_task_belong_to_its_user(note: Any, parents: dict[s
     assert [call.user_id for call in captured.of(note)] == ["acme", "else", "bob", "else"]
 
 
-def test_a_task_tried_again_and_its_children(queue: FairQueue, note: Any) -> None:
+def test_a_retried_task_and_its_children_keep_their_user(queue: FairQueue, note: Any) -> None:
     tries = []
 
     @task(name="unsure")

@@ -156,7 +156,9 @@ def visit(language: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("language", ["en", "he", *(["ja"] if GALLERY else [])])
-def test_every_page_is_fit_to_be_seen(full: None, queue: FairQueue, language: str, page: Page, watch: Watch) -> None:
+def test_every_page_looks_right_in_every_language(
+    full: None, queue: FairQueue, language: str, page: Page, watch: Watch
+) -> None:
     urls, asked = [], set[str]()
     for url in walk(page):
         beat(queue)
@@ -174,7 +176,7 @@ def test_every_page_is_fit_to_be_seen(full: None, queue: FairQueue, language: st
 
 
 @pytest.mark.parametrize("language", ["en"])
-def test_a_theme_that_defines_nothing_of_djangos(full: None, page: Page) -> None:
+def test_the_pages_look_right_under_a_theme_without_djangos_colors(full: None, page: Page) -> None:
     page.route("**/static/admin/css/**", lambda route: route.fulfill(body=RESET, content_type="text/css"))
     page.goto("/admin/django_fairque/queue/overview/")
     content = page.locator("#fq-content")

@@ -66,7 +66,7 @@ def pages(page: Page, client: Client, queue: FairQueue) -> Iterator[str]:
         yield url
 
 
-def test_hostile_text_does_nothing(
+def test_hostile_text_runs_no_script(
     page: Page, watch: Watch, queue: FairQueue, admin_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module, name in LISTS:
@@ -84,7 +84,7 @@ def test_the_test_finds_script_in_a_page_that_replaces_another(page: Page, watch
     watch.complaints.clear()
 
 
-def test_a_hole_would_be_found(page: Page, watch: Watch, queue: FairQueue) -> None:
+def test_the_test_would_find_a_script_that_runs(page: Page, watch: Watch, queue: FairQueue) -> None:
     page.goto("/admin/django_fairque/queue/users/")
     with page.expect_event("dialog"):  # waited for from before on: it may come at once
         page.locator("#fq-content").evaluate(

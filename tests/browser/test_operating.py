@@ -40,7 +40,7 @@ def test_a_schedule_is_added_run_now_and_disabled(index: Page, queue: FairQueue)
     assert not schedule.enabled
 
 
-def test_a_worker_is_stopped(index: Page, queue: FairQueue, start_worker: StartWorker) -> None:
+def test_a_worker_is_stopped_from_its_page(index: Page, queue: FairQueue, start_worker: StartWorker) -> None:
     worker = start_worker("--worker", "w-1", FAIRQUE_WORKER__LEASE_SECONDS="3").wait_ready()
     page = index
     choose(page, "Workers")

@@ -53,7 +53,7 @@ def tile(page: Page, title: str) -> str:
     return page.locator(".fq-tiles div").filter(has_text=title).locator("dd").inner_text()
 
 
-def test_figures_are_renewed_without_the_page(overview: Page, queue: FairQueue) -> None:
+def test_figures_are_refreshed_without_reloading_the_page(overview: Page, queue: FairQueue) -> None:
     assert tile(overview, "Queued") == "0"
     queue.push(Task.create("acme", 3, None))
     refresh(overview)
@@ -77,7 +77,7 @@ def test_an_opened_section_stays_open_after_a_refresh(overview: Page) -> None:
     expect(figures).to_have_attribute("open", "")
 
 
-def test_typed_text_and_focus_stay_while_figures_are_renewed(page: Page, queue: FairQueue) -> None:
+def test_typed_text_and_focus_stay_while_figures_are_refreshed(page: Page, queue: FairQueue) -> None:
     page.clock.install()
     page.goto("/admin/django_fairque/queue/users/")
     field = page.get_by_label("Find a user by id")
@@ -91,7 +91,7 @@ def test_typed_text_and_focus_stay_while_figures_are_renewed(page: Page, queue: 
     expect(field).to_have_value("acme")
 
 
-def test_chosen_rows_stay_chosen_and_no_others_become_so(page: Page, queue: FairQueue) -> None:
+def test_selected_rows_stay_selected_after_a_refresh(page: Page, queue: FairQueue) -> None:
     """The row is found by its key: another task in its place must not be chosen."""
     queue.push_batch([Task.create("acme", 3, None, task_id=f"task-{number}") for number in range(5)])
     page.clock.install()
@@ -155,7 +155,7 @@ def test_a_reader_can_pause_and_resume(overview: Page, queue: FairQueue, watch: 
     assert tile(overview, "Queued") == "1"
 
 
-def test_the_title_and_the_status_line_are_renewed(overview: Page, queue: FairQueue) -> None:
+def test_the_title_and_the_status_line_are_refreshed(overview: Page, queue: FairQueue) -> None:
     expect(overview).to_have_title(re.compile("^Degraded "))
     queue.push(Task.create("acme", 3, None))
     overview.clock.fast_forward(PERIOD)
@@ -198,7 +198,7 @@ def test_a_site_that_is_down_is_shown_after_two_failures(overview: Page, watch: 
     watch.complaints.clear()  # the browser reports each request that failed
 
 
-def test_a_site_that_hangs_is_given_up_after_ten_seconds(overview: Page, watch: Watch) -> None:
+def test_a_request_to_a_site_that_hangs_ends_after_ten_seconds(overview: Page, watch: Watch) -> None:
     overview.route("**/overview/**", lambda route: None)
     for _ in range(2):
         with overview.expect_event("requestfailed"):
@@ -240,7 +240,7 @@ def test_targets_are_at_least_24_pixels(page: Page, queue: FairQueue, name: str)
     assert page.evaluate(SMALL_TARGETS) == []
 
 
-def test_a_banner_while_the_server_is_down(
+def test_a_banner_is_shown_while_the_server_is_down(
     page: Page, queue: FairQueue, make_server: MakeServer, settings: Settings
 ) -> None:
     server = make_server()

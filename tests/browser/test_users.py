@@ -46,7 +46,9 @@ def test_a_weight_and_a_cap_are_set(index: Page, queue: FairQueue) -> None:
     assert (stats.weight, stats.max_running) == (2.5, 4)
 
 
-def test_the_page_follows_the_demonstration(index: Page, queue: FairQueue, start_demo: StartDemo, watch: Watch) -> None:
+def test_the_page_of_users_shows_the_demonstration_s_progress(
+    index: Page, queue: FairQueue, start_demo: StartDemo, watch: Watch
+) -> None:
     page = index
     page.clock.install()
     choose(page, "Users")

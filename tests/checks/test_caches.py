@@ -100,6 +100,6 @@ def test_a_cache_in_another_database_of_the_server_is_a_warning(check: Check, se
     )
 
 
-def test_a_cache_that_is_down_is_not_the_queues_affair(check: Check, settings: Settings, fit: Server) -> None:
+def test_a_cache_that_is_down_is_not_reported(check: Check, settings: Settings, fit: Server) -> None:
     settings.CACHES = {"default": {"BACKEND": DJANGO, "LOCATION": "unix:///nonexistent/s.sock"}}
     assert check({"REDIS": {"URL": fit.url}}, deploy=True) == []

@@ -32,7 +32,7 @@ AWAY = "0.0.0.0:1"  # not a loopback address, and refuses at once
         ({"PORT": "x"}, ["E002"]),
     ],
 )
-def test_the_connection_is_encrypted(check: Check, redis: Any, found: list[str]) -> None:
+def test_a_connection_without_encryption_is_reported(check: Check, redis: Any, found: list[str]) -> None:
     assert ids(check({"REDIS": redis}, deploy=True)) == found
 
 

@@ -37,7 +37,7 @@ def at(server: Server, **redis: Any) -> dict[str, Any]:
     return {"REDIS": {"URL": server.url, **redis}}
 
 
-def test_a_server_that_is_fit(check: Check, fit: Server) -> None:
+def test_a_well_configured_server_passes_the_check(check: Check, fit: Server) -> None:
     assert check(at(fit), deploy=True) == []
 
 
@@ -77,7 +77,7 @@ def test_a_log_that_is_declared_is_instead_of_the_file(check: Check, fit: Server
     assert check(at(fit, DURABILITY="managed-log"), deploy=True) == []
 
 
-def test_elasticache_may_have_a_log() -> None:
+def test_elasticache_may_keep_writes_in_a_log() -> None:
     info = {"valkey_version": "9.0.4", "aof_enabled": 0, "maxmemory": 1, "maxmemory_policy": "noeviction"}
     redis = RedisConfig(host="clustercfg.mail.abc123.euc1.cache.amazonaws.com", cluster=True)
     (message,) = _findings(redis, {"node": info})
@@ -112,7 +112,7 @@ def test_the_deployment_check_reports_wrong_credentials_and_missing_rights(
     assert "hunter" not in str(messages)
 
 
-def test_a_database_that_is_not_there(check: Check, fit: Server) -> None:
+def test_a_missing_database_number_fails_the_check(check: Check, fit: Server) -> None:
     (message,) = check(at(fit, DB=99), deploy=True)
     assert ids([message]) == ["E015"]
     assert "DB index is out of range" in message.msg
@@ -171,7 +171,7 @@ class TestSilence:
             text = self.only_message(check, f"redis://127.0.0.1:{silent.getsockname()[1]}", CLUSTER=True)
         assert "was not checked: " in text
 
-    def test_names_are_slow_to_be_found(self, check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_slow_name_lookup_is_a_message_of_the_check(self, check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
         """The one thing that no time-out of a socket bounds."""
         answer = time.monotonic() + DEADLINE + 0.2
 
@@ -193,7 +193,7 @@ class TestSilence:
             call_command("check", "--deploy", "--tag", "fairque", "--fail-level", "WARNING", stderr=StringIO())
 
 
-def test_health_gives_the_same_reasons(fit: Server, settings: Settings) -> None:
+def test_health_gives_the_same_reasons_as_the_check(fit: Server, settings: Settings) -> None:
     """What `check` says of a server once, `fairque_health` says all the time."""
     settings.FAIRQUE = at(fit)
     with fit.client() as client:

@@ -82,7 +82,7 @@ class TestDuplicates:
         source.load(FACTORY)
         assert ids(check(HERE)) == ["E011"]
 
-    def test_a_module_that_is_imported_again_has_none(self, check: Check, source: Source) -> None:
+    def test_a_module_that_is_imported_again_has_no_duplicates(self, check: Check, source: Source) -> None:
         source.load(ONE)
         source.load("\n" + ONE)
         assert check(HERE) == []
@@ -118,7 +118,7 @@ class TestDuplicates:
         )
         assert check(HERE) == []
 
-    def test_a_third_does_not_hide_the_second(self, check: Check, source: Source) -> None:
+    def test_a_third_function_does_not_hide_the_second_duplicate(self, check: Check, source: Source) -> None:
         source.load(TWO + "\ntask(timeout=5)(work.function)\n")
         assert ids(check(HERE)) == ["E011"]
 
@@ -153,7 +153,7 @@ class TestSchedules:
         return {**HERE, "SCHEDULES": {"nightly": {"TASK": "shop_tasks.work", "EVERY": 60, **keys}}}
 
     @pytest.mark.parametrize("keys", [{"TASK": "shop_tasks.wrok"}, {"ARGS": ["acme"]}])
-    def test_a_call_that_can_not_be_made(self, check: Check, source: Source, keys: dict[str, object]) -> None:
+    def test_schedules_of_wrong_calls_are_errors(self, check: Check, source: Source, keys: dict[str, object]) -> None:
         source.load(ONE)
         (message,) = check(self.schedule(**keys))
         assert ids([message]) == ["E010"]

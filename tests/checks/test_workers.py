@@ -44,7 +44,7 @@ class TestLeases:
         assert ids(check({"REDIS": {**HERE, "SOCKET_TIMEOUT": timeout}, "WORKER": worker})) == found
         assert ids(check({"REDIS": {**HERE, "SOCKET_TIMEOUT": timeout}, "WORKERS": {"a": {}, "b": worker}})) == found
 
-    def test_the_defaults_have_room(self, check: Check) -> None:
+    def test_the_default_lease_outlasts_a_lost_reply(self, check: Check) -> None:
         assert check({"REDIS": HERE}) == []
         options = WorkerOptions.from_config(get_config().worker)
         assert options.renewal_interval + get_config().redis.socket_timeout < options.fence_after
@@ -61,7 +61,5 @@ class TestQueues:
             ({"a": {"QUEUES": ["mail"]}}, []),  # the default queue needs no declaration
         ],
     )
-    def test_queues_without_a_worker_are_warnings(
-        self, check: Check, workers: dict[str, Any], found: list[str]
-    ) -> None:
+    def test_a_queue_without_workers_is_reported(self, check: Check, workers: dict[str, Any], found: list[str]) -> None:
         assert ids(check({"REDIS": HERE, "QUEUES": {"mail": {}}, "WORKERS": workers})) == found

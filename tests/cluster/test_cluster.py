@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 
-def test_the_shards_lie_on_several_servers(queue: FairQueue, nodes: list[tuple[int, Server]]) -> None:
+def test_shards_are_distributed_over_several_servers(queue: FairQueue, nodes: list[tuple[int, Server]]) -> None:
     queue.push_batch([task(f"user-{number}") for number in range(40)], now=NOW)
     held = []
     for _, server in nodes:

@@ -48,7 +48,7 @@ async def test_an_acknowledged_push_of_a_coroutine_is_on_a_replica(six: Six) -> 
     await aclose_client(client)
 
 
-async def test_a_replica_that_is_away_confirms_nothing(six: Six) -> None:
+async def test_a_push_fails_if_the_replica_is_down(six: Six) -> None:
     (replica,) = six.replicas_of(six.primary_of(compute_bucket("ann") % SHARDS))
     aclient = RedisConfig(url=six.url(replica), cluster=True).create_async_redis_client()
     with RedisConfig(url=six.url(replica), cluster=True).create_redis_client() as client:

@@ -108,7 +108,7 @@ def test_a_cluster_that_is_down_is_waited_for(make_server: MakeServer) -> None:
 
 
 @pytest.mark.slow
-def test_a_worker_may_be_there_before_its_cluster(make_server: MakeServer, tmp_path: Path) -> None:
+def test_a_worker_may_start_before_its_cluster(make_server: MakeServer, tmp_path: Path) -> None:
     ((port, server),) = make_cluster(make_server, 1)
     server.kill()
     worker = WorkerProcess(

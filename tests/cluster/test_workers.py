@@ -134,7 +134,7 @@ async def test_coroutines_push_fetch_settle_and_read_on_a_cluster(queue: FairQue
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_worker_of_coroutines(
+async def test_an_async_worker_serves_a_cluster(
     queue: FairQueue, url: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry, "_tasks", {})

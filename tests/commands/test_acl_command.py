@@ -36,14 +36,16 @@ def test_a_server_accepts_the_printed_rules_of_all_roles(queue: FairQueue, redis
     assert all(line.split()[2] in users for line in printed)
 
 
-def test_a_file_of_users(run: Run, queue: FairQueue, make_server: MakeServer, tmp_path: Path) -> None:
+def test_a_server_loads_the_printed_users(run: Run, queue: FairQueue, make_server: MakeServer, tmp_path: Path) -> None:
     file = tmp_path / "users.acl"
     file.write_text(f"user default on nopass ~* &* +@all\n{run('fairque_acl', '--aclfile', '--worker', '--viewer')}")
     with make_server("--aclfile", str(file)).client() as client:
         assert "fairque-worker" in str(client.acl_users())
 
 
-def test_prefix_name_and_cluster(run: Run, queue: FairQueue, settings: Settings, server: Server) -> None:
+def test_printed_rules_follow_the_options_for_prefix_name_and_cluster(
+    run: Run, queue: FairQueue, settings: Settings, server: Server
+) -> None:
     assert "%R~fq:*" in run("fairque_acl", "--viewer")
     (line,) = run("fairque_acl", "--viewer", "--prefix", "mail", "--name", "mail-{role}", "--cluster").splitlines()
     assert line.startswith("ACL SETUSER mail-viewer on resetkeys resetchannels %R~mail:* -@all +ping")
@@ -63,7 +65,7 @@ def test_rules_of_access_follow_the_script_mode(run: Run, queue: FairQueue) -> N
         run("fairque_acl", "--name", "a b")
 
 
-def test_a_deployment_from_the_beginning(
+def test_a_new_deployment_works_with_the_printed_rules(
     run: Run, queue: FairQueue, redis: Redis, settings: Settings, server: Server
 ) -> None:
     """As the documentation has it: users, passwords, functions, and then a producer."""

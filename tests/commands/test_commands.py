@@ -55,16 +55,14 @@ def test_all_commands_with_actions_are_tested() -> None:
 
 
 @pytest.mark.parametrize(("command", "action"), WITH_ACTIONS.items())
-def test_the_queue_stands_before_or_after_the_action(
-    command: str, action: list[str], queue: FairQueue, run: Run
-) -> None:
+def test_the_queue_option_may_follow_the_action(command: str, action: list[str], queue: FairQueue, run: Run) -> None:
     for words in (["--queue", "nixda", *action], [*action, "--queue", "nixda"]):
         with pytest.raises(CommandError, match="queue 'nixda' is not declared"):
             run(command, *words)
     run(command, *action)
 
 
-def test_every_action_takes_the_queue(queue: FairQueue, run: Run, settings: Settings) -> None:
+def test_every_action_accepts_the_queue_option(queue: FairQueue, run: Run, settings: Settings) -> None:
     settings.FAIRQUE = {**settings.FAIRQUE, "QUEUES": {"mail": {}}}
     run("fairque_user", "pause", "ann", "--queue", "mail", "--create")
     run("fairque_user", "--queue", "mail", "weight", "ann", "2")
@@ -163,7 +161,7 @@ def test_organizations_are_listed_with_their_settings(queue: FairQueue, run: Run
     assert queue.organizations().items == ["a b\n"]
 
 
-def test_purge_cancels_what_waits(queue: FairQueue, run: Run, push: Push) -> None:
+def test_a_purge_cancels_waiting_tasks(queue: FairQueue, run: Run, push: Push) -> None:
     ids = [push(), push(execute_after=4e9)]
     assert run("fairque_user", "purge", "acme") == "2 tasks of 'acme' canceled\n"
     assert {queue.get_task(task_id).state for task_id in ids} == {TaskState.CANCELED}
@@ -231,7 +229,7 @@ def test_stats_are_a_readable_table_or_json(queue: FairQueue, run: Run, bury: Bu
     assert json.loads(run("fairque_stats", "--user", "acme", "--json"))["sizes"]["normal"] == 1
 
 
-def test_health_exits_by_its_status(queue: FairQueue, settings: object) -> None:
+def test_the_exit_code_of_health_follows_its_status(queue: FairQueue, settings: object) -> None:
     out = StringIO()
     with pytest.raises(SystemExit) as stop:
         call_command("fairque_health", stdout=out)

@@ -33,7 +33,7 @@ def answer(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setattr("sys.stdin", Terminal(text))
 
 
-def test_the_payload_that_is_shown_can_be_given_back(queue: FairQueue, run: Run, bury: Bury) -> None:
+def test_a_shown_payload_can_be_passed_to_requeue(queue: FairQueue, run: Run, bury: Bury) -> None:
     payload = {"to": "Zoë", "text": 'a\\b "c"\n\u202e'}
     entry = bury(payload=payload)
     shown = re.search(r"^payload +(.*)$", run("show", entry), re.MULTILINE)
@@ -44,7 +44,7 @@ def test_the_payload_that_is_shown_can_be_given_back(queue: FairQueue, run: Run,
     assert queue.get_task(entry[:-2]).payload == payload
 
 
-def test_a_null_is_another_payload_too(queue: FairQueue, run: Run, bury: Bury) -> None:
+def test_null_can_replace_a_dead_letter_s_payload(queue: FairQueue, run: Run, bury: Bury) -> None:
     entry, kept = bury(payload={"n": 1}), bury(payload={"n": 2})
     assert run("requeue", entry, "--payload", "null") == "1 requeued\n"
     assert run("requeue", kept) == "1 requeued\n"
@@ -78,7 +78,7 @@ def test_a_filtered_list_of_dead_letters_continues_over_pages_without_a_match(ru
     assert last in run("list", "--user", "bolt", "--limit", "1")
 
 
-def test_groups_say_how_many_were_looked_at(run: Run, bury: Bury) -> None:
+def test_groups_of_dead_letters_say_how_many_were_read(run: Run, bury: Bury) -> None:
     bury("no order 17")
     newest = bury("no order 4711")
     bury("timeout", user="bolt")

@@ -55,9 +55,7 @@ def frozen(make_server: MakeServer, settings: Settings) -> Server:
 
 @pytest.mark.usefixtures("frozen")
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_server_that_does_not_answer_is_an_error_within_seconds(
-    command: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_server_is_an_error_within_seconds(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "COMMAND_TIMEOUT_SECONDS", 0.3)
     began = time.monotonic()
     with pytest.raises(CommandError, match=r"did not answer|[Tt]ime"):

@@ -41,7 +41,7 @@ def written(status: str = "healthy", *reasons: str, age: float = 0.0) -> str:
     return json.dumps({"status": status, "reasons": reasons, **facts})
 
 
-def test_a_healthy_worker_is_good(file: Path) -> None:
+def test_the_health_of_a_healthy_worker_is_good(file: Path) -> None:
     file.write_text(written())
     assert health(file) == (0, "good\n")
     code, out = health(file, "--json")

@@ -47,7 +47,7 @@ ELSEWHERE = {"fairque_events", "fairque_outbox"}
 @pytest.mark.parametrize(
     "words", [words for words, said in SAID.items() if said.startswith("a line for each") and words not in ELSEWHERE]
 )
-def test_a_line_for_each(words: str, queue: FairQueue, run: Run, bury: Bury) -> None:
+def test_a_json_list_has_one_line_for_each_entry(words: str, queue: FairQueue, run: Run, bury: Bury) -> None:
     command = [*words.split(), "--json"]
     assert run(*command) == ""
     for user in ("ann", "bob"):

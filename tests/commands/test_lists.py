@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 NAMES = [name for name, app in get_commands().items() if app == "django_fairque"]
 
 
-def test_every_list_has_the_options() -> None:
+def test_every_list_has_options_for_age_order_and_limit() -> None:
     lists = []
     for name in NAMES:
         parser = load_command_class("django_fairque", name).create_parser("manage.py", name)
@@ -44,7 +44,7 @@ def test_users_are_sorted_by_a_figure(run: Run, push: Push) -> None:
     assert [json.loads(line)["user_id"] for line in by_name] == ["ann", "bob", "cid"]
 
 
-def test_tasks_since_an_age(run: Run, queue: FairQueue, push: Push) -> None:
+def test_tasks_can_be_listed_since_an_age(run: Run, queue: FairQueue, push: Push) -> None:
     task = Task.create("ann", 3, {}, name="mail.send")
     old = queue.push(task, now=time.time() - 7200).task_id
     new = push("ann")

@@ -56,7 +56,7 @@ def unread(server: Server, *words: str, unbuffered: str = "") -> tuple[int, str]
     ("closed", "words"),
     [(">&-", ["fairque_stats"]), ("2>&-", ["fairque_stats"]), ("<&- >&- 2>&-", ["fairque_worker", "--burst"])],
 )
-def test_an_output_that_is_closed_is_none(server: Server, queue: FairQueue, closed: str, words: list[str]) -> None:
+def test_a_command_with_closed_stdout_runs(server: Server, queue: FairQueue, closed: str, words: list[str]) -> None:
     done = subprocess.run(
         ["/bin/sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, str(MANAGE), *words],
         capture_output=True,
@@ -88,7 +88,7 @@ def test_an_exit_code_that_says_something_is_kept(queue: FairQueue, server: Serv
     assert unread(server, "fairque_health", "--worker-file", "/nowhere") == (2, "")
 
 
-def test_a_reader_may_leave_in_the_midst(queue: FairQueue, server: Server, run: Run, push: Push) -> None:
+def test_a_reader_may_close_the_pipe_early(queue: FairQueue, server: Server, run: Run, push: Push) -> None:
     user = "u" * 200
     for _ in range(1000):
         push(user)
@@ -101,7 +101,7 @@ def test_a_reader_may_leave_in_the_midst(queue: FairQueue, server: Server, run: 
     assert ended(child) == (1, "")
 
 
-def test_a_reader_of_errors_too_may_leave(queue: FairQueue, server: Server) -> None:
+def test_a_reader_of_errors_may_close_the_pipe_early(queue: FairQueue, server: Server) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     words = [sys.executable, str(MANAGE), "fairque_task", "show", "nobody"]

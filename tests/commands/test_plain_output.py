@@ -84,7 +84,7 @@ def test_output_about_repaired_keys_contains_no_control_characters(run: Run, red
     assert f"task:{SHOWN}" in "\n".join(lines(run, "fairque_check", "--repair")).replace("task:a", "task:")
 
 
-def test_columns_stand_under_each_other(run: Run, first: str) -> None:
+def test_columns_of_a_list_are_aligned(run: Run, first: str) -> None:
     head, row, _end = lines(run, "fairque_schedule", "list")
     assert head.index("when") == row.index("every 60 s")
     assert [len(line) for line in table([("id", "name"), (BAD, BAD)])] == [len(SHOWN) * 2 + 2] * 2

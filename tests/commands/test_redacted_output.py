@@ -58,7 +58,7 @@ def test_output_about_results_and_passed_values_hides_secrets(run: Run, queue: F
     assert run("fairque_task", "xcom", "r1", "--unredacted") == 'api_key  "swordfish"\n1 value\n'
 
 
-def test_a_payload_with_something_hidden_is_not_taken_back(run: Run, queue: FairQueue, entry: str) -> None:
+def test_a_payload_with_hidden_values_can_not_be_requeued(run: Run, queue: FairQueue, entry: str) -> None:
     with pytest.raises(CommandError, match="show --unredacted"):
         run("fairque_dlq", "requeue", entry, "--payload", f'{{"token": "{HIDDEN}"}}')
     assert queue.dlq.count() == 1

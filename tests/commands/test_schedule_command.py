@@ -39,7 +39,7 @@ def test_the_schedule_command_adds_shows_and_removes_a_schedule(queue: FairQueue
     assert run("fairque_schedule", "list") == "queue 'default' has no schedules\n"
 
 
-def test_declared_schedules_are_adopted(queue: FairQueue, run: Run) -> None:
+def test_declared_schedules_can_be_adopted_by_command(queue: FairQueue, run: Run) -> None:
     queue.schedules.report_version("newer 1234abcd", "w1")
     assert run("fairque_schedule", "list") == "queue 'default' has no schedules\n"
     adopted = run("fairque_schedule", "adopt")

@@ -31,7 +31,7 @@ def queue(server: Server, redis: Redis, settings: Settings) -> FairQueue:
     return queue
 
 
-def test_stats_say_what_lies_on_each(queue: FairQueue, run: Run) -> None:
+def test_the_stats_show_each_shard(queue: FairQueue, run: Run) -> None:
     figures = json.loads(run("fairque_stats", "--json"))
     assert figures["states"]["queued"] == 30
     assert [shard["shard"] for shard in figures["shards"]] == [0, 1, 2, 3]

@@ -87,7 +87,7 @@ def test_users_with_the_longest_backlogs_are_found_behind_a_thousand_without_tas
     assert (list(top["sizes"]), top["sizes"]["busy"]["normal"], top["looked_at"]) == (["busy"], 3, 1000)
 
 
-def test_few_users_are_all_looked_at(queue: FairQueue, run: Run) -> None:
+def test_the_stats_read_all_users_if_there_are_few(queue: FairQueue, run: Run) -> None:
     assert run("--top", "3").splitlines()[-1].split() == ["user", "ready", "running", "scheduled", "deferred"]
     push(queue, "acme")
     assert run("--top", "3").splitlines()[-1].split() == ["acme", "1", "0", "0", "0"]
@@ -187,7 +187,7 @@ def test_watched_stats_are_written_to_a_pipe_at_once_and_end_with_ctrl_c(queue: 
         assert interrupted(child) == (0, "")
 
 
-def test_a_terminal_is_written_over_line_by_line(queue: FairQueue, server: Server) -> None:
+def test_watched_stats_overwrite_the_terminal_line_by_line(queue: FairQueue, server: Server) -> None:
     ours, theirs = pty.openpty()
     with process(server, theirs) as child:
         os.close(theirs)
@@ -201,9 +201,7 @@ def test_a_terminal_is_written_over_line_by_line(queue: FairQueue, server: Serve
     os.close(ours)
 
 
-def test_no_sleep_is_longer_than_ctrl_c_may_go_unnoticed(
-    queue: FairQueue, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_ends_a_long_sleep_soon(queue: FairQueue, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal that comes just before a sleep does not end that sleep: one in eighty did, right after a look."""
     slept = []
 
@@ -230,7 +228,7 @@ def test_the_trend_of_the_backlog_is_one_line_of_the_stats(queue: FairQueue, run
     assert json.loads(run("--json"))["trend"]["per_second"] == 2
 
 
-def test_tasks_are_listed_by_name(queue: FairQueue, run: Run) -> None:
+def test_the_stats_list_figures_by_task_name(queue: FairQueue, run: Run) -> None:
     counts = AttemptCounts()
     for took in (0.5, 0.5, None):
         counts.add(took, has_failed=took is None)
@@ -269,7 +267,7 @@ def test_the_list_of_names_is_sorted_and_limited(queue: FairQueue, run: Run, red
     ],
 )
 @pytest.mark.usefixtures("queue")
-def test_options_of_the_list_of_names(run: Run, words: list[str], message: str) -> None:
+def test_wrong_options_of_the_list_of_task_names_are_refused(run: Run, words: list[str], message: str) -> None:
     with pytest.raises(CommandError, match=message):
         run(*words)
 

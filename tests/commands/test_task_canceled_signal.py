@@ -29,7 +29,9 @@ def heard() -> Iterator[list[tuple[str, str, str]]]:
     signals.task_canceled.disconnect(receiver)
 
 
-def test_a_task_and_a_run(queue: FairQueue, run: Run, push: Push, heard: list[tuple[str, str, str]]) -> None:
+def test_canceling_a_task_or_a_run_sends_signals(
+    queue: FairQueue, run: Run, push: Push, heard: list[tuple[str, str, str]]
+) -> None:
     alone = push()
     queue.push_graph([Task.create("acme", 3, None, name="app.a", task_id="a")], "r")
     for _ in range(2):

@@ -95,7 +95,7 @@ async def test_the_selected_user_stays_selected_when_other_rows_are_added_above(
         assert app.selected_user() == "acme"
 
 
-async def test_a_search_and_its_end(queue: FairQueue, push: Push) -> None:
+async def test_a_search_in_the_top_command_can_be_ended(queue: FairQueue, push: Push) -> None:
     for user in ("acme", "bolt"):
         push(user)
     app = QueueApp(queue)

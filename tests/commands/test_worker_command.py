@@ -88,7 +88,7 @@ def test_a_mistake_in_an_option_is_named_as_it_was_typed(start: Start, words: li
     assert str(caught.value).startswith(expected)
 
 
-def test_a_worker_that_is_configured_for_nobody_says_so(start: Start, settings: Settings) -> None:
+def test_a_worker_configured_for_no_user_is_refused(start: Start, settings: Settings) -> None:
     settings.FAIRQUE = {**settings.FAIRQUE, "WORKER": {"USERS": []}}
     with pytest.raises(ConfigurationError, match="this worker would serve nobody: expected user ids"):
         start()
@@ -124,7 +124,7 @@ def test_the_worker_reloads_changed_code_only_in_a_developer_s_terminal(
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(("debug", "at_terminal", "found"), [(True, False, 1), (True, True, 0), (False, False, 0)])
-def test_debug_is_not_for_production(
+def test_a_worker_warns_about_debug_mode_outside_of_a_terminal(
     settings: Settings,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -148,7 +148,7 @@ def test_a_database_that_is_away_stops_no_worker(settings: Settings, monkeypatch
     fairque_worker.Command()._check_databases()
 
 
-def test_middleware_that_can_not_be_used_is_reported_once(start: Start, settings: Settings) -> None:
+def test_unusable_middleware_is_reported_once(start: Start, settings: Settings) -> None:
     settings.FAIRQUE = {**settings.FAIRQUE, "MIDDLEWARE": ["no.such.Middleware"]}
     with pytest.raises(CommandError, match="dotted path of a subclass of TaskMiddleware"):
         call_command("fairque_worker", "--burst")

@@ -47,7 +47,7 @@ def container(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("name", "arguments"), manage_commands())
-def test_commands_and_their_options_exist(name: str, arguments: list[str]) -> None:
+def test_commands_in_deployment_files_exist(name: str, arguments: list[str]) -> None:
     command: BaseCommand = load_command_class(get_commands()[name], name)
     command.create_parser("manage.py", name).parse_args(arguments)
 
@@ -107,7 +107,7 @@ def test_ports_are_the_same_in_all_deployment_files() -> None:
 
 
 @pytest.mark.urls(__name__)
-def test_pages_that_are_probed_exist() -> None:
+def test_probed_pages_exist_in_the_project() -> None:
     text = "".join(path.read_text() for path in (files.COMPOSE, *files.MANIFESTS))
     asked = set(re.findall(r"/fairque/[a-z]+/", text)) - {"/fairque/health/"}
     assert asked == {"/fairque/live/", "/fairque/ready/"}
@@ -124,7 +124,7 @@ def test_probes_name_a_host_that_is_allowed() -> None:
     assert "localhost" in files.compose()["services"]["web"]["environment"]["ALLOWED_HOSTS"].split(",")
 
 
-def test_selectors_choose_what_is_there() -> None:
+def test_kubernetes_selectors_match_existing_labels() -> None:
     labels = {
         name: files.resource("Deployment", name)["spec"]["template"]["metadata"]["labels"]
         for name in ("shop-web", "shop-worker")

@@ -32,7 +32,7 @@ def is_of_newer(redis: Redis, task_id: str) -> bool:
 
 
 @pytest.mark.slow
-def test_a_rollout_and_a_step_back_under_load_lose_nothing(
+def test_a_rollout_and_its_rollback_under_load_lose_no_task(
     queue: FairQueue, redis: Redis, older: Version, newer: Version
 ) -> None:
     for library in redis.execute_command("FUNCTION", "LIST"):

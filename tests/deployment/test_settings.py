@@ -74,7 +74,7 @@ def test_the_settings_fail_the_check_on_a_server_without_persistence(make_server
     assert "fairque.W004" in done.stderr
 
 
-def test_the_release_step_misses_nothing_but_a_worker(make_server: MakeServer, tmp_path: Path) -> None:
+def test_the_release_step_reports_only_a_missing_worker(make_server: MakeServer, tmp_path: Path) -> None:
     done = check(make_server(*server_options()), tmp_path, "fairque_health")
     assert done.returncode == 1, done.stdout + done.stderr
     status, *reasons = [line for line in done.stdout.splitlines() if line == "degraded" or line.startswith("- ")]
@@ -83,7 +83,7 @@ def test_the_release_step_misses_nothing_but_a_worker(make_server: MakeServer, t
 
 
 @pytest.mark.parametrize(("title", "source"), SNIPPETS, ids=[title for title, _ in SNIPPETS])
-def test_the_settings_of_each_server_are_valid(
+def test_each_server_s_settings_are_valid(
     title: str, source: str, monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
     for name in re.findall(r'os\.environ\["(\w+)"\]', source):

@@ -290,7 +290,7 @@ def test_the_examples_of_middleware_work_as_described(
     assert "timed for default took 0.0 s, attempt 1" in caplog.text
 
 
-def test_wagtail_and_django_tenants(project: Project, settings: Settings) -> None:
+def test_the_settings_for_wagtail_and_django_tenants_are_valid(project: Project, settings: Settings) -> None:
     """The settings for Wagtail are right. tests/third_party runs both packages with the code of the page."""
     project.read("wagtail-and-django-tenants.md")
     given = BackendOptions(settings.TASKS["default"]["OPTIONS"])

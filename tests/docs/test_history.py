@@ -20,7 +20,7 @@ def test_the_newest_run_is_the_last_of_the_history() -> None:
     assert len(last["rates"]) > 5
 
 
-def test_a_new_run_is_added_once() -> None:
+def test_a_new_benchmark_run_is_added_once() -> None:
     runs, newer = history(), copy.deepcopy(results("peers"))
     newer["at"] = "2030-01-02T03:04:05Z"
     added = with_run(runs, newer)
@@ -47,7 +47,7 @@ def test_a_higher_rate_is_drawn_higher() -> None:
     assert [y for _, y in points] == sorted((y for _, y in points), reverse=True)
 
 
-def test_names_do_not_overlap() -> None:
+def test_names_in_the_chart_do_not_overlap() -> None:
     labels = re.findall(r'x="514" y="([\d.]+)"', chart(history()))
     heights = [float(label) for label in labels]
     assert len(heights) > 10

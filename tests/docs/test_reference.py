@@ -76,7 +76,7 @@ class TestCommands:
         assert rows == [(name, name) for name in COMMANDS]
 
     @pytest.mark.parametrize("name", COMMANDS)
-    def test_every_option_has_help(self, name: str) -> None:
+    def test_every_command_option_has_help(self, name: str) -> None:
         command = load_command_class("django_fairque", name)
         assert len(command.help) > 20
         parser = command.create_parser("manage.py", name)
@@ -199,7 +199,7 @@ class TestExceptions:
 
 class TestScripts:
     @pytest.mark.parametrize("name", scripts.names())
-    def test_every_contract_is_read_whole(self, name: str) -> None:
+    def test_every_script_contract_is_read_completely(self, name: str) -> None:
         description, parts = contracts.read(name)
         assert description
         assert description[0].endswith((".", ":")), description
@@ -221,7 +221,7 @@ class TestGlossary:
         assert words == sorted(set(words))
         assert len(words) > 25
 
-    def test_an_anchor_is_the_word(self) -> None:
+    def test_an_anchor_in_the_glossary_is_its_word(self) -> None:
         for anchor, word, _ in self.WORDS:
             assert word.replace(" ", "-").startswith(anchor), word
 

@@ -75,7 +75,7 @@ def test_a_link_to_a_folder_leads_to_its_index_page_if_there_is_one(build: Build
     assert "files/" not in page
 
 
-def test_a_link_that_leads_nowhere_and_a_page_to_which_none_leads_fail_the_build(build: Build) -> None:
+def test_a_broken_link_or_a_page_without_a_link_fails_the_build(build: Build) -> None:
     complaints, _ = build({"a.md": "# A\n\n[1](none.md)\n[2](#nowhere)\n[3](index.md#nothing)\n", "sub/b.md": "# B\n"})
     assert "'none.md'" in complaints
     assert "'nowhere'" in complaints

@@ -134,6 +134,6 @@ class TestTheReader:
         with pytest.raises(AssertionError, match="ended with 3"):
             reader.follow([Block("run", "", "exit 3\ntrue\n")])
 
-    def test_an_unknown_mark_is_refused(self, tmp_path: Path) -> None:
+    def test_an_unknown_mark_of_a_block_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="'ran'"):
             Walkthrough(tmp_path, {}, str).follow([Block("ran", "", "true")])

@@ -72,7 +72,9 @@ def test_the_error_without_a_server_binary_says_what_to_install(install: Install
 
 
 @pytest.mark.parametrize("mode", [None, 0o644])
-def test_the_environments_must_be_executable(place: Path, monkeypatch: pytest.MonkeyPatch, mode: int | None) -> None:
+def test_a_server_binary_named_by_the_environment_must_be_executable(
+    place: Path, monkeypatch: pytest.MonkeyPatch, mode: int | None
+) -> None:
     path = place / "chosen"
     if mode is not None:
         path.touch()

@@ -51,7 +51,7 @@ class TestSync:
             assert not embedded.directory.exists()
             assert redis_.ping()
 
-    def test_a_command_under_way_when_the_server_dies_is_not_sent_again(self, embedded: EmbeddedServer) -> None:
+    def test_a_command_in_flight_is_not_repeated_after_a_crash(self, embedded: EmbeddedServer) -> None:
         with client(embedded) as redis_, client(embedded) as watcher:
             redis_.set("k", "v")
             raised: list[type[Exception]] = []
@@ -71,7 +71,7 @@ class TestSync:
             assert redis_.get("k") == b"v"
         assert starts_in_log(embedded.directory) == 2
 
-    def test_a_client_that_may_retry_notices_nothing(self, embedded: EmbeddedServer) -> None:
+    def test_a_client_with_retries_survives_a_server_crash(self, embedded: EmbeddedServer) -> None:
         with client(embedded, retries=1) as redis_:
             redis_.set("k", "v")
             before = kill(embedded.directory)
@@ -108,7 +108,7 @@ class TestSync:
         with client(embedded, binary=place / "gone") as redis_, pytest.raises(ConfigurationError, match="gone"):
             redis_.ping()
 
-    def test_options_reach_the_server(self, embedded: EmbeddedServer) -> None:
+    def test_options_of_the_url_reach_the_server(self, embedded: EmbeddedServer) -> None:
         with client(embedded, appendfsync="always") as redis_:
             redis_.ping()
         aof = embedded.status().aof
@@ -129,7 +129,7 @@ class TestAsync:
         assert not embedded.directory.exists()
         assert await aclient.ping()
 
-    async def test_a_command_under_way_when_the_server_dies_is_not_sent_again(
+    async def test_a_command_in_flight_is_not_repeated_after_a_crash(
         self, embedded: EmbeddedServer, aclient: redis.asyncio.Redis
     ) -> None:
         await aclient.set("k", "v")
@@ -146,7 +146,7 @@ class TestAsync:
         assert await aclient.get("k") == b"v"
         assert starts_in_log(embedded.directory) == 2
 
-    async def test_a_client_that_may_retry_notices_nothing(self, embedded: EmbeddedServer) -> None:
+    async def test_a_client_with_retries_survives_a_server_crash(self, embedded: EmbeddedServer) -> None:
         async with async_client(embedded, retries=1) as client:
             await client.set("k", "v")
             before = kill(embedded.directory)
@@ -185,7 +185,7 @@ class TestWhileLoading:
         yield embedded
         starter.join()
 
-    def test_a_new_connection_waits(self, loading: EmbeddedServer) -> None:
+    def test_a_new_connection_waits_until_the_server_has_loaded(self, loading: EmbeddedServer) -> None:
         with client(loading) as redis_:
             assert redis_.get("k4999") == b"4999"
 
@@ -194,7 +194,7 @@ class TestWhileLoading:
             assert await client.get("k4999") == b"4999"
 
 
-def test_a_killed_server_that_nobody_needs_stays_down(embedded: EmbeddedServer) -> None:
+def test_a_killed_server_is_not_restarted_without_a_command(embedded: EmbeddedServer) -> None:
     with client(embedded) as redis_:
         redis_.ping()
         kill(embedded.directory)

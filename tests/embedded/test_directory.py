@@ -258,9 +258,7 @@ class TestPaths:
         monkeypatch.chdir(place)
         assert make_embedded(Path("relative")).directory == place / "relative"
 
-    def test_do_not_depend_on_an_installed_locale(
-        self, embedded: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_path_needs_no_installed_locale(self, embedded: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("LC_ALL", "xx_YY")
         assert embedded.start() is True
 

@@ -55,7 +55,7 @@ class TestCrash:
         embedded.ensure()
         assert starts_in_log(embedded.directory) == 2
 
-    def test_a_living_stranger_with_its_process_id_changes_nothing(self, embedded: EmbeddedServer) -> None:
+    def test_a_reused_process_id_does_not_hinder_the_restart(self, embedded: EmbeddedServer) -> None:
         embedded.ensure()
         kill(embedded.directory)
         (embedded.directory / "server.pid").write_text(str(os.getpid()))

@@ -62,7 +62,7 @@ class TestStart:
         assert only_server_of(embedded.directory) == before
         assert starts_in_log(embedded.directory) == 1
 
-    def test_listens_on_no_port_keeps_every_write_and_evicts_nothing(self, embedded: EmbeddedServer) -> None:
+    def test_the_server_opens_no_port_and_evicts_no_keys(self, embedded: EmbeddedServer) -> None:
         embedded.ensure()
         assert not psutil.Process(only_server_of(embedded.directory)).net_connections(kind="inet")
         with client(embedded) as redis:
@@ -79,7 +79,7 @@ class TestStart:
         with client(embedded) as redis:
             assert redis.config_get("appendfsync") == {"appendfsync": "always"}
 
-    def test_outlives_its_starter_and_the_starters_terminal(self, embedded: EmbeddedServer) -> None:
+    def test_a_server_outlives_its_starter_and_terminal(self, embedded: EmbeddedServer) -> None:
         code = (
             f"from django_fairque.embedded import EmbeddedServer; EmbeddedServer({str(embedded.directory)!r}).ensure()"
         )
@@ -91,7 +91,7 @@ class TestStart:
         assert _session(pid) != starter.pid
         assert embedded.start() is False
 
-    def test_puts_a_large_log_aside(self, embedded: EmbeddedServer) -> None:
+    def test_a_large_log_of_the_server_is_renamed(self, embedded: EmbeddedServer) -> None:
         embedded.ensure()
         embedded.stop()
         log = embedded.directory / "server.log"
@@ -100,7 +100,7 @@ class TestStart:
         assert log.stat().st_size < 1024 * 1024
         assert (embedded.directory / "server.log.1").read_bytes().startswith(b"xxx")
 
-    def test_warns_of_a_server_older_than_the_last(
+    def test_starting_an_older_server_version_logs_a_warning(
         self, embedded: EmbeddedServer, caplog: pytest.LogCaptureFixture
     ) -> None:
         embedded.ensure()

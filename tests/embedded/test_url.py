@@ -37,7 +37,7 @@ def test_an_embedded_url_names_a_directory(url: str, directory: str) -> None:
         "redis://localhost",
     ],
 )
-def test_anything_else_is_refused(url: str) -> None:
+def test_malformed_embedded_urls_are_refused(url: str) -> None:
     with pytest.raises(ConfigurationError, match="expected embedded:// or embedded:///absolute/dir, got"):
         directory_from_url(url, BASE)
 

@@ -129,7 +129,7 @@ def test_the_explanation_pages_exist() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_page_is_short(page: Path) -> None:
+def test_an_explanation_page_has_at_most_150_lines(page: Path) -> None:
     assert len(page.read_text().splitlines()) <= 150
 
 

@@ -37,7 +37,7 @@ def _off(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     transaction.set_autocommit(True)
 
 
-def test_a_save_outside_of_a_transaction_succeeds_and_sends_its_task_at_once(
+def test_a_save_outside_of_a_transaction_sends_its_task_at_once(
     queue: FairQueue, work: Work, caplog: pytest.LogCaptureFixture
 ) -> None:
     on_save(Order, when=changed("total")).enqueue(work, "total")
@@ -58,7 +58,7 @@ def test_deleting_an_object_outside_of_a_transaction_sends_its_task_at_once(queu
     assert arrived(queue) == [[1]]
 
 
-def test_the_outbox_waits_for_the_commit(
+def test_the_outbox_sends_a_task_after_the_implicit_commit(
     queue: FairQueue, work: Work, settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings.FAIRQUE = {**settings.FAIRQUE, "OUTBOX": True}

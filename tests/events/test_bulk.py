@@ -43,7 +43,7 @@ class TestCreate:
         assert calls(redis) == 1
         assert arrived(queue) == [[order.pk, order.total] for order in made]
 
-    def test_a_rollback_takes_all_back(self, queue: FairQueue, work: Work, redis: Redis) -> None:
+    def test_a_rollback_of_a_bulk_create_sends_no_task(self, queue: FairQueue, work: Work, redis: Redis) -> None:
         on_create(Order).enqueue(work, "pk")
         with pytest.raises(ZeroDivisionError), transaction.atomic():  # noqa: PT012
             Order.objects.bulk_create([Order()])
@@ -80,7 +80,7 @@ class TestUpdate:
         Order.objects.update(total=F("total") + 1)
         assert arrived(queue) == [[2]]
 
-    def test_costs_nothing_where_nobody_asks(
+    def test_updates_without_an_event_take_one_query(
         self, queue: FairQueue, work: Work, orders: list[Order], django_assert_num_queries: Any
     ) -> None:
         on_create(Order).enqueue(work, "pk")
@@ -106,7 +106,7 @@ class TestUpdate:
         assert arrived(queue) == [[2]]
 
 
-def test_deleting_needs_no_help(queue: FairQueue, work: Work, orders: list[Order]) -> None:
+def test_a_queryset_delete_fires_events(queue: FairQueue, work: Work, orders: list[Order]) -> None:
     on_delete(Order).enqueue(work, "pk")
     Order.objects.filter(total__gt=1).delete()
     assert sorted(arrived(queue)) == [[2], [3]]
@@ -138,7 +138,7 @@ class TestRelatedManager:
         assert arrived(queue) == [[1]]
         assert queue.event_counts()["shop.Order:update:work"].fired == 1
 
-    def test_a_manager_that_fires_nothing_stays_so(self, queue: FairQueue, work: Work) -> None:
+    def test_a_manager_without_event_support_fires_no_events(self, queue: FairQueue, work: Work) -> None:
         on_update(Help).enqueue(work, "pk")
         order, customer = Order.objects.create(), Customer.objects.create()
         help_ = Help.objects.create(order=order, customer=Customer.objects.create())

@@ -79,7 +79,7 @@ class TestChanged:
             order.save()
         assert fires(queue) == expected
 
-    def test_creating_changes_from_nothing(self, queue: FairQueue, work: Work) -> None:
+    def test_creating_an_object_changes_all_its_fields(self, queue: FairQueue, work: Work) -> None:
         on_save(Order, when=changed("status", to="paid")).enqueue(work, lambda _: "to")
         on_save(Order, when=changed("status", was="new", to="paid")).enqueue(work, lambda _: "was")
         on_create(Order, when=changed("status")).enqueue(work, lambda _: "any")
@@ -147,7 +147,7 @@ class TestChanged:
         document.file.delete()
         assert arrived(queue) == [["to nothing"]] * 2
 
-    def test_an_expression_is_a_change_to_nobody_knows_what(self, queue: FairQueue, work: Work, order: Order) -> None:
+    def test_a_field_set_to_an_expression_is_unknown(self, queue: FairQueue, work: Work, order: Order) -> None:
         on_update(Order, when=changed("total")).enqueue(work, lambda _: "any")
         on_update(Order, when=changed("total", to=1)).enqueue(work, lambda _: "to")
         order = Order.objects.get()
@@ -216,7 +216,7 @@ class TestDeferred:
 
 
 class TestMemory:
-    def test_refreshing_is_no_change(self, queue: FairQueue, work: Work, order: Order) -> None:
+    def test_refreshing_an_object_is_no_change(self, queue: FairQueue, work: Work, order: Order) -> None:
         on_update(Order, when=changed("status")).enqueue(work, "pk")
         order = Order.objects.get()
         with connection.cursor() as cursor:
@@ -281,7 +281,7 @@ class TestMemory:
         assert arrived(queue) == [["paid"]]
 
     @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda order: pickle.loads(pickle.dumps(order))])
-    def test_copies_remember_for_themselves(self, queue: FairQueue, work: Work, order: Order, copied: Any) -> None:
+    def test_copied_objects_have_own_old_values(self, queue: FairQueue, work: Work, order: Order, copied: Any) -> None:
         on_update(Order, when=changed("status")).enqueue(work, "status")
         order = Order.objects.get()
         with transaction.atomic():

@@ -53,7 +53,7 @@ def test_the_events_command_says_that_no_event_is_declared(queue: FairQueue) -> 
     assert "No model events are declared" in run()
 
 
-def test_a_mistake_is_shown(queue: FairQueue, work: Work) -> None:
+def test_the_events_command_shows_mistakes(queue: FairQueue, work: Work) -> None:
     on_save(Order).enqueue(work, "pkk")
     assert "switched off: argument 1: shop.Order has no field or attribute 'pkk'" in run(fails=True)
 

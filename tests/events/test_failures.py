@@ -93,7 +93,7 @@ class TestServerDown:
         assert relay_rows("default").tasks == 1
         assert arrived(get_queue()) == [[1]]
 
-    def test_a_full_backlog_is_counted_too(self, queue: FairQueue, settings: Settings, work: Work) -> None:
+    def test_an_event_refused_by_a_full_backlog_counts(self, queue: FairQueue, settings: Settings, work: Work) -> None:
         settings.FAIRQUE = {**settings.FAIRQUE, "QUEUE": {"MAX_BACKLOG": 1}}
         on_save(Order).enqueue(work, "total")
         with transaction.atomic():
@@ -248,7 +248,7 @@ class TestMistakes:
             ({"delay": 5, "execute_after": 5}, "say the same thing in two ways"),
         ],
     )
-    def test_options_that_can_not_be(self, option: dict[str, Any], words: str) -> None:
+    def test_invalid_options_of_an_event_are_refused(self, option: dict[str, Any], words: str) -> None:
         """They are refused where they are written: no model, no task and no setting could make them right."""
         with pytest.raises(TaskUsageError, match=words):
             on_save(Order, **option)
@@ -277,9 +277,7 @@ class TestRegistry:
         order = Order.objects.create()
         assert arrived(queue) == [[order.pk]]
 
-    def test_a_task_that_comes_later_switches_its_events_on(
-        self, queue: FairQueue, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_a_task_declared_later_activates_events(self, queue: FairQueue, caplog: pytest.LogCaptureFixture) -> None:
         """An app behind this one in `INSTALLED_APPS` may import its tasks in its own `ready`."""
         on_create("shop.Order").enqueue("later", "pk")
         Order.objects.create()

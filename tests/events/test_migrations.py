@@ -79,7 +79,7 @@ def test_objects_that_a_migration_reads_again_have_not_changed(queue: FairQueue,
     assert arrived(queue) == []
 
 
-def test_a_field_that_is_not_there_yet_has_not_changed(queue: FairQueue, work: Work, state: ProjectState) -> None:
+def test_a_field_that_a_migration_lacks_has_not_changed(queue: FairQueue, work: Work, state: ProjectState) -> None:
     Order.objects.bulk_create([Order(pk=1)])
     on_save(Order, when=changed("total") | changed("status")).enqueue(work, "status")
     state.remove_field("shop", "order", "total")

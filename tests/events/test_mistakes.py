@@ -47,13 +47,13 @@ def found(number: str, *, deploy: bool = False) -> list[checks.CheckMessage]:
 
 @pytest.mark.usefixtures("mistakes")
 class TestMistakes:
-    def test_a_plain_check_warns_of_each(self) -> None:
+    def test_a_check_warns_about_each_mistake_in_events(self) -> None:
         first, second = found("E020")
         assert first.level == second.level == checks.WARNING
         assert f"{FIRST}; write Value('changed') if the text itself is meant" in first.msg
         assert SECOND in second.msg
 
-    def test_a_check_of_a_deployment_fails_with_all(self) -> None:
+    def test_a_deployment_check_reports_all_mistakes_in_events(self) -> None:
         (error,) = (message for message in found("E020", deploy=True) if message.level == checks.ERROR)
         assert FIRST in error.msg
         assert SECOND in error.msg
@@ -148,7 +148,7 @@ class TestUnseenBulkOperations:
         assert warning.msg.endswith(": shop.GiftOrder (hidden); shop.RushOrder (hidden)")
 
 
-def test_mistakes_are_known_before_the_models_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_in_events_are_found_before_models_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "rule_registry", rules._RuleRegistry())
     on_create("shop.Ordre").enqueue("work")
     assert rules.mistakes() == []

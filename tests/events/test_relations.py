@@ -81,12 +81,14 @@ class TestPlain:
         tags[0].orders.clear()
         assert arrived(queue) == [[["clear", 1, [11]]]]
 
-    def test_setting_is_removing_and_adding(self, queue: FairQueue, order: Order, tags: list[Tag]) -> None:
+    def test_setting_a_relation_fires_for_both_changes(self, queue: FairQueue, order: Order, tags: list[Tag]) -> None:
         order.tags.set(tags[:2])
         order.tags.set(tags[1:])
         assert arrived(queue) == [[["add", 1, [11, 12]]], [["remove", 1, [11]]], [["add", 1, [13]]]]
 
-    def test_a_rollback_leaves_no_trace(self, queue: FairQueue, order: Order, tags: list[Tag], redis: Redis) -> None:
+    def test_a_relation_change_that_is_rolled_back_sends_no_task(
+        self, queue: FairQueue, order: Order, tags: list[Tag], redis: Redis
+    ) -> None:
         redis.flushdb()
         with pytest.raises(ZeroDivisionError), transaction.atomic():  # noqa: PT012
             order.tags.add(tags[0])
@@ -106,7 +108,7 @@ class TestPlain:
         order.tags.remove(tag)
         assert arrived(queue) == [[["remove", 1, [11]]]]
 
-    def test_the_object_is_there_from_either_side(self, queue: FairQueue, work: Work, order: Order) -> None:
+    def test_a_relation_event_has_the_object_from_either_side(self, queue: FairQueue, work: Work, order: Order) -> None:
         on_m2m(Order, "tags", user="status", when=lambda e: e.instance.total == 0).enqueue(work, "pk", "status")
         tag = Tag.objects.create(pk=11)
         order.tags.add(tag)
@@ -234,7 +236,7 @@ class TestInheritance:
         return tag
 
     @pytest.mark.parametrize("actions", [("add", "remove", "clear"), "clear"])
-    def test_an_abstract_model_stands_for_its_children(
+    def test_a_relation_event_on_an_abstract_model_covers_its_children(
         self, queue: FairQueue, work: Work, tag: Tag, actions: Any
     ) -> None:
         on_m2m(Labelled, "labels", actions=actions).enqueue(work, told)
@@ -289,6 +291,6 @@ class TestInheritance:
 
 
 @pytest.mark.parametrize("actions", ["", "added", ["add", "drop"], []])
-def test_unknown_actions_are_refused(actions: Any) -> None:
+def test_unknown_actions_of_a_relation_event_are_refused(actions: Any) -> None:
     with pytest.raises(TaskUsageError, match="actions must be some of add, remove, clear"):
         on_m2m(Order, "tags", actions=actions)

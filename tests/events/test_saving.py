@@ -59,7 +59,7 @@ class TestKinds:
         assert lease is not None
         assert (lease.user_id, lease.name, lease.payload["args"]) == ("acme", analyse.name, [order.pk])
 
-    def test_a_task_can_be_named(self, queue: FairQueue, work: Work) -> None:
+    def test_an_event_can_name_its_task(self, queue: FairQueue, work: Work) -> None:
         on_create(Order).enqueue("work", "pk")
         order = Order.objects.create()
         assert arrived(queue) == [[order.pk]]
@@ -79,7 +79,7 @@ class TestKinds:
 
 
 class TestArguments:
-    def test_fields_paths_callables_and_constants(self, queue: FairQueue, work: Work) -> None:
+    def test_arguments_can_be_fields_paths_callables_or_constants(self, queue: FairQueue, work: Work) -> None:
         on_create(Order).enqueue(
             work, "customer", "customer__slug", "token", lambda event: event.kind, 7, None, x="total"
         )
@@ -91,7 +91,7 @@ class TestArguments:
         assert lease.payload["kwargs"] == {"x": 3}
 
     @pytest.mark.parametrize("given", [lambda e: (e.pk, 1), lambda e: [e.pk, 1]])
-    def test_a_callable_may_give_all(self, queue: FairQueue, work: Work, given: Any) -> None:
+    def test_one_callable_can_return_all_arguments(self, queue: FairQueue, work: Work, given: Any) -> None:
         on_create(Order, args=given)(work)
         order = Order.objects.create()
         assert arrived(queue) == [[order.pk, 1]]
@@ -154,7 +154,7 @@ class TestArguments:
 
 
 class TestUser:
-    def test_a_path_or_a_callable(self, queue: FairQueue, work: Work) -> None:
+    def test_the_user_of_an_event_can_be_a_path_or_a_callable(self, queue: FairQueue, work: Work) -> None:
         on_create(Order, user="customer").enqueue(work, "pk")
         on_create(Order, user=lambda event: f"c{event.instance.customer_id}").enqueue(work, "pk")
         customer = Customer.objects.create(slug="acme")
@@ -199,7 +199,7 @@ class TestWhatDoesNotFire:
         with pytest.raises(TaskUsageError, match="suppress_events: there is no model"), suppress_events(given):
             pass
 
-    def test_suppressing_concerns_nobody_else(self, queue: FairQueue, work: Work) -> None:
+    def test_suppressed_events_of_one_coroutine_do_not_affect_others(self, queue: FairQueue, work: Work) -> None:
         on_create(Order).enqueue(work, "total")
 
         async def quiet(entered: asyncio.Event, left: asyncio.Event) -> None:
@@ -270,7 +270,7 @@ class TestWhatDoesNotFire:
         run_tasks()
         assert sorted(saved) == [1, 2, 3]
 
-    def test_a_delete_that_fails(self, queue: FairQueue, work: Work, redis: Redis) -> None:
+    def test_a_failed_delete_fires_no_event(self, queue: FairQueue, work: Work, redis: Redis) -> None:
         on_delete(Order).enqueue(work, "pk")
         order = Order.objects.create()
         with pytest.raises(IntegrityError), transaction.atomic():  # noqa: PT012
@@ -295,7 +295,7 @@ class TestClasses:
         model.objects.create()
         assert arrived(queue) == [[model.__name__]]
 
-    def test_an_abstract_model_stands_for_its_children(self, queue: FairQueue, work: Work) -> None:
+    def test_an_event_on_an_abstract_model_covers_its_children(self, queue: FairQueue, work: Work) -> None:
         on_save(Dated).enqueue(work, lambda event: event.model.__name__)
         Order.objects.create()
         Customer.objects.create()
@@ -309,7 +309,7 @@ class TestClasses:
         assert arrived(queue) == [[pk]], "its parent's row is no other object"
 
 
-def test_options_are_those_of_using(queue: FairQueue, work: Work) -> None:
+def test_an_event_takes_the_options_of_a_task(queue: FairQueue, work: Work) -> None:
     on_save(Order, priority=6, debounce=60, max_retries=1).enqueue(work, "pk")
     order = Order.objects.create()
     order.save()

@@ -33,14 +33,14 @@ class TestTransactions:
             assert queue.pop("w") is None
         assert arrived(queue) == [[1]]
 
-    def test_a_rollback_leaves_no_trace(self, queue: FairQueue, work: Work, redis: Redis) -> None:
+    def test_a_save_that_is_rolled_back_sends_no_task(self, queue: FairQueue, work: Work, redis: Redis) -> None:
         on_save(Order).enqueue(work, "total")
         with pytest.raises(ZeroDivisionError), transaction.atomic():  # noqa: PT012
             Order.objects.create(total=1)
             raise ZeroDivisionError
         assert redis.dbsize() == 0
 
-    def test_a_savepoint_takes_only_its_own(self, queue: FairQueue, work: Work) -> None:
+    def test_a_lost_savepoint_drops_only_its_own_events(self, queue: FairQueue, work: Work) -> None:
         on_create(Order).enqueue(work, "total")
         with transaction.atomic():
             Order.objects.create(total=1)
@@ -114,7 +114,7 @@ class TestCalls:
         assert redis.info("commandstats")["cmdstat_fcall"]["calls"] == 1
         assert arrived(queue) == [[total] for total in range(100)]
 
-    def test_tasks_and_events_travel_together(self, queue: FairQueue, work: Work, redis: Redis) -> None:
+    def test_a_transaction_s_tasks_and_events_are_one_call(self, queue: FairQueue, work: Work, redis: Redis) -> None:
         on_save(Order).enqueue(work, "total")
         Order.objects.create(total=-1)
         arrived(queue)

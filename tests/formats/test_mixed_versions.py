@@ -156,7 +156,7 @@ def manage(*words: str) -> str:
 
 
 @pytest.mark.slow  # the test takes a minute
-def test_an_upgrade_and_a_rollback_lose_nothing(
+def test_an_upgrade_and_a_rollback_lose_no_task(
     versions: tuple[Version, Version, Version], server: Server, redis: Redis, settings: Settings
 ) -> None:
     unnumbered, old, new = versions

@@ -61,7 +61,7 @@ class TestTransaction:
         assert rows() == []
         assert redis.dbsize() == 0
 
-    def test_a_savepoint_takes_only_its_own(self, queue: FairQueue) -> None:
+    def test_a_lost_savepoint_drops_only_its_own_rows(self, queue: FairQueue) -> None:
         with transaction.atomic():
             enqueue(1)
             with pytest.raises(ZeroDivisionError), transaction.atomic():  # noqa: PT012
@@ -94,7 +94,7 @@ class TestTransaction:
         assert stored.priority is Priority.CRITICAL
         assert stored.payload["args"][1] == {"ü": [1.5, None, "\x00"]}
 
-    def test_a_duplicate_has_the_id_of_the_task_that_is_there(self, queue: FairQueue) -> None:
+    def test_a_duplicate_returns_the_id_of_the_first_task(self, queue: FairQueue) -> None:
         first = enqueue(unique_for=60)
         with transaction.atomic():
             second = enqueue(unique_for=60)

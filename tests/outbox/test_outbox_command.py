@@ -93,7 +93,7 @@ class TestCommand:
         with pytest.raises(CommandError, match="there is one in 'default', 'other'"):
             run("--database", "nowhere")
 
-    def test_a_server_that_is_down(self, queue: FairQueue, settings: Settings) -> None:
+    def test_the_outbox_command_reports_a_server_that_is_down(self, queue: FairQueue, settings: Settings) -> None:
         left_behind(1)
         settings.FAIRQUE = {
             "REDIS": {"URL": "unix:///nowhere.sock"},
@@ -160,7 +160,7 @@ class TestAdmin:
         assert "These users have more entries" not in page
 
     @pytest.mark.parametrize("how", ["down", "hung"])
-    def test_does_not_wait_for_a_server(
+    def test_the_outbox_page_does_not_wait_for_a_server(
         self, admin_client: Client, queue: FairQueue, make_server: MakeServer, settings: Settings, how: str
     ) -> None:
         left_behind(1)

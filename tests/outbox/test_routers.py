@@ -84,7 +84,7 @@ def test_model_events_of_a_database_without_an_outbox_log_server_errors(queue: F
     assert (count.fired, count.failed) == (1, 0)
 
 
-def test_the_others_have_theirs(queue: FairQueue) -> None:
+def test_databases_with_the_table_use_the_outbox(queue: FairQueue) -> None:
     with transaction.atomic():
         enqueue(1)
         assert len(rows()) == 1

@@ -101,7 +101,7 @@ def test_retry_and_discard_are_no_errors(sent: Sent) -> None:
 
 
 @pytest.mark.parametrize("report_retried", [True, False])
-def test_a_failure_that_is_tried_again(start_sentry: StartSentry, report_retried: bool) -> None:
+def test_a_failure_with_a_retry_is_reported_as_configured(start_sentry: StartSentry, report_retried: bool) -> None:
     sent = start_sentry(integration=FairqueIntegration(report_retried=report_retried))
     result = declare(max_retries=1).enqueue()
     while len(result.errors) < 2:
@@ -112,9 +112,7 @@ def test_a_failure_that_is_tried_again(start_sentry: StartSentry, report_retried
     assert len({tuple(event["fingerprint"]) for event in sent.events}) == 1
 
 
-def test_an_error_of_the_handler_of_bare_payloads_is_a_warning_until_the_last_attempt(
-    sent: Sent, settings: Settings
-) -> None:
+def test_a_payload_handler_s_error_is_a_warning_until_the_last_attempt(sent: Sent, settings: Settings) -> None:
     settings.FAIRQUE = {**settings.FAIRQUE, "WORKER": {"HANDLER": f"{__name__}.refuse"}}
     get_queue().push(Task.create("acme", 3, {"n": 1}, max_retries=1))
     while len(sent.events) < 2:
@@ -126,7 +124,7 @@ def refuse(payload: Any) -> None:
     raise ValueError(f"no use for {payload}")
 
 
-def test_an_error_that_is_not_to_be_tried_again(sent: Sent) -> None:
+def test_an_error_without_a_retry_is_reported_as_an_error(sent: Sent) -> None:
     declare(max_retries=5, retry_on=(OSError,)).enqueue()
     work()
     assert sent.event["level"] == "error"
@@ -297,7 +295,7 @@ def test_a_task_does_not_fail_because_of_sentry(sent: Sent, monkeypatch: pytest.
     assert result.result() == "done"
 
 
-def test_a_task_that_reports_its_error_itself(sent: Sent) -> None:
+def test_an_error_that_the_task_reported_is_not_reported_twice(sent: Sent) -> None:
     @task(name="reports", max_retries=0)
     def reports() -> None:
         try:

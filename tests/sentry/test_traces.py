@@ -97,7 +97,7 @@ def test_errors_are_in_the_trace_of_a_request_without_spans(start_sentry: StartS
     assert sent.transactions == []
 
 
-def test_a_task_with_a_w3c_trace_only(sent: Sent, note: Any) -> None:
+def test_a_task_with_only_a_w3c_trace_continues_it(sent: Sent, note: Any) -> None:
     client = sentry_sdk.get_client()
     sentry_sdk.get_global_scope().set_client(None)
     with in_trace(Trace(f"00-{TRACE_ID}-{SPAN_ID}-01")):
@@ -140,7 +140,7 @@ def test_a_batch_continues_a_trace_if_all_its_items_have_it(sent: Sent, is_one_t
     assert "messaging.message.id" not in process["data"]
 
 
-def test_the_baggage_of_others_stays(sent: Sent, note: Any, settings: Settings) -> None:
+def test_the_baggage_of_other_middleware_stays(sent: Sent, note: Any, settings: Settings) -> None:
     settings.FAIRQUE = {**settings.FAIRQUE, "MIDDLEWARE": [f"{__name__}.Baggage"]}
     with sentry_sdk.start_transaction(name="view", op="http.server"):
         result = note.enqueue()

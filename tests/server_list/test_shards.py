@@ -80,9 +80,7 @@ def test_a_list_with_another_number_of_servers_is_refused(queue: FairQueue, urls
 
 
 @pytest.mark.parametrize(("old", "new"), [(1, 4), (2, 4), (4, 2), (4, 1)])
-def test_an_empty_queue_moves_to_another_number_of_servers(
-    urls: list[str], servers: list[Server], old: int, new: int
-) -> None:
+def test_an_empty_queue_moves_to_other_servers(urls: list[str], servers: list[Server], old: int, new: int) -> None:
     before = open_queue(urls[:old], old)
     users = [f"user-{number}" for number in range(20)]
     for number, user in enumerate(users, 2):

@@ -135,7 +135,7 @@ def test_tasks_that_enqueue_themselves_endlessly_fail(fairque: Capture, monkeypa
         fairque.run()
 
 
-def test_errors_are_raised_or_kept(fairque: Capture) -> None:
+def test_running_captured_tasks_raises_or_records_errors(fairque: Capture) -> None:
     @task(name="bad")
     def bad() -> None:
         raise ValueError("no")
@@ -159,7 +159,7 @@ def test_captured_tasks_can_retry_or_discard_themselves(fairque: Capture, error:
     assert result.state is state
 
 
-def test_a_pipeline_with_its_values(fairque: Capture) -> None:
+def test_a_captured_pipeline_passes_values_between_its_steps(fairque: Capture) -> None:
     @task(name="part")
     def part(n: int) -> int:
         current_task().xcom.push(str(n), n * 10)
@@ -177,7 +177,7 @@ def test_a_pipeline_with_its_values(fairque: Capture) -> None:
     assert run[last].result() == [6, 60]
 
 
-async def test_coroutines_and_batches_run_too(fairque: Capture) -> None:
+async def test_captured_coroutines_and_batches_can_be_run(fairque: Capture) -> None:
     @task(name="awaited")
     async def awaited() -> int:
         return 1
@@ -199,7 +199,7 @@ def test_unique_tasks_are_captured_once(fairque: Capture, greet: Any) -> None:
     assert len(ids) == len(fairque) == 2
 
 
-def test_canceled_ones_are_not_counted(fairque: Capture, greet: Any) -> None:
+def test_a_canceled_task_is_not_captured(fairque: Capture, greet: Any) -> None:
     assert greet.enqueue("acme").cancel()
     assert len(fairque) == 0
 
@@ -239,7 +239,7 @@ def test_an_eager_task_raises_its_own_error_where_it_is_enqueued() -> None:
 
 
 @pytest.mark.parametrize(("error", "state"), [(Retry(5), TaskState.SCHEDULED), (Discard("x"), TaskState.CANCELED)])
-def test_eager_raises_no_instruction(error: Exception, state: TaskState) -> None:
+def test_an_eager_retry_or_discard_raises_no_error(error: Exception, state: TaskState) -> None:
     @task(name="instruct")
     def instruct() -> None:
         raise error
@@ -283,13 +283,13 @@ class TestTransactions(FairqueTestMixin, TestCase):
 
 
 class TestFairness:
-    def test_round_robin_is_fair(self) -> None:
+    def test_assert_fair_accepts_round_robin(self) -> None:
         assert_fair("abcabcabc")
         assert_fair("abababaaaa")  # b has nothing more to come
         assert_fair("aabaabaab", weights={"a": 2})
 
     @pytest.mark.parametrize("order", ["aaabbb", "abaaabb"])
-    def test_the_rest_is_not(self, order: str) -> None:
+    def test_assert_fair_refuses_other_orders(self, order: str) -> None:
         with pytest.raises(AssertionError, match="although both had more to come"):
             assert_fair(order)
 

@@ -41,7 +41,7 @@ def names(monkeypatch: pytest.MonkeyPatch, settings: Settings, test_run: None) -
     return sys.modules["shop.tests"].__dict__
 
 
-def test_every_fixture_is_described() -> None:
+def test_every_pytest_fixture_is_documented() -> None:
     fixtures = [name for name in vars(plugin) if name.startswith("fairque")]
     reference = "".join(page.read_text() for page in (DOCS / "reference").glob("python.md"))
     assert len(fixtures) == 3
@@ -59,7 +59,7 @@ def test_the_documented_run_with_pytest_passes(names: dict[str, Any], fairque_ru
 
 
 @pytest.mark.parametrize(("name", "tests"), [("PayTests", 2), ("ReceiptTests", 1)])
-def test_capturing_with_djangos_test_cases(names: dict[str, Any], name: str, tests: int) -> None:
+def test_the_documented_test_cases_of_django_pass(names: dict[str, Any], name: str, tests: int) -> None:
     result = unittest.TestResult()
     unittest.defaultTestLoader.loadTestsFromTestCase(names[name]).run(result)
     assert (result.testsRun, result.errors, result.failures) == (tests, [], [])

@@ -151,7 +151,7 @@ def test_a_captured_task_has_the_same_times_as_a_task_in_a_queue(work: Any) -> N
 
 
 @pytest.mark.parametrize("how", ENDS)
-def test_a_task_that_has_run(work: Any, how: str) -> None:
+def test_a_handle_of_a_captured_task_that_has_run_has_its_result(work: Any, how: str) -> None:
     def make() -> TaskResult:
         with capture_tasks() as capture:
             result: TaskResult = work.using(queue="mail", task_id="w").enqueue(how)
@@ -235,7 +235,7 @@ def sent(work: Any, how: str) -> PipelineResult:
 @pytest.mark.parametrize(
     ("how", "state", "canceled"), [("returns", "finished", 0), ("raises", "failed", 1), ("discards", "canceled", 0)]
 )
-def test_a_pipeline_that_has_run(work: Any, how: str, state: str, canceled: int) -> None:
+def test_a_handle_of_a_captured_pipeline_has_its_state(work: Any, how: str, state: str, canceled: int) -> None:
     def make() -> PipelineResult:
         with capture_tasks() as capture:
             run = sent(work, how)
@@ -253,7 +253,7 @@ def test_a_handle_of_an_eager_pipeline_has_its_results(work: Any) -> None:
     assert answers(make) == of_a_run("finished", cancel=0)
 
 
-def test_a_pipeline_that_has_not_run(work: Any) -> None:
+def test_a_handle_of_a_captured_pipeline_that_has_not_run_says_so(work: Any) -> None:
     def make() -> PipelineResult:
         with capture_tasks():
             return sent(work, "returns")
@@ -290,7 +290,7 @@ def test_a_captured_step_waits_for_its_predecessor(fairque: Capture, work: Any) 
 @pytest.mark.parametrize(
     ("policy", "state"), [("wait", TaskState.DEFERRED), ("cancel", TaskState.CANCELED), ("run", TaskState.FINISHED)]
 )
-def test_a_failure_does_to_the_next_what_that_says(fairque: Capture, work: Any, policy: Any, state: TaskState) -> None:
+def test_a_failed_step_decides_over_its_successor(fairque: Capture, work: Any, policy: Any, state: TaskState) -> None:
     failing = work.enqueue("raises")
     after = work.using(depends_on=[failing], on_dependency_failure=policy).enqueue("returns")
     last = work.using(depends_on=[after], on_dependency_failure="run").enqueue("returns")

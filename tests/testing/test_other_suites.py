@@ -313,14 +313,14 @@ def test_a_django_test_suite_without_a_server_captures_tasks(project: Path) -> N
     assert not (project / ".fairque").exists(), "the embedded server was started"
 
 
-def test_parallel_tests_on_databases_that_are_kept(project: Path, server: Server, redis: Redis) -> None:
+def test_parallel_tests_pass_with_kept_databases(project: Path, server: Server, redis: Redis) -> None:
     variables = {"SERVER": server.url, "KEPT": str(project / "kept.sqlite3"), "START_METHOD": "fork", "OUTBOX": "1"}
     assert "Ran 18 tests" in run(project, *DJANGO, "--parallel", "2", "--keepdb", **variables)
     assert redis.dbsize() == 0
 
 
 @pytest.mark.slow  # the test takes 10 seconds
-def test_parallel_tests_in_new_interpreters(project: Path, server: Server, redis: Redis) -> None:
+def test_parallel_tests_pass_in_spawned_processes(project: Path, server: Server, redis: Redis) -> None:
     program = [*DJANGO, "--parallel", "2"]
     assert "Ran 18 tests" in run(project, *program, SERVER=server.url, START_METHOD="spawn")
     assert redis.dbsize() == 0

@@ -66,7 +66,7 @@ def test_retries_run_at_once_with_the_limits_of_a_worker(
     assert len(flaky.seen) == runs
 
 
-def test_the_last_error_is_raised() -> None:
+def test_an_eager_task_raises_the_error_of_its_last_retry() -> None:
     flaky = Flaky(lambda run: OSError(f"run {run}"), max_retries=2)
     with eager(retries=True), pytest.raises(OSError, match="run 3"):
         flaky.task.enqueue()
@@ -86,7 +86,7 @@ def server() -> Iterator[FairQueue]:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_private_server_skips_delays(server: FairQueue) -> None:
+def test_tests_on_a_private_server_skip_delays(server: FairQueue) -> None:
     del server
     began = time.monotonic()
     for make, options, runs, state in CASES:

@@ -115,7 +115,7 @@ def test_a_captured_batch_accepts_every_kind_of_return_value(
     assert [result.state for result in results] == states
 
 
-def test_a_wrong_answer_is_raised(fairque: Capture) -> None:
+def test_a_wrong_number_of_batch_outcomes_raises_an_error(fairque: Capture) -> None:
     short: Any = task(name="short", batch=4)(lambda _: [1])
     many(short, 1, 2)
     with pytest.raises(TaskUsageError, match="called with 2 items"):
@@ -167,7 +167,7 @@ class TestRunTasks:
         with pytest.raises(ValueError, match="no"):
             run_tasks()
 
-    def test_a_queue_that_is_not_declared(self, fairque: Capture) -> None:
+    def test_running_tasks_of_an_undeclared_queue_raises_an_error(self, fairque: Capture) -> None:
         with pytest.raises(ConfigurationError, match="did you mean 'mail'"):
             run_tasks("mial")
 

@@ -72,7 +72,7 @@ def test_captured_tasks_store_values_like_a_worker(returning: Any, passing: Any,
     assert {state for state, *_ in expected} == {TaskState.FAILED if which in REFUSED else TaskState.FINISHED}
 
 
-def test_the_error_is_raised(fairque: Capture, returning: Any) -> None:
+def test_a_result_that_can_not_be_stored_raises_an_error(fairque: Capture, returning: Any) -> None:
     returning.enqueue("a moment")
     with pytest.raises(TaskSerializationError, match="result is not JSON"):
         fairque.run()
@@ -80,7 +80,7 @@ def test_the_error_is_raised(fairque: Capture, returning: Any) -> None:
         returning.enqueue("too large")
 
 
-def test_the_limit_is_the_queues(fairque: Capture, passing: Any, settings: Settings) -> None:
+def test_the_size_limit_of_a_result_is_the_queue_s(fairque: Capture, passing: Any, settings: Settings) -> None:
     settings.FAIRQUE = {"QUEUES": {"default": {"MAX_PAYLOAD_BYTES": 400_000}}}
     assert passing.enqueue("nothing").state is TaskState.QUEUED
     result = passing.enqueue("too large")

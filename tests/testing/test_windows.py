@@ -73,7 +73,7 @@ def test_an_eager_unique_task_behaves_like_one_in_a_queue(work: Any, calls: list
     assert (calls, len(capture)) == (["returns"] * 2, 2)
 
 
-def test_a_window_does_not_end_by_itself(fairque: Capture, work: Any, calls: list[str]) -> None:
+def test_a_captured_unique_window_does_not_end_with_time(fairque: Capture, work: Any, calls: list[str]) -> None:
     for _ in range(2):
         work.using(unique_for=0.000_001).enqueue("returns")
         fairque.run()
@@ -83,7 +83,7 @@ def test_a_window_does_not_end_by_itself(fairque: Capture, work: Any, calls: lis
     assert fairque.run() == 1
 
 
-def test_a_call_without_a_window_is_another(fairque: Capture, work: Any) -> None:
+def test_a_call_without_a_unique_window_is_another_task(fairque: Capture, work: Any) -> None:
     first = work.using(unique_for=60).enqueue("returns")
     fairque.run()
     assert work.enqueue("returns").id != first.id

@@ -38,7 +38,7 @@ def test_the_document_page_shows_the_text_and_its_figures(admin_client: Client, 
     assert "def f(): pass" in page
 
 
-def test_has_documents_analysed_again(admin_client: Client, document: Document, queue: FairQueue) -> None:
+def test_an_admin_action_analyses_documents_again(admin_client: Client, document: Document, queue: FairQueue) -> None:
     before = queue.get_stats().states["queued"]
     data = {"action": "analyse_again", "_selected_action": [document.pk]}
     answer = admin_client.post(reverse("admin:library_document_changelist"), data, follow=True)

@@ -48,7 +48,7 @@ class TestAnOrdinaryFile:
         assert figures["comment_lines"] == 2
         assert figures["code_lines"] == 14
 
-    def test_tokens_are_those_of_code(self, figures: dict[str, Any]) -> None:
+    def test_tokens_of_a_file_are_counted_without_comments(self, figures: dict[str, Any]) -> None:
         # import os | class Shop: | the docstring | def price(self, thing): | return self.prices[thing] |
         # async def close(self): | total = ( | self.price("a") | + 1 | ) | return total
         assert figures["tokens"] == 2 + 3 + 1 + 8 + 7 + 7 + 3 + 6 + 2 + 1 + 2

@@ -36,7 +36,7 @@ def test_a_catalogue_names_the_largest_documents() -> None:
 
 @pytest.mark.django_db
 @pytest.mark.usefixtures("queue", "documents")
-def test_everybody_gets_a_catalogue_in_a_task_of_their_own() -> None:
+def test_every_owner_s_catalogue_is_a_separate_task() -> None:
     with capture_tasks() as captured:
         catalogue_everybody.enqueue(most=1)
         assert captured.run() == 3

@@ -67,7 +67,7 @@ def test_the_demonstration_analyses_every_document_and_prints_every_user_repeate
         (["--processes", "0"], 2, "expected a whole number, at least 1, got '0'"),
     ],
 )
-def test_a_mistake_gets_a_sentence(
+def test_wrong_arguments_of_the_demonstration_are_explained(
     demo: Callable[..., tuple[int, str, str]], arguments: list[str], code: int, message: str
 ) -> None:
     ended, _, err = demo(*arguments)
@@ -105,7 +105,7 @@ class TestCutShort:
         assert queue.get_stats().states["started"] == 0
         assert queue.check_invariants() == []
 
-    def test_demonstrations_report_dead_workers(self, process: subprocess.Popen[str], worker: psutil.Process) -> None:
+    def test_demonstrations_report_a_dead_worker(self, process: subprocess.Popen[str], worker: psutil.Process) -> None:
         worker.kill()
         _, err = process.communicate(timeout=LIMIT)
         assert process.returncode == 1

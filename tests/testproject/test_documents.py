@@ -35,7 +35,7 @@ def new(owner: str = "acme", title: str = "a.py", text: str = TEXT) -> Document:
 
 
 class TestSaving:
-    def test_enqueues_the_analysis_for_its_owner(self, queue: FairQueue) -> None:
+    def test_saving_a_document_enqueues_its_analysis(self, queue: FairQueue) -> None:
         document = new()
         assert waiting(queue) == [("analyse_document", "acme", ["acme", document.pk])]
         assert document.status == Document.Status.QUEUED
@@ -43,7 +43,7 @@ class TestSaving:
         assert document.status == Document.Status.QUEUED
         assert document.queued_at is not None
 
-    def test_waits_for_the_commit(self, queue: FairQueue) -> None:
+    def test_the_analysis_is_sent_at_the_commit(self, queue: FairQueue) -> None:
         with transaction.atomic():
             document = new()
             assert waiting(queue) == []
@@ -187,7 +187,7 @@ class TestInBulk:
         document.refresh_from_db()
         assert document.metrics["lines"] == 1
 
-    def test_files_become_documents_slice_by_slice(
+    def test_files_become_documents_in_slices(
         self, queue: FairQueue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("library.loading.SLICE", 2)
@@ -200,7 +200,7 @@ class TestInBulk:
         assert Document.objects.get(owner="pack", title="pack/b.py").text == "b.py"
         assert len(waiting(queue)) == 3
 
-    def test_chosen_documents_are_analysed_again(self, queue: FairQueue) -> None:
+    def test_selected_documents_are_analysed_again(self, queue: FairQueue) -> None:
         Document.objects.bulk_create(Document(owner="acme", title=f"{number}.py", text=TEXT) for number in range(3))
         assert submit_again(Document.objects.exclude(title="0.py").defer("text")) == 2
         assert len(waiting(queue)) == 2

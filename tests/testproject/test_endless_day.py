@@ -40,7 +40,7 @@ def day(queue: FairQueue, settings: Settings) -> EndlessDay:
     return day
 
 
-def test_a_quarter_of_a_minute_has_everything(queue: FairQueue, day: EndlessDay) -> None:
+def test_a_quarter_of_a_minute_has_every_kind_of_task(queue: FairQueue, day: EndlessDay) -> None:
     for second in range(BURST_EVERY // 4 + 1):
         day.step(second)
     sizes = queue.get_queue_sizes_batch([*WEIGHTS, NOISY, LIMITED, PAUSED])
@@ -71,7 +71,7 @@ def test_the_endless_day_adds_no_tasks_while_too_many_wait(queue: FairQueue, day
     assert queue.get_stats().states["queued"] == before
 
 
-def test_the_end_of_the_day_leaves_nothing_that_would_wait_for_ever(queue: FairQueue, day: EndlessDay) -> None:
+def test_the_end_of_the_day_leaves_no_waiting_tasks(queue: FairQueue, day: EndlessDay) -> None:
     for second in (0, 5):
         day.step(second)
     end_day(queue)

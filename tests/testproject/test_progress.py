@@ -34,7 +34,7 @@ def finish(queue: FairQueue, count: int) -> None:
         queue.finish(lease)
 
 
-def test_lines_for_a_log_now_and_then(three: FairQueue) -> None:
+def test_progress_in_a_log_is_a_line_from_time_to_time(three: FairQueue) -> None:
     out = StringIO()
     progress = Progress(3, OutputWrapper(out))
     assert progress.see(three.get_stats(), 100.0)
@@ -62,7 +62,7 @@ def test_progress_on_a_terminal_is_one_line_that_is_rewritten(three: FairQueue) 
     assert out.getvalue().count("\n") == 1
 
 
-def test_a_queue_in_which_nothing_ends_is_not_watched_for_ever(three: FairQueue) -> None:
+def test_watching_ends_if_no_task_ends_for_long(three: FairQueue) -> None:
     progress = Progress(3, OutputWrapper(StringIO()))
     progress.see(three.get_stats(), 100.0)
     finish(three, 1)

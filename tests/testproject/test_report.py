@@ -12,7 +12,7 @@ SMALL = [ServedTask("small", 0.5, 1.0, 2.0), ServedTask("tiny", 0.6, 3.0, 4.0)]
 """One slot that served them fairly; first come, first served they would have begun at 4 and at 5."""
 
 
-def test_waits_by_user_the_largest_first() -> None:
+def test_waits_are_listed_by_user_with_the_largest_first() -> None:
     greedy, small, tiny = waits_by_user([*SMALL, *GREEDY], slots=1)
     assert (greedy.user, small.user, tiny.user) == ("greedy", "small", "tiny")
     assert (greedy.fair, greedy.fcfs) == ((0.0, 2.0, 4.0, 5.0), (0.0, 1.0, 2.0, 3.0))

@@ -71,7 +71,7 @@ def test_the_admin_of_the_demonstration_works_until_all_processes_end(
 
 
 @pytest.mark.slow
-def test_no_page_is_empty(start_demo: StartDemo, queue: FairQueue) -> None:
+def test_no_admin_page_of_the_demonstration_is_empty(start_demo: StartDemo, queue: FairQueue) -> None:
     process = start_demo("--serve", "--no-browser", "--packages", "json,html")
     address, login = said(process)
     browser = log_in(address, login)
@@ -118,7 +118,7 @@ def test_the_demonstration_with_pipelines_begins_with_a_pipeline(start_demo: Sta
     assert (process.returncode, err) == (0, "")
 
 
-def test_no_browser_goes_with_the_site(start_demo: StartDemo) -> None:
+def test_the_option_no_browser_needs_the_site(start_demo: StartDemo) -> None:
     process = start_demo("--no-browser")
     _, err = process.communicate(timeout=LIMIT)
     assert process.returncode == 1

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.skipif(binaries() is None, reason="there is no PostgreSQL here")
 @pytest.mark.slow  # a server of PostgreSQL is made for it
-def test_a_task_that_may_only_read(server: Server, redis: Redis) -> None:
+def test_a_task_with_a_read_only_database_role_can_not_write(server: Server, redis: Redis) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.tools.postgres", sys.executable, "-m", "tests.third_party.database_role"],
         cwd=DOCS.parent,

@@ -73,7 +73,7 @@ def receiver() -> Iterator[tuple[str, list[tuple[str, str | None, bytes]]]]:
     server.server_close()
 
 
-def test_spans_and_metrics_arrive(
+def test_spans_and_metrics_reach_an_otlp_server(
     server: Server, redis: Redis, tmp_path: Path, receiver: tuple[str, list[tuple[str, str | None, bytes]]]
 ) -> None:
     url, received = receiver

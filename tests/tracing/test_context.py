@@ -67,7 +67,7 @@ def test_a_task_has_the_trace_of_its_enqueue_and_not_of_the_commit(note: Any) ->
     assert traces() == [PARENT, PARENT]
 
 
-def test_recurring_work_has_none(note: Any) -> None:
+def test_a_recurring_task_has_no_trace(note: Any) -> None:
     with in_trace(Trace(PARENT)):
         get_queue().schedules.add("notes", task=note.s(1), every=60)
         get_queue().schedules.run_now("notes")
@@ -106,7 +106,7 @@ def batch(note: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", ["spawns", "aspawns"])
-def test_tasks_that_a_task_enqueues(note: Any, spawns: Any, aspawns: Any, name: str) -> None:
+def test_children_of_a_task_have_its_trace(note: Any, spawns: Any, aspawns: Any, name: str) -> None:
     with in_trace(Trace(PARENT, "a=1")):
         result = {"spawns": spawns, "aspawns": aspawns}[name].enqueue()
     Worker(burst=True, concurrency=1).run()
@@ -163,7 +163,7 @@ def test_log_lines_of_the_worker_have_the_trace(note: Any, caplog: pytest.LogCap
     assert told == {traced.id: PARENT, untraced.id: ""}
 
 
-def test_an_open_span_of_opentelemetry(note: Any, exporter: InMemorySpanExporter) -> None:
+def test_an_open_opentelemetry_span_is_the_parent_of_a_task(note: Any, exporter: InMemorySpanExporter) -> None:
     with trace.get_tracer("project").start_as_current_span("view") as span, in_trace(Trace(PARENT)):
         note.enqueue()
     with in_trace(Trace(PARENT)):

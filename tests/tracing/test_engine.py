@@ -81,13 +81,13 @@ def test_tasks_of_a_graph_keep_their_traces(queue: FairQueue) -> None:
     assert [queue.get_task(result.task_id).traceparent for result in results] == [PARENT, "", OTHER, ""]
 
 
-def test_a_refused_graph_leaves_nothing(queue: FairQueue, redis: Redis) -> None:
+def test_a_refused_graph_stores_no_trace(queue: FairQueue, redis: Redis) -> None:
     with pytest.raises(TaskNotFoundError):
         queue.push_batch([traced(depends_on=["missing"])], now=NOW)
     assert queue.get_stats().states["queued"] == 0
 
 
-def test_a_duplicate_keeps_the_first_s(queue: FairQueue) -> None:
+def test_a_duplicate_keeps_the_first_task_s_trace(queue: FairQueue) -> None:
     queue.push(made(task_id="chosen", traceparent=OTHER), now=NOW)
     assert queue.push(traced(task_id="chosen"), now=NOW).duplicate
     assert queue.get_task("chosen").traceparent == OTHER
@@ -115,7 +115,7 @@ def test_a_task_without_a_trace_stores_and_sends_no_trace_field(queue: FairQueue
     assert PARENT not in map(str, made().to_lua_args())
 
 
-def test_a_trace_costs_no_command(queue: FairQueue, redis: Redis) -> None:
+def test_a_trace_costs_no_server_command(queue: FairQueue, redis: Redis) -> None:
     def calls(task: Task) -> int:
         redis.config_resetstat()
         queue.push(task, now=NOW)

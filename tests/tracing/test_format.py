@@ -70,7 +70,7 @@ def test_invalid_traceparent_headers_are_ignored(text: str) -> None:
     assert read(text, "a=1") == NO_TRACE
 
 
-def test_no_header_is_no_trace() -> None:
+def test_a_request_without_headers_has_no_trace() -> None:
     assert read(None, None) == NO_TRACE
 
 

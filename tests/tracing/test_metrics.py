@@ -87,7 +87,7 @@ def test_a_batch_counts_as_one_run(recorded: Metrics, project: None) -> None:
     assert recorded.one(RUN_DURATION).count == 1
 
 
-def test_errors_have_their_class(recorded: Metrics, project: None) -> None:
+def test_metrics_of_failures_have_the_error_s_class(recorded: Metrics, project: None) -> None:
     @task(name="fails", max_retries=0)
     def fails(error: str) -> None:
         raise {"retry": Retry(60), "discard": Discard()}.get(error, ValueError("no"))

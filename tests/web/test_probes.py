@@ -36,11 +36,11 @@ def get(page: str, token: str = "", **headers: str) -> Any:
     return Client().get(f"/fairque/{page}/", headers=headers)
 
 
-def test_the_names_of_the_pages() -> None:
+def test_the_probe_pages_have_stable_addresses() -> None:
     assert [reverse(f"fairque:{page}") for page in PAGES] == [f"/fairque/{page}/" for page in PAGES]
 
 
-def test_live_asks_no_server(settings: Settings) -> None:
+def test_the_live_page_contacts_no_server(settings: Settings) -> None:
     settings.FAIRQUE = {"REDIS": {"HOST": "nowhere.invalid", "DBB": "a mistake as well"}}
     answer = get("live")
     assert (answer.status_code, answer.json()) == (200, {"status": "live"})
@@ -70,7 +70,7 @@ def test_an_exceeded_limit_is_shown_and_the_ready_page_succeeds(queue: FairQueue
     assert "queue default: ready tasks 1, over 0" in answer.json()["queues"]["default"]["reasons"]
 
 
-def test_a_queue_that_takes_nothing_is_not_ready(make_server: MakeServer, settings: Settings) -> None:
+def test_the_ready_page_fails_if_a_queue_accepts_no_tasks(make_server: MakeServer, settings: Settings) -> None:
     server = make_server()
     settings.FAIRQUE = {"REDIS": {"URL": server.url}, "MONITOR": {"TOKEN": TOKEN}}
     assert get("ready").status_code == 200
@@ -178,7 +178,7 @@ class TestEveryPage:
             with override_settings(MIDDLEWARE=middleware):
                 assert get(page, TOKEN).status_code == 200
 
-    async def test_pages_are_served_under_asgi(self, queue: FairQueue, page: str) -> None:
+    async def test_probe_pages_are_served_under_asgi(self, queue: FairQueue, page: str) -> None:
         answer = await AsyncClient().get(f"/fairque/{page}/", headers={"Authorization": f"Bearer {TOKEN}"})
         assert answer.status_code == 200
 

@@ -72,25 +72,25 @@ def test_a_worker_connects_through_a_unix_socket(make_server: MakeServer, settin
     one_task_runs(settings, URL=make_server().url)
 
 
-def test_a_port_with_a_password(make_server: MakeServer, settings: Settings) -> None:
+def test_a_worker_connects_to_a_port_with_a_password(make_server: MakeServer, settings: Settings) -> None:
     port = free_port()
     protect(make_server("--port", str(port), "--bind", "127.0.0.1"))
     one_task_runs(settings, URL=f"redis://:hunter2@127.0.0.1:{port}/0")
 
 
-def test_a_user_with_a_workers_rights(make_server: MakeServer, settings: Settings) -> None:
+def test_a_worker_connects_as_a_user_with_limited_rights(make_server: MakeServer, settings: Settings) -> None:
     server = make_server()
     with server.client() as client:
         client.execute_command("ACL", "SETUSER", "w", "on", ">secret", *rules("worker", "scripts"))
     one_task_runs(settings, URL=server.url, USERNAME="w", PASSWORD="secret")
 
 
-def test_encryption_by_a_front(make_server: MakeServer, settings: Settings, authority: Authority) -> None:
+def test_a_worker_connects_by_a_tls_proxy(make_server: MakeServer, settings: Settings, authority: Authority) -> None:
     with Front(make_server(), authority.issue()) as front:
         one_task_runs(settings, **tls(front, authority))
 
 
-def test_encryption_by_the_server(make_server: MakeServer, settings: Settings, authority: Authority) -> None:
+def test_a_worker_connects_to_a_tls_server(make_server: MakeServer, settings: Settings, authority: Authority) -> None:
     port, (certificate, key) = free_port(), authority.files()
     options = ("--tls-cert-file", str(certificate), "--tls-key-file", str(key), "--tls-auth-clients", "no")
     try:
@@ -103,7 +103,7 @@ def test_encryption_by_the_server(make_server: MakeServer, settings: Settings, a
 
 
 @pytest.mark.parametrize("why", ["another authority", "expired", "another name", "none is known"])
-def test_a_certificate_that_is_not_trusted(
+def test_an_untrusted_certificate_is_refused(
     server: Server, redis: Redis, settings: Settings, authority: Authority, tmp_path: Path, why: str
 ) -> None:
     issuer = Authority(tmp_path, "other") if why == "another authority" else authority
@@ -136,7 +136,7 @@ def test_verification_is_off_only_when_configured(
         one_task_runs(settings, **tls(front, authority, SSL_CERT_REQS="none"))
 
 
-def test_no_encryption_where_there_should_be_some(
+def test_a_server_without_tls_is_refused_if_tls_is_configured(
     make_server: MakeServer, settings: Settings, authority: Authority
 ) -> None:
     port = free_port()

@@ -77,7 +77,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 @both_kinds
 @pytest.mark.parametrize(("arguments", "text"), WRONG, ids=lambda value: str(value) if isinstance(value, dict) else "")
-def test_an_argument_that_can_not_be_is_named_at_once(kind: Kind, arguments: dict[str, Any], text: str) -> None:
+def test_an_invalid_argument_of_a_worker_is_named(kind: Kind, arguments: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         kind(**arguments)
     assert str(caught.value).startswith(text)
@@ -114,7 +114,7 @@ def test_a_queue_that_is_named_twice_is_served_once(kind: Kind, queue: FairQueue
         kind([other, "mail"])
 
 
-def test_a_handler_that_is_none_is_named() -> None:
+def test_an_invalid_payload_handler_is_named() -> None:
     for path in ("no.such", f"{__name__}.nothing", f"{__name__}.NO_HANDLER"):
         with pytest.raises(ConfigurationError, match="handler: "):
             Worker(handler=path)

@@ -104,7 +104,7 @@ async def begun() -> None:
     await asyncio.to_thread(eventually, lambda: sorted(STARTED) == ["sleeps", "spins", "together"])
 
 
-async def test_a_canceled_worker_gives_everything_back(queue: FairQueue, push: Push) -> None:
+async def test_a_canceled_async_worker_returns_all_its_tasks(queue: FairQueue, push: Push) -> None:
     before, ids = asyncio.all_tasks(), push_all(push)
     running = asyncio.ensure_future(AsyncWorker(concurrency=4).run())
     await begun()
@@ -128,7 +128,7 @@ async def test_a_second_cancellation_does_not_shorten_an_async_worker_s_shutdown
     check_given_back(queue, ids)
 
 
-async def test_a_stopped_worker_gives_back_what_is_late(queue: FairQueue, push: Push) -> None:
+async def test_a_stopped_async_worker_returns_late_tasks(queue: FairQueue, push: Push) -> None:
     before, ids = asyncio.all_tasks(), push_all(push)
     worker = AsyncWorker(concurrency=4, shutdown_timeout=0.1)
     running = asyncio.ensure_future(worker.run())
@@ -140,7 +140,7 @@ async def test_a_stopped_worker_gives_back_what_is_late(queue: FairQueue, push: 
     await asyncio.to_thread(eventually, lambda: threads_left() == [])
 
 
-async def test_cleaning_up_is_not_interrupted(queue: FairQueue, push: Push) -> None:
+async def test_the_cleanup_of_canceled_tasks_is_not_interrupted(queue: FairQueue, push: Push) -> None:
     """With many, those that were canceled first are cleaning up when the last are canceled."""
     for _ in range(60):
         push("sleeps")
@@ -152,7 +152,7 @@ async def test_cleaning_up_is_not_interrupted(queue: FairQueue, push: Push) -> N
     assert len(ENDED) == 60
 
 
-def test_a_program_that_ends_gives_everything_back(queue: FairQueue, push: Push) -> None:
+def test_an_async_worker_returns_its_tasks_when_its_program_ends(queue: FairQueue, push: Push) -> None:
     ids = push_all(push)
 
     async def program() -> None:
@@ -166,7 +166,7 @@ def test_a_program_that_ends_gives_everything_back(queue: FairQueue, push: Push)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_loop_that_is_closed_without_an_end_of_the_worker(queue: FairQueue, push: Push) -> None:
+def test_a_closed_loop_without_an_end_of_the_worker_loses_no_task(queue: FairQueue, push: Push) -> None:
     ids = push_all(push)
 
     def program() -> None:
@@ -197,9 +197,7 @@ async def test_a_blocked_loop_loses_no_lease(queue: FairQueue, push: Push) -> No
     await asyncio.wait([running])
 
 
-async def test_the_connections_to_a_given_queue_are_closed(
-    queue: FairQueue, push: Push, redis: Redis, aredis: Any
-) -> None:
+async def test_connections_to_a_given_queue_are_closed(queue: FairQueue, push: Push, redis: Redis, aredis: Any) -> None:
     @task(name="nothing")
     def nothing() -> None: ...
 

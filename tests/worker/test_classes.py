@@ -242,7 +242,7 @@ async def test_an_async_worker_sends_alerts_that_it_was_fetching_when_it_was_sto
     assert received == [late]
 
 
-def test_a_worker_that_was_stopped_is_handed_nothing(
+def test_a_stopped_worker_gets_no_tasks(
     queue: FairQueue, push: Push, tasks: dict[str, list[int]], in_thread: Callable[[Worker], threading.Thread]
 ) -> None:
     """Its process goes on, and so does a wait on the server that it has begun."""
@@ -266,7 +266,7 @@ def test_a_worker_that_was_stopped_is_handed_nothing(
 
 
 @both_kinds
-async def test_canceled_tasks_are_stopped(
+async def test_workers_end_canceled_tasks(
     kind: Kind, queue: FairQueue, push: Push, tasks: dict[str, list[int]]
 ) -> None:
     running = asyncio.ensure_future(run_to_end(kind(burst=True, lease_seconds=0.6)))
@@ -278,7 +278,7 @@ async def test_canceled_tasks_are_stopped(
     assert tasks["ended"] == []
 
 
-async def test_time_limits_of_an_async_worker(
+async def test_an_async_worker_stops_tasks_at_their_time_limits(
     queue: FairQueue, push: Push, tasks: dict[str, list[int]], aredis: Any
 ) -> None:
     ids = [push("long", 1, timeout=0.2, max_retries=0), push("long_awaited", 2, timeout=0.2, max_retries=0)]
@@ -289,7 +289,7 @@ async def test_time_limits_of_an_async_worker(
 
 
 @both_kinds
-async def test_the_time_limit_of_a_queue_is_for_tasks_that_bring_none(
+async def test_the_time_limit_of_a_queue_applies_to_tasks_without_one(
     kind: Kind, settings: Settings, push: Push, tasks: dict[str, list[int]]
 ) -> None:
     settings.FAIRQUE = {**settings.FAIRQUE, "QUEUES": {"mail": {"DEFAULT_TASK_TIMEOUT": 0.2}}}
@@ -435,7 +435,7 @@ async def test_an_async_worker_reports_a_task_that_blocks_its_loop(
     assert queue.get_task(nap).state is TaskState.FINISHED  # its limit was moved by the time it could not use
 
 
-def test_an_async_worker_whose_program_a_task_ends_gives_the_others_back(queue: FairQueue, push: Push) -> None:
+def test_an_async_worker_ended_by_a_task_returns_the_others(queue: FairQueue, push: Push) -> None:
     started = []
 
     @task(name="sleeps")

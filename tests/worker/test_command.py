@@ -81,7 +81,7 @@ def test_a_worker_without_verbosity_logs_only_failures(workers: Workers) -> None
     assert "Traceback" not in worker.log
 
 
-def test_a_burst_ends_when_nothing_is_left_to_do_now(workers: Workers) -> None:
+def test_a_burst_ends_when_no_task_is_ready(workers: Workers) -> None:
     workers.push("spawns", 5)
     tomorrow = workers.push("noop", execute_after=time.time() + 86_400)
     worker = workers.start("--burst", "--processes", "2")
@@ -105,7 +105,7 @@ def test_a_worker_serves_the_given_queues_and_users(workers: Workers, named: lis
     assert workers.state(other) is TaskState.QUEUED
 
 
-def test_a_task_for_others_makes_a_worker_for_some_neither_deaf_nor_busy(workers: Workers) -> None:
+def test_tasks_of_other_users_neither_wake_nor_block_a_worker(workers: Workers) -> None:
     workers.start("--users", "ann").wait_ready()
     workers.push("noop", user="bob")
     # Of a command that has not come to its first end, as waiting does with the marker, the server says nothing.

@@ -113,7 +113,7 @@ def setup(make_server: MakeServer, tmp_path: Path) -> Iterator[Setup]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("event", [Setup.fail_over, Setup.kill], ids=["failover", "kill"])
-def test_a_primary_is_replaced_under_load(setup: Setup, tmp_path: Path, event: Callable[[Setup], None]) -> None:
+def test_a_failover_under_load_loses_no_task(setup: Setup, tmp_path: Path, event: Callable[[Setup], None]) -> None:
     before = setup.primary()
     worker = WorkerProcess(
         setup.servers[before],

@@ -15,7 +15,7 @@ from tests.worker.conftest import eventually
 from .away import CONFIG, USERS, VICTIM, Away, in_time, stopped
 
 
-def test_living_users_go_on_and_the_others_get_a_clear_error(queue: FairQueue, away: Away) -> None:
+def test_users_of_living_shards_are_served_and_the_others_get_an_error(queue: FairQueue, away: Away) -> None:
     away.kill()
     here, there = away.others[0], away.users[0]
     assert queue.push(task(here)).status == "accepted"
@@ -46,7 +46,7 @@ def test_chosen_ids_are_found_on_living_shards(queue: FairQueue, patient_queue: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["killed", "stopped"])
-def test_a_missing_node_is_waited_for_once(queue: FairQueue, away: Away, how: str) -> None:
+def test_calls_wait_only_once_for_a_missing_node(queue: FairQueue, away: Away, how: str) -> None:
     """Not for each of its shards, nor for each figure: whoever looks again at once doesn't wait at all."""
     if how == "killed":
         away.kill()
@@ -81,7 +81,7 @@ def test_a_node_that_comes_back_is_used_again(queue: FairQueue, away: Away) -> N
 
 
 @pytest.mark.slow
-def test_a_replica_that_takes_over_is_seen_without_patience(queue: FairQueue, away: Away) -> None:
+def test_a_replica_that_takes_over_is_used_without_a_retry(queue: FairQueue, away: Away) -> None:
     """As on the admin's pages, which repeat nothing."""
     hasty = queue.with_retry_timeout(0)
     assert hasty.get_stats().missing_shards == ()
@@ -91,7 +91,9 @@ def test_a_replica_that_takes_over_is_seen_without_patience(queue: FairQueue, aw
     assert hasty.get_stats().states["queued"] == len(USERS)
 
 
-async def test_coroutines_do_the_same(queue: FairQueue, async_queue: AsyncFairQueue, away: Away) -> None:
+async def test_coroutines_read_living_shards_while_others_are_missing(
+    queue: FairQueue, async_queue: AsyncFairQueue, away: Away
+) -> None:
     same = async_queue
     with stopped(away):
         with in_time():

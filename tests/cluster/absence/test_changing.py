@@ -100,7 +100,7 @@ def test_a_change_waits_once_for_a_silent_node_with_several_shards(busy: FairQue
 
 
 @pytest.mark.slow
-def test_alerts_are_handed_out_all_the_same(queue: FairQueue, patient_queue: FairQueue, away: Away) -> None:
+def test_alerts_are_returned_while_shards_are_missing(queue: FairQueue, patient_queue: FairQueue, away: Away) -> None:
     begun = time.time() + 1000
     for user in USERS:
         patient_queue.user(user).set_sla(10.0, now=begun)
@@ -124,7 +124,9 @@ def _alerts(queue: FairQueue, now: float) -> list[Alert]:
 
 
 @pytest.mark.slow
-async def test_coroutines_do_the_same(busy: FairQueue, async_queue: AsyncFairQueue, away: Away) -> None:
+async def test_coroutines_change_living_shards_while_others_are_missing(
+    busy: FairQueue, async_queue: AsyncFairQueue, away: Away
+) -> None:
     same = async_queue
     away.kill()
     with pytest.raises(ShardsAwayError, match=f"^{2 * len(away.others)} tasks were canceled"), in_time():

@@ -18,9 +18,7 @@ from tests.engine.conftest import task
 from .away import USERS, Away
 
 
-def test_figures_and_health_say_which_shards_are_missing(
-    queue: FairQueue, patient_queue: FairQueue, away: Away
-) -> None:
+def test_figures_and_health_name_missing_shards(queue: FairQueue, patient_queue: FairQueue, away: Away) -> None:
     whole = patient_queue.get_stats()
     assert (whole.states["queued"], whole.missing_shards) == (len(USERS), ())
     away.kill()

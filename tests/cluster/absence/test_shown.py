@@ -95,7 +95,7 @@ def test_alerts_are_not_cleared_by_a_part(queue: FairQueue, away: Away) -> None:
 
 @pytest.mark.slow
 @pytest.mark.django_db
-def test_the_admin_has_a_notice(queue: FairQueue, away: Away, admin_client: Any) -> None:
+def test_the_admin_has_a_notice_about_missing_shards(queue: FairQueue, away: Away, admin_client: Any) -> None:
     away.kill()
     notice = f"can't be reached for now: {', '.join(map(str, away.shards))}."
     for name in ("overview", "queues", "tasks", "users", "organizations", "dead_letters", "schedules", "workers"):

@@ -22,7 +22,7 @@ def away(six: Six) -> Away:
 
 
 @pytest.mark.slow
-def test_the_others_say_how_many_shards_there_are(open_queue: Any, queue: FairQueue, away: Away) -> None:
+def test_living_shards_know_the_number_of_shards(open_queue: Any, queue: FairQueue, away: Away) -> None:
     away.kill()
     late = open_queue()
     with in_time():

@@ -56,7 +56,7 @@ def is_finished(queue: FairQueue, task_id: str) -> bool:
 
 
 @pytest.mark.slow
-def test_the_others_are_served_as_before(six: Six, run_worker: RunWorker) -> None:
+def test_workers_serve_living_shards_as_before(six: Six, run_worker: RunWorker) -> None:
     victim = six.primary_of(VICTIM)
     (replica,) = six.replicas_of(victim)
     here = [user for port in six.nodes if port not in (victim, replica) for user in users_of(six, port, 6)]

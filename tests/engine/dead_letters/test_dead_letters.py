@@ -81,7 +81,7 @@ def test_filters_select_dead_letters_by_type_age_user_and_name(
     assert queue.dlq.count() == 4 - len(expected)
 
 
-def test_groups_of_the_same_error(queue: FairQueue, letters: dict[str, str]) -> None:
+def test_dead_letters_with_the_same_error_form_a_group(queue: FairQueue, letters: dict[str, str]) -> None:
     found = queue.dlq.groups(now=NOW + 200)
     assert (found.looked_at, found.is_whole) == (4, True)
     first = found.groups[0]
@@ -200,7 +200,7 @@ def test_a_cleanup_removes_dead_letters_by_their_age_and_not_by_their_retention(
     assert longer.dlq.counts()["failed"] == 1
 
 
-def test_the_longest_ids_have_entries_too(queue: FairQueue) -> None:
+def test_a_task_with_the_longest_id_can_become_a_dead_letter(queue: FairQueue) -> None:
     queue.push(task(task_id="x" * 256), now=NOW)
     (lease,) = queue.pop_batch(1, "w", now=NOW)
     queue.fail(lease, "boom", retry=False, now=NOW)
@@ -312,13 +312,13 @@ def test_unknown_filters_and_malformed_entry_ids_are_refused(queue: FairQueue, l
         (f"no '{'y' * MAX_ERROR_CHARACTERS}"[:MAX_ERROR_CHARACTERS], "no <text>"),
     ],
 )
-def test_particulars_are_left_out(error: str, expected: str) -> None:
+def test_numbers_and_ids_in_errors_do_not_divide_groups(error: str, expected: str) -> None:
     assert normalize_error(error) == expected
     assert fingerprint("a", "failed", error) != fingerprint("b", "failed", error)
     assert len(fingerprint("a", "failed", "\ud800")) == 12
 
 
-def test_an_id_that_lives_again_does_not_repeat_the_ids_of_its_deaths(queue: FairQueue) -> None:
+def test_entry_ids_are_unique_although_a_task_id_is_used_again(queue: FairQueue) -> None:
     """A page that was opened long ago must not act on a letter that nobody has looked at."""
     for number in (1, 2):
         queue.push(task("a", payload=number, task_id="t"), now=NOW + number)

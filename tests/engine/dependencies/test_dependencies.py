@@ -58,7 +58,7 @@ class TestTheExamplesOfTheDesign:
                     assert queue.get_task(waiter).state is expected
                 assert queue.check_invariants() == []
 
-    def test_fan_out_and_fan_in(self, queue: FairQueue) -> None:
+    def test_a_graph_that_fans_out_and_in_completes(self, queue: FairQueue) -> None:
         middle = [f"m{i:03}" for i in range(300)]
         queue.push_graph([node("end", *middle), *(node(m, "start") for m in middle), node("start")], "run 1", now=NOW)
         (start,) = take(queue, "start")
@@ -85,9 +85,7 @@ class TestWhatADependencyMayBe:
 
     @pytest.mark.parametrize("how", ["failed", "canceled"])
     @pytest.mark.parametrize("policy", POLICIES)
-    def test_a_dependency_that_failed_or_was_canceled_follows_the_policy(
-        self, queue: FairQueue, how: str, policy: str
-    ) -> None:
+    def test_a_failed_or_canceled_dependency_follows_the_policy(self, queue: FairQueue, how: str, policy: str) -> None:
         queue.push(node("a"), now=NOW)
         if how == "failed":
             die(queue, take(queue, "a")[0])
@@ -120,7 +118,7 @@ class TestWhatADependencyMayBe:
         queue.finish(take(queue, "first")[0], now=NOW)
         assert states(queue, "b") == "b:queued"
 
-    def test_late_ones_of_a_task_that_is_finishing_run_exactly_once(self, queue: FairQueue) -> None:
+    def test_dependents_pushed_while_a_task_finishes_run_exactly_once(self, queue: FairQueue) -> None:
         """Scripts run one after the other: a push is before the finish or after it, and both ways the task runs."""
         chance, started = random.Random(5), []
         for round_ in range(60):
@@ -175,7 +173,7 @@ class TestWhenADependencyIsADeadLetter:
         assert states(queue, "a", "wait") == "a:canceled wait:canceled"
 
 
-def test_canceling_cleans_both_directions(queue: FairQueue, redis: Redis) -> None:
+def test_canceling_a_task_removes_links_to_and_from_its_neighbors(queue: FairQueue, redis: Redis) -> None:
     queue.push_batch([node("a"), node("x"), node("b", "a", "x"), node("c", "b")], now=NOW)
     queue.cancel("b", now=NOW)
     assert states(queue, "a", "b", "c") == "a:queued b:canceled c:canceled"
@@ -223,13 +221,13 @@ def test_a_released_dependent_may_be_due_later_or_already_expired(queue: FairQue
     assert queue.pop("w", now=NOW + 51) is not None
 
 
-def test_a_retry_of_the_dependency_changes_nothing(queue: FairQueue) -> None:
+def test_a_retry_of_a_dependency_does_not_affect_its_dependents(queue: FairQueue) -> None:
     queue.push_batch([node("a"), node("b", "a", on_dependency_failure="cancel")], now=NOW)
     queue.fail(take(queue, "a")[0], "again", delay=0, now=NOW)
     assert states(queue, "b") == "b:deferred"
 
 
-def test_a_canceled_id_that_lives_again_only_to_be_canceled_again(queue: FairQueue) -> None:
+def test_an_id_that_is_canceled_twice_leaves_no_links(queue: FairQueue) -> None:
     queue.push_batch([node("a"), node("b")], now=NOW)
     queue.cancel("a", now=NOW)
     queue.cancel("b", now=NOW)
@@ -249,7 +247,7 @@ def test_the_view_of_a_task_has_its_parents_its_dependents_and_the_graph(queue: 
         queue.dependencies("nobody")
 
 
-def test_purging_a_user_takes_what_waits_for_others_too(queue: FairQueue) -> None:
+def test_purging_a_user_cancels_its_deferred_tasks(queue: FairQueue) -> None:
     queue.push_batch([node("a"), node("b", "a", user="v"), node("c", "b")], now=NOW)
     assert queue.user("v").purge(now=NOW) == 1
     assert states(queue, *"abc") == "a:queued b:canceled c:canceled"

@@ -54,9 +54,7 @@ def test_a_namespace_lasts_as_long_as_the_last_value_asks_for(queue: FairQueue, 
         ("k", {1, 2}, TaskSerializationError),
     ],
 )
-def test_a_value_that_can_not_be_kept_is_refused(
-    queue: FairQueue, redis: Redis, key: str, value: Any, error: type
-) -> None:
+def test_a_value_that_is_no_json_is_refused(queue: FairQueue, redis: Redis, key: str, value: Any, error: type) -> None:
     with pytest.raises(error):
         queue.xcom("n").push_many({"good": 1, key: value}, now=NOW)
     assert not redis.keys("*xcom*")

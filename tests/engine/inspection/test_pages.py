@@ -23,7 +23,7 @@ def test_a_page_is_iterated_counted_and_indexed(filled: FairQueue) -> None:
         page[3]
 
 
-def test_every_kind_of_page(filled: FairQueue) -> None:
+def test_all_lists_of_a_queue_return_pages(filled: FairQueue) -> None:
     lease = pop(filled)
     filled.fail(lease, "x", retry=False, now=NOW)
     assert [task.user_id for task in filled.tasks("queued")] == ["bob", "cem"]
@@ -42,7 +42,7 @@ def test_an_empty_page_is_false_and_may_not_be_the_last(filled: FairQueue) -> No
     assert filled.users(limit=1)
 
 
-def test_pages_go_through_all_tasks(queue: FairQueue) -> None:
+def test_all_tasks_are_read_page_by_page(queue: FairQueue) -> None:
     ids = push_many(queue, "a", 25) + push_many(queue, "b", 5, execute_after=NOW + 9)
     seen = read_pages(lambda cursor: queue.tasks(limit=7, cursor=cursor), 7)
     assert sorted(task.task_id for task in seen) == sorted(ids)

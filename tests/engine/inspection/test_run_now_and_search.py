@@ -15,7 +15,7 @@ from tests.engine.conftest import NOW, pop, push_many, task
 from tests.stored_tasks import replace_payload
 
 
-def test_a_scheduled_task_runs_now(queue: FairQueue) -> None:
+def test_a_scheduled_task_can_be_run_now(queue: FairQueue) -> None:
     queue.push(task("u", task_id="later", execute_after=NOW + 3600), now=NOW)
     assert queue.pop("w", now=NOW) is None
     assert queue.run_now("later", now=NOW + 1)
@@ -134,7 +134,7 @@ class TestFind:
         with pytest.raises(TaskValidationError, match="give Search a state"):
             queue.matching(Search(None))
 
-    def test_payloads_up_to_a_size(self, queue: FairQueue, redis: Redis) -> None:
+    def test_a_search_returns_payloads_up_to_a_size(self, queue: FairQueue, redis: Redis) -> None:
         for task_id, payload in (("small", {"a": 1}), ("large", "x" * 100), ("broken", 1)):
             queue.push(task("u", payload=payload, task_id=task_id), now=NOW)
         for task_id in ("gone", "wrong"):  # of a priority whose tasks have records from the start

@@ -37,7 +37,7 @@ def test_recorded_log_lines_replace_earlier_ones_of_the_attempt(queue: FairQueue
     assert queue.logs.of_task("unknown") == []
 
 
-def test_a_lease_that_is_not_current_records_nothing(queue: FairQueue) -> None:
+def test_an_outdated_lease_records_no_log_lines(queue: FairQueue) -> None:
     push(queue)
     lease = pop(queue)
     queue.finish(lease, now=NOW)

@@ -27,7 +27,7 @@ def record(activity: bytes = b"", deaths: str = "") -> WorkerRecord:
     return WorkerRecord("w", 1_000.0, 0, {ACTIVITY_FIELD: activity.decode(), DEATHS_FIELD: deaths})
 
 
-def test_a_report_comes_back() -> None:
+def test_an_activity_report_is_decoded_as_it_was_encoded() -> None:
     task = ReportedTask("id-1", "shop.send", "ann", 95.0)
     report = decode_activity(record(encode_activity(100.0, [(["", "ann", "ann", "bob"], task), ([""], None)])))
     assert report is not None
@@ -78,7 +78,7 @@ def test_hostile_names_make_no_report_too_long(char: str) -> None:
         "[" * 100_000,
     ],
 )
-def test_a_damaged_record_is_none(text: str) -> None:
+def test_a_damaged_activity_record_is_ignored(text: str) -> None:
     assert decode_activity(record(text.encode(), text)) is None
     assert list_recent_deaths([record(b"", text)], 1.0) == []
 

@@ -82,7 +82,7 @@ def test_a_batch_does_not_search_a_long_backlog(queue: FairQueue) -> None:
     assert names(fetch(queue, 1)) == {("a", "index"): 1}
 
 
-def test_critical_tasks_keep_their_order(queue: FairQueue) -> None:
+def test_critical_tasks_keep_their_order_in_batches(queue: FairQueue) -> None:
     push(queue, "a", 3, priority=6)
     push(queue, "a", 1, "other", priority=6)
     push(queue, "a", 3, priority=6)
@@ -107,7 +107,7 @@ def test_caps_and_rates_hold_for_each_item(queue: FairQueue) -> None:
     assert names(fetch(queue, 10, NOW + 1)) == {("capped", "index"): 7, ("rated", "index"): 1, ("member", "index"): 3}
 
 
-def test_the_bound_on_a_call(queue: FairQueue) -> None:
+def test_one_call_leases_at_most_300_tasks(queue: FairQueue) -> None:
     for number in range(20):
         push(queue, f"u{number}", 50)
     assert len(fetch(queue, 20)) == 300

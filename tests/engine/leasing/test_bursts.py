@@ -87,9 +87,7 @@ def test_the_first_turns_of_a_burst_come_before_any_second(
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("in_bulk", [False, True])
 @pytest.mark.parametrize("load", [0.3, 0.6, 1.5])
-def test_users_with_tasks_are_never_more_than_a_task_apart(
-    redis: Redis, shards: int, in_bulk: bool, load: float
-) -> None:
+def test_users_with_tasks_are_at_most_one_task_apart(redis: Redis, shards: int, in_bulk: bool, load: float) -> None:
     """From the first turn of the one that came later. If that one has waited for turns of the other one, it catches up these."""
     queue = after_long_tasks(redis, shards=shards)
     chance, users, order = random.Random(1), [f"b{number}" for number in range(20)], list[str]()
@@ -118,9 +116,7 @@ def test_users_with_tasks_are_never_more_than_a_task_apart(
 
 @by_either
 @pytest.mark.parametrize("shards", [1, 3])
-def test_the_few_of_a_burst_who_keep_tasks_get_few_turns_before_its_end(
-    redis: Redis, fair_by: str, shards: int
-) -> None:
+def test_users_of_a_burst_who_keep_tasks_get_few_turns_during_it(redis: Redis, fair_by: str, shards: int) -> None:
     queue = after_long_tasks(redis, fair_by, shards)
     few, size = {f"few{number}" for number in range(5)}, 120
     for number in range(size - len(few)):
@@ -131,7 +127,7 @@ def test_the_few_of_a_burst_who_keep_tasks_get_few_turns_before_its_end(
     assert max(turns[user] for user in few) <= 2 + math.log(size / len(few))
 
 
-def test_short_tasks_after_long_ones_leave_nobody_out(redis: Redis) -> None:
+def test_every_user_is_served_when_short_tasks_follow_long_ones(redis: Redis) -> None:
     """By time: a newcomer's charge is corrected when its first task has ended."""
     queue, now = FairQueue(redis, config=QueueConfig(fair_by="time")), NOW
     queue.push_batch([task("before") for _ in range(20)], now=now)
@@ -307,7 +303,7 @@ class TestItsPlace:
         assert float(redis.hget(P + "stats", "lead") or 0) == pytest.approx(before)
 
 
-def test_a_newcomer_among_the_others_is_found_and_put_right(redis: Redis) -> None:
+def test_a_misplaced_newcomer_is_found_and_repaired(redis: Redis) -> None:
     queue = after_long_tasks(redis)
     queue.user("member").set_organization("g", now=NOW)
     arrive(queue, ["a", "member"], 3)

@@ -38,14 +38,14 @@ def leased(queue: FairQueue, now: float, **options: Any) -> str:
 
 
 @pytest.mark.parametrize("back", [61.0, 600.0, HOUR, 24 * HOUR, 4000 * 24 * HOUR])
-def test_a_clock_that_is_set_right_is_the_queue_s_time_at_once(queue: FairQueue, back: float) -> None:
+def test_the_queue_follows_a_corrected_clock_at_once(queue: FairQueue, back: float) -> None:
     queue.push(task(), now=AHEAD)
     assert queue.sweep(now=AHEAD - back).now == AHEAD - back
     assert queue.sweep(now=AHEAD - back + 1).now == AHEAD - back + 1
 
 
 @pytest.mark.parametrize("back", [0.001, 5.0, 60.0])
-def test_a_small_step_is_waited_out(queue: FairQueue, back: float) -> None:
+def test_the_queue_waits_out_a_small_step_back_of_the_clock(queue: FairQueue, back: float) -> None:
     queue.push(task(), now=AHEAD)
     assert queue.sweep(now=AHEAD - back).now == AHEAD
     assert queue.sweep(now=AHEAD - back / 2).now == AHEAD
@@ -68,7 +68,7 @@ def test_a_lease_keeps_its_remaining_time_when_the_clock_is_set_back(queue: Fair
     assert [attempt.kind for attempt in queue.history(task_id)] == ["lease_ended"]
 
 
-def test_a_lease_that_had_ended_is_ended(queue: FairQueue) -> None:
+def test_a_lease_that_ended_before_the_clock_step_stays_ended(queue: FairQueue) -> None:
     leased(queue, AHEAD)
     queue.push(task("bob"), now=AHEAD + LEASE + 1)
     assert queue.sweep(now=NOW).reaped == 1
@@ -103,7 +103,7 @@ def test_a_worker_that_goes_on_renewing_keeps_its_leases(queue: FairQueue) -> No
     assert queue.get_task(task_id).state is TaskState.QUEUED
 
 
-def test_a_clock_that_goes_to_and_fro_lengthens_no_lease_that_nobody_renews(queue: FairQueue) -> None:
+def test_an_alternating_clock_does_not_lengthen_leases(queue: FairQueue) -> None:
     leased(queue, NOW)
     reaped = 0
     for _ in range(3):
@@ -286,7 +286,7 @@ def test_a_clock_of_the_far_future_that_damage_left_is_set_right(queue: FairQueu
     assert queue.get_task(task_id).state is TaskState.QUEUED
 
 
-def test_moments_that_callers_give_are_no_clock(redis: Redis) -> None:
+def test_times_given_by_callers_do_not_set_the_clock(redis: Redis) -> None:
     """Tests move time by giving it: nothing they gave is taken for a clock that was wrong."""
     plain = FairQueue(redis)
     plain.push(task(), now=AHEAD)
@@ -304,7 +304,7 @@ def test_a_clock_step_costs_additional_commands_only_once(queue: FairQueue, redi
     assert counts[0] == counts[2] < counts[1]
 
 
-def test_figures_of_the_clock_are_no_totals(queue: FairQueue) -> None:
+def test_the_fields_of_the_clock_are_not_counted_as_totals(queue: FairQueue) -> None:
     leased(queue, AHEAD)
     queue.sweep(now=NOW)
     queue.sweep(now=AHEAD)

@@ -42,7 +42,7 @@ def test_any_first_call_notices_that_the_clock_was_set_forward(queue: FairQueue)
     assert queue.sweep().reaped == 0
 
 
-def test_a_lease_that_nobody_renews_is_spared_once(queue: FairQueue) -> None:
+def test_an_abandoned_lease_is_spared_by_one_clock_step_only(queue: FairQueue) -> None:
     leased(queue, time.time() - 2 * HOUR)
     queue.sweep()
     # Another step, without a renewal between: as if the first call had been an hour ago.
@@ -50,7 +50,7 @@ def test_a_lease_that_nobody_renews_is_spared_once(queue: FairQueue) -> None:
     assert queue.sweep().reaped == 1
 
 
-def test_a_lease_that_was_renewed_is_spared_again(queue: FairQueue) -> None:
+def test_a_renewed_lease_is_spared_by_another_clock_step(queue: FairQueue) -> None:
     leased(queue, time.time() - 2 * HOUR)
     queue.sweep()
     _move_back(queue, HOUR)
@@ -59,7 +59,7 @@ def test_a_lease_that_was_renewed_is_spared_again(queue: FairQueue) -> None:
     assert queue.sweep().reaped == 0
 
 
-def test_a_short_time_without_calls_is_no_step(queue: FairQueue) -> None:
+def test_a_short_time_without_calls_is_no_clock_step(queue: FairQueue) -> None:
     leased(queue, time.time() - LEASE - 20)
     assert queue.sweep().reaped == 1
 
@@ -105,7 +105,7 @@ def test_renewed_leases_survive_a_clock_step_at_any_time(queue: FairQueue, since
     assert queue.heartbeat("w", {}, lease=LEASE, now=next_one).renewed == 1
 
 
-def test_the_shortest_lease_counts(queue: FairQueue) -> None:
+def test_the_shortest_lease_decides_what_a_clock_step_is(queue: FairQueue) -> None:
     before = time.time() - 20
     short = worked(queue, before, lease=6)
     worked(queue, before, lease=600, worker="slow")

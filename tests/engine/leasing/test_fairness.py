@@ -104,7 +104,7 @@ def test_a_priority_puts_no_user_before_another(queue: FairQueue) -> None:
     assert served(queue.pop_batch(20, "w", now=NOW)) == ["a", "b"] * 10
 
 
-def test_a_retry_delays_nobody(queue: FairQueue) -> None:
+def test_a_retry_does_not_delay_other_users(queue: FairQueue) -> None:
     push_many(queue, "a", 2)
     push_many(queue, "b", 4)
     failed, _ = queue.pop_batch(2, "w", lease=600, now=NOW)
@@ -156,14 +156,14 @@ def test_a_user_who_pushes_one_task_at_a_time_gains_no_advantage(make_queue: Mak
     assert got["onoff"] <= 1.05 * 600 / 5
 
 
-def test_ties_go_by_arrival_never_by_name(queue: FairQueue) -> None:
+def test_users_with_equal_shares_are_served_by_arrival(queue: FairQueue) -> None:
     names = ["m", "z", "a", "q", "B"]
     for name in names:
         push_many(queue, name, 3)
     assert served(queue.pop_batch(15, "w", now=NOW)) == names * 3
 
 
-def test_a_paused_user_is_not_served_and_loses_nothing(queue: FairQueue) -> None:
+def test_a_paused_user_is_not_served_and_keeps_its_tasks(queue: FairQueue) -> None:
     push_many(queue, "a", 2)
     queue.user("a").pause(now=NOW)
     push_many(queue, "a", 1)
@@ -172,7 +172,7 @@ def test_a_paused_user_is_not_served_and_loses_nothing(queue: FairQueue) -> None
     assert len(queue.pop_batch(9, "w", now=NOW)) == 3
 
 
-def test_a_cap_holds_and_frees_with_the_lease(queue: FairQueue) -> None:
+def test_a_limit_of_running_tasks_is_freed_by_the_end_of_a_lease(queue: FairQueue) -> None:
     push_many(queue, "a", 5)
     queue.user("a").set_max_running(2, now=NOW)
     first, second = queue.pop_batch(9, "w", now=NOW)
@@ -208,7 +208,7 @@ def test_a_rate_limits_starts_and_admits_the_next_ones_without_a_call(queue: Fai
 
 
 @pytest.mark.parametrize("burst", [1, 3])
-def test_a_released_task_uses_none_of_a_rate(queue: FairQueue, burst: int) -> None:
+def test_a_released_task_returns_its_rate_token(queue: FairQueue, burst: int) -> None:
     queue.user("a").set_rate(f"{burst}/m", burst=burst, now=NOW)
     push_many(queue, "a", 9)
     for _ in range(3):
@@ -220,7 +220,7 @@ def test_a_released_task_uses_none_of_a_rate(queue: FairQueue, burst: int) -> No
     assert len(queue.pop_batch(9, "w", now=NOW + 60 / burst + 1)) == 1
 
 
-def test_a_full_backlog_refuses_and_keeps_the_others(queue: FairQueue) -> None:
+def test_a_full_backlog_of_one_user_does_not_refuse_others(queue: FairQueue) -> None:
     queue.user("a").set_max_backlog(2, now=NOW)
     tasks = [task("a"), task("b"), task("a"), task("a", execute_after=NOW + 9), task("b")]
     with pytest.raises(BacklogFullError, match="1 of 5 tasks") as refusal:
@@ -230,7 +230,7 @@ def test_a_full_backlog_refuses_and_keeps_the_others(queue: FairQueue) -> None:
     assert queue.get_queue_sizes("a").total == 2
 
 
-def test_assigned_users_come_first_then_those_to_steal_from(queue: FairQueue) -> None:
+def test_assigned_users_come_before_users_to_steal_from(queue: FairQueue) -> None:
     for name in "abcde":
         push_many(queue, name, 2)
     leases = queue.pop_batch(7, "w", users=["b", "d", "nobody"], steal=["a", "e"], now=NOW)
@@ -240,7 +240,7 @@ def test_assigned_users_come_first_then_those_to_steal_from(queue: FairQueue) ->
 
 
 @pytest.mark.parametrize("user", HOSTILE)
-def test_a_hostile_id_is_an_id_as_any_other(queue: FairQueue, user: str) -> None:
+def test_a_user_id_may_contain_any_characters(queue: FairQueue, user: str) -> None:
     others = [name for name in HOSTILE if name != user]
     queue.push_batch([task(name) for name in others], now=NOW)
     ids = [queue.push(task(user, priority), now=NOW).task_id for priority in (3, 6)]
@@ -257,7 +257,7 @@ def test_a_hostile_id_is_an_id_as_any_other(queue: FairQueue, user: str) -> None
 
 
 @pytest.mark.parametrize("everyone", [["*"], ("*",), {"*"}, "*"])
-def test_a_list_with_a_star_is_everyone(queue: FairQueue, everyone: Any) -> None:
+def test_a_list_with_a_star_serves_all_users(queue: FairQueue, everyone: Any) -> None:
     """As in settings, where ``["*"]`` is everyone; also if a user is called "*"."""
     for user in ("free", "paid", "*"):
         push_many(queue, user, 2)
@@ -268,7 +268,7 @@ def test_a_list_with_a_star_is_everyone(queue: FairQueue, everyone: Any) -> None
     assert sorted(served(queue.pop_batch(9, "w", everyone, now=NOW))) == ["*", "free"]
 
 
-async def test_a_list_with_a_star_is_everyone_in_coroutines(server: Server, queue: FairQueue) -> None:
+async def test_a_list_with_a_star_serves_all_users_of_an_async_queue(server: Server, queue: FairQueue) -> None:
     push_many(queue, "free", 2)
     client = server.async_client()
     try:
@@ -280,7 +280,7 @@ async def test_a_list_with_a_star_is_everyone_in_coroutines(server: Server, queu
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_a_list_with_a_star_is_everyone_on_all_shards(make_queue: MakeQueue, shards: int) -> None:
+def test_a_list_with_a_star_serves_all_users_on_all_shards(make_queue: MakeQueue, shards: int) -> None:
     queue = make_queue(shards=shards)
     users = [f"u{n}" for n in range(9)]
     for user in users:
@@ -295,7 +295,7 @@ def test_a_star_next_to_user_ids_is_refused(queue: FairQueue) -> None:
         queue.pop("w", ["paid"], ["*", "free"], now=NOW)
 
 
-def test_a_paused_queue_hands_out_nothing(queue: FairQueue) -> None:
+def test_a_paused_queue_leases_no_tasks(queue: FairQueue) -> None:
     push_many(queue, "a", 1)
     queue.pause(now=NOW)
     assert queue.is_paused()

@@ -23,7 +23,7 @@ by_either = pytest.mark.parametrize(("fair_by", "part"), [("time", 0), ("tasks",
 @pytest.mark.parametrize("shards", [1, 3])
 @seeds
 @runs
-def test_users_with_work_are_within_a_task_of_each_other(
+def test_users_with_work_differ_by_at_most_a_task(
     redis: Redis, fair_by: str, part: int, shards: int, seed: int
 ) -> None:
     world = World(redis, seed, fair_by, shards)
@@ -38,7 +38,7 @@ def test_users_with_work_are_within_a_task_of_each_other(
 @by_either
 @seeds
 @runs
-def test_a_list_costs_nobody_a_turn(redis: Redis, fair_by: str, part: int, seed: int) -> None:
+def test_a_worker_for_a_list_costs_no_user_a_turn(redis: Redis, fair_by: str, part: int, seed: int) -> None:
     world = World(redis, seed, fair_by)
     world.run_with_workers_for(world.users[0], STEPS)
     assert world.worst(world.without(world.users[0])) <= 1
@@ -57,7 +57,7 @@ def test_users_of_a_list_share_its_workers(redis: Redis, fair_by: str, part: int
 @by_either
 @seeds
 @runs
-def test_users_who_lose_the_workers_of_their_list_are_soon_next(
+def test_users_who_lose_their_dedicated_workers_are_served_soon(
     redis: Redis, fair_by: str, part: int, seed: int
 ) -> None:
     world = World(redis, seed, fair_by)

@@ -53,7 +53,7 @@ def test_a_damaged_token_does_not_keep_a_worker_from_its_heartbeat(queue: FairQu
     assert leases[1].key in queue.heartbeat("w", {}, now=NOW).revoked
 
 
-def test_a_command_comes_with_every_heartbeat_until_there_is_another(queue: FairQueue) -> None:
+def test_heartbeats_return_the_last_command_of_the_operator(queue: FairQueue) -> None:
     assert queue.set_worker_command("w1", "drain", now=NOW) is False
     assert queue.heartbeat("w1", {}, now=NOW).command is None
     assert queue.set_worker_command("w1", "drain", now=NOW + 1) is True
@@ -71,7 +71,7 @@ def test_a_command_comes_with_every_heartbeat_until_there_is_another(queue: Fair
 @pytest.mark.parametrize(
     ("worker", "command", "words"), [("w1", "hurry", "drain, work, stop"), ("", "drain", "worker")]
 )
-def test_a_command_that_can_not_be_is_refused(queue: FairQueue, worker: str, command: str, words: str) -> None:
+def test_an_unknown_worker_command_is_refused(queue: FairQueue, worker: str, command: str, words: str) -> None:
     queue.heartbeat("w1", {}, now=NOW)
     with pytest.raises(ValueError, match=words):
         queue.set_worker_command(worker, command)

@@ -29,7 +29,7 @@ def test_the_eleventh_immediate_retry_in_a_row_waits_a_second(queue: FairQueue, 
     assert waits(queue, [delay] * 13) == [delay] * 10 + [1.0] * 3
 
 
-def test_a_longer_delay_is_not_affected_and_begins_anew(queue: FairQueue) -> None:
+def test_a_retry_with_a_longer_delay_resets_the_count(queue: FairQueue) -> None:
     queue.push(task("a"), now=NOW)
     given = [1.0] * 15 + [0] * 9 + [1.0] + [0] * 11
     assert waits(queue, given) == [1.0] * 15 + [0] * 9 + [1.0] + [0] * 10 + [1.0]

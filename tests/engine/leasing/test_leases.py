@@ -44,9 +44,7 @@ def test_a_lease_has_what_only_few_tasks_have(queue: FairQueue) -> None:
 
 
 @pytest.mark.parametrize("sla", ["1e20", "-1e20"])
-def test_a_lease_whose_record_has_an_impossible_sla_is_known_as_damaged(
-    queue: FairQueue, redis: Redis, sla: str
-) -> None:
+def test_a_lease_with_an_impossible_sla_is_recognized_as_damaged(queue: FairQueue, redis: Redis, sla: str) -> None:
     queue.push(task("a", task_id="x"), now=NOW)
     redis.hset("fq:{default:0}:task:x", "sla", sla)
     lease = pop(queue)
@@ -56,7 +54,7 @@ def test_a_lease_whose_record_has_an_impossible_sla_is_known_as_damaged(
 
 
 @pytest.mark.parametrize("call", ["finish", "fail", "release", "set_progress"])
-def test_an_old_token_changes_nothing(queue: FairQueue, redis: Redis, call: str) -> None:
+def test_a_call_with_an_old_lease_token_changes_nothing(queue: FairQueue, redis: Redis, call: str) -> None:
     push_many(queue, "a", 1)
     old = pop(queue)
     queue.sweep(now=NOW + 31)

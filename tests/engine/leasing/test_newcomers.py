@@ -132,7 +132,7 @@ def test_a_newcomer_waits_for_at_most_two_starts_for_each_user(redis: Redis, fai
 
 @by_either
 @pytest.mark.parametrize("load", [0.6, 0.8, 0.9, 0.95, 1.1])
-def test_a_steady_stream_keeps_that_bound(make_queue: MakeQueue, fair_by: str, load: float) -> None:
+def test_a_stream_of_newcomers_delays_users_within_the_bound(make_queue: MakeQueue, fair_by: str, load: float) -> None:
     stream = Stream(make_queue(fair_by=fair_by), {"waiting": 1}, load)
     stream.run(150)
     stream.check(by_time=fair_by == "time")
@@ -187,7 +187,7 @@ def test_a_newcomer_waits_for_at_most_weight_turns_of_each_waiting_user(
     assert max(turns) <= (weight if load > 0.5 else 0)
 
 
-def test_newcomers_who_leave_without_a_task_being_started_delay_nobody(queue: FairQueue) -> None:
+def test_newcomers_who_leave_unserved_delay_no_other_user(queue: FairQueue) -> None:
     for user in ("a", "b"):
         queue.push_batch([task(user) for _ in range(20)], now=NOW)
     assert len(queue.pop_batch(10, "w", now=NOW)) == 10
@@ -232,9 +232,7 @@ def test_the_sum_of_the_weights_is_checked_and_repaired(queue: FairQueue, redis:
 
 @by_either
 @pytest.mark.parametrize("home", [0, 1, None])
-def test_newcomers_on_any_shards_do_not_starve_users_of_another(
-    make_queue: MakeQueue, fair_by: str, home: int | None
-) -> None:
+def test_newcomers_do_not_starve_users_of_another_shard(make_queue: MakeQueue, fair_by: str, home: int | None) -> None:
     queue = make_queue(fair_by=fair_by, shards=3)
     (waiting,) = users_of(1, 1, shards=3)
     anywhere = [name for shard in range(3) for name in users_of(shard, 60, shards=3)]

@@ -34,7 +34,7 @@ def test_a_bulk_push_of_10_000_tasks_keeps_its_order(queue: FairQueue, priority:
     assert got == ids
 
 
-def test_critical_comes_before_everything(queue: FairQueue) -> None:
+def test_critical_tasks_start_before_all_others_of_the_user(queue: FairQueue) -> None:
     old = push_many(queue, "a", 2, priority=5)
     urgent = [queue.push(task("a", 6), now=NOW + 10**6).task_id for _ in range(2)]
     got = [lease.task_id for lease in queue.pop_batch(9, "w", now=NOW + 10**6)]
@@ -57,7 +57,7 @@ class Oracle:
 @given(
     st.lists(st.tuples(st.sampled_from(["push", "pop"]), st.integers(1, 5), st.integers(0, 40_000)), max_size=40),
 )
-def test_the_order_is_the_oracles(redis: Redis, queue: FairQueue, steps: list[tuple[str, int, int]]) -> None:
+def test_a_user_s_tasks_follow_the_model(redis: Redis, queue: FairQueue, steps: list[tuple[str, int, int]]) -> None:
     redis.flushall()
     oracle, now = Oracle(), NOW
     for what, priority, passes in steps:
@@ -134,7 +134,7 @@ def test_batches_are_ordered_as_single_pops(queue: FairQueue) -> None:
     assert [lease.task_id for lease in queue.pop_batch(200, "w", now=now)] == [oracle.pop(now) for _ in range(200)]
 
 
-def test_the_lowest_is_not_starved_by_an_endless_stream_of_the_highest(queue: FairQueue) -> None:
+def test_a_stream_of_high_priorities_does_not_starve_low_ones(queue: FairQueue) -> None:
     low = queue.push(task("a", Priority.VERY_LOW), now=NOW).task_id
     now = NOW
     while True:
@@ -184,7 +184,7 @@ def test_a_task_that_was_started_in_time_does_not_expire(queue: FairQueue, how: 
     assert queue.check_invariants() == []
 
 
-def test_the_score_of_the_design() -> None:
+def test_a_task_s_score_is_the_documented_one() -> None:
     made = Task.create("u", Priority.VERY_HIGH, None).model_copy(update={"created_at": 1000.0})
     assert calculate_score(made, 1100) == 1100
     assert calculate_score(made.model_copy(update={"priority": Priority.VERY_LOW}), 1100) == pytest.approx(1020)

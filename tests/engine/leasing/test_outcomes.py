@@ -111,13 +111,13 @@ def test_a_failure_without_a_delay_uses_the_backoff_of_the_queue_s_settings(make
     assert NOW + 260 <= queue.get_task(task_id).execute_after <= NOW + 275  # type: ignore[operator]
 
 
-def test_a_delay_of_none_is_never_again(queue: FairQueue) -> None:
+def test_a_failure_with_a_delay_of_none_is_not_retried(queue: FairQueue) -> None:
     push_many(queue, "a", 1)
     assert queue.settle([Outcome.fail(pop(queue), "no", delay=None)], now=NOW).statuses == ["dead"]
 
 
 @pytest.mark.parametrize("delay", ["soon", "", -1, float("nan"), True])
-def test_a_delay_that_can_not_be(queue: FairQueue, delay: Any) -> None:
+def test_an_invalid_delay_of_an_outcome_is_refused(queue: FairQueue, delay: Any) -> None:
     push_many(queue, "a", 1)
     with pytest.raises(TaskValidationError, match="delay must be a number of seconds"):
         Outcome.fail(pop(queue), "no", delay=delay)

@@ -34,7 +34,7 @@ def test_a_task_with_an_overwritten_payload_becomes_a_dead_letter(queue: FairQue
     redis.set(f"fq:{{default:0}}:payload:{damaged}", b"")
 
 
-def test_a_payload_that_is_gone_of_a_task_that_ran_before(queue: FairQueue, redis: Redis) -> None:
+def test_a_started_task_whose_payload_is_gone_becomes_a_dead_letter(queue: FairQueue, redis: Redis) -> None:
     damaged = queue.push(task("u"), now=NOW).task_id
     queue.release(pop(queue), now=NOW)
     redis.delete(f"fq:{{default:0}}:payload:{damaged}")

@@ -14,7 +14,7 @@ from django_fairque.engine.scripting.operations import ScriptCall
 from tests.engine.conftest import NOW, MakeQueue, pop, push_many, task
 
 
-def test_everything_but_the_named_leases_is_given_back(queue: FairQueue) -> None:
+def test_a_reconciliation_releases_all_but_the_named_leases(queue: FairQueue) -> None:
     ids = push_many(queue, "a", 5)
     leases = queue.pop_batch(5, "w", now=NOW)
     others = push_many(queue, "b", 1)
@@ -33,7 +33,7 @@ def test_everything_but_the_named_leases_is_given_back(queue: FairQueue) -> None
     queue.finish(foreign, now=NOW)
 
 
-def test_a_worker_that_holds_nothing_gives_back_all(queue: FairQueue) -> None:
+def test_a_reconciliation_without_tokens_releases_all_leases(queue: FairQueue) -> None:
     push_many(queue, "a", 3)
     queue.pop_batch(3, "w", now=NOW)
     assert queue.reconcile_worker("w", [], now=NOW) == 3
@@ -48,14 +48,14 @@ def test_a_reconciliation_releases_more_leases_than_fit_into_one_call(make_queue
     assert [task.state for task in map(queue.get_task, ids)].count(TaskState.STARTED) == 5
 
 
-def test_critical_tasks_come_back_in_their_order(queue: FairQueue) -> None:
+def test_critical_tasks_keep_their_order_after_a_reconciliation(queue: FairQueue) -> None:
     ids = push_many(queue, "a", 4, priority=6)
     queue.pop_batch(3, "w", now=NOW)
     queue.reconcile_worker("w", [], now=NOW)
     assert [lease.task_id for lease in queue.pop_batch(4, "w", now=NOW)] == ids
 
 
-def test_a_late_copy_of_a_call_gives_back_nothing_more(queue: FairQueue, redis: Redis) -> None:
+def test_a_delayed_copy_of_a_reconciliation_releases_nothing(queue: FairQueue, redis: Redis) -> None:
     """A call over a connection that was given up may be carried out after the worker has fetched new tasks."""
     push_many(queue, "a", 2)
     pop(queue)

@@ -41,9 +41,7 @@ def turns(leases: Sequence[Lease]) -> list[tuple[str, int]]:
 @pytest.mark.parametrize(
     ("took", "size"), [(SHORT / 10, 10), (SHORT, 10), (0.0003, 3), (0.0005, 2), (0.0006, 1), (1.0, 1)]
 )
-def test_a_turn_is_as_many_tasks_as_are_expected_to_take_a_millisecond(
-    queue: FairQueue, took: float, size: int
-) -> None:
+def test_a_turn_has_the_tasks_that_take_a_millisecond_together(queue: FairQueue, took: float, size: int) -> None:
     for user in "ab":
         run(queue, user, took)
         push_many(queue, user, 50)
@@ -78,7 +76,7 @@ def test_a_turn_is_one_task_if_shares_are_counted_in_tasks(make_queue: MakeQueue
     assert {count for _, count in turns(queue.pop_batch(20, "w", now=NOW))} == {1}
 
 
-def test_tasks_that_alternate_between_nothing_and_a_tenth_of_a_second_gain_nothing(queue: FairQueue) -> None:
+def test_tasks_of_alternating_length_gain_no_advantage(queue: FairQueue) -> None:
     run(queue, "honest", 0.05)
     push_many(queue, "honest", 400)
     push_many(queue, "alternates", 400)
@@ -131,7 +129,7 @@ def test_worker_time_is_shared_by_weight(queue: FairQueue) -> None:
     assert seconds["four"] == pytest.approx(4 * seconds["one"], rel=0.05)
 
 
-def test_a_user_who_comes_meanwhile_is_next(queue: FairQueue) -> None:
+def test_a_newcomer_is_next_after_a_turn_of_several_tasks(queue: FairQueue) -> None:
     for user in "ab":
         run(queue, user, SHORT)
         push_many(queue, user, 100)

@@ -98,9 +98,7 @@ def test_the_scan_touches_those_at_risk_only(queue: FairQueue, redis: Redis) -> 
         (Priority.NORMAL, Priority.HIGH, 4),
     ],
 )
-def test_a_starving_task_is_promoted_and_keeps_its_sla(
-    queue: FairQueue, before: Priority, after: Priority, hours: int
-) -> None:
+def test_a_promoted_task_keeps_its_sla(queue: FairQueue, before: Priority, after: Priority, hours: int) -> None:
     (task_id,) = push_many(queue, "a", 1, priority=before)
     assert ("promoted", task_id) not in told(queue, NOW + hours * HOUR - 1)
     assert ("promoted", task_id) in told(queue, NOW + hours * HOUR)

@@ -93,7 +93,7 @@ class TestGivingBackForLater:
 
 
 class TestTakingOver:
-    def test_the_lease_is_the_other_workers(self, queue: FairQueue) -> None:
+    def test_a_lease_that_is_taken_over_belongs_to_the_other_worker(self, queue: FairQueue) -> None:
         queue.push(task(task_id="t"), now=NOW)
         first = pop(queue)
         second = queue.take_over(first.key, "other", lease=50, now=NOW)
@@ -132,7 +132,7 @@ class TestTakingOver:
         taken = [queue.take_over(lease.key, "other", now=NOW) for lease in leases]
         assert [lease and (lease.key, lease.shard) for lease in taken] == [(lease.key, lease.shard) for lease in leases]
 
-    def test_wrong_arguments_are_refused(self, queue: FairQueue) -> None:
+    def test_a_takeover_with_wrong_arguments_is_refused(self, queue: FairQueue) -> None:
         with pytest.raises(TaskValidationError):
             queue.take_over(LeaseKey("t", 0), "other", now=NOW)
         with pytest.raises(TaskValidationError):
@@ -195,14 +195,14 @@ class TestQuarantine:
             queue.cancel(str(number), now=NOW)
         assert self.is_quarantined(queue, "mallory", "crashes")
 
-    def test_a_crash_that_was_long_ago_does_not_count(self, queue: FairQueue, redis: Redis) -> None:
+    def test_a_crash_long_ago_does_not_count_for_a_quarantine(self, queue: FairQueue, redis: Redis) -> None:
         self.crash_alone(queue, "mallory", "crashes")
         self.crash_alone(queue, "mallory", "crashes", NOW + 600)
         assert not self.is_quarantined(queue, "mallory", "crashes", NOW + 600)
         self.crash_alone(queue, "zed", "crashes", NOW + 1300)
         assert redis.zrange("fq:{default:0}:crashed_alone", 0, -1) == [b"zed\0crashes"]
 
-    def test_a_repeated_call_says_so_again(self, queue: FairQueue) -> None:
+    def test_a_repeated_pop_marks_a_quarantined_task_again(self, queue: FairQueue) -> None:
         queue.push(task("mallory", name="blocks", max_retries=3), now=NOW)
         self.exceed(queue)
         queue.push(task("mallory", name="blocks"), now=NOW)
@@ -221,7 +221,7 @@ class TestQuarantine:
 
 
 class TestGivenBack:
-    def test_tasks_that_had_begun_are_counted(self, queue: FairQueue) -> None:
+    def test_returns_of_started_tasks_are_counted(self, queue: FairQueue) -> None:
         for name in ("began", "crashed", "waited"):
             queue.push(task(name, task_id=name), now=NOW)
         leases = {lease.task_id: lease for lease in queue.pop_batch(3, "w", now=NOW)}
@@ -233,7 +233,7 @@ class TestGivenBack:
             "waited": 1,
         }
 
-    def test_the_end_of_a_lease_is_counted(self, queue: FairQueue) -> None:
+    def test_the_end_of_a_lease_counts_as_a_return_of_its_task(self, queue: FairQueue) -> None:
         queue.push(task(task_id="t"), now=NOW)
         queue.pop("w", lease=10, now=NOW)
         queue.sweep(now=NOW + 10)

@@ -65,7 +65,7 @@ def test_workers_that_prefer_one_user_leave_the_others_their_weights(make_queue:
 
 @pytest.mark.parametrize("fair_by", ["time", "tasks"])
 @pytest.mark.parametrize(("waiting", "dedicated"), [(1, 1), (1, 2), (2, 2), (3, 2), (40, 2)])
-def test_a_user_with_dedicated_workers_gets_its_share_of_the_others(
+def test_a_user_with_dedicated_workers_gets_its_share_of_all_workers(
     make_queue: MakeQueue, fair_by: str, waiting: int, dedicated: int
 ) -> None:
     """However few of its tasks wait at once: what a list gives is no turn, and no right to one."""
@@ -90,7 +90,7 @@ def test_a_user_with_dedicated_workers_gets_its_share_of_the_others(
 
 
 @pytest.mark.parametrize("moves", [False, True])
-def test_a_move_between_organizations_with_tasks_running_credits_nobody(make_queue: MakeQueue, moves: bool) -> None:
+def test_a_move_between_organizations_gives_no_user_an_advantage(make_queue: MakeQueue, moves: bool) -> None:
     queue = make_queue(fair_by="time")
     queue.user("member").set_organization("organization", now=NOW)
     queue.push_batch([task("mover") for _ in range(30)], now=NOW)

@@ -109,7 +109,7 @@ def test_a_wait_that_times_out_fetches_tasks(known: FairQueue, redis: Redis) -> 
     assert (woken, settled.leases) == (False, [])
 
 
-def test_the_marker_is_passed_on_while_there_is_more(known: FairQueue) -> None:
+def test_the_wake_marker_is_set_again_while_tasks_remain(known: FairQueue) -> None:
     wait = asked(known)
     known.push_batch([task() for _ in range(3)], now=NOW)
     _, settled = wait.end()
@@ -130,7 +130,7 @@ def test_a_worker_that_has_left_gets_no_lease_and_another_worker_is_woken(known:
     assert known.get_task("t").delivery == 0
 
 
-def test_a_connection_that_breaks_costs_the_wait_only(named: FairQueue, redis: Redis) -> None:
+def test_a_broken_connection_ends_only_the_wait(named: FairQueue, redis: Redis) -> None:
     wait = asked(named)
     kill_the_one_that_waits(redis)
     named.push(task(task_id="t"), now=NOW)
@@ -152,7 +152,7 @@ def test_a_connection_that_breaks_costs_the_wait_only(named: FairQueue, redis: R
     assert wait.end() == (True, None), "it waits again"
 
 
-def test_a_lost_reply_is_had_again(known: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_reply_of_a_wait_is_requested_again(known: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     wait = asked(known)
     assert wait._pending_command is not None
     read = wait._pending_command.replies
@@ -186,7 +186,7 @@ def test_a_fetch_left_on_an_abandoned_connection_leases_nothing(named: FairQueue
     assert named.wait_for_work(0.001), "others hear of what it was not handed"
 
 
-def test_functions_that_are_gone_meanwhile_are_loaded_again(redis: Redis) -> None:
+def test_functions_lost_during_a_wait_are_loaded_again(redis: Redis) -> None:
     queue = FairQueue(redis)
     queue.heartbeat("w", {}, now=NOW)
     wait = asked(queue)

@@ -129,7 +129,7 @@ def pages(queue: FairQueue) -> None:
 
 
 @pytest.mark.parametrize(("name", "kind"), WRONG_TYPES)
-def test_a_key_of_another_type(queue: FairQueue, redis: Redis, name: str, kind: str) -> None:
+def test_a_key_of_another_type_does_not_stop_other_users(queue: FairQueue, redis: Redis, name: str, kind: str) -> None:
     redis.delete(P + name)
     VALUES[kind](redis, P + name)
     others_are_unaffected(queue, NOW + 2)
@@ -138,7 +138,7 @@ def test_a_key_of_another_type(queue: FairQueue, redis: Redis, name: str, kind: 
 
 
 @pytest.mark.parametrize(("name", "kind"), WRONG_TYPES)
-def test_a_push_that_fails_leaves_nothing(queue: FairQueue, redis: Redis, name: str, kind: str) -> None:
+def test_a_failed_push_leaves_no_keys(queue: FairQueue, redis: Redis, name: str, kind: str) -> None:
     redis.delete(P + name)
     VALUES[kind](redis, P + name)
     new = [

@@ -251,7 +251,7 @@ class TestDue:
         assert queue.get_queue_sizes("a").ready == 3 * SLICE
         assert sweeps <= 10
 
-    def test_a_canceled_task_leaves_nothing_behind_for_long(self, queue: FairQueue, redis: Redis) -> None:
+    def test_a_canceled_scheduled_task_leaves_its_index_soon(self, queue: FairQueue, redis: Redis) -> None:
         (task_id,) = push_many(queue, "a", 1, execute_after=NOW + 10)
         queue.cancel(task_id, now=NOW)
         push_many(queue, "b", 1, execute_after=NOW + 10)

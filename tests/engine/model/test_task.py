@@ -117,7 +117,7 @@ def test_a_task_comes_back_from_its_record(options: dict[str, Any]) -> None:
     assert Task.from_redis_dict(texts) == given
 
 
-def test_a_task_that_was_read_comes_back_too(queue: FairQueue, redis: Redis) -> None:
+def test_a_task_read_from_the_queue_can_be_stored_again(queue: FairQueue, redis: Redis) -> None:
     dependency, ended = task("ann"), task("ann", **ALL | {"execute_after": None})
     waits = task("ann", depends_on=[dependency.task_id], on_dependency_failure="cancel")
     queue.push_graph([dependency, ended, waits], "r", now=NOW)
@@ -136,7 +136,7 @@ def test_a_task_comes_from_a_pop_s_reply() -> None:
     assert (found.task_id, found.user_id, found.payload, found.state) == ("i", "ann", {"a": 1}, TaskState.STARTED)
 
 
-def test_retries_are_counted_down() -> None:
+def test_each_retry_lowers_the_number_that_is_left() -> None:
     first = task("ann", max_retries=2)
     second = first.increment_retry()
     last = second.increment_retry()

@@ -35,7 +35,7 @@ class TestOutbox:
         assert [lease.payload for lease in queue.pop_batch(9, "w", now=NOW)] == [0, 1, 2, 3, 4]
 
     @pytest.mark.parametrize("options", [{}, {"task_id": "mine"}, {"unique_key": "k", "unique_for": 5}])
-    def test_a_row_that_is_read_again_adds_nothing(self, queue: FairQueue, options: dict[str, Any]) -> None:
+    def test_an_outbox_row_delivered_twice_adds_one_task(self, queue: FairQueue, options: dict[str, Any]) -> None:
         made = task(**options)
         assert deliver(queue, made) == ["accepted"]
         assert deliver(queue, made) == ["accepted"]
@@ -43,7 +43,7 @@ class TestOutbox:
         assert deliver(queue, made) == ["accepted"]
         assert queue.pop("w", now=NOW) is None
 
-    def test_a_row_that_is_read_again_adds_nothing_after_its_task_was_forgotten(self, make_queue: MakeQueue) -> None:
+    def test_a_row_delivered_again_after_retention_adds_no_task(self, make_queue: MakeQueue) -> None:
         queue = make_queue(result_ttl=60)
         made = task(task_id="mine")
         deliver(queue, made)
@@ -56,9 +56,7 @@ class TestOutbox:
         with pytest.raises(TaskNotFoundError):
             queue.get_task("mine")
 
-    def test_a_delivery_is_recorded_for_long_and_forgotten_soon_after_its_row(
-        self, queue: FairQueue, redis: Redis
-    ) -> None:
+    def test_a_delivery_record_is_removed_soon_after_its_row(self, queue: FairQueue, redis: Redis) -> None:
         made = task()
         deliver(queue, made)
         key = queue._shards.home.keys(f"delivered:{made.task_id}")
@@ -75,7 +73,7 @@ class TestOutbox:
         end(queue)
         assert queue.push(made, now=NOW).accepted
 
-    def test_a_row_that_a_full_backlog_refused_may_come_again(self, make_queue: MakeQueue) -> None:
+    def test_a_row_refused_by_a_full_backlog_can_be_delivered_later(self, make_queue: MakeQueue) -> None:
         queue = make_queue(max_backlog=1)
         first, second = task(), task()
         assert deliver(queue, first, second) == ["accepted", "backlog_full"]
@@ -89,7 +87,7 @@ class TestOutbox:
 
 
 class TestGraph:
-    def test_a_graph_is_delivered_once(self, queue: FairQueue) -> None:
+    def test_a_graph_that_is_delivered_twice_is_pushed_once(self, queue: FairQueue) -> None:
         first = task(task_id="a", run_id="r")
         second = task(task_id="b", run_id="r", depends_on=["a"])
         for _ in range(2):
@@ -124,7 +122,7 @@ class TestCounts:
             "b:c": EventCount(1, 0, 7, "down", last=NOW),
         }
 
-    def test_a_repeated_call_counts_once(self, queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_repeated_delivery_counts_events_once(self, queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("django_fairque.engine.pushing.push.new_nonce", lambda: "same")
         made = task()
         for _ in range(3):
@@ -149,7 +147,7 @@ def test_a_delivery_with_too_many_tasks_is_refused(queue: FairQueue, redis: Redi
     assert redis.dbsize() == 0
 
 
-def test_a_delivery_takes_few_commands(queue: FairQueue, redis: Redis) -> None:
+def test_a_delivery_takes_few_server_commands(queue: FairQueue, redis: Redis) -> None:
     counts = {"e": EventCount(100, 99)}
     made = [task() for _ in range(100)]
     deliver(queue, task(), counts=counts)

@@ -60,14 +60,14 @@ class TestCycles:
         assert [result.task_id for result in results] == ["b", "d"]
         assert states(queue, *"bcd") == "b:queued c:deferred d:deferred"
 
-    def test_long_chains_are_no_problem(self, queue: FairQueue) -> None:
+    def test_a_chain_of_the_maximum_length_is_accepted(self, queue: FairQueue) -> None:
         names = [f"t{i}" for i in range(MAX_GRAPH_TASKS)]
         queue.push_graph([node(names[0]), *(node(b, a) for a, b in itertools.pairwise(names))], now=NOW)
         assert queue.get_stats().states["deferred"] == MAX_GRAPH_TASKS - 1
 
 
 class TestWhatIsRefused:
-    def test_a_graph_that_is_too_large(self, queue: FairQueue) -> None:
+    def test_a_graph_that_is_too_large_is_refused(self, queue: FairQueue) -> None:
         with pytest.raises(
             TaskValidationError, match=f"at most {MAX_GRAPH_TASKS:,} tasks, got {MAX_GRAPH_TASKS + 1:,}"
         ):
@@ -97,7 +97,7 @@ class TestWhatIsRefused:
         assert not redis.keys("*task:*") + redis.keys("*payload:*")
 
 
-def test_a_graph_pushed_again_after_a_lost_reply_is_there_once(queue: FairQueue) -> None:
+def test_a_graph_pushed_again_after_a_lost_reply_is_stored_once(queue: FairQueue) -> None:
     from django_fairque.engine.pushing import push as pushing
 
     tasks = [task() for _ in range(3)]
@@ -120,7 +120,7 @@ class TestRuns:
         assert (queue.run("r1").state, queue.run("r2").state) == ("canceled", "running")
         assert queue.run("r1").tasks[0].run_id == "r1"
 
-    def test_a_run_that_fails(self, queue: FairQueue) -> None:
+    def test_a_run_with_a_failed_task_can_be_continued(self, queue: FairQueue) -> None:
         queue.push_graph([node("a"), node("b", "a")], "r", now=NOW)
         entry = die(queue, take(queue, "a")[0])
         assert queue.run("r").state == "failed"
@@ -147,7 +147,7 @@ def test_the_graph_around_a_task_has_as_many_steps_as_are_wanted(queue: FairQueu
         queue.dependencies("t4", layers=0)
 
 
-def test_the_graph_of_a_run(queue: FairQueue) -> None:
+def test_the_graph_of_a_run_has_its_tasks_and_dependencies(queue: FairQueue) -> None:
     queue.push(task(task_id="outside"), now=NOW)
     queue.push_graph([task(task_id="a", depends_on=["outside"]), task(task_id="b", depends_on=["a"])], "r", now=NOW)
     graph = queue.run_graph("r")

@@ -51,7 +51,7 @@ def test_a_waiting_task_is_a_single_key_until_it_changes(queue: FairQueue, redis
     ],
     ids=str,
 )
-def test_tasks_that_have_records_from_the_start(queue: FairQueue, redis: Redis, options: dict[str, Any]) -> None:
+def test_tasks_with_special_options_have_early_records(queue: FairQueue, redis: Redis, options: dict[str, Any]) -> None:
     queue.push(task("other", task_id="first"), now=NOW)
     made = task(task_id="it", **options)
     if made.depends_on:
@@ -140,7 +140,7 @@ def test_a_new_payload_of_a_dead_letter_keeps_the_head_of_its_record(queue: Fair
     assert (lease.user_id, lease.name, lease.payload) == ("u", "n", "new")
 
 
-def test_an_id_that_is_used_again(queue: FairQueue, redis: Redis) -> None:
+def test_a_record_of_a_reused_id_replaces_the_earlier_one(queue: FairQueue, redis: Redis) -> None:
     """All tasks of an id but the first have records from the start, which replace that of the one before."""
     for payload, options in ((1, {"name": "a"}), (2, {"name": "b", "priority": 6}), (3, {})):
         queue.push(task(task_id="same", payload=payload, **options), now=NOW)
@@ -162,7 +162,7 @@ def test_the_last_payload_counts_also_if_only_the_second_push_is_debounced(queue
 @pytest.mark.parametrize(
     "rest", [{"state": "finished"}, {"state": "started", "token": "1"}, {"priority": "3", "promoted": "1"}]
 )
-def test_the_rest_of_a_damaged_record_does_not_count(queue: FairQueue, redis: Redis, rest: dict[Any, Any]) -> None:
+def test_leftover_fields_of_a_damaged_record_are_ignored(queue: FairQueue, redis: Redis, rest: dict[Any, Any]) -> None:
     redis.hset(f"{PREFIX}task:it", mapping=rest)
     queue.push(task(priority=5, task_id="it"), now=NOW)
     found = queue.get_task("it")
@@ -180,7 +180,7 @@ def remove_record(redis: Redis, task_id: str) -> None:
 
 @pytest.mark.parametrize("state", ["queued", "started", "scheduled", "finished", "failed"])
 @pytest.mark.parametrize("damage", [remove_payload, remove_record])
-def test_a_repair_removes_the_rest_of_a_task_whose_half_is_lost(
+def test_a_repair_removes_tasks_of_which_a_key_is_lost(
     queue: FairQueue, redis: Redis, state: str, damage: Callable[[Redis, str], None]
 ) -> None:
     """Nobody knows whose it was, or whether it had ended. One that has not ended is known by its head. Other tasks go on."""
@@ -219,7 +219,7 @@ def test_strings_of_another_form_have_no_head(text: bytes) -> None:
     assert head_size(text) == 0
 
 
-def test_the_parts_of_a_head() -> None:
+def test_a_head_is_split_into_its_fields() -> None:
     text = b"\x1fu\x1f1\x1f\x1f3\x1d\x1dname\x1f" + b"\x1f{}"
     fields = {b"state": b"queued", b"user": b"u", b"created": b"1", b"priority": b"3", b"name": b"name"}
     assert split_head(text) == (fields, b"\x1f{}")

@@ -58,7 +58,7 @@ def test_a_chosen_id_of_another_user_is_refused(anywhere: FairQueue, end: str, o
     assert queue.check_invariants() == []
 
 
-def test_the_others_of_a_bulk_push_are_accepted(anywhere: FairQueue) -> None:
+def test_a_refused_id_does_not_refuse_the_rest_of_a_bulk_push(anywhere: FairQueue) -> None:
     queue = anywhere
     queue.push(task("a", task_id="x"), now=NOW)
     made = [task("b", task_id="y"), task("b", task_id="x"), task("c"), task("c", task_id="y"), task("b", task_id="y")]
@@ -83,7 +83,7 @@ def test_a_graph_with_an_id_of_another_user_is_refused_as_a_whole(anywhere: Fair
         queue.push(task("b", task_id="x", depends_on=["first"]), now=NOW)
 
 
-def test_a_refusal_for_a_full_backlog_is_none_for_an_id(queue: FairQueue) -> None:
+def test_a_full_backlog_is_not_reported_as_an_id_conflict(queue: FairQueue) -> None:
     queue.user("b").set_max_backlog(1, now=NOW)
     queue.push(task("a", task_id="x"), now=NOW)
     with pytest.raises(BacklogFullError):
@@ -95,7 +95,7 @@ def test_a_refusal_for_a_full_backlog_is_none_for_an_id(queue: FairQueue) -> Non
 
 
 @pytest.mark.parametrize("kind", [{"unique_for": 60}, {"debounce": 60}])
-def test_keys_belong_to_their_user(anywhere: FairQueue, kind: dict[str, Any]) -> None:
+def test_unique_keys_of_different_users_do_not_conflict(anywhere: FairQueue, kind: dict[str, Any]) -> None:
     queue = anywhere
     users = ["a", "b", "1:a", "a:k", "\x00"]
     for user in users:

@@ -166,7 +166,7 @@ def test_the_name_of_a_state_may_be_written_in_capitals(queue: FairQueue, name: 
     assert [task.user_id for task in queue.tasks(name)] == ["ann"]
 
 
-def test_a_priority_that_is_none() -> None:
+def test_an_invalid_priority_is_refused() -> None:
     with pytest.raises(TaskValidationError, match=r"from 1 \(VERY_LOW\) to 6"):
         Priority.from_int(7)
     with pytest.raises(TaskValidationError, match="no weight"):

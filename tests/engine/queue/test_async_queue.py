@@ -68,7 +68,7 @@ async def test_the_sync_and_async_queues_have_the_same_attributes(redis: Redis, 
         assert pairs[type(getattr(sync, name))] is type(getattr(awaited, name))
 
 
-async def test_a_task_goes_all_the_way(aredis: AsyncRedis) -> None:
+async def test_an_async_queue_runs_a_task_to_its_end(aredis: AsyncRedis) -> None:
     queue = AsyncFairQueue(aredis)
     results = await queue.push_batch([task("a", payload=n) for n in range(3)], now=NOW)
     first, second = await queue.pop_batch(2, "w", now=NOW)
@@ -101,7 +101,7 @@ async def test_waiting_for_work_ends_with_a_push(aredis: AsyncRedis) -> None:
     assert await queue.wait_for_work(10) is True
 
 
-async def test_errors_are_the_same(aredis: AsyncRedis) -> None:
+async def test_an_async_queue_raises_the_same_errors(aredis: AsyncRedis) -> None:
     await aredis.set("fq:{default:0}:stats", "squatter")
     with pytest.raises(LuaScriptError):
         await AsyncFairQueue(aredis).push(task("a"))
@@ -113,7 +113,7 @@ async def test_errors_are_the_same(aredis: AsyncRedis) -> None:
     await client.aclose()
 
 
-async def test_scripts_that_the_server_forgot_are_loaded_again(aredis: AsyncRedis) -> None:
+async def test_an_async_queue_loads_lost_scripts_again(aredis: AsyncRedis) -> None:
     queue = AsyncFairQueue(aredis)
     await queue.push(task("a"))
     await aredis.script_flush()

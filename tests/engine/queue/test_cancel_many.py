@@ -46,7 +46,7 @@ def test_canceling_a_run_reports_each_task_that_it_counts(queue: FairQueue) -> N
     assert len(noted) == 4
 
 
-def test_a_large_run_notes_each_task_once(queue: FairQueue) -> None:
+def test_canceling_a_large_run_reports_each_task_once(queue: FairQueue) -> None:
     """More than fit in one call: what depends on a slice's tasks may go with them, and is of the run as well."""
     noted: list[str] = []
     tasks = [task("ann", task_id=f"{1200 - number:04}") for number in range(1200)]

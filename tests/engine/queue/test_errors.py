@@ -133,7 +133,7 @@ def test_a_list_of_users_is_a_list(queue: FairQueue) -> None:
         queue.pop("")
 
 
-def test_a_server_that_is_not_there() -> None:
+def test_a_missing_server_raises_a_connection_error() -> None:
     import redis
 
     with (
@@ -199,7 +199,7 @@ def test_a_client_that_decodes_replies_works_too(server: Server, redis: Redis) -
         assert queue.users().items == ["\u00fc"]
 
 
-def test_a_damaged_record_does_not_stop_the_others(queue: FairQueue, redis: Redis) -> None:
+def test_a_damaged_record_does_not_stop_other_tasks(queue: FairQueue, redis: Redis) -> None:
     ids = push_many(queue, "a", 3)
     redis.delete(f"fq:{{default:0}}:task:{ids[0]}", f"fq:{{default:0}}:payload:{ids[0]}")
     assert [lease.task_id for lease in queue.pop_batch(9, "w", now=NOW)] == ids[1:]
@@ -246,7 +246,7 @@ def test_an_argument_of_a_wrong_kind_is_refused(
 
 @pytest.mark.parametrize("took", [1e12, -5, float("nan"), float("inf"), "x", True])
 @pytest.mark.parametrize("call", ["finish", "fail"])
-def test_worker_time_that_can_not_be_is_refused(queue: FairQueue, redis: Redis, call: str, took: Any) -> None:
+def test_an_invalid_run_time_is_refused(queue: FairQueue, redis: Redis, call: str, took: Any) -> None:
     """The script could not write it, with half of the outcome written before."""
     push_many(queue, "a", 1)
     lease = pop(queue)
@@ -265,7 +265,7 @@ def test_a_task_that_is_put_off_says_until_when(queue: FairQueue) -> None:
 
 
 @pytest.mark.parametrize("now", [1e18, -1, float("nan"), "today", True])
-def test_a_moment_that_can_not_be_now_is_refused(queue: FairQueue, now: Any) -> None:
+def test_an_impossible_current_time_is_refused(queue: FairQueue, now: Any) -> None:
     with pytest.raises(TaskValidationError, match="now must be seconds since the epoch"):
         queue.push(task("a"), now=now)
     queue.push(task("a"), now=NOW)
@@ -290,7 +290,7 @@ def test_a_lease_without_length_is_refused(queue: FairQueue, length: Any) -> Non
 
 
 @pytest.mark.parametrize("age", [None, "old", -1, float("nan")])
-def test_cleaning_up_needs_an_age(queue: FairQueue, age: Any) -> None:
+def test_a_cleanup_of_dead_letters_needs_an_age(queue: FairQueue, age: Any) -> None:
     """None would be no filter: every dead letter would be forgotten."""
     push_many(queue, "a", 1, max_retries=0)
     queue.fail(pop(queue), "broken", now=NOW)

@@ -131,7 +131,7 @@ def test_a_queue_configuration_given_as_queues_raises_an_error_with_its_name(kin
         kind(QueueConfig())
 
 
-def test_the_arguments_of_a_push_are_the_task_again() -> None:
+def test_a_task_can_be_made_from_its_push_arguments() -> None:
     made = Task.create(
         *("u", 5, {"a": [1]}),
         task_id="t",
@@ -169,7 +169,7 @@ def test_the_depth_of_a_payload_is_limited(queue: FairQueue, depth: int) -> None
 
 
 @pytest.mark.parametrize("value", WRONG, ids=lambda value: type(value).__name__)
-def test_a_value_is_shown_shortly(value: Any) -> None:
+def test_a_wrong_value_is_quoted_in_few_characters(value: Any) -> None:
     assert len(short(value)) <= MAX_QUOTED_CHARACTERS + 25
 
 
@@ -192,7 +192,7 @@ NAMES: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_long_names_are_shortened(name: str) -> None:
+def test_long_argument_names_are_shortened_in_errors(name: str) -> None:
     """As of a caller who passes a customer's data as keywords."""
     with pytest.raises((FairQueueError, TypeError)) as caught:
         NAMES[name]()

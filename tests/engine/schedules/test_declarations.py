@@ -45,7 +45,7 @@ def queue(request: pytest.FixtureRequest, make_queue: MakeQueue) -> FairQueue:
     return make_queue(shards=request.param)
 
 
-def test_an_old_worker_that_restarts_changes_nothing(queue: FairQueue) -> None:
+def test_a_restarting_worker_of_an_old_version_changes_no_schedules(queue: FairQueue) -> None:
     old, new = Code(queue, "1", a=60, b=60), Code(queue, "2", b=90, c=60)
     assert old.run(0)
     assert new.run(10)
@@ -99,7 +99,7 @@ def test_an_outage_of_the_server_is_no_rollback(queue: FairQueue) -> None:
     assert not old.run(1005, "renew")
 
 
-def test_a_version_is_adopted_at_once(queue: FairQueue) -> None:
+def test_an_operator_can_adopt_a_version_s_schedules_at_once(queue: FairQueue) -> None:
     old, new = Code(queue, "1", a=60), Code(queue, "2", b=60)
     old.run(0)
     new.run(10)
@@ -117,7 +117,7 @@ def test_the_same_declarations_in_a_new_version_are_a_deployment(queue: FairQueu
     assert names(queue) == ["a"]
 
 
-def test_a_slow_worker_of_an_older_version_changes_nothing(queue: FairQueue) -> None:
+def test_a_slow_worker_of_an_older_version_changes_no_schedules(queue: FairQueue) -> None:
     old, new = Code(queue, "1", **{f"a{i}": 60 for i in range(6)}), Code(queue, "2", b=60)
     counted = old.report(0)
     assert new.run(1)
@@ -179,7 +179,7 @@ def test_a_damaged_kept_schedule_counts_as_absent(make_queue: MakeQueue, redis: 
     assert queue.schedules.get("a").enabled
 
 
-def test_running_versions_are_known(queue: FairQueue) -> None:
+def test_the_queue_lists_the_versions_that_workers_run(queue: FairQueue) -> None:
     old, new = Code(queue, "1", a=60), Code(queue, "2", b=60)
     old.run(0)
     new.run(1, worker="n1")

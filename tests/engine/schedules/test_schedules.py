@@ -62,10 +62,10 @@ class TestWhen:
             ("0 0 29 2 *", "UTC", "2027-01-01T00:00+00:00", ["02-29 00:00"]),
         ],
     )
-    def test_cron_in_a_time_zone(self, cron: str, zone: str, start: str, expected: list[str]) -> None:
+    def test_a_cron_schedule_uses_its_time_zone(self, cron: str, zone: str, start: str, expected: list[str]) -> None:
         assert instants(cron, zone, start, len(expected)) == expected
 
-    def test_intervals_do_not_drift(self) -> None:
+    def test_the_run_times_of_an_interval_do_not_drift(self) -> None:
         timing = Timing.create(None, 0.1 * 70, "UTC", NOW)
         at = NOW
         for n in range(1, 1000):
@@ -90,7 +90,7 @@ class TestWhen:
             ({"every": 366 * 86_400.0}, "9999-"),
         ],
     )
-    def test_instants_end_with_the_calendar(self, options: dict[str, Any], last: str) -> None:
+    def test_run_times_of_a_schedule_end_with_the_calendar(self, options: dict[str, Any], last: str) -> None:
         schedule = Schedule("s", {}, **{"start": NOW, **options})
         found = list(schedule.iterate_next_runs(moment("9990-01-01T00:00+00:00"), 1000))
         assert 1 < len(found) < 1000
@@ -143,7 +143,7 @@ class TestWhen:
             queue.schedules.add("s", task=task(), every=timedelta(seconds=0.5))
 
     @pytest.mark.parametrize("bad", [task(depends_on=["a"]), task(execute_after=NOW), task(expires_at=NOW), "app.task"])
-    def test_tasks_that_can_not_recur(self, queue: FairQueue, bad: Any) -> None:
+    def test_a_schedule_refuses_tasks_that_can_not_recur(self, queue: FairQueue, bad: Any) -> None:
         with pytest.raises(TaskValidationError):
             queue.schedules.add("s", task=bad, every=5)
 
@@ -226,7 +226,7 @@ class TestFiring:
         (only,) = [fired for fired in queue.schedules.fire_due(now=later) if fired.run_time <= later - 60]
         assert later - 360 <= only.run_time
 
-    def test_a_full_backlog_is_waited_out(self, make_queue: MakeQueue) -> None:
+    def test_a_schedule_waits_while_the_backlog_is_full(self, make_queue: MakeQueue) -> None:
         queue = make_queue(max_backlog=1)
         queue.schedules.add("s", task=task("u"), every=60, now=NOW)
         queue.push(task("u"), now=NOW)
@@ -287,7 +287,7 @@ class TestFiring:
         assert [queue._transport.send(request) for _ in range(3)] == [1, 0, 0]
         assert pushed(queue) == [60]
 
-    def test_a_schedule_that_was_changed_is_not_fired_as_before(self, queue: FairQueue) -> None:
+    def test_a_changed_schedule_fires_only_with_its_new_settings(self, queue: FairQueue) -> None:
 
         for change in (
             lambda: queue.schedules.add("s", task=task(payload="new"), every=60, now=NOW),
@@ -368,7 +368,7 @@ def hear(worker: subprocess.Popen[str]) -> None:
 
 
 class TestKeeping:
-    def test_changing_what_is_done_keeps_when(self, queue: FairQueue) -> None:
+    def test_changing_a_schedule_s_task_keeps_its_run_times(self, queue: FairQueue) -> None:
         queue.schedules.add("s", task=task(payload=1), every=60, now=NOW)
         queue.schedules.fire_due(now=NOW + 60)
         again = queue.schedules.add("s", task=task(payload=2), every=60, now=NOW + 90)
@@ -377,7 +377,7 @@ class TestKeeping:
         changed = queue.schedules.add("s", task=task(payload=2), every=50, now=NOW + 90)
         assert changed.next_at == NOW + 140
 
-    def test_switching_off_and_on(self, queue: FairQueue) -> None:
+    def test_a_disabled_schedule_does_not_make_up_for_missed_instants(self, queue: FairQueue) -> None:
         queue.schedules.add("s", task=task(), every=60, missed="all", now=NOW)
         queue.schedules.disable("s", now=NOW)
         assert queue.schedules.fire_due(now=NOW + 600) == []

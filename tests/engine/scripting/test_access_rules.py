@@ -87,7 +87,7 @@ def test_producers_and_workers_can_do_their_work(redis: Redis, become: Become, m
     assert set(denied(redis)) <= ({"fcall"} if mode == "scripts" else set())  # the client tries FCALL first
 
 
-def test_a_producer_takes_no_task_and_nothing_is_half_done(redis: Redis, become: Become) -> None:
+def test_a_producer_can_not_fetch_tasks_and_leaves_no_change(redis: Redis, become: Become) -> None:
     load_functions(redis)
     producer = FairQueue(become("producer"))
     producer.push(task(task_id="t"), now=NOW)
@@ -105,7 +105,7 @@ def test_a_producer_takes_no_task_and_nothing_is_half_done(redis: Redis, become:
     assert FairQueue(redis).check_invariants() == []
 
 
-def test_a_producer_cancels_nothing_that_runs(redis: Redis, become: Become) -> None:
+def test_a_producer_can_not_cancel_a_running_task(redis: Redis, become: Become) -> None:
     load_functions(redis)
     FairQueue(redis).push(task(task_id="t"), now=NOW)
     lease = FairQueue(redis).pop("w", now=NOW)
@@ -116,7 +116,7 @@ def test_a_producer_cancels_nothing_that_runs(redis: Redis, become: Become) -> N
     FairQueue(redis).finish(lease, now=NOW)
 
 
-def test_a_viewer_sees_everything_and_changes_nothing(redis: Redis, become: Become) -> None:
+def test_a_viewer_can_read_everything_and_change_nothing(redis: Redis, become: Become) -> None:
     FairQueue(redis).push(task(task_id="t"), now=NOW)
     viewer = FairQueue(become("viewer"))
     assert viewer.get_stats().states["queued"] == 1
@@ -182,13 +182,13 @@ def used_by_reads() -> set[str]:
     return {name.lower() for name in re.findall(r"\(\s*\"([A-Z]{3,})\",", text)}
 
 
-def test_no_role_has_more_than_is_used() -> None:
+def test_no_role_has_rights_that_it_does_not_use() -> None:
     used = used_by_scripts() | used_by_reads()
     assert {*READ_COMMANDS, *WRITE_COMMANDS, *WORK_COMMANDS} <= used
     assert set(WRITE_COMMANDS) <= used_by_scripts()
 
 
-def test_a_worker_has_what_is_used() -> None:
+def test_a_worker_has_the_rights_that_it_uses() -> None:
     others = {"time", "fcall", "eval", "evalsha", "info", "loading", "limit", "keys", *CONFIRM_COMMANDS}
     assert (used_by_scripts() | used_by_reads()) - others == {*READ_COMMANDS, *WRITE_COMMANDS, *WORK_COMMANDS}
 

@@ -40,14 +40,14 @@ def test_a_full_server_refuses_only_commands_that_add_data(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", scripts.names())
-def test_no_command_does_what_is_banned(name: str) -> None:
+def test_no_script_calls_a_forbidden_command(name: str) -> None:
     source = re.sub(r"--.*", "", scripts.load(name).source)
     assert source.count("pcall") == 1  # in `attempt`, which makes one call and looks at its error at once
     for banned in ("xpcall", "cjson", "cmsgpack", "'KEYS'", "'SCAN'", "tostring(stat", "os.clock"):
         assert banned not in source
 
 
-def test_the_library_can_be_loaded(redis: Redis) -> None:
+def test_the_server_can_load_the_function_library(redis: Redis) -> None:
     """One that can't be is noticed by nobody: its commands run as scripts then, at twice the time. Lua allows 200 local names
     at once; put those that few use in a ``do`` block, or several functions in one table."""
     redis.function_load(scripts.functions(), replace=True)

@@ -45,11 +45,11 @@ def test_a_pop_of_a_task_that_waited_for_months_takes_at_most_20_commands(loaded
     assert commands(redis, lambda: loaded.pop("w", lease=1e7, now=now)) <= 20
 
 
-def test_a_batch_of_50(loaded: FairQueue, redis: Redis) -> None:
+def test_a_pop_of_50_tasks_takes_at_most_7_commands_a_task(loaded: FairQueue, redis: Redis) -> None:
     assert commands(redis, lambda: loaded.pop_batch(50, "w")) / 50 <= 7.5
 
 
-def test_the_number_of_users_costs_nothing(redis: Redis) -> None:
+def test_the_cost_of_a_pop_does_not_depend_on_the_number_of_users(redis: Redis) -> None:
     queue, figures = FairQueue(redis, config=QueueConfig(fair_by="tasks")), []
     for users in (100, 10_000):
         queue.push_batch([task(f"{users}:{i}") for i in range(users) for _ in range(2)], now=NOW)
@@ -92,7 +92,7 @@ def test_checking_a_list_of_users_reads_one_of_them(redis: Redis) -> None:
 
 
 @pytest.mark.parametrize("kind", ["paused", "capped", "throttled"])
-def test_users_that_can_not_be_served_cost_nothing(loaded: FairQueue, redis: Redis, kind: str) -> None:
+def test_users_that_can_not_be_served_do_not_make_a_pop_slower(loaded: FairQueue, redis: Redis, kind: str) -> None:
     before = commands(redis, lambda: loaded.pop("w"))
     for i in range(1000):
         user = loaded.user(f"{kind}{i}")
@@ -124,7 +124,7 @@ def test_a_pop_with_organizations_takes_at_most_20_server_commands(in_organizati
     assert max(commands(redis, lambda: in_organizations.pop("w")) for _ in range(60)) <= 20
 
 
-def test_a_batch_of_50_with_organizations(in_organizations: FairQueue, redis: Redis) -> None:
+def test_a_pop_of_50_tasks_with_organizations_takes_few_commands(in_organizations: FairQueue, redis: Redis) -> None:
     assert max(commands(redis, lambda: in_organizations.pop_batch(50, "w")) / 50 for _ in range(5)) <= 14
 
 
@@ -139,7 +139,7 @@ def costs_of_pops(redis: Redis, organizations: int, size: int) -> list[int]:
     return [commands(redis, lambda: queue.pop("w")), commands(redis, lambda: queue.pop_batch(50, "w"))]
 
 
-def test_the_number_of_organizations_and_of_members_costs_nothing(redis: Redis) -> None:
+def test_the_cost_of_a_pop_does_not_depend_on_organizations(redis: Redis) -> None:
     assert costs_of_pops(redis, 60, 1) == costs_of_pops(redis, 60, 20) == costs_of_pops(redis, 600, 2)
 
 
@@ -177,7 +177,7 @@ def test_a_function_reads_a_user_s_record_again_only_after_another_writer(queue:
     assert (calls_of(found, "hget"), calls_of(found, "hgetall")) == (0, 1)
 
 
-def test_a_call_writes_each_users_record_once(queue: FairQueue, redis: Redis) -> None:
+def test_a_call_writes_each_user_s_record_once(queue: FairQueue, redis: Redis) -> None:
     """Also if tasks of the user ended and the next ones are handed out in the same call."""
     queue.push_batch([task(f"u{i % 10}") for i in range(40)])
     leases = queue.pop_batch(10, "w")
@@ -200,7 +200,7 @@ def test_settling_a_batch_takes_few_server_commands_a_task(queue: FairQueue, red
     assert commands(redis, lambda: queue.settle(outcomes, 100, worker="w")) / 100 <= 6.5
 
 
-def test_an_idle_worker_asks_little(queue: FairQueue, redis: Redis) -> None:
+def test_an_idle_worker_s_fetch_takes_few_commands(queue: FairQueue, redis: Redis) -> None:
     queue.pop("w")
     assert commands(redis, lambda: queue.settle([], 8, worker="w")) <= 6
 

@@ -27,7 +27,7 @@ def client_of_new_server(make_server: MakeServer) -> Iterator[Redis]:
         yield client
 
 
-def test_queues_of_different_options_take_turns(make_queue: MakeQueue) -> None:
+def test_queues_with_different_options_can_share_a_server(make_queue: MakeQueue) -> None:
     small, large = make_queue(max_backlog=1), make_queue(max_backlog=3)
     for queue in (small, large):
         assert queue.push(task("a"), now=NOW).accepted
@@ -73,7 +73,7 @@ def test_optional_fields_of_a_task_are_not_passed_on_to_the_next_of_its_form(mak
     assert queue.get_task(plain.task_id).execute_after is None
 
 
-def test_a_name_of_any_size_and_form_is_itself(make_queue: MakeQueue) -> None:
+def test_a_task_name_of_any_length_is_stored_unchanged(make_queue: MakeQueue) -> None:
     queue = make_queue()
     names = ["3:a", "x" * 190, "1:", "a b", "ä€😀"]
     made = [task("a", name=name) for name in names for _ in range(2)]
@@ -82,7 +82,7 @@ def test_a_name_of_any_size_and_form_is_itself(make_queue: MakeQueue) -> None:
     assert [queue.get_task(task.task_id).name for task in made] == [name for name in names for _ in range(2)]
 
 
-def test_counters_that_were_restored_are_noticed(make_queue: MakeQueue, redis: Redis) -> None:
+def test_functions_notice_counters_that_were_restored(make_queue: MakeQueue, redis: Redis) -> None:
     """An older copy of the data comes back, and then another history of the same length."""
     queue = make_queue()
     queue.push(task("a"), now=NOW)
@@ -98,7 +98,7 @@ def test_counters_that_were_restored_are_noticed(make_queue: MakeQueue, redis: R
         assert queue.get_stats().states["queued"] == 1 + len(users)
 
 
-def test_the_counters_of_two_queues_stay_apart(redis: Redis) -> None:
+def test_the_counters_of_two_queues_stay_separate(redis: Redis) -> None:
     for number in range(3):
         for name in ("one", "two"):
             queue = FairQueue(redis, name)
@@ -139,9 +139,7 @@ def test_a_users_record_that_is_gone_is_not_brought_back(queue: FairQueue, redis
     assert redis.hget(USER, "ready:3") == b"1"
 
 
-def test_a_kept_record_whose_key_is_of_another_type_now_costs_its_user_only(
-    make_queue: MakeQueue, redis: Redis
-) -> None:
+def test_a_cached_user_whose_key_changed_its_type_stops_no_other_user(make_queue: MakeQueue, redis: Redis) -> None:
     queue = make_queue()
     queue.push_batch([task("a"), task("b")], now=NOW)
     copy = redis.dump(USER)
@@ -176,7 +174,7 @@ def test_the_records_of_a_bounded_number_of_users_are_kept(client_of_new_server:
     assert {queue.user(f"u{i}").stats().sizes.ready for i in range(0, 7000, 100)} == {2}
 
 
-def test_a_call_that_failed_between_its_writes_leaves_nothing_to_the_next(client: Redis, redis: Redis) -> None:
+def test_a_failed_call_leaves_no_state_to_the_next(client: Redis, redis: Redis) -> None:
     queue = FairQueue(client)
     users = "fq:{default:0}:users"
     redis.set(users, "a text")
@@ -203,7 +201,7 @@ def test_a_number_that_a_command_is_passed_stays_exact(redis: Redis, number: flo
     assert float(text) == number
 
 
-def test_python_packs_a_form_once(make_queue: MakeQueue) -> None:
+def test_python_encodes_the_shared_fields_of_tasks_once(make_queue: MakeQueue) -> None:
     queue = make_queue()
     before = form.PushTemplate.pack.cache_info().misses
     for _ in range(20):
@@ -238,7 +236,7 @@ class TestRuns:
         (fields,) = [command.split()[2:] for command in read if command.startswith("HMGET") and ":task:x" in command]
         assert fields == ["state", "token", "worker", "waited"]
 
-    def test_the_lease_has_gone_to_another_worker(self, queue: FairQueue, redis: Redis, lease: Lease) -> None:
+    def test_a_cached_run_taken_over_can_be_finished(self, queue: FairQueue, redis: Redis, lease: Lease) -> None:
         assert queue.take_over(lease.key, "other", now=NOW)
         assert self.finish(queue, lease) == ["finished"]
         assert redis.exists("fq:{default:0}:leases:other", "fq:{default:0}:leases:w") == 0
@@ -300,7 +298,7 @@ class TestRuns:
         assert queue.user("b").stats().finished == 1
         assert queue.check_invariants() == []
 
-    def test_a_bounded_number_is_kept(self, client_of_new_server: Redis) -> None:
+    def test_functions_keep_a_bounded_number_of_runs(self, client_of_new_server: Redis) -> None:
         queue = FairQueue(client_of_new_server)
         queue.push_batch([task("a") for _ in range(6000)], now=NOW)
         leases: list[Lease] = []

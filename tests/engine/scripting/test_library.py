@@ -48,6 +48,6 @@ def test_an_included_lua_file_is_loaded_once_and_run_only_for_its_users(loaded: 
     assert call("one") == [5, 3, b"key"]
 
 
-def test_a_branch_is_hidden_from_the_others(loaded: Redis) -> None:
+def test_a_local_function_of_a_lua_file_is_hidden_from_others(loaded: Redis) -> None:
     with pytest.raises(ResponseError, match="here"):
         loaded.fcall("wrong", 1, "key")

@@ -12,7 +12,7 @@ from tests.engine.sharding.sharded import ONE, THREE, TWO
 
 
 class TestLeases:
-    def test_outcomes_find_their_shards(self, queue: FairQueue) -> None:
+    def test_outcomes_are_sent_to_the_shards_of_their_leases(self, queue: FairQueue) -> None:
         queue.push_batch([task(user) for user in (ONE, TWO, THREE)], now=NOW)
         leases = queue.pop_batch(3, "w", now=NOW)
         assert queue.renew(leases, now=NOW) == [True] * 3
@@ -64,7 +64,7 @@ class TestLeases:
         kinds = {lease.user_id: queue.history(lease.task_id)[-1].kind for lease in leases}
         assert kinds == {ONE: "crashed", TWO: "released"}
 
-    def test_the_sizes_of_many_users_come_from_everywhere(self, queue: FairQueue) -> None:
+    def test_sizes_of_users_are_read_from_all_shards(self, queue: FairQueue) -> None:
         queue.push_batch([task(user) for user in (ONE, TWO, TWO, THREE)], now=NOW)
         sizes = queue.get_queue_sizes_batch([THREE, TWO, "nobody", ONE])
         assert {user: size.total for user, size in sizes.items()} == {THREE: 1, TWO: 2, "nobody": 0, ONE: 1}
@@ -84,7 +84,7 @@ class TestLeases:
         assert queue.purge(2, now=NOW + 6) == 2
         assert queue.purge(now=NOW + 6) == 1
 
-    def test_work_on_any_shard_wakes(self, queue: FairQueue) -> None:
+    def test_a_push_to_any_shard_wakes_a_waiting_worker(self, queue: FairQueue) -> None:
         queue.push(task(THREE))
         assert queue.wait_for_work(5)
 

@@ -69,7 +69,7 @@ class TestDependencies:
             queue.carry_messages(now=later)
         assert queue.get_task(second).state is TaskState.CANCELED
 
-    def test_messages_that_nobody_carried_are_carried_later(self, queue: FairQueue, redis: Redis) -> None:
+    def test_a_sweep_carries_messages_that_were_left(self, queue: FairQueue, redis: Redis) -> None:
         first = queue.push(task(ONE), now=NOW).task_id
         queue.push(task(TWO, depends_on=[first]), now=NOW)
         here, there = queue.shards[0], queue.shards[1]

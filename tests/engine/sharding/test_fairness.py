@@ -223,7 +223,7 @@ def test_a_shard_that_was_away_is_not_owed_its_absence() -> None:
     assert turns.turn(1) == pytest.approx(901, abs=1)
 
 
-def test_a_shard_far_ahead_waits_until_others_were_served(redis: Redis) -> None:
+def test_a_shard_that_is_ahead_waits_for_the_others(redis: Redis) -> None:
     queue = FairQueue(redis, config=QueueConfig(shards=3, fair_by="time"))
     queue.push_batch([task(A) for _ in range(5)], now=NOW)
     (lease,) = queue.pop_batch(1, "w", now=NOW)

@@ -46,7 +46,7 @@ class TestGraphs:
         found = queue.get_task("b")
         assert (found.execute_after, found.expires_at) == (NOW + 60, NOW + 300)
 
-    def test_recent_runs_have_their_progress(self, queue: FairQueue) -> None:
+    def test_recent_runs_on_several_shards_show_their_progress(self, queue: FairQueue) -> None:
         queue.push_graph(self.chain(), "run-1", now=NOW)
         queue.push_graph([task(TWO, task_id="alone")], "run-2", now=NOW + 1)
         new, old = queue.recent_runs()
@@ -92,19 +92,19 @@ class TestGraphs:
         with pytest.raises(TaskValidationError, match="unique_key"):
             queue.push_graph([first, task(TWO, depends_on=[first.task_id])], now=NOW)
 
-    def test_parts_that_nobody_carried_yet_are_not_lost(self, queue: FairQueue) -> None:
+    def test_parts_of_a_graph_that_were_not_sent_yet_are_not_lost(self, queue: FairQueue) -> None:
         tasks = self.chain()
         queue._run(pushing.push_graph(queue._shards, tasks, "", NOW))
         assert len(names_of(queue)) == 2  # the others are on their way
         assert finish_all(queue) == [ONE, TWO, THREE, ONE, TWO]
 
-    def test_a_run_is_canceled_everywhere(self, queue: FairQueue) -> None:
+    def test_canceling_a_run_reaches_all_shards(self, queue: FairQueue) -> None:
         queue.push_graph(self.chain(), "run-1", now=NOW)
         assert queue.cancel_run("run-1", now=NOW) == 5
         with pytest.raises(TaskNotFoundError, match="no run"):
             queue.cancel_run("run-2", now=NOW)
 
-    def test_results_reach_over_shards(self, queue: FairQueue) -> None:
+    def test_a_task_reads_a_parent_s_result_from_another_shard(self, queue: FairQueue) -> None:
         parent = task(ONE)
         child = task(TWO, depends_on=[parent.task_id])
         queue.push_graph([parent, child], now=NOW)

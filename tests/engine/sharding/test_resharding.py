@@ -16,9 +16,7 @@ class TestResharding:
         return FairQueue(redis, config=CONFIG.model_copy(update={"shards": number}))
 
     @pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 1), (4, 7), (7, 2)])
-    def test_settings_and_schedules_move_to_another_number_of_shards(
-        self, redis: Redis, before: int, after: int
-    ) -> None:
+    def test_settings_and_schedules_move_to_the_new_shards(self, redis: Redis, before: int, after: int) -> None:
         queue = self.on(redis, before)
         users = [f"user-{number}" for number in range(25)]
         for number, user in enumerate(users, 2):
@@ -45,7 +43,7 @@ class TestResharding:
             self.on(redis, before).push(task("a"))
 
     @pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 1)])
-    def test_organizations_and_their_members_move(self, redis: Redis, before: int, after: int) -> None:
+    def test_organizations_and_members_move_to_the_new_shards(self, redis: Redis, before: int, after: int) -> None:
         queue = self.on(redis, before)
         users = [f"user-{number}" for number in range(9)]
         for user in users:
@@ -74,7 +72,7 @@ class TestResharding:
             assert words in str(caught.value)
         assert len(names_of(queue)) == 2
 
-    def test_bad_numbers_and_the_same(self, redis: Redis) -> None:
+    def test_an_invalid_or_equal_number_of_shards_is_handled(self, redis: Redis) -> None:
         queue = self.on(redis, 1)
         for number in (0, 257, True):
             with pytest.raises(ValueError, match="shards must be a whole number from 1 to 256"):

@@ -60,7 +60,7 @@ class TestTheFirstListComesFirst:
         for _ in range(15):
             assert len(set(served(queue, 3, [beside[0]], "*"))) == 3
 
-    def test_a_paused_queue_gives_nothing(self, queue: FairQueue) -> None:
+    def test_a_paused_queue_serves_no_list_of_users(self, queue: FairQueue) -> None:
         push(queue, [ONE, TWO], 1)
         queue.pause(now=NOW)
         assert served(queue, 1, [ONE], [TWO]) == []
@@ -92,7 +92,7 @@ class TestThoseOfAList:
 @by_either
 @seeds
 @runs
-def test_a_list_costs_nobody_a_turn(redis: Redis, fair_by: str, part: int, seed: int) -> None:
+def test_a_worker_for_a_list_costs_no_user_of_a_shard_a_turn(redis: Redis, fair_by: str, part: int, seed: int) -> None:
     world = World(redis, seed, fair_by, SHARDS)
     world.run_with_workers_for(world.users[0], STEPS)
     assert world.worst(world.without(world.users[0])) <= 1
@@ -134,7 +134,7 @@ class TestTheOrder:
         assert order.window(1, [0]) == Window(until=200.0, steals=False)
         assert order.window(0, [1]) == Window(until=0.0, steals=False)
 
-    def test_a_reply_that_says_nothing_changes_nothing(self, order: ShardScheduler) -> None:
+    def test_a_reply_without_positions_keeps_the_order_of_shards(self, order: ShardScheduler) -> None:
         order.record_reply(0, self.reply(ShardHead(0.0, 300.0)))
         before = order.turn(0), order.turn(1)
         order.record_reply(0, self.reply())
@@ -145,7 +145,7 @@ class TestTheOrder:
         assert order.next([0, 1]) == 1
         assert not order.has(0)
 
-    def test_orders_are_kept_and_not_too_many(self) -> None:
+    def test_a_bounded_number_of_schedulers_is_kept(self) -> None:
         orders = ShardSchedulers(2)
         home = dict.fromkeys(map(str, range(100)), 0).__getitem__
         first = orders.get_scheduler(["1"], (), home)

@@ -17,7 +17,7 @@ from tests.engine.sharding.sharded import CONFIG, ONE, SHARDS, THREE, TWO, finis
 
 
 class TestPlaces:
-    def test_an_id_says_where_its_user_lives(self) -> None:
+    def test_a_generated_id_contains_the_shard_of_its_user(self) -> None:
         for user in ("a", "b", "{x}", "ü\n", "x" * 256):
             made = Task.create(user, 3, None)
             assert parse_bucket(made.task_id) == compute_bucket(user)
@@ -33,7 +33,7 @@ class TestPlaces:
             (key,) = keys_of(redis, f"fq:*:user:user-{number}")
             assert f"fq:{{default:{compute_bucket(f'user-{number}') % SHARDS}}}:" in key
 
-    def test_everything_pushed_is_served_once(self, queue: FairQueue) -> None:
+    def test_every_task_on_several_shards_is_served_once(self, queue: FairQueue) -> None:
         pushed = queue.push_batch([task(f"user-{n % 23}") for n in range(200)], now=NOW)
         assert len({result.task_id for result in pushed}) == 200
         stats = queue.get_stats()
@@ -41,7 +41,7 @@ class TestPlaces:
         assert Counter(finish_all(queue)) == Counter(f"user-{n % 23}" for n in range(200))
         assert queue.get_stats().states["finished"] == 200
 
-    def test_a_chosen_id_is_found(self, queue: FairQueue) -> None:
+    def test_a_task_with_a_chosen_id_is_found_on_any_shard(self, queue: FairQueue) -> None:
         for user in (ONE, TWO, THREE):
             queue.push(task(user, task_id=f"of {user}"), now=NOW)
         assert [queue.get_task(f"of {user}").user_id for user in (ONE, TWO, THREE)] == [ONE, TWO, THREE]
@@ -51,7 +51,7 @@ class TestPlaces:
         with pytest.raises(TaskNotFoundError, match="unknown"):
             queue.get_task("unknown")
 
-    def test_a_user_is_steered_on_its_shard(self, queue: FairQueue) -> None:
+    def test_settings_of_a_user_apply_on_its_shard(self, queue: FairQueue) -> None:
         for user in (ONE, TWO):
             queue.push(task(user), now=NOW)
         queue.user(TWO).pause(now=NOW)
@@ -59,7 +59,7 @@ class TestPlaces:
         assert [user.paused for user in queue.user_stats([ONE, TWO])] == [False, True]
         assert queue.user(TWO).purge(now=NOW) == 1
 
-    def test_backlogs_are_full_for_some_only(self, redis: Redis) -> None:
+    def test_a_full_backlog_of_one_user_does_not_refuse_other_shards(self, redis: Redis) -> None:
         queue = FairQueue(redis, config=CONFIG.model_copy(update={"max_backlog": 1}))
         with pytest.raises(BacklogFullError) as caught:
             queue.push_batch([task(ONE), task(TWO), task(TWO), task(THREE)], now=NOW)

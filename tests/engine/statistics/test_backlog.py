@@ -40,7 +40,7 @@ def test_a_sweep_records_a_sample_once_a_minute(queue: FairQueue) -> None:
     assert max(minute.oldest_wait or 0 for minute in span) == pytest.approx(90, abs=0.01)
 
 
-def test_an_empty_backlog_is_a_sample_too(queue: FairQueue) -> None:
+def test_an_empty_backlog_is_recorded_as_a_sample(queue: FairQueue) -> None:
     now = this_minute()
     queue.sweep(now=now)
     found = next(minute for minute in queue.get_stats().minutes if minute.minute == int(now) // 60)

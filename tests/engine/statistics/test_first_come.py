@@ -46,7 +46,7 @@ def test_a_replay_with_two_slots_runs_two_tasks_at_once() -> None:
     assert waits([run(0, 5), run(0, 1), run(0, 2), run(0, 1), run(0, 1)], slots=2) == [0, 0, 1, 3, 4]
 
 
-def test_a_slot_that_is_idle_serves_at_once() -> None:
+def test_a_replay_starts_a_task_at_once_in_an_idle_slot() -> None:
     assert waits([run(0, 1), run(10, 1), run(10.5, 1)], slots=1) == [0, 0, 0.5]
 
 
@@ -59,7 +59,7 @@ def test_a_replay_orders_tasks_by_arrival_and_not_by_input_or_start() -> None:
     assert [(served.user, wait) for served, wait in replay([late, early], slots=1)] == [("early", 0), ("late", 4)]
 
 
-def test_tasks_that_came_at_once_keep_their_order() -> None:
+def test_a_replay_keeps_the_order_of_simultaneous_tasks() -> None:
     users = [f"user{number}" for number in range(50)]
     assert [served.user for served, _ in replay([run(0, 1, user) for user in users], slots=3)] == users
 
@@ -132,10 +132,10 @@ def test_a_sample_saves_nearly_as_much_as_all_tasks_do() -> None:
 
 
 class TestComparison:
-    def test_a_noisy_and_a_quiet_user(self) -> None:
+    def test_a_quiet_user_waits_less_than_first_come_first_served(self) -> None:
         assert by_user(CONTENDED) == {"quiet": (0.5, 2.5), "noisy": (pytest.approx(5 / 3), pytest.approx(1))}
 
-    def test_the_largest_difference_comes_first(self) -> None:
+    def test_the_user_with_the_largest_difference_is_listed_first(self) -> None:
         quiet, noisy = compare_waits(CONTENDED, 0, 1)
         assert (quiet.tasks, quiet.saved) == (1, 2)
         assert noisy.tasks == 3
@@ -151,7 +151,7 @@ class TestComparison:
         tasks = [ServedTask("ann", 0, 0, 5), ServedTask("bob", 1, 5, 7), ServedTask("ann", 2, 7, 8)]
         assert all(user.saved == 0 for user in compare_waits(tasks, 0, 1))
 
-    def test_a_limit_of_a_user_while_slots_are_free_delays_nobody(self) -> None:
+    def test_a_limited_user_delays_no_other_while_slots_are_free(self) -> None:
         limited = [ServedTask("limited", 0, start, start + 1) for start in range(5)]
         others = [ServedTask("other", start + 0.5, start + 0.5, start + 1) for start in range(5)]
         assert all(user.saved == 0 for user in compare_waits([*limited, *others], 0, 4))
@@ -162,10 +162,10 @@ class TestComparison:
         assert by_user([running, *tasks]) == {"quiet": (2, 4), "noisy": (4, 3)}
 
     @pytest.mark.parametrize("tasks", [[], [run(0, 1)], [run(0, 1, waited=9), run(1, 1)]])
-    def test_a_user_alone_has_nothing_to_compare(self, tasks: list[ServedTask]) -> None:
+    def test_the_waits_of_a_single_user_are_not_compared(self, tasks: list[ServedTask]) -> None:
         assert compare_waits(tasks, 0, 1) == []
 
-    def test_a_task_of_a_sample_stands_for_several(self) -> None:
+    def test_a_sampled_task_counts_for_several_tasks(self) -> None:
         tasks = [ServedTask("noisy", 0, 2, 3, count=4), ServedTask("quiet", 1, 1, 2, count=2)]
         quiet, noisy = sorted(compare_waits(tasks, 0, 1), key=lambda user: user.tasks)
         assert (quiet.tasks, noisy.tasks) == (2, 4)

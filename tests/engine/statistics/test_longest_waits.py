@@ -41,7 +41,7 @@ def push_old(queue: FairQueue, user: str, count: int, ago: float) -> None:
 
 @pytest.mark.parametrize("hold", [pause, limit_running, limit_rate, pause_its_organization])
 @pytest.mark.parametrize("size", [3, 300])
-def test_a_customer_that_is_held_back(queue: FairQueue, hold: Callable[[FairQueue], None], size: int) -> None:
+def test_the_oldest_wait_ignores_held_users(queue: FairQueue, hold: Callable[[FairQueue], None], size: int) -> None:
     push_old(queue, "a", size, AGO)
     push_old(queue, "b", 1, 50)
     sweep_all(queue, None)

@@ -93,6 +93,6 @@ def test_a_user_of_hostile_names_harms_no_other(queue: FairQueue, redis: Redis) 
 
 
 @pytest.mark.parametrize(("seconds", "bucket"), [(0, 0), (1e-9, 0), (1e-6, 0), (2e-6, 2), (1, 39)])
-def test_run_times_have_buckets(seconds: float, bucket: int) -> None:
+def test_run_times_are_counted_in_buckets(seconds: float, bucket: int) -> None:
     assert run_bucket(seconds) == bucket
     assert attempts(2, took=seconds).runs == Counter({bucket: 2})

@@ -27,7 +27,7 @@ def had(queue: FairQueue, at: float, user: str = "ann") -> LastHour:
     return queue.user(user).stats(now=NINE + at).last_hour
 
 
-def test_a_user_that_nobody_knows_had_nothing(queue: FairQueue) -> None:
+def test_an_unknown_user_has_no_recent_usage(queue: FairQueue) -> None:
     assert had(queue, 0, "nobody") == LastHour(0.0, Percentiles())
 
 
@@ -77,7 +77,7 @@ def test_an_hour_that_is_over_is_not_added_to(queue: FairQueue, later: int) -> N
         *((1, 5), (60, 8), (3600, 12), (47_829, 14), (47_830, 15), (900_000, 15)),
     ],
 )
-def test_a_wait_falls_into_its_bucket(queue: FairQueue, waited: float, bucket: int) -> None:
+def test_waits_are_counted_in_buckets(queue: FairQueue, waited: float, bucket: int) -> None:
     """They end at 10 ms, 30 ms, 90 ms, and so on to 13.3 hours."""
     work(queue, 1_000_000, waited=waited)
     found = had(queue, 1_000_000).wait
@@ -135,7 +135,7 @@ def test_a_reader_whose_clock_is_behind_reads_as_of_the_engine_s_time(queue: Fai
     assert had(queue, -5 * HOUR).busy_seconds == 5
 
 
-def test_the_turn_of_the_hour_costs_no_command(queue: FairQueue, redis: Redis) -> None:
+def test_a_new_hour_costs_no_additional_command(queue: FairQueue, redis: Redis) -> None:
     def one_task(at: float) -> int:
         return commands(redis, lambda: work(queue, at, took=1))
 

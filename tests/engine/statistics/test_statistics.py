@@ -104,7 +104,7 @@ def test_workers_that_have_died_are_not_counted(queue: FairQueue) -> None:
     assert queue.get_stats().workers == 1
 
 
-def test_due_tasks_are_counted(queue: FairQueue) -> None:
+def test_the_statistics_count_due_tasks(queue: FairQueue) -> None:
     now = time.time() - 100
     queue.user("fast").set_rate("1/m", now=now)
     queue.push_batch([task("fast"), task("fast"), task("late", execute_after=now + 99)], now=now)
@@ -183,7 +183,7 @@ def test_percentiles_of_an_empty_histogram_are_empty() -> None:
     assert percentiles({}) == Percentiles()
 
 
-def test_statistics_count_what_happened(queue: FairQueue) -> None:
+def test_the_statistics_count_starts_and_ends_of_tasks(queue: FairQueue) -> None:
     push_many(queue, "a", 3)
     first, second, _ = queue.pop_batch(3, "w", now=NOW + 2)
     queue.finish(first, took=0.5, now=NOW + 3)

@@ -40,7 +40,7 @@ def test_each_minute_of_the_timeline_costs_one_read(queue: FairQueue, redis: Red
     assert len(queue.get_activity().spans) == 60
 
 
-def test_the_longest_waits_come_first(queue: FairQueue, redis: Redis) -> None:
+def test_the_longest_waits_are_listed_first(queue: FairQueue, redis: Redis) -> None:
     now = time.time()
     assert queue.longest_waits() == []
     queue.push(task("older", 5, sla=1, task_id="o"), now=now - 100)

@@ -46,7 +46,7 @@ def test_the_longest_waits_of_each_half_hour_are_kept(redis: Redis, shards: int)
     assert history.users[0].longest == 1860
 
 
-def test_the_median_is_of_all_who_wait(queue: FairQueue) -> None:
+def test_the_median_wait_counts_all_waiting_users(queue: FairQueue) -> None:
     now = begin_of(2)
     for number in range(41):
         queue.push(task(f"u{number:02}"), now=now + number)
@@ -111,7 +111,7 @@ def test_a_key_of_another_type_costs_only_the_history(queue: FairQueue, redis: R
     redis.delete(WAITS)
 
 
-def test_packed_and_parsed_are_the_same() -> None:
+def test_a_record_of_waits_is_decoded_as_it_was_encoded() -> None:
     found = HalfHour.from_waits(HALF_HOUR * 7 + 5, [SampledWait('a\n"b', 12.9, 3), SampledWait("brief", 0.4, 8)])
     assert found == HalfHour(7, 7, {'a\n"b': (13, 3)})
     assert HalfHour.parse(found.pack().encode()) == found

@@ -37,7 +37,7 @@ def test_an_object_that_is_no_client_is_refused_with_advice(given: Any) -> None:
         AsyncFairQueue(given)
 
 
-def test_an_address_is_not_quoted() -> None:
+def test_an_error_about_a_client_does_not_quote_its_address() -> None:
     with pytest.raises(ConfigurationError, match="got str;") as raised:
         FairQueue("redis://:secret@127.0.0.1")  # type: ignore[arg-type]
     assert "secret" not in str(raised.value)

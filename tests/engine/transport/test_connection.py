@@ -63,9 +63,7 @@ def test_a_tracer_that_replaces_the_method_sees_every_call(redis: Redis, monkeyp
 
 
 @pytest.mark.parametrize("options", [{"decode_responses": True}, {"protocol": 3}, {"single_connection_client": True}])
-def test_payloads_are_bytes_with_any_options_of_the_client(
-    server: Server, redis: Redis, options: dict[str, Any]
-) -> None:
+def test_payloads_are_bytes_with_any_client_options(server: Server, redis: Redis, options: dict[str, Any]) -> None:
     assert redis.dbsize() == 0
     with server.client(**options) as client:
         queue = FairQueue(client)
@@ -98,7 +96,7 @@ def test_an_error_among_several_replies_is_raised_after_the_last_reply(server: S
             redis.client_kill_filter(_type="normal", skipme=True)
 
 
-def test_a_reply_that_came_too_late_is_nobodys(server: Server, redis: Redis) -> None:
+def test_a_late_reply_is_not_given_to_another_call(server: Server, redis: Redis) -> None:
     with server.client(socket_timeout=0.05, max_connections=1) as client:
         queue = FairQueue(client, config=QueueConfig(request_timeout=0.1))
         first = queue.push(task())
@@ -110,7 +108,7 @@ def test_a_reply_that_came_too_late_is_nobodys(server: Server, redis: Redis) -> 
         assert queue.push(sent).task_id == sent.task_id != first.task_id
 
 
-def test_threads_share_a_client(redis: Redis) -> None:
+def test_several_threads_can_share_a_client(redis: Redis) -> None:
     queue = FairQueue(redis)
     made = [task(f"u{i % 5}") for i in range(200)]
     with ThreadPoolExecutor(4) as threads:
@@ -123,7 +121,7 @@ def many(count: int = 1000) -> list[Task]:
     return [task(f"u{number % 3}", payload=number) for number in range(count)]
 
 
-def test_slices_are_sent_while_others_are_answered_and_keep_their_order(redis: Redis) -> None:
+def test_slices_of_a_bulk_push_are_pipelined_and_keep_their_order(redis: Redis) -> None:
     queue = FairQueue(redis, config=QueueConfig(pipeline_batch_size=50))
     results = queue.push_batch(many(), now=NOW)
     assert [result.status for result in results] == ["accepted"] * 1000
@@ -134,7 +132,7 @@ def test_slices_are_sent_while_others_are_answered_and_keep_their_order(redis: R
 
 
 @pytest.mark.parametrize("at", [1, 2, 5, 9])
-def test_a_connection_that_breaks_among_slices_costs_none_and_doubles_none(
+def test_a_broken_connection_loses_and_doubles_no_slice(
     server: Server, redis: Redis, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
     queue = FairQueue(redis, config=QueueConfig(pipeline_batch_size=100))
@@ -160,9 +158,7 @@ def test_a_task_that_can_not_be_pushed_is_reported_before_any_push(redis: Redis)
     assert queue.get_stats().totals.get("pushed", 0) == 0
 
 
-def test_a_refusal_among_slices_is_raised_and_the_rest_is_not_sent(
-    redis: Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_slice_raises_and_ends_the_bulk_push(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     queue = FairQueue(redis, config=QueueConfig(pipeline_batch_size=10, request_timeout=0.1))
     queue.push(task("other"), now=NOW)
     redis.config_set("maxmemory", 1)

@@ -68,7 +68,7 @@ def test_every_connection_can_be_used_at_once_and_no_more(client: Any) -> None:
             pool.release(connection)
 
 
-def test_threads_share_the_pool(client: Any) -> None:
+def test_threads_share_the_connection_pool(client: Any) -> None:
     queue, together = FairQueue(client), threading.Barrier(8)
 
     def push(number: int) -> None:
@@ -83,7 +83,7 @@ def test_threads_share_the_pool(client: Any) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_forked_child_uses_none_of_its_parents_connections(client: Any) -> None:
+def test_a_forked_child_opens_its_own_connections(client: Any) -> None:
     before = client.client_id()
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:
@@ -148,7 +148,7 @@ async def test_coroutines_can_use_every_connection_at_once_and_no_more(async_cli
             await pool.release(connection)
 
 
-async def test_coroutines_share_the_pool(async_client: Any) -> None:
+async def test_coroutines_share_the_connection_pool(async_client: Any) -> None:
     queue = AsyncFairQueue(async_client)
     await asyncio.gather(*(queue.push(task(f"u{number % 5}")) for number in range(200)))
     assert (await queue.get_stats()).states["queued"] == 200

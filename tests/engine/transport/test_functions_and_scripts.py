@@ -83,7 +83,7 @@ def test_a_user_without_functions_uses_scripts(without_functions: Redis, redis: 
     assert not queue._transport.as_functions
 
 
-def test_functions_notice_what_scripts_write(without_functions: Redis, redis: Redis) -> None:
+def test_functions_notice_the_writes_of_scripts(without_functions: Redis, redis: Redis) -> None:
     """Functions keep the counters of a shard between calls. Scripts, and functions of another version, write them too."""
     queues = [FairQueue(redis), FairQueue(without_functions)]
     tokens = []
@@ -109,7 +109,7 @@ async def test_coroutines_without_functions_use_scripts(without_functions: Redis
     await client.aclose()
 
 
-def test_a_full_server_drains_although_nothing_can_be_loaded(redis: Redis) -> None:
+def test_a_full_server_without_functions_can_finish_its_tasks(redis: Redis) -> None:
     queue = FairQueue(redis)
     queue.push(task(), now=NOW)
     redis.function_flush("SYNC")
@@ -124,7 +124,7 @@ def test_a_full_server_drains_although_nothing_can_be_loaded(redis: Redis) -> No
     assert queue._transport.as_functions
 
 
-def test_a_mistake_in_a_command_is_named(redis: Redis) -> None:
+def test_an_error_of_a_script_names_the_command(redis: Redis) -> None:
     queue = FairQueue(redis)
     redis.set("fq:{default:0}:user:u", "no hash")
     with pytest.raises(LuaScriptError, match="script 'push' failed"):

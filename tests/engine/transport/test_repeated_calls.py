@@ -56,7 +56,7 @@ def test_a_repeated_pop_has_one_effect_and_the_first_reply(queue: FairQueue) -> 
     assert counts(queue)["started"] == 3
 
 
-def test_a_pop_that_took_the_last_task(queue: FairQueue) -> None:
+def test_a_repeated_pop_returns_the_last_task_again(queue: FairQueue) -> None:
     push_many(queue, "a", 1)
     first, second, _ = repeated(queue, leasing.pop_batch_from_shard(queue._shards.home, Fetch(3, "w"), NOW))
     assert first[5:] == second[5:]
@@ -93,7 +93,7 @@ def test_a_repeated_settle_has_one_effect_and_the_first_reply(queue: FairQueue, 
     assert queue.get_queue_sizes("a").running == 2
 
 
-def test_cancel_requeue_and_discard(queue: FairQueue) -> None:
+def test_repeated_cancels_requeues_and_discards_have_one_effect(queue: FairQueue) -> None:
     ids = push_many(queue, "a", 3)
     first, second, code = repeated(queue, lookup.cancel(queue._shards, ids[0], "", NOW))
     assert (first, second, code) == (b"1", b"1", True)
@@ -190,7 +190,7 @@ def test_a_repeated_push_with_a_generated_id_leaves_its_dead_letter(queue: FairQ
     assert [entry.entry_id for entry in queue.dlq.list()] == [f"{made.task_id}~1"]
 
 
-def test_unique_for_holds_for_its_window(queue: FairQueue) -> None:
+def test_a_unique_task_is_refused_within_its_window(queue: FairQueue) -> None:
     first = queue.push(task("a", unique_key="k", unique_for=10), now=NOW)
     again = queue.push(task("a", unique_key="k", unique_for=10), now=NOW + 9)
     assert (again.status, again.task_id) == ("duplicate", first.task_id)
@@ -204,7 +204,7 @@ def test_a_canceled_task_frees_its_unique_key(queue: FairQueue) -> None:
     assert queue.push(task("a", unique_key="k", unique_for=10), now=NOW).accepted
 
 
-def test_debounce_keeps_the_last_payload_and_waits_anew(queue: FairQueue) -> None:
+def test_a_debounced_task_keeps_the_last_payload_and_waits_again(queue: FairQueue) -> None:
     first = queue.push(task("a", payload=1, unique_key="k", debounce=10), now=NOW)
     second = queue.push(task("a", payload=2, unique_key="k", debounce=10), now=NOW + 6)
     assert second.task_id == first.task_id
@@ -242,7 +242,7 @@ def test_debounced_tasks_that_wait_for_dependencies_keep_the_last_payload(queue:
     assert queue.get_task(only).expires_at == NOW + 52
 
 
-def test_debounce_leaves_alone_what_has_begun(queue: FairQueue) -> None:
+def test_a_started_task_is_not_debounced(queue: FairQueue) -> None:
     same: dict[str, Any] = {"unique_key": "k", "debounce": 60}
     first = queue.push(task("a", payload=1, **same), now=NOW).task_id
     queue.run_now(first, now=NOW + 1)
@@ -252,7 +252,7 @@ def test_debounce_leaves_alone_what_has_begun(queue: FairQueue) -> None:
     assert queue.get_task(first).payload == 1
 
 
-def test_scripts_that_the_server_forgot_are_loaded_again(queue: FairQueue, redis: Redis) -> None:
+def test_lost_scripts_are_loaded_again(queue: FairQueue, redis: Redis) -> None:
     push_many(queue, "a", 1)
     redis.script_flush()
     assert queue.pop("w", now=NOW) is not None

@@ -62,7 +62,7 @@ def test_the_bytes_of_a_bulk_push_are_counted_before_it_is_accepted(limited: Fai
     assert taken(limited) == about(3 * SIZE)
 
 
-def test_every_end_frees_the_bytes(limited: FairQueue) -> None:
+def test_every_end_of_a_task_frees_its_backlog_bytes(limited: FairQueue) -> None:
     queue, now = limited, NOW
     for end in ("finish", "discard", "dead", "poison", "later", "release", "crash"):
         queue.push(large(), now=now)

@@ -48,7 +48,7 @@ def kept_results(queue: FairQueue, ids: list[str]) -> list[bool]:
     return [queue.get_task(task_id).result is not None for task_id in ids]
 
 
-def test_the_oldest_results_of_a_user_go_first_and_no_others(make_queue: MakeQueue) -> None:
+def test_the_limit_of_results_removes_the_user_s_oldest(make_queue: MakeQueue) -> None:
     queue = make_queue(max_result_bytes=6000)
     other = finish(queue, "b", 0)
     small = finish(queue, "a", 0, "x" * 900)
@@ -142,7 +142,7 @@ def test_requeuing_all_leaves_those_without_a_payload(make_queue: MakeQueue) -> 
     assert [queue.get_task(task_id).state.value for task_id in ids] == ["queued", "failed", "failed"]
 
 
-def test_a_limit_of_0_is_none(make_queue: MakeQueue) -> None:
+def test_a_result_limit_of_0_means_no_limit(make_queue: MakeQueue) -> None:
     queue = make_queue(max_result_bytes=0, max_dead_letters=0)
     ids = [finish(queue, "a", at) for at in range(3)]
     assert kept_results(queue, ids) == [True] * 3

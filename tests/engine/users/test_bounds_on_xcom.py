@@ -29,7 +29,7 @@ def kept(queue: FairQueue, *runs: str) -> list[bool]:
     return [queue.xcom(run).keys() == ["k"] for run in runs]
 
 
-def test_the_oldest_values_of_ended_runs_go_first_and_no_others(make_queue: MakeQueue) -> None:
+def test_the_limit_of_values_removes_those_of_the_oldest_runs(make_queue: MakeQueue) -> None:
     queue = make_queue(max_xcom_bytes=3900)
     for run in ("r1", "r2", "r3", "r4"):
         push_run(queue, run, "a")
@@ -82,9 +82,7 @@ def test_values_of_a_task_without_a_run_are_kept_until_the_task_ends(make_queue:
     assert kept(queue, first, "new") == [False, True]
 
 
-def test_a_value_that_is_replaced_counts_once_and_values_that_ended_do_not_count(
-    make_queue: MakeQueue, redis: Redis
-) -> None:
+def test_replaced_values_count_once_and_ended_values_do_not_count(make_queue: MakeQueue, redis: Redis) -> None:
     queue = make_queue(max_xcom_bytes=2500)
     queue.push(task("a", task_id="t"), now=NOW)
     queue.push(task("a", task_id="u"), now=NOW)
@@ -101,7 +99,7 @@ def test_a_value_that_is_replaced_counts_once_and_values_that_ended_do_not_count
     assert redis.hget("fq:{default:0}:xcom_bytes:a", "") == b"1100", "a namespace that ended and begins again"
 
 
-def test_runs_of_other_shards_are_looked_at(make_queue: MakeQueue) -> None:
+def test_the_limit_of_values_considers_runs_on_other_shards(make_queue: MakeQueue) -> None:
     queue = make_queue(max_xcom_bytes=1500, shards=3)
     runs = [f"r{number}" for number in range(4)]
     for run in runs:
@@ -117,7 +115,7 @@ def test_runs_of_other_shards_are_looked_at(make_queue: MakeQueue) -> None:
     assert kept(queue, runs[-1]) == [True]
 
 
-def test_a_limit_of_0_is_none(make_queue: MakeQueue) -> None:
+def test_a_limit_of_0_bytes_of_values_means_no_limit(make_queue: MakeQueue) -> None:
     queue = make_queue(max_xcom_bytes=0)
     queue.push(task("a", task_id="t"), now=NOW)
     queue.xcom("t", user="a").push_many({str(number): "x" * 200_000 for number in range(60)}, now=NOW)

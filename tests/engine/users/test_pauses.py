@@ -119,7 +119,7 @@ def test_a_length_of_time_counts_from_the_clock_of_the_server(redis: Redis, monk
     assert before + 59 <= pause.until <= time.time() + 61
 
 
-def test_a_pause_with_an_end_costs_a_pop_nothing(queue: FairQueue, redis: Redis) -> None:
+def test_a_pause_with_an_end_costs_a_pop_no_commands(queue: FairQueue, redis: Redis) -> None:
     push_many(queue, "other", 9)
     push_many(queue, "ann", 2)
     queue.pop("w", now=NOW)
@@ -172,7 +172,7 @@ class TestRepair:
         "entry", [b"ann", b"\xffacme", b"\xffnobody", b"bolt"], ids=["user", "organization", "unknown", "not paused"]
     )
     @pytest.mark.parametrize("score", [None, 9e15], ids=["missing", "too late"])
-    def test_a_lost_end_is_found_and_fixed(self, redis: Redis, entry: bytes, score: float | None) -> None:
+    def test_a_repair_restores_the_lost_end_of_a_pause(self, redis: Redis, entry: bytes, score: float | None) -> None:
         queue = FairQueue(redis)
         queue.user("ann").set_organization("acme", now=NOW)
         push_many(queue, "ann", 1)

@@ -28,7 +28,7 @@ def test_no_minute_has_more_starts_than_the_rate_plus_one(queue: FairQueue) -> N
     assert len(starts) == 217  # 130 s, and nothing was wasted
 
 
-def test_the_burst_is_the_operator_s(queue: FairQueue) -> None:
+def test_the_burst_of_a_rate_can_be_set(queue: FairQueue) -> None:
     queue.user("a").set_rate("60/m", burst=10, now=NOW)
     push(queue, 100)
     assert started(queue, NOW) == 10
@@ -40,7 +40,7 @@ def test_the_burst_is_the_operator_s(queue: FairQueue) -> None:
     assert (stats.rate, stats.burst) == (None, None)
 
 
-def test_a_change_keeps_what_was_used(queue: FairQueue) -> None:
+def test_a_change_of_a_rate_keeps_the_used_tokens(queue: FairQueue) -> None:
     user = queue.user("a")
     push(queue, 100)
     user.set_rate("100/m", burst=10, now=NOW)
@@ -64,7 +64,7 @@ def test_a_smaller_burst_waits_for_what_is_in_use(queue: FairQueue) -> None:
     assert started(queue, NOW + 16.1) == 1
 
 
-def test_a_rate_that_ends_lets_the_others_start(queue: FairQueue) -> None:
+def test_removing_a_rate_lets_waiting_tasks_start(queue: FairQueue) -> None:
     push(queue, 5)
     queue.user("a").set_rate("1/h", now=NOW)
     assert started(queue, NOW) == 1

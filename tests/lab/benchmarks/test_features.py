@@ -59,7 +59,7 @@ def test_a_task_passes_the_code_that_is_left_out() -> None:
 
 @pytest.mark.slow
 @on_python_3_11
-def test_added_work_is_counted(here: Any, tmp_path: Path) -> None:
+def test_the_benchmark_counts_added_work(here: Any, tmp_path: Path) -> None:
     copy = copy_without((), tmp_path.resolve())
     file = copy / "django_fairque" / "tasks" / "execution.py"
     call = "lease.check()\n"
@@ -71,7 +71,7 @@ def test_added_work_is_counted(here: Any, tmp_path: Path) -> None:
     assert sum(slower.values()) / sum(before.values()) < 1.02 < slower["run"] / before["run"]
 
 
-def test_code_that_is_not_there_any_more_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_benchmark_names_code_that_no_longer_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(LEFT_OUT, "middleware", [("tasks/sending.py", "no such code", "")])
     with pytest.raises(
         ValueError, match=r"middleware: expected once in tasks/sending\.py, found 0 times: no such code"

@@ -51,7 +51,7 @@ def test_the_end_of_a_task_that_works_is_recorded(tmp_path: Path) -> None:
     assert before + 0.02 < first <= second - 0.02 < time.monotonic()
 
 
-def test_computing_takes_processor_time(tmp_path: Path) -> None:
+def test_a_computing_task_takes_processor_time(tmp_path: Path) -> None:
     file = tmp_path / "runs"
     Runs.create(file, 1)
     variables = {"PYTHONPATH": str(HERE), "BENCH_TASKS": "1", "BENCH_RUNS": str(file), "BENCH_WORK": "compute 0.05"}
@@ -59,7 +59,7 @@ def test_computing_takes_processor_time(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", program], env={**os.environ, **variables}, check=True)
 
 
-def test_a_rate_is_that_of_the_middle() -> None:
+def test_a_rate_is_measured_in_the_middle_of_a_run() -> None:
     """Four slots; each task takes a second, and the first ones end ten seconds late."""
     ends = [10.0 + number // 4 for number in range(40)]
     assert rate(ends, 4) == 4

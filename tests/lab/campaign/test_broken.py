@@ -10,6 +10,6 @@ from tests.lab.campaign import broken_engines as broken
 
 
 @pytest.mark.parametrize("name", broken.BREAKS)
-def test_the_line_to_break_is_there(name: str, tmp_path: Path) -> None:
+def test_a_broken_engine_lacks_the_original_line(name: str, tmp_path: Path) -> None:
     change = broken.BREAKS[name]
     assert change.old not in (broken.make(name, tmp_path) / change.file).read_text()

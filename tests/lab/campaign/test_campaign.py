@@ -45,7 +45,7 @@ def test_the_unbroken_engine_passes_the_fault_campaign() -> None:
         ("forgets a task", ["child"], "lost: "),
     ],
 )
-def test_a_broken_engine_is_caught(name: str, faults: list[str], caught: str, tmp_path: Path) -> None:
+def test_the_campaign_finds_a_broken_engine(name: str, faults: list[str], caught: str, tmp_path: Path) -> None:
     """One of three short campaigns catches it. A single one may have too few faults at the right moment."""
     lua = broken.make(name, tmp_path)
     violations: list[str] = []

@@ -68,13 +68,13 @@ def test_an_acknowledged_task_that_did_not_end_is_lost(state: TaskState) -> None
     assert verdict(tasks=ended(state=state)) == ["lost"]
 
 
-def test_a_task_of_which_nobody_knows_is_not_lost() -> None:
+def test_a_task_with_an_unknown_push_result_is_not_lost() -> None:
     assert verdict(tasks={}, told=None) == []
     assert verdict(tasks={}, told={"what": "info", "ids": ["a"]}) == []
     assert verdict(start(1), end(1), tasks=ended(), told=None) == []
 
 
-def test_a_refused_task_must_not_be_there() -> None:
+def test_a_refused_task_that_exists_is_found() -> None:
     told = {"what": "fail", "ids": ["a"]}
     assert verdict(tasks={}, told=told) == []
     assert verdict(start(1), end(1), tasks=ended(), told=told) == ["refused, yet there"]

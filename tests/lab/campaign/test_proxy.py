@@ -49,7 +49,7 @@ def test_a_push_through_a_faulty_connection_has_one_effect(proxy: Proxy, server:
     assert proxy.hits
 
 
-def test_a_hole_is_an_outage_and_not_for_ever(proxy: Proxy, server: Server) -> None:
+def test_a_connection_that_drops_all_data_recovers(proxy: Proxy, server: Server) -> None:
     with through(proxy, server, 0.1) as client:
         queue = FairQueue(client, "default", QueueConfig(request_timeout=0.3))
         queue.push(task())

@@ -13,7 +13,7 @@ from . import page
 from .cases import Case, Outcome, SkippedError, all_cases
 
 
-def test_the_page_has_the_cases_and_no_others() -> None:
+def test_the_page_of_deployments_lists_exactly_the_cases() -> None:
     """If not: ``python -m tests.lab.deployments --page``, with the names of new cases to run only those."""
     rows = page.read(page.PAGE.read_text())
     assert [row[:2] for row in rows] == [(case.deployment, case.expected) for case in all_cases()]

@@ -88,7 +88,7 @@ def test_a_wait_that_the_bound_names_is_for_the_case_to_judge() -> None:
     assert [Case("B1", "is slow", bound, slow).names_wait for bound in bounds] == [False, False, False, True, True]
 
 
-def test_the_figures_are_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_figures_of_the_cases_are_written_to_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "figures.json"
     run(monkeypatch, "good", "bad", "--write", str(path))
     assert [

@@ -12,7 +12,7 @@ from .cases import UNNOTICED_WAIT_SECONDS, Case, Felt, all_cases
 ROWS = page.read(page.PAGE.read_text())
 
 
-def test_the_page_has_the_cases_and_no_others() -> None:
+def test_the_page_of_neighbors_lists_exactly_the_cases() -> None:
     """If not: ``python -m tests.lab.neighbors --page``, with the names of new cases to run only those."""
     assert sorted(row[:3] for row in ROWS) == sorted(page.declared(case) for case in all_cases())
 
@@ -25,7 +25,7 @@ def test_each_cell_of_the_page_is_unaffected_or_has_a_number(row: page.Row) -> N
     assert not is_noticed or re.search(r"\d s\b", row.bound), "the page names no bound"
 
 
-def test_the_page_says_which_wait_is_not_noticed() -> None:
+def test_the_page_states_the_longest_unnoticed_wait() -> None:
     assert f"no wait of more than {UNNOTICED_WAIT_SECONDS:g} s" in " ".join(page.PAGE.read_text().split())
 
 

@@ -105,7 +105,7 @@ class Explorer:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["wait", "cancel", "run"])
-def test_every_order_of_events(redis: Redis, config: QueueConfig, policy: str) -> None:
+def test_every_order_of_events_keeps_the_invariants(redis: Redis, config: QueueConfig, policy: str) -> None:
     config = type(config)(max_deliveries=DELIVERIES, retry_jitter=0, lease_seconds=LEASE)
     explorer = Explorer(redis, config, policy)
     redis.flushdb()

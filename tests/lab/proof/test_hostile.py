@@ -191,7 +191,7 @@ SQUATTED += (
 
 
 @pytest.mark.parametrize("name", SQUATTED)
-def test_a_key_of_another_type_is_named_and_nothing_is_lost(redis: Redis, name: str) -> None:
+def test_a_key_of_another_type_is_reported_and_loses_no_task(redis: Redis, name: str) -> None:
     queue = FairQueue(redis)
     for task_id in ("first", "sound"):
         queue.push(make(task_id), now=1e9)

@@ -59,7 +59,7 @@ def test_a_graph_pushed_again_after_an_error_is_whole(redis: Redis, config: Queu
 
 
 @pytest.mark.slow
-def test_a_script_that_ends_anywhere_loses_nothing(redis: Redis, states: States, config: QueueConfig) -> None:
+def test_a_script_that_is_interrupted_anywhere_loses_no_task(redis: Redis, states: States, config: QueueConfig) -> None:
     breaking = Breaking(redis, states, config)
     plain = FairQueue(redis, config=config)
     done: Counter[str] = Counter()
@@ -121,7 +121,7 @@ def test_every_write_call_of_the_scripts_is_reached_by_a_scenario(redis: Redis, 
     [pytest.param(scenario, marks=[pytest.mark.slow] * (number % 5 > 0)) for number, scenario in enumerate(SCENARIOS)],
     ids=str,
 )
-def test_a_scenario_that_ends_anywhere_loses_nothing(
+def test_a_scenario_that_is_interrupted_anywhere_loses_no_task(
     redis: Redis, states: States, config: QueueConfig, scenario: Scenario
 ) -> None:
     scene = told(scenario, redis, config)

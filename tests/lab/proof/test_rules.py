@@ -51,7 +51,7 @@ def test_errors_are_never_caught_and_payloads_never_parsed(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", scripts.names())
-def test_every_name_is_local(name: str) -> None:
+def test_every_lua_name_is_local(name: str) -> None:
     text = bare(scripts.load(name).source.split("\n", 1)[1])
     declared = set(re.findall(r"\bfunction ([a-z_A-Z]\w*)\b(?!\.)", text))
     for names in re.findall(r"\blocal ([\w, ]+?)(?:\s*=|\n|$)", text, re.MULTILINE):
@@ -90,7 +90,7 @@ BARE_NUMBERS = {"'LRANGE'", "'LTRIM'", "'LPOP'", "'LREM'", "'ZRANGE'", "'SRANDME
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_numbers_leave_through_exact_or_argument(name: str) -> None:
+def test_numbers_are_passed_to_commands_without_rounding(name: str) -> None:
     for call in calls((LUA / name).read_text()):
         arguments = re.sub(r"unpack\((?:[^()]|\([^()]*\))*\)", "", call)
         if arguments.split(",")[0] in BARE_NUMBERS:

@@ -40,7 +40,7 @@ class Watching(Transport):
 
 
 @pytest.mark.slow
-def test_a_file_that_ends_anywhere_is_a_moment_between_two_calls(config: QueueConfig) -> None:
+def test_a_truncated_persistence_file_is_a_state_between_two_calls(config: QueueConfig) -> None:
     draw = random.Random(SEED)
     with Server(*ON_DISK) as server:
         with server.client() as redis:

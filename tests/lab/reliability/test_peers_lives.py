@@ -68,7 +68,7 @@ def test_listing_goes_on_while_tasks_are_forgotten(queue: FairQueue) -> None:
     assert queue.tasks("finished").items == []
 
 
-def test_a_requeued_task_has_all_its_deliveries_again(queue: FairQueue) -> None:
+def test_a_requeued_task_has_its_full_number_of_deliveries(queue: FairQueue) -> None:
     """74: a retried task failed at once, because the count of its crashes was kept."""
     (task_id,) = push_many(queue, "u", 1)
 
@@ -89,7 +89,7 @@ def test_a_requeued_task_has_all_its_deliveries_again(queue: FairQueue) -> None:
     assert crash_until_dead(NOW + 102) == deaths
 
 
-def test_deploys_cost_no_attempt_however_many_there_are(queue: FairQueue) -> None:
+def test_any_number_of_deployments_uses_up_no_attempt(queue: FairQueue) -> None:
     """104: each restart of a worker burnt an attempt, and the last one killed the task."""
     push_many(queue, "u", 1, max_retries=1)
     for _ in range(50):
@@ -118,7 +118,7 @@ def test_workers_with_one_name_get_different_ids() -> None:
     assert len({new_worker_id("mail") for _ in range(1000)}) == 1000
 
 
-def test_a_delayed_task_is_there_after_its_server_was_killed(make_server: MakeServer) -> None:
+def test_a_delayed_task_survives_a_kill_of_its_server(make_server: MakeServer) -> None:
     """66, 1: after a restart delayed tasks came hours late, or not at all."""
     server = make_server("--appendonly", "yes", "--appendfsync", "always")
     with server.client() as client:

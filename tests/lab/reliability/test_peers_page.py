@@ -26,7 +26,7 @@ def missing_in(page: str) -> list[str]:
     return [f"{file}::{name}" for file, name in TEST.findall(page) if name not in names_in(file)]
 
 
-def test_every_failure_is_there_once_and_in_order() -> None:
+def test_the_page_lists_every_failure_once_and_in_order() -> None:
     assert [int(number) for number, *_ in ROWS] == list(range(1, 120))
 
 

@@ -122,7 +122,7 @@ def test_the_hard_limit_of_the_task_that_blocks_the_loop_ends_its_process(worker
     assert worker.children()[0].pid != before
 
 
-def test_limits_of_others_are_moved_by_the_time_for_which_the_loop_was_blocked(workers: Workers) -> None:
+def test_time_limits_do_not_count_while_the_loop_is_blocked(workers: Workers) -> None:
     workers.start("--concurrency", "8", **LIMITS).wait_ready()
     others = [workers.push("nap_async", 2.0, user=f"user-{number}", timeout=3.0, max_retries=0) for number in range(3)]
     workers.wait_started(3)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 KINDS = len(list(hostile_classes()))
 
 
-def test_hostile_tasks_fail_and_nobody_else_notices(workers: Workers) -> None:
+def test_hostile_tasks_fail_without_affecting_others(workers: Workers) -> None:
     worker = workers.start("--processes", "1", "--concurrency", "4", TEST_HOSTILE_LOGGING="1").wait_ready()
     (process,) = worker.children()
     hostile, good = [], []
@@ -81,7 +81,7 @@ def project(server: Server, redis: Redis, settings: Settings, monkeypatch: pytes
 
 
 @pytest.mark.django_db(transaction=True)
-def test_an_async_worker_goes_on(project: FairQueue) -> None:
+def test_an_async_worker_survives_hostile_tasks(project: FairQueue) -> None:
     kinds = list(hostile_classes())
 
     @task(name="odd", max_retries=0)

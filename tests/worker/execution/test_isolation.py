@@ -157,7 +157,7 @@ def connections(redis: Redis) -> int:
 
 
 @pytest.mark.parametrize("way", ["forked", "AsyncWorker"])
-def test_a_value_in_a_context_variable_ends_with_its_task(
+def test_a_context_variable_s_value_ends_with_its_task(
     queue: FairQueue, push: Push, run_burst: RunBurst, way: str
 ) -> None:
     names = ("hold", "ahold")
@@ -175,9 +175,7 @@ MAX_AGE = 2
 
 
 @pytest.mark.parametrize("way", ["processes", "loop"])
-def test_a_connection_that_grew_too_old_between_two_tasks_is_not_used(
-    workers: Workers, tmp_path: Path, way: str
-) -> None:
+def test_a_connection_that_became_too_old_is_not_used(workers: Workers, tmp_path: Path, way: str) -> None:
     """The worker runs one task at a time, so each kind of task has one thread for its queries, and with it one connection."""
     environment = {"TEST_DATABASE": str(tmp_path / "db.sqlite3"), "TEST_CONN_MAX_AGE": str(MAX_AGE)}
     if way == "processes":

@@ -166,9 +166,7 @@ def test_captured_lines_are_not_sent_by_the_loop(push: Push, monkeypatch: pytest
     assert senders == ["fairque-slot-0"] * 3
 
 
-def test_a_blocked_loop_does_not_hold_up_functions(
-    queue: FairQueue, push: Push, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_blocked_loop_does_not_delay_functions(queue: FairQueue, push: Push, monkeypatch: pytest.MonkeyPatch) -> None:
     began, over, ran = threading.Event(), threading.Event(), threading.Event()
 
     @task(name="blocks")

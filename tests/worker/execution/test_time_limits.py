@@ -28,7 +28,7 @@ def test_a_task_can_tidy_up_at_its_soft_limit(workers: Workers) -> None:
     assert workers.ended() == []
 
 
-def test_a_queue_has_a_limit_for_tasks_that_bring_none(workers: Workers) -> None:
+def test_the_queue_s_time_limit_applies_to_tasks_without_one(workers: Workers) -> None:
     limited = [workers.push(name, 60.0, max_retries=0) for name in ("nap", "nap_async", "nap_together", "deaf")]
     own = workers.push("nap", 1.0, timeout=60.0)
     workers.start(FAIRQUE_QUEUE__DEFAULT_TASK_TIMEOUT="0.3", hard_timeout_grace="0.3", lease_seconds="5")
@@ -41,7 +41,7 @@ def test_a_queue_has_a_limit_for_tasks_that_bring_none(workers: Workers) -> None
 
 
 @pytest.mark.parametrize(("name", "argument"), [("deaf", 60.0), ("hog", 30_000_000)])
-def test_a_task_that_does_not_listen_ends_with_its_process(workers: Workers, name: str, argument: float) -> None:
+def test_a_task_that_ignores_its_time_limit_ends_with_its_process(workers: Workers, name: str, argument: float) -> None:
     worker = workers.start("--concurrency", "2", lease_seconds="1", hard_timeout_grace="0.3").wait_ready()
     neighbor = workers.push("deaf", 2.5)
     workers.wait_started()

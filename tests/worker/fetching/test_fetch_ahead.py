@@ -91,7 +91,7 @@ def test_a_wait_for_work_ends_when_the_next_task_is_due(seconds: float) -> None:
     assert ahead(planner).fetch == 2
 
 
-def test_a_reply_that_says_a_little_earlier_what_is_due_changes_nothing() -> None:
+def test_a_slightly_earlier_due_time_does_not_change_the_wait() -> None:
     """A reply gives the moment as seconds from now, and replies take more or less time to arrive."""
     planner = planner_of()
     answer(planner, planned(planner, 0.0), [lease()], 0.0, look_at=1.0)
@@ -150,7 +150,7 @@ def test_a_planner_that_stops_does_not_wait_for_the_end_of_a_wait() -> None:
 
 
 @pytest.mark.parametrize("change", ["is_stopping", "is_draining"])
-def test_leases_for_a_planner_that_must_start_nothing_are_given_back(change: str) -> None:
+def test_leases_received_while_stopping_are_released(change: str) -> None:
     planner = planner_of()
     watched(planner, 0.0)
     call = ahead(planner)
@@ -160,7 +160,7 @@ def test_leases_for_a_planner_that_must_start_nothing_are_given_back(change: str
     assert [outcome.kind for outcome in planned(planner, 1.0).outcomes] == ["release"]
 
 
-def test_a_planner_that_stops_passes_on_that_there_is_work() -> None:
+def test_a_stopping_planner_wakes_another_worker() -> None:
     planner = planner_of()
     watched(planner, 0.0)
     planner.is_stopping = True

@@ -21,7 +21,7 @@ def test_a_new_planner_fetches_for_all_its_free_slots() -> None:
     assert planned(planner_of(4), 0.0).fetch == 4
 
 
-def test_an_empty_queue_is_waited_for_and_not_fetched_from_again() -> None:
+def test_an_empty_queue_is_not_fetched_from_again_before_a_wait() -> None:
     planner = planner_of()
     assert planner.plan_wait(0.0) is None
     answer(planner, planned(planner, 0.0), [], 0.0)
@@ -66,7 +66,7 @@ def test_a_single_fetch_without_a_result_does_not_delay_the_next() -> None:
     assert planner.seconds_until_due(3.0) <= 0.0051
 
 
-def test_the_last_outcome_is_not_held_back() -> None:
+def test_the_last_outcome_is_reported_at_once() -> None:
     planner = planner_of(2)
     answer(planner, planned(planner, 0.0), [lease()], 0.0)
     assert planner.next_call(0.0) is None
@@ -133,7 +133,7 @@ def test_a_planner_fetches_three_times_the_tasks_that_end_during_a_call() -> Non
     assert pace.low_mark == 3 * pace.prefetch // 4
 
 
-def test_among_tasks_of_a_tenth_of_a_second_no_more_lie_ahead_of_a_newcomer() -> None:
+def test_the_buffer_stays_small_if_some_tasks_take_long() -> None:
     """A user whose tasks take 0 and 100 ms in turns: one more of these in the buffer delays others by tens of milliseconds."""
     pace = Pace(8)
     for _ in range(200):
@@ -283,7 +283,7 @@ def test_a_batch_starts_when_it_is_full_or_its_wait_is_over() -> None:
     assert len(planner.buffer) == 3
 
 
-def test_a_batch_may_gather_for_longer_than_a_lease_may_lie_in_the_buffer() -> None:
+def test_a_batch_may_wait_longer_than_the_limit_of_the_buffer() -> None:
     planner = planner_of(2, batch_limits=lambda name: (3, 3 * MAX_BUFFERED_SECONDS) if name == "b" else None)
     answer(planner, planned(planner, 0.0), [lease("b"), lease("b")], 0.0)
     answer(planner, planned(planner, 0.0), [], 0.0)
@@ -310,7 +310,7 @@ def test_a_failed_call_is_repeated_before_the_next_fetch() -> None:
     assert planned(planner, 2.0).fetch == 2
 
 
-def test_stopping_gives_back_what_has_not_begun() -> None:
+def test_a_stopping_planner_releases_unstarted_tasks() -> None:
     planner = planner_of(2, batch_limits=lambda name: (3, 0.5) if name == "b" else None)
     answer(planner, planned(planner, 0.0), [lease("b"), lease("x")], 0.0)
     planner.is_stopping = True
@@ -319,7 +319,7 @@ def test_stopping_gives_back_what_has_not_begun() -> None:
     assert planner.held == 0
 
 
-def test_a_worker_for_some_pauses_while_there_is_work_for_others_only() -> None:
+def test_a_worker_for_some_users_pauses_while_only_others_have_work() -> None:
     planner = planner_of(selective=True)
     answer(planner, planned(planner, 0.0), [], 0.0)
     now, looks = 0.0, 0
@@ -358,7 +358,7 @@ def test_a_burst_ends_only_when_every_queue_was_empty_after_the_last_task() -> N
     assert budget.is_everything_empty
 
 
-def test_a_draining_planner_gives_back_what_has_not_started_and_fetches_nothing() -> None:
+def test_a_draining_planner_releases_unstarted_tasks() -> None:
     planner = planner_of(2)
     answer(planner, planned(planner, 0.0), [lease(), lease()], 0.0)
     running = planner.buffer.popleft()

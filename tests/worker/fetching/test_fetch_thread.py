@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
 
 
-def test_the_second_thread_reports_what_the_call_of_the_first_leaves(
-    queue: FairQueue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_second_thread_reports_the_remaining_outcomes(queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     planner, _ = short_tasks(now=monotonic())
     size = planner.pace.call_size
     both, sizes = threading.Barrier(2, timeout=DEADLINE), list[int]()

@@ -51,7 +51,7 @@ def test_a_burst_worker_runs_all_tasks_of_four_shards(workers: Workers) -> None:
     assert workers.queue.run("run").state == "finished"
 
 
-def test_messages_from_another_shard_arrive_at_once(workers: Workers) -> None:
+def test_a_dependent_on_another_shard_starts_at_once(workers: Workers) -> None:
     workers.start(**ENVIRONMENT).wait_ready()
     one, two = users_of(0, 1)[0], users_of(1, 1)[0]
     for _ in range(5):
@@ -89,7 +89,7 @@ def test_a_newcomer_next_to_a_user_of_long_tasks_is_next(workers: Workers) -> No
     assert workers.queue.user(long).stats().started < 3
 
 
-def test_a_killed_process_loses_nothing(workers: Workers) -> None:
+def test_a_killed_process_loses_no_task_on_any_shard(workers: Workers) -> None:
     ids = [workers.queue.push(call(users_of(shard, 1)[0], "nap", 1.0)).task_id for shard in range(SHARDS)]
     worker = workers.start("--concurrency", "4", **ENVIRONMENT).wait_ready()
     workers.wait_started(SHARDS)
@@ -102,7 +102,7 @@ def test_a_killed_process_loses_nothing(workers: Workers) -> None:
 
 
 @pytest.mark.slow
-def test_a_worker_is_steered_through_any_shard(workers: Workers) -> None:
+def test_a_worker_obeys_commands_from_any_shard(workers: Workers) -> None:
     worker = workers.start(**ENVIRONMENT).wait_ready()
     (record,) = eventually(workers.queue.workers)
     assert workers.queue.set_worker_command(record.worker, "stop")

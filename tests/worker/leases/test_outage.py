@@ -51,7 +51,7 @@ def test_a_worker_outlives_its_server(make_server: MakeServer, tmp_path: Path) -
         assert worker.stop() == 0
 
 
-def test_a_worker_may_be_there_before_its_server(make_server: MakeServer, tmp_path: Path) -> None:
+def test_a_worker_may_start_before_its_server(make_server: MakeServer, tmp_path: Path) -> None:
     server = make_server()
     server.kill()
     with WorkerProcess(server, tmp_path, TEST_SCHEDULE="noop") as worker:
@@ -86,9 +86,7 @@ def test_a_worker_that_waits_for_its_server_can_be_stopped(make_server: MakeServ
 
 
 @pytest.mark.slow  # the test takes 6 seconds
-def test_a_worker_with_nothing_to_do_does_not_wait_for_a_server_that_is_gone(
-    make_server: MakeServer, tmp_path: Path
-) -> None:
+def test_an_idle_worker_stops_without_waiting_for_a_dead_server(make_server: MakeServer, tmp_path: Path) -> None:
     server = make_server()
     with WorkerProcess(server, tmp_path, "--processes", "2") as worker:
         worker.wait_ready(2)
@@ -120,9 +118,7 @@ def test_a_worker_that_can_not_renew_its_leases_stops_its_tasks(make_server: Mak
 
 
 @pytest.mark.parametrize("shards", [pytest.param("1", marks=pytest.mark.slow), "3"])
-def test_a_burst_does_not_wait_for_a_server_that_never_answers(
-    make_server: MakeServer, tmp_path: Path, shards: str
-) -> None:
+def test_a_burst_does_not_wait_for_a_silent_server(make_server: MakeServer, tmp_path: Path, shards: str) -> None:
     server = make_server()
     server.kill()
     began = time.monotonic()

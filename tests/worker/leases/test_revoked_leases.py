@@ -191,7 +191,7 @@ def test_the_old_run_had_ended_before_the_worker_was_notified(
 
 @both_kinds
 @both_forms
-def test_the_same_id_in_another_queue_goes_on(
+def test_an_equal_id_in_another_queue_runs_on(
     kind: type[Worker | AsyncWorker], form: str, queue: FairQueue, runs: Runs
 ) -> None:
     mail = get_queue("mail")
@@ -231,7 +231,7 @@ def test_the_list_of_revoked_leases_is_bounded() -> None:
     assert len(revoked) <= MAX_REVOKED_LEASES + 1
 
 
-def test_a_second_cancellation_does_not_meet_the_first_task_again(queue: FairQueue, redis: Redis, runs: Runs) -> None:
+def test_a_second_cancellation_does_not_interrupt_one_task_twice(queue: FairQueue, redis: Redis, runs: Runs) -> None:
     """It is still busy with what can't be interrupted; nothing of it may be forgotten meanwhile."""
     ids = [push(queue, "deaf", "deaf"), push(queue, "awaited", "other")]
     worker = Running(AsyncWorker)

@@ -58,7 +58,7 @@ def test_receivers_get_the_end_of_a_task_killed_with_its_process(workers: Worker
     ] == expected
 
 
-def test_a_schedule_fires_by_itself(workers: Workers) -> None:
+def test_a_worker_fires_schedules(workers: Workers) -> None:
     template = Task.create("ann", 3, {"args": [1, 2], "kwargs": {}}, name="add")
     workers.queue.schedules.add("often", task=template, every=1)
     workers.start("--processes", "1")

@@ -61,7 +61,7 @@ def test_log_lines_of_many_tasks_are_summed_up(caplog: pytest.LogCaptureFixture)
 
 
 @pytest.mark.parametrize("status", ["finished", "dead"])
-def test_no_user_pushes_out_the_lines_of_others(caplog: pytest.LogCaptureFixture, status: str) -> None:
+def test_many_log_lines_of_one_user_do_not_hide_those_of_others(caplog: pytest.LogCaptureFixture, status: str) -> None:
     def of(user: str) -> Outcome:
         return Outcome.finish(lease("n", user)) if status == "finished" else Outcome.fail(lease("n", user), "no")
 
@@ -83,7 +83,7 @@ def test_returned_tasks_are_not_logged(caplog: pytest.LogCaptureFixture) -> None
 
 
 @pytest.mark.parametrize("text", ["a\nb", "a\x1b[31mb", "a b", "x" * 300, "\u202eevil"])
-def test_an_id_can_not_forge_a_line(text: str) -> None:
+def test_a_task_id_can_not_forge_a_log_line(text: str) -> None:
     assert printable(text).isprintable()
     assert " " not in printable(text) or text == "a b"
     assert len(printable(text)) <= 80

@@ -87,7 +87,7 @@ def test_each_task_captures_its_own_log_lines(queue: FairQueue, push: Push) -> N
     assert all(queue.logs.of_task(other) == [] for other in others)
 
 
-async def test_an_async_worker_captures_too(queue: FairQueue, push: Push) -> None:
+async def test_an_async_worker_captures_log_lines(queue: FairQueue, push: Push) -> None:
     @task(name="awaited", capture_logs="info")
     async def awaited() -> None:
         log.debug("too low")

@@ -90,7 +90,9 @@ QUICK_STEPS = ("before the commit", "after the queue has them", "before the rows
 @pytest.mark.parametrize(
     "step", [step if step in QUICK_STEPS else pytest.param(step, marks=pytest.mark.slow) for step in ALL_STEPS]
 )
-def test_a_process_dies_at(step: str, server: Server, workers: Workers, database: dict[str, str]) -> None:
+def test_a_process_that_dies_at_any_step_of_the_outbox_loses_no_task(
+    step: str, server: Server, workers: Workers, database: dict[str, str]
+) -> None:
     done = run(database, "-m", "tests.worker.reporting.dying", step, server=server)
     assert done.returncode == -signal.SIGKILL, done.stderr
     if step in DELIVERED:  # these rows are relayed again when their tasks have run
@@ -100,13 +102,13 @@ def test_a_process_dies_at(step: str, server: Server, workers: Workers, database
     assert begun(workers.redis) == ([] if step in UNCOMMITTED else ["0", "1", "2"])
 
 
-def test_a_running_worker_relays_what_others_left(server: Server, workers: Workers, database: dict[str, str]) -> None:
+def test_a_worker_relays_rows_of_dead_processes(server: Server, workers: Workers, database: dict[str, str]) -> None:
     workers.start(**database).wait_ready()
     run(database, "-m", "tests.worker.reporting.dying", "before the rows are read", server=server)
     eventually(lambda: begun(workers.redis) == ["0", "1", "2"])
 
 
-def test_a_worker_that_loses_the_table_runs_and_says_so(workers: Workers, tmp_path: Path) -> None:
+def test_a_worker_without_the_outbox_table_runs_and_logs_that(workers: Workers, tmp_path: Path) -> None:
     place = {"TEST_DATABASE_ENGINE": "django.db.backends.sqlite3", "TEST_DATABASE": str(tmp_path / "db.sqlite3")}
     assert run(place, "-m", "django", "migrate", "--verbosity", "0").returncode == 0
     worker = workers.start(FAIRQUE_OUTBOX="true", **place).wait_ready()

@@ -100,7 +100,9 @@ def of(received: list[tuple[str, str, dict[str, Any]]], name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["threads", "loop"])
-def test_the_life_of_tasks(received: list[tuple[str, str, dict[str, Any]]], tasks: dict[str, Any], kind: str) -> None:
+def test_signals_are_sent_for_each_step_of_a_task(
+    received: list[tuple[str, str, dict[str, Any]]], tasks: dict[str, Any], kind: str
+) -> None:
     for name, one_task in tasks.items():
         one_task.using(user_id="acme").enqueue(*([1] if name == "batch" else []))
     queue = get_queue()
@@ -129,7 +131,7 @@ def test_the_life_of_tasks(received: list[tuple[str, str, dict[str, Any]]], task
 
 
 @pytest.mark.parametrize("kind", ["threads", "loop"])
-def test_a_death_that_nobody_reports(
+def test_an_expired_task_sends_a_dead_letter_signal(
     received: list[tuple[str, str, dict[str, Any]]], tasks: dict[str, Any], kind: str
 ) -> None:
     """It expired: no attempt has failed, but it is a dead letter."""

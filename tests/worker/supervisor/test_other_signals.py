@@ -42,7 +42,7 @@ def test_a_quit_from_the_terminal_counts_as_no_crash(workers: Workers) -> None:
     assert workers.kinds(task_id) == ["released"]
 
 
-def test_stacks_are_shown_on_request(workers: Workers) -> None:
+def test_a_signal_prints_the_stacks_of_a_worker(workers: Workers) -> None:
     worker = workers.start("--concurrency", "2").wait_ready()
     workers.push("deaf", 3)
     eventually(lambda: workers.redis.llen(STARTED))
@@ -82,9 +82,7 @@ def test_stacks_of_a_process_that_does_not_respond_are_shown(workers: Workers) -
 
 
 @pytest.mark.parametrize("slow", ["app", "settings"])
-def test_a_worker_that_is_stopped_while_its_project_loads_exits_with_0(
-    workers: Workers, tmp_path: Path, slow: str
-) -> None:
+def test_a_worker_stopped_while_its_project_loads_exits_with_0(workers: Workers, tmp_path: Path, slow: str) -> None:
     """Settings are read before Django imports the app: there ``manage.py`` has imported the package."""
     (tmp_path / "slow_project.py").write_text(
         "import os, time\nfrom pathlib import Path\nPath(os.environ['LOADING']).touch()\n"

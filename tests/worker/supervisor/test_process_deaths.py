@@ -16,7 +16,7 @@ from tests.worker.conftest import Workers, both_ways, eventually, is_alive
 pytestmark = both_ways
 
 
-def test_a_killed_child_loses_nothing(workers: Workers) -> None:
+def test_a_killed_worker_process_loses_no_task(workers: Workers) -> None:
     worker = workers.start("--processes", "2", "--concurrency", "4").wait_ready(2)
     tasks = [Task.create(f"user{n % 7}", 3, {"args": [0.01], "kwargs": {}}, name="nap") for n in range(200)]
     workers.queue.push_batch(tasks)

@@ -97,7 +97,7 @@ def test_other_tasks_run_while_a_suspect_runs_alone(workers: Workers) -> None:
     eventually(lambda: not is_alive(alone))
 
 
-def test_a_suspect_that_outlived_its_process_is_none_any_more(workers: Workers) -> None:
+def test_a_suspect_that_did_not_end_its_process_is_cleared(workers: Workers) -> None:
     worker = workers.start("--processes", "1", "--concurrency", "2").wait_ready()
     task_id = workers.push("nap_then_fail", 0.5, max_retries=1)
     workers.wait_started(1)
@@ -112,7 +112,7 @@ def test_a_suspect_that_outlived_its_process_is_none_any_more(workers: Workers) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["nap_async", "nap_together"])
-def test_coroutines_and_batch_tasks_run_alone_too(workers: Workers, name: str) -> None:
+def test_suspected_coroutines_and_batches_run_alone(workers: Workers, name: str) -> None:
     waiting = [workers.push(name, 3.0) for _ in range(2)]
     worker = workers.start("--processes", "1", "--concurrency", "4").wait_ready()
     eventually(lambda: all(workers.state(task_id) is TaskState.STARTED for task_id in waiting))

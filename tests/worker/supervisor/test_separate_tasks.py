@@ -69,7 +69,7 @@ def _run(users: int, tasks: int, run_seconds: float, workers: int, slots: int) -
     ("users", "workers", "run_seconds", "slots", "most"),
     [(7, 6, 1.2, 8, 8), (1, 3, 0.5, 8, 4), (1, 1, 0.5, 8, 3), (3, 2, 5.0, 8, 18)],
 )
-def test_few_tasks_are_given_back_for_each_that_runs(
+def test_few_tasks_are_returned_for_each_start(
     users: int, workers: int, run_seconds: float, slots: int, most: int
 ) -> None:
     tasks = 60

@@ -157,7 +157,7 @@ def test_no_task_starts_twice_however_often_a_process_is_stopped(workers: Worker
     assert worker.log.count(READY_AGAIN) > count / 4, "few of the stalls met anything"
 
 
-def test_a_stall_is_seen_in_time() -> None:
+def test_a_stalled_process_is_detected_within_two_seconds() -> None:
     """What a process has not begun is back within 2 seconds: the times that lead there, with a second for the call itself."""
     from django_fairque.worker.common import limits
     from django_fairque.worker.supervisor import supervisor

@@ -77,7 +77,7 @@ def test_forked_processes_are_like_spawned_ones(workers: Workers) -> None:
 
 
 @forked
-def test_the_project_is_loaded_once(workers: Workers, more_tasks: Path, tmp_path: Path, start_method: str) -> None:
+def test_a_fork_server_loads_code_once(workers: Workers, more_tasks: Path, tmp_path: Path, start_method: str) -> None:
     loads = tmp_path / "loads"
     more_tasks.write_text(f"import os\nopen({str(loads)!r}, 'a').write(f'{{os.getpid()}}\\n')")
     worker = workers.start("--processes", "3", TEST_MORE_TASKS=str(more_tasks)).wait_ready(3)
@@ -160,7 +160,7 @@ def test_a_fork_server_that_is_frozen_is_replaced(workers: Workers, start_method
 
 
 @both_ways
-def test_a_signal_to_all_of_its_processes_lets_tasks_end(workers: Workers, start_method: str) -> None:
+def test_a_signal_to_all_processes_lets_running_tasks_end(workers: Workers, start_method: str) -> None:
     worker = workers.start("--processes", "2", "--concurrency", "1").wait_ready(2)
     ids = [workers.push("nap", 1.0) for _ in range(2)]
     workers.wait_started(2)
@@ -263,7 +263,7 @@ def look() -> list:
 
 
 @both_ways
-def test_changed_code_is_loaded_anew(workers: Workers, more_tasks: Path, start_method: str) -> None:
+def test_changed_code_is_loaded_by_a_new_fork_server(workers: Workers, more_tasks: Path, start_method: str) -> None:
     text = "from django_fairque import task\n\n@task(name='tell_version')\ndef tell_version() -> int:\n    return {}\n"
     more_tasks.write_text(text.format(1))
     worker = workers.start("--reload", TEST_MORE_TASKS=str(more_tasks)).wait_ready()

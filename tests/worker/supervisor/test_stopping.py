@@ -18,7 +18,7 @@ pytestmark = both_ways
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_running_task_may_end_and_the_others_stay(workers: Workers, number: signal.Signals) -> None:
+def test_a_stopping_worker_finishes_running_tasks_only(workers: Workers, number: signal.Signals) -> None:
     worker = workers.start("--concurrency", "2").wait_ready()
     workers.queue.push_batch(Task.create("ann", 3, {"args": [0.5], "kwargs": {}}, name="nap") for _ in range(20))
     workers.wait_started(2)
@@ -52,7 +52,7 @@ def test_a_task_that_does_not_end_in_time_is_returned_to_the_queue(workers: Work
     assert "1 running tasks are given back" in worker.log
 
 
-def test_a_second_signal_gives_everything_back_at_once(workers: Workers) -> None:
+def test_a_second_signal_returns_all_tasks_at_once(workers: Workers) -> None:
     worker = workers.start("--processes", "2", shutdown_timeout="60").wait_ready(2)
     children = worker.children()
     ids = [workers.push("deaf", 60.0) for _ in range(4)]

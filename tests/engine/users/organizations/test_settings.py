@@ -33,7 +33,7 @@ class TestLimitsOfAOrganization:
         queue.organization("g").set_max_running(None, now=NOW)
         assert len(queue.pop_batch(9, "w", now=NOW)) == 7
 
-    def test_a_paused_organization_is_not_served_and_loses_nothing(self, queue: FairQueue) -> None:
+    def test_a_paused_organization_is_not_served_and_keeps_its_tasks(self, queue: FairQueue) -> None:
         join(queue, "g", "a")
         push_many(queue, "a", 2)
         queue.organization("g").pause(now=NOW)
@@ -45,7 +45,7 @@ class TestLimitsOfAOrganization:
         assert queue.wait_for_work(1)
         assert len(queue.pop_batch(9, "w", now=NOW)) == 3
 
-    def test_a_member_of_a_paused_organization_wakes_nobody(self, queue: FairQueue, redis: Redis) -> None:
+    def test_a_task_of_a_paused_organization_wakes_no_worker(self, queue: FairQueue, redis: Redis) -> None:
         join(queue, "g", "a")
         queue.organization("g").pause(now=NOW)
         push_many(queue, "a", 1)
@@ -74,7 +74,7 @@ class TestMembers:
 
 
 class TestLists:
-    def test_members_in_lists_stand_behind_their_organization(self, queue: FairQueue) -> None:
+    def test_members_in_a_list_of_users_share_their_organization_s_turn(self, queue: FairQueue) -> None:
         join(queue, "g", "b", "c", "e")
         for name in "abcde":
             push_many(queue, name, 2)
@@ -148,7 +148,7 @@ class TestLooking:
 
 
 class TestWhatIsKept:
-    def test_an_organization_without_members_and_settings_leaves_nothing(self, queue: FairQueue, redis: Redis) -> None:
+    def test_an_organization_without_members_and_settings_is_removed(self, queue: FairQueue, redis: Redis) -> None:
         join(queue, "g", "a")
         push_many(queue, "a", 1)
         queue.organization("g").set_weight(2, now=NOW)
@@ -167,7 +167,7 @@ class TestWhatIsKept:
         queue.sweep(now=NOW + 2 * 10**7)
         assert queue.users().items == []
 
-    def test_settings_stay_without_members(self, queue: FairQueue) -> None:
+    def test_settings_of_an_organization_stay_without_members(self, queue: FairQueue) -> None:
         queue.organization("g").set_weight(3, now=NOW)
         join(queue, "g", "a")
         join(queue, None, "a")
@@ -179,7 +179,7 @@ class TestWhatIsKept:
 
 
 @pytest.mark.parametrize("name", [*HOSTILE, "\u00ff", "nan", "1e9", "g:ring"])
-def test_a_hostile_name_is_a_name_as_any_other(queue: FairQueue, name: str) -> None:
+def test_an_organization_name_may_contain_any_characters(queue: FairQueue, name: str) -> None:
     """As an organization's, of a user of that name, beside a user of that name."""
     join(queue, name, "a", name)
     join(queue, "b", "b")

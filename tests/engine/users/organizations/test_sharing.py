@@ -66,7 +66,7 @@ class TestBesideOthers:
                     lead += (user == one) - (user == other)
                     assert abs(lead) <= 1, (one, other)
 
-    def test_weights_are_shares_on_both_floors(self, queue: FairQueue) -> None:
+    def test_weights_of_organizations_and_of_members_are_shares(self, queue: FairQueue) -> None:
         queue.organization("g").set_weight(3, now=NOW)
         join(queue, "g", "light", "heavy")
         queue.user("heavy").set_weight(2, now=NOW)
@@ -102,9 +102,7 @@ class TestBesideOthers:
         assert busy["fast"] == pytest.approx(busy["slow"], rel=0.08)
 
     @pytest.mark.parametrize("fair_by", ["tasks", "time"])
-    def test_a_newcomer_is_next_within_its_organization_and_not_before_others(
-        self, make_queue: MakeQueue, fair_by: str
-    ) -> None:
+    def test_a_newcomer_is_next_only_within_its_organization(self, make_queue: MakeQueue, fair_by: str) -> None:
         queue = make_queue(fair_by=fair_by)
         join(queue, "g", "a", "b", "new")
         for name in ("a", "b", "alone", "other"):
@@ -140,7 +138,7 @@ class TestBesideOthers:
                 queue.push(task(f"g.{turn % 40}"), now=NOW)
         assert got["g"] <= 1.05 * 100
 
-    def test_ties_go_by_arrival_never_by_name(self, queue: FairQueue) -> None:
+    def test_organizations_with_equal_shares_are_served_by_arrival(self, queue: FairQueue) -> None:
         join(queue, "g", "z", "a", "q")
         names = ["m", "z", "B", "a", "q"]
         for name in names:
@@ -179,7 +177,7 @@ class TestMembers:
         got = Counter(served(crowd.pop_batch(80, "w", now=NOW)))
         assert [got["alone"], got["crowd.0"], got["crowd.1"]] == [20, 20, 20]
 
-    def test_moving_to_and_fro_gains_nothing(self, queue: FairQueue) -> None:
+    def test_moving_between_organizations_gains_no_advantage(self, queue: FairQueue) -> None:
         for name in ("a", "b", "c"):
             push_many(queue, name, 400)
         got = Counter[str]()
@@ -201,7 +199,7 @@ class TestMembers:
         queue.finish(third, now=NOW)
         assert not queue.organization("h").stats().is_known
 
-    def test_every_way_out_of_a_queue_is_seen(self, queue: FairQueue) -> None:
+    def test_every_end_of_a_member_s_task_updates_its_organization(self, queue: FairQueue) -> None:
         """The fixture looks at the invariants at the end; here they are looked at after each step."""
         join(queue, "g", "a", "b")
         ids = push_many(queue, "a", 6, max_retries=0)
